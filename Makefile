@@ -1,0 +1,75 @@
+# Only python3 (3.11 or newer) and make are needed: every target that needs .venv sets it up,
+# and does so again when pyproject.toml, constraints.txt, the python or this folder's place changed.
+
+PYTHON ?= python3
+PYTEST_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := src tests scripts benchmarks spec
+
+# What the environment was built for; pip's scripts hold absolute paths, so the place counts too.
+BUILT_FOR := $(shell $(PYTHON) -c 'import sys, sysconfig; \
+	print(sys.version.split()[0], sysconfig.get_platform(), sys.base_prefix, end="")' 2>/dev/null) in $(CURDIR)
+
+ifneq ($(BUILT_FOR),$(shell cat $(STAMP) 2>/dev/null))
+.PHONY: $(STAMP)
+endif
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo serve test lint format bench lock clean
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(STAMP)  ## Watch a swarm answer a question over HTTP: offline, no key needed
+	@$(BIN)/python scripts/demo.py
+
+serve: $(STAMP)  ## Run the server described by mail.toml and swarms.json
+	@$(BIN)/mail server
+
+test: $(STAMP)  ## Run the tests; pass more with PYTEST_ARGS="-k mailbox -x"
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(STAMP)  ## Check style, types, layers and the samples in spec/
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python spec/validate_samples.py
+
+format: $(STAMP)  ## Format the code and apply the safe fixes
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## Measure messages per second, latency and memory
+	@$(BIN)/python -m benchmarks
+
+# Names and versions only: an address would tie the project to one machine or one index.
+lock:  ## Look up the newest versions and write constraints.txt
+	@set -eu; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
+	echo "Installing the newest versions in a scratch environment; this takes a few minutes."; \
+	$(PYTHON) -m venv "$$scratch/venv"; \
+	"$$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
+	"$$scratch/venv/bin/python" -m pip freeze --disable-pip-version-check --exclude-editable \
+		| LC_ALL=C sort -f > "$$scratch/pins"; \
+	if grep -vnE '^[A-Za-z0-9._-]+==[A-Za-z0-9._!-]+$$' "$$scratch/pins"; then \
+		echo "constraints.txt must hold names and versions only; see the lines above." >&2; exit 1; \
+	fi; \
+	{ echo "# Written by 'make lock'. Names and versions only."; cat "$$scratch/pins"; } > constraints.txt; \
+	echo "constraints.txt holds $$(wc -l < "$$scratch/pins") versions."
+
+clean:  ## Remove .venv, caches and build output
+	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build dist
+	find $(wildcard $(SOURCES)) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("MAIL needs Python 3.11 or newer, this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 <target>")'
+	@if [ "$$(cat $@ 2>/dev/null)" != "$(BUILT_FOR)" ] || ! $(BIN)/python -m pip --version >/dev/null 2>&1; then \
+		rm -rf $(VENV) && $(PYTHON) -m venv $(VENV); \
+	fi
+	@echo "Installing into $(VENV); the first time takes a minute or two."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@printf '%s' "$(BUILT_FOR)" > $@

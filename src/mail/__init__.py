@@ -1,0 +1,44 @@
+"""MAIL: agents of a swarm write to each other through priority mailboxes."""
+
+from mail.lazy import lazy_exports
+
+__all__ = [
+    "AgentToolCall",
+    "MAILAction",
+    "MAILAgent",
+    "MAILAgentTemplate",
+    "MAILBroadcast",
+    "MAILInterrupt",
+    "MAILInterswarmMessage",
+    "MAILMessage",
+    "MAILRequest",
+    "MAILResponse",
+    "MAILRuntime",
+    "MAILSwarm",
+    "MAILSwarmTemplate",
+    "action",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        **dict.fromkeys(
+            ("MAILAction", "MAILAgent", "MAILAgentTemplate", "MAILSwarm", "MAILSwarmTemplate"),
+            "mail.api",
+        ),
+        "action": "mail.api",
+        "AgentToolCall": "mail.core.tools.call",
+        "MAILRuntime": "mail.core.runtime",
+        **dict.fromkeys(
+            (
+                "MAILBroadcast",
+                "MAILInterrupt",
+                "MAILInterswarmMessage",
+                "MAILMessage",
+                "MAILRequest",
+                "MAILResponse",
+            ),
+            "mail.core.message",
+        ),
+    },
+)

@@ -1,0 +1,24 @@
+"""The builder surface: actions, agents and swarms; names resolve on first use."""
+
+from mail.lazy import lazy_exports
+
+__all__ = [
+    "MAILAction",
+    "MAILAgent",
+    "MAILAgentTemplate",
+    "MAILSwarm",
+    "MAILSwarmTemplate",
+    "action",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "MAILAction": "mail.api.actions",
+        "MAILAgent": "mail.api.agents",
+        "MAILAgentTemplate": "mail.api.agents",
+        "MAILSwarm": "mail.api.swarm",
+        "MAILSwarmTemplate": "mail.api.template",
+        "action": "mail.api.decorator",
+    },
+)

@@ -1,0 +1,106 @@
+"""The ``@action`` decorator."""
+
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import BaseModel
+
+from mail.api.actions import ActionCallback, MAILAction, ToolStyle
+from mail.api.payload import ModelReader
+from mail.errors import ConfigError
+
+__all__ = ["action"]
+
+
+def action(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    model: type[BaseModel] | None = None,
+    parameters: dict[str, Any] | None = None,
+    style: ToolStyle = "responses",
+    idempotent: bool = False,
+    timeout: float | None = None,
+) -> Callable[[ActionCallback], MAILAction]:
+    """Turn a function of one argument into a `MAILAction`.
+
+    With a model, given or read from the argument's annotation, the function gets a validated
+    instance of it; with ``parameters`` it gets the dictionary.
+
+    Args:
+        name: The function's name by default.
+        description: The function's docstring by default.
+        model: The pydantic model of the arguments.
+        parameters: Their JSON Schema, in place of a model.
+        style: Accepted for older code: the schema is the same in both styles, and
+            ``MAILAction.to_tool_dict`` chooses the style.
+        idempotent: Running it twice with the same arguments is harmless.
+        timeout: Seconds that one call may take.
+
+    Raises:
+        TypeError: the model is no pydantic model, or the function does not take one argument.
+        ValueError: there is no description, both or neither of model and parameters, or no such
+            style.
+    """
+    if model is not None and not _is_model(model):
+        raise TypeError(f"model must be a subclass of BaseModel, got {model!r}")
+    if style not in ("completions", "responses"):
+        raise ValueError(f"style must be 'completions' or 'responses', got '{style}'")
+
+    def decorate(function: ActionCallback) -> MAILAction:
+        title = name or function.__name__
+        text = description or inspect.getdoc(function)
+        if not text:
+            raise ConfigError(
+                f"Action '{title}' is missing a description. "
+                "Give description= or the function a docstring."
+            )
+        found = _choose_model(title, function, model, parameters)
+        schema = found.model_json_schema() if found else parameters or {}
+        return MAILAction(
+            title,
+            text,
+            schema,
+            function,
+            idempotent=idempotent,
+            timeout=timeout,
+            reader=ModelReader(title, found, as_dict=False) if found else None,
+        )
+
+    return decorate
+
+
+def _choose_model(
+    title: str,
+    function: ActionCallback,
+    model: type[BaseModel] | None,
+    parameters: dict[str, Any] | None,
+) -> type[BaseModel] | None:
+    arguments = list(inspect.signature(function).parameters)
+    if len(arguments) != 1:
+        raise TypeError(
+            f"Action '{title}' must accept exactly one argument (its payload), "
+            f"got {len(arguments)}."
+        )
+    if model is not None and parameters is not None:
+        raise ConfigError(f"Action '{title}' cannot specify both model= and parameters=.")
+    if parameters is not None:
+        return None
+    found = model or _annotated_model(function, arguments[0])
+    if found is None:
+        raise ConfigError(f"Action '{title}' must provide either a model= or parameters=.")
+    return found
+
+
+def _annotated_model(function: ActionCallback, argument: str) -> type[BaseModel] | None:
+    try:
+        annotation = typing.get_type_hints(function).get(argument)
+    except (NameError, TypeError):  # text annotations of names that only exist elsewhere
+        return None
+    return annotation if _is_model(annotation) else None
+
+
+def _is_model(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)

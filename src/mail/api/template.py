@@ -1,0 +1,236 @@
+"""The blueprint of a swarm, and its loader from ``swarms.json``."""
+
+from collections.abc import Mapping, Sequence
+from os import PathLike
+from typing import Any
+
+from mail.api.actions import MAILAction
+from mail.api.agents import MAILAgentTemplate
+from mail.api.references import load_object, parse_object
+from mail.api.swarm import MAILSwarm, UserRole
+from mail.api.wiring import Wiring, check_wiring
+from mail.core.runtime.settings import RuntimeSettings
+from mail.db.base import Store
+from mail.errors import ConfigError
+from mail.swarms_json.names import hinted
+from mail.swarms_json.types import SwarmsJSONSwarm
+from mail.swarms_json.utils import build_swarm_from_swarms_json, load_swarms_json_from_file
+from mail.version import VERSION
+
+__all__ = ["MAILSwarmTemplate"]
+
+
+class MAILSwarmTemplate:
+    """A swarm that can be instantiated, once per user.
+
+    Attributes:
+        supervisors: The agents that may complete tasks.
+        agent_names: The agents' names in order.
+        The other attributes are the constructor's arguments.
+    """
+
+    def __init__(  # noqa: PLR0913 - the documented signature
+        self,
+        name: str,
+        version: str = VERSION,
+        agents: Sequence[MAILAgentTemplate] = (),
+        actions: Sequence[MAILAction] = (),
+        entrypoint: str = "",
+        enable_interswarm: bool = False,
+        breakpoint_tools: Sequence[str] = (),
+        exclude_tools: Sequence[str] = (),
+        task_message_limit: int | None = None,
+        description: str = "",
+        keywords: Sequence[str] = (),
+        public: bool = False,
+        enable_db_agent_histories: bool = False,
+    ) -> None:
+        """Check that the parts fit together.
+
+        Args:
+            name: The swarm's name.
+            version: The swarm's version; this package's by default.
+            agents: The agents.
+            actions: Actions beside those that the agents bring along.
+            entrypoint: The agent that gets messages without an entrypoint of their own.
+            enable_interswarm: Whether mail may go to other swarms.
+            breakpoint_tools: Tools whose calls pause a task.
+            exclude_tools: Tools that no agent may call.
+            task_message_limit: Messages that a run of a task may process; None for no limit.
+            description: For listings.
+            keywords: For listings.
+            public: Whether other swarms may list it.
+            enable_db_agent_histories: Without a store, instances use ``DATABASE_URL``'s.
+
+        Raises:
+            ConfigError: the parts do not fit together; the text says which.
+        """
+        self.name, self.version, self.entrypoint = name, version, entrypoint
+        self.agents, self.actions = list(agents), list(actions)
+        self.enable_interswarm = enable_interswarm
+        self.breakpoint_tools, self.exclude_tools = list(breakpoint_tools), list(exclude_tools)
+        self.task_message_limit = task_message_limit
+        self.description, self.keywords, self.public = description, list(keywords), public
+        self.enable_db_agent_histories = enable_db_agent_histories
+        self._validate()
+
+    def _validate(self) -> None:
+        check_wiring(
+            Wiring(
+                name=self.name,
+                agents=self.agents,
+                actions=self.actions,
+                entrypoint=self.entrypoint,
+                enable_interswarm=self.enable_interswarm,
+                breakpoint_tools=self.breakpoint_tools,
+                exclude_tools=self.exclude_tools,
+            )
+        )
+
+    @property
+    def agent_names(self) -> list[str]:
+        """The agents' names in order."""
+        return [agent.name for agent in self.agents]
+
+    @property
+    def supervisors(self) -> list[MAILAgentTemplate]:
+        """The agents that may complete tasks."""
+        return [agent for agent in self.agents if agent.can_complete_tasks]
+
+    def instantiate(  # noqa: PLR0913 - the documented signature
+        self,
+        instance_params: Mapping[str, Any],
+        user_id: str = "default_user",
+        user_role: UserRole = "user",
+        base_url: str = "http://localhost:8000",
+        registry_file: str | None = None,
+        print_llm_streams: bool = True,
+        *,
+        store: Store | str | None = None,
+        settings: RuntimeSettings | None = None,
+    ) -> MAILSwarm:
+        """Build the agents and return a swarm at work for one user.
+
+        Args:
+            instance_params: Given to every agent's factory, above all ``user_token``.
+            user_id: Whose instance this is.
+            user_role: admin, agent or user.
+            base_url: Where this server is reached; used for mail between swarms.
+            registry_file: Where known swarms are kept; used for mail between swarms.
+            print_llm_streams: Whether replies of models are printed as they stream in.
+            store: A store to share, or the URL of one; memory when None.
+            settings: Limits of the runtime.
+
+        Raises:
+            ConfigError: an agent cannot be built, or the store's URL is wrong.
+        """
+        if self.enable_interswarm:
+            raise ConfigError(
+                f"swarm '{self.name}' sets enable_interswarm, but mail between swarms is not part "
+                "of this version; set it to false"
+            )
+        agents = [agent.instantiate(instance_params, self.exclude_tools) for agent in self.agents]
+        return MAILSwarm(
+            name=self.name,
+            version=self.version,
+            agents=agents,
+            actions=self.actions,
+            entrypoint=self.entrypoint,
+            user_id=user_id,
+            user_role=user_role,
+            breakpoint_tools=self.breakpoint_tools,
+            exclude_tools=self.exclude_tools,
+            task_message_limit=self.task_message_limit,
+            description=self.description,
+            keywords=self.keywords,
+            enable_db_agent_histories=self.enable_db_agent_histories,
+            print_llm_streams=print_llm_streams,
+            store=store,
+            settings=settings,
+        )
+
+    @staticmethod
+    def from_swarms_json(
+        swarm_data: SwarmsJSONSwarm, task_message_limit: int | None = None
+    ) -> "MAILSwarmTemplate":
+        """Build a template from a swarm's entry in ``swarms.json``.
+
+        Imported actions come first, then those defined in the entry.
+
+        Raises:
+            ConfigError: the entry is wrong, or two actions have the same name.
+            TypeError: an import is not a `MAILAction`, or an action's function is not callable.
+        """
+        data = build_swarm_from_swarms_json(swarm_data)
+        actions = _load_actions(data)
+        return MAILSwarmTemplate(
+            name=data["name"],
+            version=data["version"],
+            agents=[MAILAgentTemplate.from_swarms_json(a, actions) for a in data["agents"]],
+            actions=list(actions.values()),
+            entrypoint=data["entrypoint"],
+            enable_interswarm=data["enable_interswarm"],
+            breakpoint_tools=data["breakpoint_tools"],
+            exclude_tools=data["exclude_tools"],
+            task_message_limit=task_message_limit,
+            description=data["description"],
+            keywords=data["keywords"],
+            public=data["public"],
+            enable_db_agent_histories=data["enable_db_agent_histories"],
+        )
+
+    @staticmethod
+    def from_swarm_json(
+        json_str: str, task_message_limit: int | None = None
+    ) -> "MAILSwarmTemplate":
+        """Build a template from the JSON text of one swarm.
+
+        Raises:
+            ConfigError, TypeError: as `from_swarms_json`.
+        """
+        return MAILSwarmTemplate.from_swarms_json(
+            parse_object(json_str, "swarm"), task_message_limit
+        )
+
+    @staticmethod
+    def from_swarm_json_file(
+        swarm_name: str,
+        json_filepath: str | PathLike[str] = "swarms.json",
+        task_message_limit: int | None = None,
+    ) -> "MAILSwarmTemplate":
+        """Build the template of one swarm of a file.
+
+        Args:
+            swarm_name: Which swarm.
+            json_filepath: The file.
+            task_message_limit: Messages that a run of a task may process; None for no limit.
+
+        Raises:
+            ConfigError: the file or a swarm in it is wrong, or there is no such swarm.
+            TypeError: as `from_swarms_json`.
+        """
+        swarms = {swarm["name"]: swarm for swarm in load_swarms_json_from_file(json_filepath)}
+        if swarm_name not in swarms:
+            text = f"swarm '{swarm_name}' not found in {json_filepath}"
+            raise ConfigError(hinted(text, swarm_name, swarms))
+        return MAILSwarmTemplate.from_swarms_json(swarms[swarm_name], task_message_limit)
+
+
+def _load_actions(swarm: SwarmsJSONSwarm) -> dict[str, MAILAction]:
+    name = swarm["name"]
+    loaded = [_import_action(reference, name) for reference in swarm["action_imports"]]
+    loaded.extend(MAILAction.from_swarms_json(action) for action in swarm["actions"])
+    found: dict[str, MAILAction] = {}
+    for action in loaded:
+        if found.setdefault(action.name, action) is not action:
+            raise ConfigError(f"duplicate action definition for '{action.name}' in swarm '{name}'")
+    return found
+
+
+def _import_action(reference: str, swarm: str) -> MAILAction:
+    action = load_object(reference, f"action import of swarm '{swarm}'")
+    if not isinstance(action, MAILAction):
+        raise TypeError(
+            f"action import '{reference}' in swarm '{swarm}' did not resolve to a MAILAction"
+        )
+    return action

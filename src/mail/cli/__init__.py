@@ -1,0 +1,7 @@
+"""The ``mail`` command. ``main`` is the console script; commands import what they need, late."""
+
+from mail.lazy import lazy_exports
+
+__all__ = ["main"]
+
+__getattr__ = lazy_exports(__name__, {"main": "mail.cli.commands"})

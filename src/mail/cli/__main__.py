@@ -1,0 +1,7 @@
+"""``python -m mail.cli``."""
+
+import sys
+
+from mail.cli.commands import main
+
+sys.exit(main())

@@ -1,0 +1,76 @@
+"""``mail ping``: is a server there, and how is it? Standard library only, so that it is quick."""
+
+import argparse
+import http.client
+import json
+import urllib.error
+import urllib.request
+from typing import Any, Final
+
+from mail.cli.swarm_url import server_url
+from mail.errors import ConfigError, MAILError
+from mail.version import get_version
+
+__all__ = ["configure", "run"]
+
+_MOST_BYTES: Final = 1024 * 1024
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``mail ping``."""
+    parser.add_argument("url", help="the server: http://, https:// or swarm:// URL")
+    parser.add_argument(
+        "-t", "--timeout", type=_seconds, default=5.0, help="seconds to wait (default 5)"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print one line about the server's health; return 1 when it is not reachable."""
+    try:
+        url = server_url(arguments.url)
+    except ConfigError as error:
+        print(f"Error: {error}")
+        return 1
+    try:
+        health = _get_health(url, arguments.timeout)
+    except urllib.error.HTTPError as error:
+        error.close()
+        print(f"✗ Server returned {error.code}")
+    except (OSError, http.client.HTTPException):
+        print(f"✗ Cannot connect to {url}")
+    except MAILError as error:
+        print(f"✗ Error: {error}")
+    else:
+        name = _shown(health.get("swarm_name")) or "MAIL server"
+        print(f"✓ {name} is {_shown(health.get('status')) or 'up'}")
+        return 0
+    return 1
+
+
+def _get_health(url: str, timeout: float) -> dict[str, Any]:
+    request = urllib.request.Request(  # noqa: S310 - server_url lets only http and https pass
+        f"{url}/health",
+        headers={"Accept": "application/json", "User-Agent": f"mail-ping/{get_version()}"},
+    )
+    with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310 - as above
+        body = response.read(_MOST_BYTES)
+    try:
+        health = json.loads(body)
+    except ValueError as error:
+        raise MAILError("the answer is not JSON; is this a MAIL server?") from error
+    if not isinstance(health, dict):
+        raise MAILError("the answer is not a JSON object; is this a MAIL server?")
+    return health
+
+
+def _shown(value: object) -> str:
+    """Return foreign text without anything that the terminal would obey."""
+    text = "" if value is None else str(value)
+    return "".join(sign for sign in text if sign.isprintable())[:200]
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return value

@@ -1,0 +1,46 @@
+"""``swarm://connect?server=…&token=…``: a link that says how to reach a server."""
+
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
+
+from mail.errors import ConfigError
+
+__all__ = ["SwarmURL", "parse_swarm_url", "server_url"]
+
+_ACTIONS = ("connect", "invite")
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmURL:
+    """A parsed link; both actions mean the same so far."""
+
+    action: str
+    server: str | None = None
+    token: str | None = None
+
+
+def parse_swarm_url(url: str) -> SwarmURL | None:
+    """Return the parts of a ``swarm://`` link, or None for anything else."""
+    if not url.startswith("swarm://"):
+        return None
+    parts = urlsplit(url)
+    if parts.netloc not in _ACTIONS:
+        return None
+    query = parse_qs(parts.query)
+    return SwarmURL(parts.netloc, query.get("server", [None])[0], query.get("token", [None])[0])
+
+
+def server_url(url: str) -> str:
+    """Return the HTTP root URL that a URL or ``swarm://`` link means, without a trailing slash.
+
+    Raises:
+        ConfigError: a link without ``server``, or a URL that is not http or https.
+    """
+    link = parse_swarm_url(url)
+    if link is not None:
+        if not link.server:
+            raise ConfigError("swarm:// URL must include a 'server' parameter")
+        url = f"https://{link.server}"
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError("the URL must begin with http://, https:// or swarm://")
+    return url.rstrip("/")

@@ -1,0 +1,192 @@
+"""``mail token``: the built-in token authority from the command line (ruling 20).
+
+The store keeps hashes only, so a token is shown once, when it is made. The commands open the
+server's own database for a moment; they work while the server runs.
+"""
+
+import argparse
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from mail.cli.server import config_path
+from mail.config.env import CONFIG_PATH, overridden
+from mail.errors import ConfigError, MAILError
+
+if TYPE_CHECKING:
+    from mail.db.base import Store, TokenRow
+
+__all__ = ["configure", "run"]
+
+_ROLES: Final = ("user", "admin", "agent")
+_SHOWN_HASH: Final = 12
+_LEAST_PREFIX: Final = 4
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-commands ``create``, ``list`` and ``revoke``."""
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    create = verbs.add_parser("create", help="make a token and print it, this once")
+    create.add_argument("--role", required=True, choices=_ROLES, help="what the caller may do")
+    create.add_argument("--id", required=True, help="who the caller is (for agents: the swarm)")
+    create.add_argument("--label", default="", help="a note for the list")
+    create.add_argument("--expires-in", metavar="DAYS", type=_days, help="days until it expires")
+    listing = verbs.add_parser("list", help="list the tokens (not the tokens themselves)")
+    revoke = verbs.add_parser("revoke", help="make a token worthless")
+    revoke.add_argument("hash_prefix", metavar="HASH_PREFIX", help="beginning of its hash")
+    for verb, action in ((create, _create), (listing, _list), (revoke, _revoke)):
+        verb.add_argument("--store", metavar="URL", help="the store (default: the server's)")
+        verb.add_argument("-c", "--config", metavar="PATH", help="configuration file")
+        verb.add_argument("--json", action="store_true", help="print JSON")
+        verb.set_defaults(action=action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the sub-command.
+
+    Raises:
+        ConfigError: the store is none that outlives this command, or an argument is wrong.
+        StoreError: the store could not do it.
+        MAILError: no token, or more than one, has that hash.
+    """
+    action: Callable[[Store, argparse.Namespace], Awaitable[None]] = arguments.action
+
+    async def work() -> None:
+        async with _open(_store_url(arguments)) as store:
+            await action(store, arguments)
+
+    asyncio.run(work())
+    return 0
+
+
+async def _create(store: "Store", arguments: argparse.Namespace) -> None:
+    from mail.db.base import TokenRow
+    from mail.utils.callers import check_caller_id, hash_token, new_token
+
+    now = datetime.now(UTC)
+    days: float | None = arguments.expires_in
+    token = new_token()
+    row = TokenRow(
+        token_hash=hash_token(token),
+        role=arguments.role,
+        id=check_caller_id(arguments.id),
+        label=_printable(arguments.label, "--label"),
+        created_at=now.isoformat(),
+        expires_at=None if days is None else (now + timedelta(days=days)).isoformat(),
+    )
+    await store.put_token(row)
+    if arguments.json:
+        print(json.dumps({"token": token, **_record(row)}))
+        return
+    print(f"{row.role} token for '{row.id}'; it is shown only now:", file=sys.stderr)
+    print(token)
+
+
+async def _list(store: "Store", arguments: argparse.Namespace) -> None:
+    rows = await store.list_tokens()
+    if arguments.json:
+        print(json.dumps([_record(row) for row in rows]))
+        return
+    table = [("HASH", "ROLE", "ID", "STATE", "CREATED", "EXPIRES", "LABEL")]
+    for row in rows:
+        shown = _record(row)
+        expires = (row.expires_at or "never")[:19]
+        table.append(
+            (
+                shown["hash"],
+                row.role,
+                row.id,
+                shown["state"],
+                row.created_at[:19],
+                expires,
+                row.label,
+            )
+        )
+    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
+    for line in table:
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
+
+
+async def _revoke(store: "Store", arguments: argparse.Namespace) -> None:
+    prefix = arguments.hash_prefix.lower()
+    if len(prefix) < _LEAST_PREFIX:
+        raise ConfigError(f"give at least {_LEAST_PREFIX} characters of the hash")
+    found = [row for row in await store.list_tokens() if row.token_hash.startswith(prefix)]
+    if not found:
+        raise MAILError("no token has a hash that begins so; see `mail token list`")
+    if len(found) > 1:
+        raise MAILError(f"{len(found)} tokens have hashes that begin so; give more of it")
+    row = found[0]
+    if row.revoked_at is None:
+        row = row._replace(revoked_at=datetime.now(UTC).isoformat())
+        await store.put_token(row)
+    if arguments.json:
+        print(json.dumps(_record(row)))
+        return
+    print(f"revoked the {row.role} token of '{row.id}' ({row.token_hash[:_SHOWN_HASH]})")
+
+
+def _store_url(arguments: argparse.Namespace) -> str:
+    """Return the URL of a store that outlives this command."""
+    from mail.config.server import MEMORY_URL, ServerConfig, resolve_store_url
+
+    with overridden(CONFIG_PATH, config_path(arguments.config)):
+        url: str = arguments.store or resolve_store_url(ServerConfig())
+    if url.lower().startswith(MEMORY_URL):
+        raise ConfigError(
+            "the server's store is in memory, where no other process can put a token; "
+            "set [server.store] url or DATABASE_URL, or give --store sqlite:///mail.db"
+        )
+    return url
+
+
+@asynccontextmanager
+async def _open(url: str) -> AsyncIterator["Store"]:
+    from mail.db.urls import open_store
+
+    store = open_store(url, exclusive=False)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+def _record(row: "TokenRow") -> dict[str, Any]:
+    return {
+        "hash": row.token_hash[:_SHOWN_HASH],
+        "role": row.role,
+        "id": row.id,
+        "label": row.label,
+        "state": _state(row),
+        "created_at": row.created_at,
+        "expires_at": row.expires_at,
+        "revoked_at": row.revoked_at,
+    }
+
+
+def _state(row: "TokenRow") -> str:
+    if row.revoked_at is not None:
+        return "revoked"
+    if row.expires_at is not None and datetime.fromisoformat(row.expires_at) <= datetime.now(UTC):
+        return "expired"
+    return "valid"
+
+
+def _printable(text: str, flag: str) -> str:
+    if not text.isprintable():
+        raise ConfigError(f"{flag} must not contain control characters")
+    return text
+
+
+def _days(text: str) -> float:
+    value = float(text)
+    if not 0 < value < 36500:
+        raise argparse.ArgumentTypeError("must be more than 0 and less than 36500 days")
+    return value

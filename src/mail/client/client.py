@@ -1,0 +1,225 @@
+"""`MAILClient`: one short method per route of the server."""
+
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import quote
+
+from mail.client.http import HTTPClient
+from mail.client.stream import IDLE_TIMEOUT, EventStream, Reconnect
+from mail.errors import ClientDecodeError, ClientError, ClientHTTPError
+from mail.net.types import (
+    GetHealthResponse,
+    GetRootResponse,
+    GetStatusResponse,
+    GetWhoamiResponse,
+    PostMessageResponse,
+    TaskRecord,
+)
+
+if TYPE_CHECKING:
+    import aiohttp
+
+    from mail.config.client import ClientConfig
+
+__all__ = ["MAILClient"]
+
+
+class MAILClient(HTTPClient):
+    """An asynchronous client of one MAIL server; use it as ``async with MAILClient(...)``.
+
+    Every method raises `mail.errors.ClientHTTPError` (a RuntimeError with ``status`` and
+    ``detail``) when the request fails, and `mail.errors.ClientDecodeError` (a ValueError) when the
+    answer is not JSON of the expected kind.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        session: "aiohttp.ClientSession | None" = None,
+        config: "ClientConfig | None" = None,
+    ) -> None:
+        super().__init__(url, api_key, session, config)
+        self.user_id = "unknown"
+        self.user_role = "unknown"
+        self.reconnect = Reconnect()
+
+    async def ping(self) -> GetRootResponse:
+        """Return what the server says about itself and its swarm (``GET /``)."""
+        return cast(GetRootResponse, await self._request_object("GET", "/"))
+
+    async def get_health(self) -> GetHealthResponse:
+        """Return the server's health (``GET /health``)."""
+        return cast(GetHealthResponse, await self._request_object("GET", "/health"))
+
+    async def update_health(self, status: str) -> GetHealthResponse:
+        """Set the health that others see (``POST /health``; admins only)."""
+        answer = await self._request_object("POST", "/health", {"status": status})
+        return cast(GetHealthResponse, answer)
+
+    async def get_status(self) -> GetStatusResponse:
+        """Return the state of the swarm and of the caller's instance (``GET /status``)."""
+        return cast(GetStatusResponse, await self._request_object("GET", "/status"))
+
+    async def get_whoami(self) -> GetWhoamiResponse:
+        """Return who the caller is (``GET /whoami``)."""
+        return cast(GetWhoamiResponse, await self._request_object("GET", "/whoami"))
+
+    async def login(self, api_key: str) -> GetWhoamiResponse:
+        """Use a key from now on, if the server accepts it; else use none.
+
+        Returns:
+            Who the key belongs to; also kept in ``user_id`` and ``user_role``.
+
+        Raises:
+            ClientHTTPError: the server refuses the key or cannot be reached.
+        """
+        self.api_key = api_key
+        try:
+            who = await self.get_whoami()
+        except ClientError as error:
+            self.api_key = None
+            raise ClientHTTPError(
+                f"MAIL client login failed: {error}",
+                status=getattr(error, "status", None),
+                detail=getattr(error, "detail", None),
+            ) from error
+        self.user_id, self.user_role = who["id"], who["role"]
+        return who
+
+    async def post_message(
+        self,
+        body: str,
+        subject: str = "New Message",
+        msg_type: str = "request",
+        *,
+        entrypoint: str | None = None,
+        show_events: bool = False,
+        task_id: str | None = None,
+        resume_from: str | None = None,
+        **kwargs: Any,
+    ) -> PostMessageResponse:
+        """Send the swarm a message and wait for its answer (``POST /message``).
+
+        Args:
+            body: The message.
+            subject: Its subject.
+            msg_type: ``request``, ``response``, ``broadcast`` or ``interrupt``.
+            entrypoint: The agent it goes to; the swarm's entrypoint when None.
+            show_events: Return the task's events too.
+            task_id: The task to continue or to create under this name.
+            resume_from: ``user_response`` or ``breakpoint_tool_call``.
+            **kwargs: More for the run, for example ``max_steps`` or
+                ``breakpoint_tool_call_result``.
+
+        Returns:
+            ``response`` (the answer's text), ``events`` (None unless asked for), and from servers
+            newer than 1.3.6 ``task_id``, ``subject``, ``status`` and ``breakpoints``.
+        """
+        payload = {
+            "subject": subject,
+            "body": body,
+            "msg_type": msg_type,
+            "entrypoint": entrypoint,
+            "show_events": show_events,
+            "task_id": task_id,
+            "resume_from": resume_from,
+            "kwargs": kwargs,
+        }
+        answer = await self._request_object("POST", "/message", payload)
+        return cast(PostMessageResponse, answer)
+
+    async def post_message_stream(
+        self,
+        body: str,
+        subject: str = "New Message",
+        msg_type: str = "request",
+        *,
+        entrypoint: str | None = None,
+        task_id: str | None = None,
+        resume_from: str | None = None,
+        stream_tokens: bool = False,
+        **kwargs: Any,
+    ) -> EventStream:
+        """Send the swarm a message and follow its task's events, up to the terminal one.
+
+        Await it, then iterate the result. The arguments are those of `post_message`; with
+        ``stream_tokens`` the models' text comes too, as ``model_delta`` events. A broken
+        connection is taken up again where it broke (see `mail.client.stream`).
+
+        Returns:
+            An async iterator of ``sse_starlette.ServerSentEvent``.
+        """
+        payload: dict[str, Any] = {
+            "subject": subject,
+            "body": body,
+            "msg_type": msg_type,
+            "entrypoint": entrypoint,
+            "stream": True,
+            "task_id": task_id,
+            "resume_from": resume_from,
+            "kwargs": kwargs,
+        }
+        if stream_tokens:
+            payload["stream_tokens"] = True
+        response = await self._open_stream(
+            "POST", "/message", payload=payload, idle_timeout=IDLE_TIMEOUT
+        )
+        return EventStream(
+            response,
+            self._open_replay,
+            task_id=task_id,
+            last_event_id=None,
+            until_terminal=True,
+            reconnect=self.reconnect,
+        )
+
+    async def get_tasks(self) -> dict[str, TaskRecord]:
+        """Return the caller's tasks by id (``GET /tasks``)."""
+        return cast(dict[str, TaskRecord], await self._request_object("GET", "/tasks"))
+
+    async def get_task(self, task_id: str) -> TaskRecord:
+        """Return one of the caller's tasks (``GET /task``)."""
+        return cast(TaskRecord, await self._request_object("GET", "/task", {"task_id": task_id}))
+
+    async def get_task_events(
+        self, task_id: str, last_event_id: str | int | None = None
+    ) -> EventStream:
+        """Replay a task's events, then follow it while it runs (``GET /tasks/{task_id}/events``).
+
+        Args:
+            task_id: One of the caller's tasks.
+            last_event_id: Only events after this one.
+
+        Returns:
+            An async iterator of ``sse_starlette.ServerSentEvent``.
+        """
+        last = None if last_event_id is None else str(last_event_id)
+        return EventStream(
+            await self._open_replay(task_id, last or ""),
+            self._open_replay,
+            task_id=task_id,
+            last_event_id=last,
+            until_terminal=False,
+            reconnect=self.reconnect,
+        )
+
+    async def cancel_task(self, task_id: str) -> TaskRecord:
+        """Stop a task (``POST /tasks/{task_id}/cancel``) and return its record."""
+        answer = await self._request_object("POST", f"/tasks/{quote(task_id, safe='')}/cancel")
+        return cast(TaskRecord, answer)
+
+    async def _open_replay(self, task_id: str, last_event_id: str) -> "aiohttp.ClientResponse":
+        return await self._open_stream(
+            "GET",
+            f"/tasks/{quote(task_id, safe='')}/events",
+            headers={"Last-Event-ID": last_event_id} if last_event_id else None,
+            idle_timeout=IDLE_TIMEOUT,
+        )
+
+    async def _request_object(
+        self, method: str, path: str, payload: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        answer = await self._request_json(method, path, payload=payload)
+        if not isinstance(answer, dict):
+            raise ClientDecodeError(f"expected a JSON object, got {type(answer).__name__}")
+        return answer

@@ -1,0 +1,213 @@
+"""The client's HTTP side: one session, headers, JSON in and out, and what errors become."""
+
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from mail.config.client import ClientConfig
+from mail.errors import ClientDecodeError, ClientError, ClientHTTPError, ConfigError
+from mail.version import get_version
+
+if TYPE_CHECKING:
+    import aiohttp
+
+__all__ = ["HTTPClient"]
+
+_SHOWN: Final = 500
+_CONNECT_TIMEOUT: Final = 30.0
+
+logger = logging.getLogger("mail.client")
+
+
+class HTTPClient:
+    """Requests to one server.
+
+    Args:
+        url: The server's root URL, ``http://…`` or ``https://…``.
+        api_key: Sent as ``Authorization: Bearer …`` with every request.
+        session: A session to use instead of an own one; it is not closed by this client, and its
+            timeouts apply.
+        config: Timeout and logging; by default those of ``mail.toml``.
+
+    Raises:
+        ConfigError: the URL is not one of a server.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        api_key: str | None = None,
+        session: "aiohttp.ClientSession | None" = None,
+        config: ClientConfig | None = None,
+    ) -> None:
+        self.base_url = url.rstrip("/")
+        if not self.base_url.startswith(("http://", "https://")):
+            raise ConfigError("the server's URL must begin with http:// or https://")
+        self.api_key = api_key
+        self.config = config or ClientConfig()
+        self._session = session
+        self._owns_session = session is None
+
+    async def __aenter__(self) -> Self:
+        self._open_session()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the session, if it is this client's own. A later request opens a new one."""
+        if self._owns_session and self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _build_headers(
+        self, extra: Mapping[str, str] | None = None, ignore_auth: bool = False
+    ) -> dict[str, str]:
+        """Return the headers of a request. Override it to add your own to each request."""
+        headers = {
+            "Accept": "application/json",
+            "User-Agent": f"MAIL-Client/{get_version()} (github.com/charonlabs/mail)",
+        }
+        if self.api_key and not ignore_auth:
+            headers["Authorization"] = f"Bearer {self.api_key}"
+        return {**headers, **(extra or {})}
+
+    async def _request_json(
+        self,
+        method: str,
+        path: str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        ignore_auth: bool = False,
+    ) -> Any:
+        """Send a request and return the answer's JSON.
+
+        Raises:
+            ClientHTTPError: no answer, or a status other than 2xx.
+            ClientDecodeError: the answer is not JSON.
+        """
+        built = self._build_headers(headers, ignore_auth)
+        with_errors = _client_errors()
+        async with with_errors, await self._send(method, path, payload, built) as response:
+            await _raise_for_status(response)
+            return await _read_json(response)
+
+    async def _open_stream(
+        self,
+        method: str,
+        path: str,
+        *,
+        payload: Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        idle_timeout: float,
+    ) -> "aiohttp.ClientResponse":
+        """Send a request and return its answer unread; the caller releases it.
+
+        Args:
+            method: The HTTP method.
+            path: Path below the base URL.
+            payload: The JSON body.
+            headers: More headers.
+            idle_timeout: Seconds without a byte after which reading fails (own sessions only).
+
+        Raises:
+            ClientHTTPError: no answer, or a status other than 2xx.
+        """
+        built = self._build_headers({"Accept": "text/event-stream", **(headers or {})})
+        async with _client_errors():
+            response = await self._send(method, path, payload, built, idle_timeout)
+            try:
+                await _raise_for_status(response)
+            except BaseException:
+                response.close()
+                raise
+            return response
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        payload: Mapping[str, Any] | None,
+        headers: dict[str, str],
+        idle_timeout: float | None = None,
+    ) -> "aiohttp.ClientResponse":
+        import aiohttp
+
+        options: dict[str, Any] = {}
+        if idle_timeout is not None and self._owns_session:
+            options["timeout"] = aiohttp.ClientTimeout(
+                total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=idle_timeout
+            )
+        if payload is not None:
+            options["json"] = payload
+        self._trace("%s %s", method, path)
+        session = self._open_session()
+        response = await session.request(method, self.base_url + path, headers=headers, **options)
+        self._trace("%s %s -> %s", method, path, response.status)
+        return response
+
+    def _open_session(self) -> "aiohttp.ClientSession":
+        import aiohttp
+
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=self.config.timeout)
+            self._session = aiohttp.ClientSession(timeout=timeout)
+            self._owns_session = True
+        return self._session
+
+    def _trace(self, text: str, *values: object) -> None:
+        logger.log(logging.INFO if self.config.verbose else logging.DEBUG, text, *values)
+
+
+@asynccontextmanager
+async def _client_errors() -> AsyncIterator[None]:
+    """Turn what aiohttp raises into `ClientHTTPError`, with the original as its cause."""
+    import aiohttp
+
+    try:
+        yield
+    except ClientError:
+        raise
+    except TimeoutError as error:
+        raise ClientHTTPError("MAIL client request failed: no answer in time") from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        reason = str(error) or type(error).__name__
+        raise ClientHTTPError(f"MAIL client request failed: {reason}") from error
+
+
+async def _raise_for_status(response: "aiohttp.ClientResponse") -> None:
+    if 200 <= response.status < 300:
+        return
+    text = await response.text(errors="replace")
+    detail: object = text[:_SHOWN] or response.reason
+    try:
+        decoded = json.loads(text)
+    except ValueError:
+        decoded = None
+    if isinstance(decoded, dict) and "detail" in decoded:
+        detail = decoded["detail"]
+    raise ClientHTTPError(
+        f"HTTP request failed with status code {response.status}: {detail}",
+        status=response.status,
+        detail=detail,
+    )
+
+
+async def _read_json(response: "aiohttp.ClientResponse") -> Any:
+    text = await response.text(errors="replace")
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise ClientDecodeError(
+            f"expected JSON, got content type '{response.content_type}': {text[:_SHOWN]!r}"
+        ) from error

@@ -1,0 +1,205 @@
+"""A task's events as they happen, through broken connections.
+
+A connection that breaks, or a server that restarts, costs nothing: the stream continues at
+``GET /tasks/{task_id}/events`` after the last event seen (``Last-Event-ID``), until the run's
+terminal event. Servers that number no events (1.3.6) cannot be asked again; there a broken
+connection raises.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from mail.core.events import TERMINAL_KINDS
+from mail.errors import ClientDecodeError, ClientHTTPError
+from mail.net.sse import SSEEvent, SSEParser
+
+if TYPE_CHECKING:
+    import aiohttp
+    from sse_starlette import ServerSentEvent
+
+__all__ = ["IDLE_TIMEOUT", "EventStream", "Reconnect"]
+
+IDLE_TIMEOUT: Final = 60.0
+"""Seconds without a byte after which a connection counts as dead; servers ping every 15."""
+
+_PERMANENT: Final = range(400, 500)
+_BUSY: Final = frozenset({408, 425, 429})
+
+logger = logging.getLogger("mail.client")
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect:
+    """How often to try in a row without a sign of life; first and longest wait in seconds."""
+
+    tries: int = 10
+    first_wait: float = 0.2
+    longest_wait: float = 5.0
+
+    def wait(self, attempt: int) -> float:
+        """Return the wait before the attempt (from 0)."""
+        return min(self.first_wait * 2.0**attempt, self.longest_wait)
+
+
+ReplayOpener = Callable[[str, str], Awaitable["aiohttp.ClientResponse"]]
+"""Opens the replay of (task id, last event id)."""
+
+
+class EventStream:
+    """An async iterator of ``sse_starlette.ServerSentEvent``; ``data`` is JSON text.
+
+    Iterate it once. Leaving early is fine: `aclose` (or ``async with``) frees the connection, and
+    the task goes on. Iterating raises `mail.errors.ClientHTTPError` when the connection is lost for
+    good and `mail.errors.ClientDecodeError` when the answer is no event stream.
+
+    Args:
+        response: The open answer to read first.
+        replay: Opens the rest of the log after a broken connection.
+        task_id: The task, if it is known already.
+        last_event_id: The last event seen before this stream.
+        until_terminal: End after the first terminal event; otherwise at the end of the log.
+        reconnect: How hard to try.
+    """
+
+    def __init__(
+        self,
+        response: "aiohttp.ClientResponse",
+        replay: ReplayOpener,
+        *,
+        task_id: str | None,
+        last_event_id: str | None,
+        until_terminal: bool,
+        reconnect: Reconnect,
+    ) -> None:
+        self.task_id = task_id
+        self.last_event_id = last_event_id
+        self._response = response
+        self._replay = replay
+        self._until_terminal = until_terminal
+        self._replaying = not until_terminal
+        self._reconnect = reconnect
+        self._attempt = 0
+        self._events = self._run()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> "ServerSentEvent":
+        from sse_starlette import ServerSentEvent
+
+        event = await anext(self._events)
+        return ServerSentEvent(event.data, event=event.event, id=event.id, retry=event.retry)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Let go of the connection. The task itself goes on."""
+        await self._events.aclose()
+        self._response.close()
+
+    async def _run(self) -> AsyncGenerator[SSEEvent]:
+        while True:
+            drained = False
+            broken: Exception | None = None
+            try:
+                async with aclosing(self._read()) as events:
+                    async for event in events:
+                        yield event
+                        if self._until_terminal and event.event in TERMINAL_KINDS:
+                            return
+                        if drained := event.event == "server_drain":
+                            break
+            except _broken_types() as error:
+                broken = error
+            finally:
+                self._response.close()
+            if broken is None and not drained and self._is_over():
+                return
+            await self._connect_again(broken)
+
+    def _is_over(self) -> bool:
+        """Tell whether an orderly end of the answer is the end of the stream."""
+        return self._replaying or self.task_id is None or self.last_event_id is None
+
+    async def _read(self) -> AsyncGenerator[SSEEvent]:
+        parser = SSEParser()
+        async for chunk in self._response.content.iter_any():
+            try:
+                events = parser.feed(chunk)
+            except ValueError as error:
+                raise ClientDecodeError(str(error)) from error
+            for event in events:
+                if self._is_new(event):
+                    yield event
+
+    def _is_new(self, event: SSEEvent) -> bool:
+        """Note where the stream stands; False for an event that was delivered already."""
+        if self.task_id is None:
+            self.task_id = _task_id(event)
+        if event.id is None:
+            if event.event == "ping":
+                self._attempt = 0  # the server is there and well; it just has nothing new
+            return True
+        number, last = _number(event.id), _number(self.last_event_id)
+        if number is not None and last is not None and number <= last:
+            return False
+        self.last_event_id = event.id
+        self._attempt = 0
+        return True
+
+    async def _connect_again(self, broken: Exception | None) -> None:
+        if self.task_id is None or (self.last_event_id is None and not self._replaying):
+            raise _lost(self.task_id) from broken
+        while self._attempt < self._reconnect.tries:
+            await asyncio.sleep(self._reconnect.wait(self._attempt))
+            self._attempt += 1
+            logger.info("reconnecting to the events of task %s", self.task_id)
+            try:
+                self._response = await self._replay(self.task_id, self.last_event_id or "")
+            except ClientHTTPError as error:
+                if error.status in _PERMANENT and error.status not in _BUSY:
+                    raise
+                broken = error
+            else:
+                self._replaying = True
+                return
+        raise _lost(self.task_id) from broken
+
+
+def _broken_types() -> tuple[type[Exception], ...]:
+    import aiohttp
+
+    return (aiohttp.ClientError, TimeoutError, OSError)
+
+
+def _lost(task_id: str | None) -> ClientHTTPError:
+    where = f"; task '{task_id}' goes on, see GET /tasks/{{task_id}}/events" if task_id else ""
+    return ClientHTTPError(f"MAIL client request failed: the event stream broke{where}")
+
+
+def _task_id(event: SSEEvent) -> str | None:
+    try:
+        found = json.loads(event.data or "null")
+    except ValueError:
+        return None
+    value = found.get("task_id") if isinstance(found, dict) else None
+    return value if isinstance(value, str) else None
+
+
+def _number(event_id: str | None) -> int | None:
+    return int(event_id) if event_id and len(event_id) < 20 and event_id.isdecimal() else None

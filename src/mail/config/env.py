@@ -1,0 +1,53 @@
+"""The one reader and writer of the process environment for settings."""
+
+import os
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+
+__all__ = [
+    "CONFIG_PATH",
+    "DATABASE_URL",
+    "LOG_LEVEL",
+    "current",
+    "named_config_file",
+    "overridden",
+    "setting",
+]
+
+CONFIG_PATH = "MAIL_CONFIG_PATH"
+DATABASE_URL = "DATABASE_URL"
+LOG_LEVEL = "MAIL_LOG_LEVEL"
+
+
+def current() -> MutableMapping[str, str]:
+    """Return the environment of this process."""
+    return os.environ
+
+
+def setting(name: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """Return a variable without surrounding blanks; None when it is unset or empty."""
+    value = (current() if environ is None else environ).get(name, "").strip()
+    return value or None
+
+
+def named_config_file(environ: Mapping[str, str] | None = None) -> Path | None:
+    """Return the file that ``MAIL_CONFIG_PATH`` names (tilde expanded), or None."""
+    value = setting(CONFIG_PATH, environ)
+    return Path(value).expanduser() if value else None
+
+
+@contextmanager
+def overridden(name: str, value: str | None) -> Iterator[None]:
+    """Set a variable of this process for a while; None leaves it as it is."""
+    environ = current()
+    before = environ.get(name)
+    if value is not None:
+        environ[name] = value
+    try:
+        yield
+    finally:
+        if value is not None:
+            environ.pop(name, None)
+            if before is not None:
+                environ[name] = before

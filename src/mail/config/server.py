@@ -1,0 +1,122 @@
+"""The server's settings: the ``[server]`` tables of ``mail.toml`` as models."""
+
+from collections.abc import Mapping, MutableMapping
+from typing import Annotated, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from mail.config.env import DATABASE_URL, setting
+from mail.config.toml import FileBacked
+
+__all__ = [
+    "LimitsConfig",
+    "ServerConfig",
+    "SettingsConfig",
+    "StoreConfig",
+    "SwarmConfig",
+    "base_url",
+    "export_environment",
+    "resolve_store_url",
+]
+
+MEMORY_URL: Final = "memory://"
+_ALL_INTERFACES: Final = "0.0.0.0"  # noqa: S104 - the documented default; tokens guard every route
+
+_Positive = Annotated[int, Field(ge=1)]
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class SwarmConfig(FileBacked):
+    """``[server.swarm]``: which swarm the server runs.
+
+    ``source`` is the swarms file, ``name`` the swarm in it; ``registry_file`` (in the file also
+    ``registry``) is where the registry of other swarms is kept. What the swarm is about
+    (``description``, ``keywords``, ``public``) is said in the swarms file.
+    """
+
+    table = "server.swarm"
+    aliases: ClassVar[Mapping[str, str]] = {"registry": "registry_file"}
+
+    name: str = Field(default="example-no-proxy", min_length=1)
+    source: str = "swarms.json"
+    registry_file: str = "registries/example-no-proxy.json"
+    description: str = ""
+    keywords: list[str] = Field(default_factory=list)
+    public: bool = False
+
+
+class SettingsConfig(FileBacked):
+    """``[server.settings]``: messages a task may process per run, and model output on stdout."""
+
+    table = "server.settings"
+
+    task_message_limit: _Positive = 15
+    print_llm_streams: bool = True
+
+
+class StoreConfig(FileBacked):
+    """``[server.store]``: where state is kept.
+
+    ``url`` is ``sqlite:///file``, ``memory://`` or None (memory). ``durability`` "full" survives a
+    power loss, "normal" a killed process.
+    """
+
+    table = "server.store"
+
+    url: str | None = None
+    durability: Literal["full", "normal"] = "full"
+
+
+class LimitsConfig(FileBacked):
+    """``[server.limits]``: how much the server takes on at once. Times are in seconds."""
+
+    table = "server.limits"
+
+    max_body_bytes: _Positive = 4 * 1024 * 1024
+    max_concurrent_turns: _Positive = 64
+    shutdown_grace: _Seconds = 20.0
+    max_instances: _Positive = 1000
+    instance_idle: _Seconds = 600.0
+
+
+class ServerConfig(FileBacked):
+    """``[server]``: where the server listens, and its nested tables."""
+
+    table = "server"
+    nested = frozenset({"swarm", "settings", "store", "limits"})
+
+    port: int = Field(default=8000, ge=0, le=65535)
+    host: str = _ALL_INTERFACES
+    reload: bool = False
+    debug: bool = False
+    swarm: SwarmConfig = Field(default_factory=SwarmConfig)
+    settings: SettingsConfig = Field(default_factory=SettingsConfig)
+    store: StoreConfig = Field(default_factory=StoreConfig)
+    limits: LimitsConfig = Field(default_factory=LimitsConfig)
+
+
+def resolve_store_url(config: ServerConfig, environ: Mapping[str, str] | None = None) -> str:
+    """Return the URL of the store that applies.
+
+    ``DATABASE_URL`` wins over ``[server.store] url``; ``none``, or neither of them, is memory.
+
+    Args:
+        config: The server's settings.
+        environ: The environment; this process's when None.
+    """
+    url = setting(DATABASE_URL, environ) or config.store.url or MEMORY_URL
+    return MEMORY_URL if url.lower() == "none" else url
+
+
+def base_url(config: ServerConfig) -> str:
+    """Return the URL at which this machine reaches the server."""
+    host = "localhost" if config.host in ("", _ALL_INTERFACES, "::") else config.host
+    return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
+
+
+def export_environment(config: ServerConfig, environ: MutableMapping[str, str]) -> None:
+    """Tell child processes and tools which swarm runs where; these are never read back."""
+    environ["SWARM_NAME"] = config.swarm.name
+    environ["SWARM_SOURCE"] = config.swarm.source
+    environ["SWARM_REGISTRY_FILE"] = config.swarm.registry_file
+    environ["BASE_URL"] = base_url(config)

@@ -1,0 +1,135 @@
+"""Find and read ``mail.toml``, and fill models from its tables.
+
+The file is ``MAIL_CONFIG_PATH``, else ``./mail.toml``, else ``mail.toml`` in a folder above the
+installed package; none of them is fine too. A value comes from the argument, else from the file,
+else from the model's own default.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mail.config.env import CONFIG_PATH, named_config_file
+from mail.errors import ConfigError
+
+__all__ = ["FILE_NAME", "FileBacked", "find_config_file", "read_config"]
+
+FILE_NAME: Final = "mail.toml"
+_TOP_TABLES: Final = ("client", "server")
+_EXPECTED: Final = {
+    "bool_type": "true or false",
+    "dict_type": "a table",
+    "float_type": "a number",
+    "int_type": "an integer",
+    "list_type": "a list",
+    "string_type": "text",
+}
+_GIVEN: Final = {
+    bool: "a boolean",
+    dict: "a table",
+    float: "a number",
+    int: "an integer",
+    list: "a list",
+    str: "text",
+}
+
+
+def find_config_file(environ: Mapping[str, str] | None = None) -> Path | None:
+    """Return the configuration file that applies, or None.
+
+    Raises:
+        ConfigError: ``MAIL_CONFIG_PATH`` names a file that does not exist.
+    """
+    named = named_config_file(environ)
+    if named is not None:
+        if not named.is_file():
+            raise ConfigError(f"{CONFIG_PATH} names '{named}', which is not a file")
+        return named
+    folders = [Path.cwd(), *Path(__file__).resolve().parents]
+    return next((f / FILE_NAME for f in folders if (f / FILE_NAME).is_file()), None)
+
+
+def read_config(path: Path | None) -> dict[str, Any]:
+    """Return the tables of a configuration file (empty without one).
+
+    Raises:
+        ConfigError: the file cannot be read, is not TOML, or has an unknown top-level key.
+    """
+    if path is None:
+        return {}
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    for key in tables:
+        if key not in _TOP_TABLES:
+            raise ConfigError(f"{path}: unknown key '{key}'{_suggest(key, _TOP_TABLES)}")
+    return tables
+
+
+class FileBacked(BaseModel):
+    """A frozen model whose missing values come from one table of ``mail.toml``.
+
+    A wrong value raises `ConfigError`, which names the file (or the class, for an argument), the
+    key and the expected type, and never repeats the value, because it may hold a password.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    table: ClassVar[str]
+    nested: ClassVar[frozenset[str]] = frozenset()
+    aliases: ClassVar[Mapping[str, str]] = {}
+
+    def __init__(self, **given: Any) -> None:
+        path = find_config_file()
+        values = {} if path is None else self._file_values(path)
+        merged = {**values, **given}
+        try:
+            super().__init__(**merged)
+        except ValidationError as error:
+            raise self._explain(error, given, path) from None
+
+    @classmethod
+    def _file_values(cls, path: Path) -> dict[str, Any]:
+        found: Any = read_config(path)
+        for part in cls.table.split("."):
+            found = found.get(part, {})
+            if not isinstance(found, dict):
+                raise ConfigError(f"{path}: '{part}' of [{cls.table}] must be a table")
+        values: dict[str, Any] = {}
+        for key, value in found.items():
+            name = cls.aliases.get(key, key)
+            if name in values:
+                raise ConfigError(f"{path}: [{cls.table}] '{key}' is given twice")
+            if key not in cls.nested:
+                values[name] = value
+        return values
+
+    @classmethod
+    def _explain(
+        cls, error: ValidationError, given: Mapping[str, Any], path: Path | None
+    ) -> ConfigError:
+        first = error.errors()[0]
+        key = str(first["loc"][0]) if first["loc"] else ""
+        if key in given or path is None:
+            place = f"{cls.__name__}: '{key}'"
+        else:
+            place = f"{path}: [{cls.table}] '{key}'"
+        if first["type"] == "extra_forbidden":
+            return ConfigError(f"{place} is not a known key{_suggest(key, cls.model_fields)}")
+        kind = _EXPECTED.get(first["type"])
+        if kind is None:
+            return ConfigError(f"{place}: {first['msg'].removeprefix('Value error, ')}")
+        got = _GIVEN.get(type(first["input"]), type(first["input"]).__name__)
+        return ConfigError(f"{place}: expected {kind}, got {got}")
+
+
+def _suggest(key: str, known: Iterable[str]) -> str:
+    names = sorted(known)
+    close = difflib.get_close_matches(key, names, n=1)
+    return f"; did you mean '{close[0]}'?" if close else f"; known keys: {', '.join(names)}"

@@ -1,0 +1,96 @@
+"""What the runtime tells an agent function about its call, beside the two positional arguments.
+
+An agent function is called as ``function(messages, tool_choice)`` and nothing else (ruling 44).
+Whoever needs more (the model adapter above all) asks `current_call`: where token deltas go, and
+which model or system prompt this one call overrides.
+"""
+
+import sys
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Protocol
+
+__all__ = ["CallContext", "ConsoleSink", "NullSink", "StreamSink", "current_call", "enter_call"]
+
+
+class StreamSink(Protocol):
+    """Where the text of a running model call goes, piece by piece."""
+
+    def text(self, delta: str) -> None:
+        """Take a piece of the answer."""
+
+    def reasoning(self, delta: str) -> None:
+        """Take a piece of the model's reasoning."""
+
+    def restart(self) -> None:
+        """Forget the pieces so far: the call broke and begins anew."""
+
+    def without_console(self) -> "StreamSink":
+        """Return the same sink without what it prints."""
+
+
+class NullSink:
+    """Drops every piece."""
+
+    def text(self, delta: str) -> None:
+        """Drop it."""
+
+    def reasoning(self, delta: str) -> None:
+        """Drop it."""
+
+    def restart(self) -> None:
+        """Do nothing."""
+
+    def without_console(self) -> StreamSink:
+        """Return itself."""
+        return self
+
+
+class ConsoleSink:
+    """Prints pieces to standard output as plain text (``print_llm_streams``)."""
+
+    def text(self, delta: str) -> None:
+        """Print a piece of the answer."""
+        sys.stdout.write(delta)
+        sys.stdout.flush()
+
+    def reasoning(self, delta: str) -> None:
+        """Print a piece of reasoning."""
+        self.text(delta)
+
+    def restart(self) -> None:
+        """Print that the reply begins anew."""
+        self.text("\n[the call broke and begins anew]\n")
+
+    def without_console(self) -> StreamSink:
+        """Return a sink that prints nothing."""
+        return NullSink()
+
+
+@dataclass(slots=True, kw_only=True)
+class CallContext:
+    """The surroundings of one agent call.
+
+    ``llm`` and ``system`` override the agent's own model and prompt for this call only. ``step``
+    identifies the turn: the same text when the turn is run again after a crash.
+    """
+
+    task_id: str = ""
+    agent: str = ""
+    step: str = ""
+    sink: StreamSink = field(default_factory=NullSink)
+    llm: str | None = None
+    system: str | None = None
+
+
+_call: ContextVar[CallContext | None] = ContextVar("mail_call", default=None)
+
+
+def current_call() -> CallContext:
+    """Return the context of the running agent call, or an empty one outside any runtime."""
+    return _call.get() or CallContext()
+
+
+def enter_call(context: CallContext) -> None:
+    """Make ``context`` current for the running asyncio task (each turn has a task of its own)."""
+    _call.set(context)

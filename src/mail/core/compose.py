@@ -1,0 +1,101 @@
+"""Builders of outgoing messages: the only place that fills ids, timestamps and swarm fields."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mail.clock import Clock
+from mail.core.addresses import (
+    MAIL_ALL_LOCAL_AGENTS,
+    MAILAddress,
+    create_agent_address,
+    create_system_address,
+)
+from mail.core.envelope import Envelope
+from mail.core.wire import MessageKind
+
+__all__ = ["Composer", "Subject"]
+
+
+class Subject(StrEnum):
+    """Subjects that the system itself uses. They inform; no code acts on them (ruling 18)."""
+
+    ACTION_COMPLETE = "::action_complete::"
+    ACTION_COMPLETE_BROADCAST = "::action_complete_broadcast::"
+    ACTION_ERROR = "::action_error::"
+    ACTION_OUTCOME_UNKNOWN = "::action_outcome_unknown::"
+    AGENT_ERROR = "::agent_error::"
+    BREAKPOINT_TOOL_CALL = "::breakpoint_tool_call::"
+    HELP = "::help::"
+    INVALID_RECIPIENT = "::invalid_recipient::"
+    MAXIMUM_STEPS_REACHED = "::maximum_steps_reached::"
+    RUNTIME_ERROR = "::runtime_error::"
+    SHUTDOWN_REQUESTED = "::shutdown_requested::"
+    TASK_CANCELLED = "::task_cancelled::"
+    TASK_COMPLETE = "::task_complete::"
+    TASK_ERROR = "::task_error::"
+    TASK_STALLED = "::task_stalled::"
+    TASK_TIMEOUT = "::task_timeout::"
+    TOOL_CALL_ERROR = "::tool_call_error::"
+
+
+@dataclass(frozen=True, slots=True)
+class Composer:
+    """Builds messages of one swarm."""
+
+    swarm: str
+    clock: Clock
+
+    def message(  # noqa: PLR0913 - the fields of a message
+        self,
+        kind: MessageKind,
+        task_id: str,
+        sender: MAILAddress,
+        recipients: Iterable[MAILAddress],
+        subject: str,
+        body: str,
+        *,
+        ref: str | None = None,
+        message_id: str | None = None,
+    ) -> Envelope:
+        """Build a message of any kind inside the swarm.
+
+        Args:
+            ref: The payload's own id; for a response, the id of the request it answers.
+            message_id: A given id for the message, in place of a random one.
+        """
+        return Envelope(
+            id=message_id or self.clock.new_id(),
+            timestamp=self.clock.now(),
+            kind=kind,
+            task_id=task_id,
+            ref=ref or self.clock.new_id(),
+            sender=sender,
+            recipients=tuple(recipients),
+            subject=subject,
+            body=body,
+            sender_swarm=self.swarm,
+            recipient_swarms=(self.swarm,),
+        )
+
+    def completion(
+        self, task_id: str, sender: MAILAddress, body: str, subject: str = Subject.TASK_COMPLETE
+    ) -> Envelope:
+        """Build the ``broadcast_complete`` that ends a run."""
+        return self.message(
+            "broadcast_complete", task_id, sender, [MAIL_ALL_LOCAL_AGENTS], subject, body
+        )
+
+    def system_completion(self, task_id: str, subject: str, body: str) -> Envelope:
+        """Build a ``broadcast_complete`` in the system's own name."""
+        return self.completion(task_id, self.system_address, body, subject)
+
+    def notice(self, task_id: str, agent: str, subject: str, body: str) -> Envelope:
+        """Build a system response to one local agent."""
+        to = [create_agent_address(agent)]
+        return self.message("response", task_id, self.system_address, to, subject, body)
+
+    @property
+    def system_address(self) -> MAILAddress:
+        """The address of the system, named after the swarm."""
+        return create_system_address(self.swarm)

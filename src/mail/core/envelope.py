@@ -1,0 +1,106 @@
+"""The frozen, typed view of a message that everything inside the runtime uses."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from mail.core.addresses import MAILAddress
+from mail.core.render import recipients_of, render_mail
+from mail.core.wire import MAILMessage, MessageKind
+
+__all__ = ["Envelope"]
+
+_ID_FIELD: Mapping[str, str] = {
+    "request": "request_id",
+    "response": "request_id",
+    "broadcast": "broadcast_id",
+    "interrupt": "interrupt_id",
+    "broadcast_complete": "broadcast_id",
+}
+_SINGLE = frozenset({"request", "response"})
+
+
+class Envelope(NamedTuple):
+    """A validated message.
+
+    ``ref`` is the payload's own id: request, broadcast or interrupt id, whichever the kind has.
+    """
+
+    id: str
+    timestamp: str
+    kind: MessageKind
+    task_id: str
+    ref: str
+    sender: MAILAddress
+    recipients: tuple[MAILAddress, ...]
+    subject: str
+    body: str
+    sender_swarm: str | None = None
+    recipient_swarms: tuple[str, ...] = ()
+    routing_info: Mapping[str, Any] = MappingProxyType({})
+
+    @classmethod
+    def from_wire(cls, message: MAILMessage) -> "Envelope":
+        """Read a message that `mail.core.schema.parse_message` has accepted."""
+        payload: Any = message["message"]
+        kind = message["msg_type"]
+        swarms = payload.get("recipient_swarms")
+        if swarms is None:
+            swarms = [payload["recipient_swarm"]] if payload.get("recipient_swarm") else []
+        return cls(
+            id=message["id"],
+            timestamp=message["timestamp"],
+            kind=kind,
+            task_id=payload["task_id"],
+            ref=payload[_ID_FIELD[kind]],
+            sender=payload["sender"],
+            recipients=tuple(recipients_of(payload)),
+            subject=payload["subject"],
+            body=payload["body"],
+            sender_swarm=payload.get("sender_swarm"),
+            recipient_swarms=tuple(swarms),
+            routing_info=payload.get("routing_info") or {},
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> "Envelope":
+        """Read a message that `to_json` wrote."""
+        return cls.from_wire(from_json(text))
+
+    def to_wire(self) -> MAILMessage:
+        """Return the documented dictionary; optional fields are left out, never null."""
+        payload: dict[str, Any] = {
+            "task_id": self.task_id,
+            _ID_FIELD[self.kind]: self.ref,
+            "sender": dict(self.sender),
+        }
+        if self.kind in _SINGLE:
+            payload["recipient"] = dict(self.recipients[0])
+        else:
+            payload["recipients"] = [dict(recipient) for recipient in self.recipients]
+        payload["subject"] = self.subject
+        payload["body"] = self.body
+        if self.sender_swarm is not None:
+            payload["sender_swarm"] = self.sender_swarm
+        if self.recipient_swarms:
+            if self.kind in _SINGLE:
+                payload["recipient_swarm"] = self.recipient_swarms[0]
+            else:
+                payload["recipient_swarms"] = list(self.recipient_swarms)
+        payload["routing_info"] = dict(self.routing_info)
+        return {
+            "id": self.id,
+            "timestamp": self.timestamp,
+            "message": payload,  # type: ignore[typeddict-item]  # the kind chose the fields above
+            "msg_type": self.kind,
+        }
+
+    def to_entry(self) -> dict[str, Any]:
+        """Return the message as the chat entry that its recipient reads."""
+        return render_mail(self.timestamp, self.sender, self.recipients, self.subject, self.body)
+
+    def to_json(self) -> str:
+        """Return the wire form as compact JSON."""
+        return to_json(self.to_wire()).decode()

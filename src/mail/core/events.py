@@ -1,0 +1,98 @@
+"""The kinds of task events and the event record shared by log, streams and client."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mail.core.render import build_mail_xml
+
+__all__ = ["EVENT_KINDS", "STREAM_KINDS", "TERMINAL_KINDS", "TaskEvent"]
+
+EVENT_KINDS: Final = frozenset(
+    {
+        "new_message",
+        "tool_call",
+        "action_call",
+        "action_complete",
+        "action_error",
+        "agent_error",
+        "await_message",
+        "breakpoint_action_complete",
+        "breakpoint_tool_call",
+        "broadcast_ignored",
+        "builtin_tool_call",
+        "help_called",
+        "interswarm_message_error",
+        "interswarm_message_received",
+        "interswarm_message_sent",
+        "run_loop_cancelled",
+        "run_loop_error",
+        "shutdown_requested",
+        "task_complete",
+        "task_complete_call",
+        "task_complete_call_duplicate",
+        "task_error",
+        "turn_interrupted",
+        "turn_restarted",
+    }
+)
+"""Events that are stored and carry a sequence number."""
+
+STREAM_KINDS: Final = frozenset({"ping", "model_delta", "server_drain"})
+"""Events that exist on a stream only: no id, not stored, not replayed (rulings 28, 46)."""
+
+TERMINAL_KINDS: Final = frozenset({"task_complete", "task_error"})
+"""The events that end a run; one per run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEvent:
+    """One entry of a task's log.
+
+    ``seq`` counts from 1 within the task (0: not stored). ``extra`` holds the kind's own fields:
+    under ``extra_data`` on the wire, or beside it for terminal events (ruling 30).
+    """
+
+    task_id: str
+    kind: str
+    timestamp: str
+    seq: int = 0
+    description: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def event(self) -> str:
+        """The kind, under the name that server-sent events use."""
+        return self.kind
+
+    @property
+    def id(self) -> str | None:
+        """The sequence number as text, or None for an event that is not stored."""
+        return str(self.seq) if self.seq else None
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The documented payload: timestamp, description, task_id, extra_data (and more)."""
+        base: dict[str, Any] = {"timestamp": self.timestamp, "task_id": self.task_id}
+        if self.kind in STREAM_KINDS:
+            return {**base, **self.extra}
+        base["description"] = self.describe()
+        if self.kind in TERMINAL_KINDS:
+            return {**base, "extra_data": {}, **self.extra}
+        return {**base, "extra_data": dict(self.extra)}
+
+    def describe(self) -> str:
+        """Return the description; the XML of a message is rendered here, when it is asked for."""
+        message = self.extra.get("full_message") if self.kind == "new_message" else None
+        if message is None:
+            return self.description
+        return (self.description or "sending message:") + "\n" + build_mail_xml(message)["content"]
+
+    def to_record(self) -> dict[str, Any]:
+        """Return the event as a JSON-ready record with ``event``, ``id``, ``retry``, ``data``."""
+        return {"event": self.kind, "id": self.id, "retry": None, "data": self.data}
+
+    def data_text(self) -> str:
+        """Return ``data`` as one line of JSON."""
+        return json.dumps(self.data, ensure_ascii=False, separators=(",", ":"))

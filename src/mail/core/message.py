@@ -1,0 +1,72 @@
+"""The documented home of messages and addresses: everything about them under one import path."""
+
+from mail.core.addresses import (
+    MAIL_ALL_LOCAL_AGENTS,
+    AddressType,
+    Contributor,
+    MAILAddress,
+    create_address,
+    create_admin_address,
+    create_agent_address,
+    create_system_address,
+    create_user_address,
+    format_agent_address,
+    format_contributor,
+    get_address_string,
+    get_address_type,
+    parse_agent_address,
+    parse_task_contributor,
+    parse_task_contributors,
+)
+from mail.core.compose import Composer, Subject
+from mail.core.envelope import Envelope
+from mail.core.render import build_body_xml, build_interswarm_mail_xml, build_mail_xml
+from mail.core.schema import check_task_id, parse_interswarm_message, parse_message
+from mail.core.wire import (
+    MAIL_MESSAGE_TYPES,
+    MAILBroadcast,
+    MAILInterrupt,
+    MAILInterswarmMessage,
+    MAILMessage,
+    MAILPayload,
+    MAILRequest,
+    MAILResponse,
+    MessageKind,
+)
+
+__all__ = [
+    "MAIL_ALL_LOCAL_AGENTS",
+    "MAIL_MESSAGE_TYPES",
+    "AddressType",
+    "Composer",
+    "Contributor",
+    "Envelope",
+    "MAILAddress",
+    "MAILBroadcast",
+    "MAILInterrupt",
+    "MAILInterswarmMessage",
+    "MAILMessage",
+    "MAILPayload",
+    "MAILRequest",
+    "MAILResponse",
+    "MessageKind",
+    "Subject",
+    "build_body_xml",
+    "build_interswarm_mail_xml",
+    "build_mail_xml",
+    "check_task_id",
+    "create_address",
+    "create_admin_address",
+    "create_agent_address",
+    "create_system_address",
+    "create_user_address",
+    "format_agent_address",
+    "format_contributor",
+    "get_address_string",
+    "get_address_type",
+    "parse_agent_address",
+    "parse_interswarm_message",
+    "parse_message",
+    "parse_task_contributor",
+    "parse_task_contributors",
+]

@@ -1,0 +1,109 @@
+"""Messages as the XML text that models read. Every value is escaped (ruling 18)."""
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from xml.sax.saxutils import escape, quoteattr
+
+from mail.core.addresses import MAILAddress
+from mail.core.wire import MAILInterswarmMessage, MAILMessage, MAILPayload
+
+__all__ = [
+    "build_body_xml",
+    "build_interswarm_mail_xml",
+    "build_mail_xml",
+    "recipients_of",
+    "render_mail",
+]
+
+_ILLEGAL_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SPECIAL = re.compile("[^\t\n\x20-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ENTITIES = {"\r": "&#13;"}  # a parser would turn a bare carriage return into a line feed
+
+
+def _text(value: str) -> str:
+    if _SPECIAL.search(value) is None:  # most values; four times as fast
+        return value
+    return escape(_ILLEGAL_XML.sub("", value), _ENTITIES)
+
+
+def _utc(timestamp: str) -> str:
+    if timestamp.endswith("+00:00"):
+        return timestamp
+    try:
+        return datetime.fromisoformat(timestamp).astimezone(UTC).isoformat()
+    except ValueError:
+        return timestamp
+
+
+def recipients_of(payload: MAILPayload) -> list[MAILAddress]:
+    """Return a payload's recipients as a list, whichever field holds them."""
+    fields: Any = payload
+    return list(fields["recipients"]) if "recipients" in fields else [fields["recipient"]]
+
+
+def render_mail(
+    timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str, body: str
+) -> dict[str, str]:
+    """Render the parts of a message as a chat entry; see `build_mail_xml`."""
+    addresses = "\n".join(
+        f"<address type={quoteattr(address['address_type'])}>{_text(address['address'])}</address>"
+        for address in to
+    )
+    content = (
+        "\n<incoming_message>\n"
+        f"<timestamp>{_text(_utc(timestamp))}</timestamp>\n"
+        f"<from type={quoteattr(sender['address_type'])}>{_text(sender['address'])}</from>\n"
+        f"<to>\n{addresses}\n</to>\n"
+        f"<subject>{_text(subject)}</subject>\n"
+        f"<body>{_text(body)}</body>\n"
+        "</incoming_message>\n"
+    )
+    return {"role": "user", "content": content}
+
+
+def build_mail_xml(message: MAILMessage) -> dict[str, str]:
+    """Render a message as a chat entry ``{"role": "user", "content": <XML>}``.
+
+    The text holds one ``incoming_message`` element with timestamp (UTC), sender, recipients,
+    subject and body, each on its own line. No value can open or close an element.
+    """
+    payload = message["message"]
+    return render_mail(
+        message["timestamp"],
+        payload["sender"],
+        recipients_of(payload),
+        payload["subject"],
+        payload["body"],
+    )
+
+
+def build_interswarm_mail_xml(message: MAILInterswarmMessage) -> dict[str, str]:
+    """Render mail from another swarm; its sender is always shown as an agent."""
+    payload = message["payload"]
+    sender: MAILAddress = {"address_type": "agent", "address": payload["sender"]["address"]}
+    return render_mail(
+        message["timestamp"], sender, recipients_of(payload), payload["subject"], payload["body"]
+    )
+
+
+def _elements(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "".join(_element(str(key), value[key]) for key in sorted(value, key=str))
+    if isinstance(value, list | tuple):
+        return "".join(_element("item", item) for item in value)
+    return _text("" if value is None else str(value))
+
+
+def _element(name: str, value: Any) -> str:
+    tag = re.sub(r"[^\w.-]", "_", name) or "_"
+    tag = tag if tag[0].isalpha() or tag[0] == "_" else f"_{tag}"
+    nested = isinstance(value, Mapping | list | tuple)
+    inner = f"\n{_elements(value)}" if nested else _elements(value)
+    return f"<{tag}>{inner}</{tag}>\n"
+
+
+def build_body_xml(content: Mapping[str, Any]) -> str:
+    """Render a mapping as a ``body`` element: keys sorted, values escaped, one element a line."""
+    return f"<body>\n{_elements(content)}</body>"

@@ -1,0 +1,17 @@
+"""The engine: mailbox, turns, tasks. `MAILRuntime` is its face."""
+
+from mail.lazy import lazy_exports
+
+__all__ = ["UNSET", "MAILRuntime", "Run", "RunRequest", "RunResult", "RuntimeSettings"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "MAILRuntime": "mail.core.runtime.runtime",
+        "Run": "mail.core.runtime.runs",
+        "RunRequest": "mail.core.runtime.intake",
+        "RunResult": "mail.core.runtime.waiters",
+        "RuntimeSettings": "mail.core.runtime.settings",
+        "UNSET": "mail.core.runtime.settings",
+    },
+)

@@ -1,0 +1,325 @@
+"""The end of a turn: decide what follows, commit it all at once, then tell everybody.
+
+Everything is decided without an ``await`` (the turn leaves its task, mail is packed, an ending is
+built, the commit is handed to the store), so turns of one task that end together see one another.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pydantic_core import to_json
+
+from mail.core.compose import Subject
+from mail.core.runtime.draft import Draft
+from mail.core.runtime.endings import Ending, Endings
+from mail.core.runtime.histories import Entry
+from mail.core.runtime.ledger import LiveTask
+from mail.core.runtime.mailbox import LaneKey, Letter
+from mail.core.runtime.parts import Parts
+from mail.core.runtime.postal import Mail, PostOffice
+from mail.core.runtime.prompting import Prompting
+from mail.core.runtime.turn import Control, ControlKind, Phase, Turn
+from mail.core.tasks import TaskState
+from mail.db.base import HistoryRow, Post, Receipt, TurnCommit
+
+__all__ = ["Conclusions"]
+
+_OPEN = (TaskState.RUNNING, TaskState.PAUSED)
+
+
+@dataclass(slots=True, eq=False)
+class _Plan:
+    """What one commit will change, and what must be told afterwards."""
+
+    task: LiveTask
+    mail: Mail = field(default_factory=Mail)
+    ending: Ending | None = None
+    dead: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Conclusions:
+    """Commits turns and watches over the life of their tasks."""
+
+    parts: Parts
+    endings: Endings
+    post_office: PostOffice
+    prompting: Prompting
+    wake: Callable[[], None]
+
+    async def commit(self, turn: Turn, draft: Draft, *, dead: str | None = None) -> None:
+        """End a turn.
+
+        Raises:
+            StoreConflict: the turn's mail was dropped meanwhile; nothing of the turn is kept.
+        """
+        plan = self._conclude(turn, draft)
+        plan.dead = dead
+        task, ending = plan.task, plan.ending
+        post = self._turn_commit(turn, draft, plan)
+        letters = len(plan.mail.letters)
+        task.arriving += letters
+        task.pins += 1
+        try:
+            receipt = await self.parts.commit(post)
+            self._remember(turn, draft.entries, ending)
+            await self._tell(plan, post, receipt)
+        finally:
+            task.arriving -= letters
+            task.pins -= 1
+            self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
+            self.settle(task)
+
+    async def end(self, task: LiveTask, ending: Ending, *, cancel_mail: bool = False) -> None:
+        """End a run outside a turn."""
+        self.close_lanes(task)
+        task.pins += 1
+        post = Post(
+            owner=self.parts.owner,
+            task=task.row,
+            events=ending.events,
+            response=ending.response,
+            calls=ending.calls,
+            histories=ending.histories,
+            cancel_mail=cancel_mail,
+            snapshot=True,
+        )
+        try:
+            receipt = await self.parts.commit(post)
+            await self._tell(_Plan(task, ending=ending), post, receipt)
+        finally:
+            task.pins -= 1
+
+    async def stopped_by_limit(self, turn: Turn) -> bool:
+        """Apply the step limit before a turn (ruling 16); True when the turn must not happen."""
+        task, control = turn.task, turn.control
+        limit = task.row.max_steps
+        if limit is None or task.row.steps < limit:
+            return False
+        if control is not None and control.kind is ControlKind.FINISH:
+            return False
+        self._step_back(turn)
+        if task.row.finish_asked:
+            if self.parts.mailbox.workable(task.task_id) and self._finish_pending(task):
+                return True
+            ending = self.prompting.what_there_is(task, self.endings)
+            await self.end(task, ending)
+            self.settle(task)
+        else:
+            await self._ask_to_finish(task, "limit")
+        return True
+
+    async def bury(self, turn: Turn) -> None:
+        """Put mail aside that killed the process again and again."""
+        draft = Draft(self.parts.clock.now())
+        draft.failure = (
+            f"the server died {self.parts.settings.max_attempts} times while agent "
+            f"'{turn.agent}' worked on this message"
+        )
+        await self.commit(turn, draft, dead=draft.failure)
+
+    def drop(self, turn: Turn) -> None:
+        """Forget a turn whose mail is not there any more."""
+        turn.task.turns.pop(turn.agent, None)
+        self.parts.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
+        self.settle(turn.task)
+
+    def put_off(self, turn: Turn, seconds: float) -> None:
+        """Return a turn's mail to its lane after a while; its slot is free until then."""
+        task, letter = turn.task, turn.letter
+        task.arriving += 1
+        task.turns.pop(turn.agent, None)
+        self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
+        asyncio.get_running_loop().call_later(seconds, self._come_back, task, letter)
+
+    def settle(self, task: LiveTask) -> None:
+        """Let go of a task that nothing is happening to; the store has it all."""
+        if task.turns or task.arriving or task.pins or task.waiters:
+            return
+        if task.row.state is TaskState.RUNNING and self.parts.mailbox.waiting(task.task_id):
+            return
+        if self.parts.ledger.get(task.task_id) is not task:
+            return
+        self.parts.mailbox.drop(task.task_id)
+        self.parts.histories.forget(task.task_id, self.parts.agents)
+        for forgotten in self.parts.ledger.remove(task):
+            self.parts.events.forget(forgotten)
+
+    def close_lanes(self, task: LiveTask) -> None:
+        """Stop all work on a task that is not open any more; its mail stays in the store."""
+        if task.row.state in _OPEN:
+            self.parts.mailbox.unhold(task.task_id)
+            return
+        for turn in list(task.turns.values()):
+            if turn.phase is Phase.MODEL:
+                self.post_office.abandon(turn)
+                self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
+        self.parts.mailbox.drop(task.task_id)
+        task.loaded = False
+
+    async def check(self, task: LiveTask) -> None:
+        """Look after a task that no turn will look after: finish or pause it when it is stuck."""
+        plan = _Plan(task)
+        if task.row.state in _OPEN:
+            self._look_after(plan)
+        if plan.ending is not None:
+            await self.end(task, plan.ending)
+            self.settle(task)
+        elif plan.mail.letters:
+            await self._post(plan)
+
+    def _conclude(self, turn: Turn, draft: Draft) -> _Plan:
+        task = turn.task
+        plan = _Plan(task)
+        task.turns.pop(turn.agent, None)
+        task.people.discard(turn.envelope.id)
+        for waiter in task.waiters:
+            waiter.consumed = waiter.consumed or waiter.message_id == turn.envelope.id
+        if task.row.state is not TaskState.CANCELLED:
+            for envelope in draft.mail:
+                self.post_office.add(plan.mail, envelope)
+        if task.row.state in _OPEN:
+            self._decide(turn, draft, plan)
+            if plan.ending is None:
+                self._look_after(plan)
+        if plan.ending is not None:
+            self.close_lanes(task)
+        return plan
+
+    def _decide(self, turn: Turn, draft: Draft, plan: _Plan) -> None:
+        task, control = turn.task, turn.control
+        if draft.failure is not None:
+            self._report(turn, draft, plan, draft.failure)
+        elif draft.completes is not None:
+            plan.ending = self.endings.complete(turn, draft.completes)
+        elif control and control.kind is ControlKind.FINISH and control.reason == "limit":
+            plan.ending = self.prompting.what_there_is(task, self.endings, turn)
+        elif draft.paused:
+            task.calls.update(((call.agent, call.call_id), call) for call in draft.paused)
+            task.change(state=TaskState.PAUSED, awaited=True)
+            task.pausing = True
+            self.parts.mailbox.hold(task.task_id)
+            self.parts.mailbox.block(LaneKey(task.task_id, turn.agent))
+        elif draft.reprompts:
+            notice, instruction = self.prompting.follow_up(turn, draft.reprompts)
+            if notice is None:
+                self._report(turn, draft, plan, instruction.reason)
+            else:
+                self.post_office.add(plan.mail, notice, instruction)
+
+    def _report(self, turn: Turn, draft: Draft, plan: _Plan, reason: str) -> None:
+        """Tell whoever the agent works for that it failed (ruling 17)."""
+        draft.log("agent_error", f"error of agent {turn.agent}: {reason}", caller=turn.agent)
+        origin = turn.origin
+        if origin is None or origin.is_person or origin.address not in self.parts.agents:
+            plan.ending = self.endings.fail(turn.task, reason)
+            return
+        notice = self.parts.composer.notice(
+            turn.task.task_id,
+            origin.address,
+            Subject.AGENT_ERROR,
+            f"Agent '{turn.agent}' failed and cannot answer your message: {reason}",
+        )
+        self.post_office.add(plan.mail, notice, Control(ControlKind.NOTICE))
+
+    def _look_after(self, plan: _Plan) -> None:
+        task = plan.task
+        if task.turns:
+            return
+        if task.row.state is TaskState.PAUSED:
+            if task.pausing:
+                plan.ending = self.endings.pause(task)
+            return
+        coming = task.arriving or plan.mail.letters or task.people
+        if coming or self.parts.mailbox.workable(task.task_id):
+            return
+        if task.open_calls():
+            plan.ending = self.endings.pause(task)
+        elif task.row.awaited and not task.row.finish_asked:
+            task.change(finish_asked=True)
+            self._pack_finish(plan, "stall")
+        elif task.row.awaited:
+            plan.ending = self.endings.fail(
+                task, "the task stalled: no agent has anything left to do and none finished it"
+            )
+
+    def _pack_finish(self, plan: _Plan, reason: str) -> None:
+        notice, instruction = self.prompting.finish(plan.task, reason)
+        self.post_office.add(plan.mail, notice, instruction)
+
+    async def _ask_to_finish(self, task: LiveTask, reason: str) -> None:
+        self.parts.mailbox.hold(task.task_id)
+        task.change(finish_asked=True)
+        plan = _Plan(task)
+        self._pack_finish(plan, reason)
+        await self._post(plan)
+
+    async def _post(self, plan: _Plan) -> None:
+        task = plan.task
+        task.arriving += 1
+        post = Post(
+            owner=self.parts.owner,
+            task=task.row,
+            deliveries=plan.mail.deliveries,
+            events=tuple(plan.mail.events),
+        )
+        try:
+            receipt = await self.parts.commit(post)
+            await self._tell(plan, post, receipt)
+        finally:
+            task.arriving -= 1
+        self.wake()
+
+    def _finish_pending(self, task: LiveTask) -> bool:
+        return any(
+            turn.control is not None and turn.control.kind is ControlKind.FINISH
+            for turn in task.turns.values()
+        ) or self.parts.mailbox.holds_finish(task.task_id)
+
+    def _step_back(self, turn: Turn) -> None:
+        turn.task.turns.pop(turn.agent, None)
+        self.post_office.put_back(turn.task, turn.letter)
+        self.parts.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
+
+    def _come_back(self, task: LiveTask, letter: Letter) -> None:
+        task.arriving -= 1
+        self.post_office.put_back(task, letter)
+        self.wake()
+
+    def _turn_commit(self, turn: Turn, draft: Draft, plan: _Plan) -> TurnCommit:
+        ending = plan.ending
+        histories: tuple[HistoryRow, ...] = ()
+        if draft.entries and draft.failure is None:
+            histories = (HistoryRow(turn.agent, to_json(draft.entries).decode()),)
+        return TurnCommit(
+            owner=self.parts.owner,
+            task=plan.task.row,
+            seq=turn.seq,
+            dead=plan.dead,
+            deliveries=plan.mail.deliveries,
+            events=(*draft.events, *plan.mail.events, *(ending.events if ending else ())),
+            histories=histories + (ending.histories if ending else ()),
+            calls=(*draft.paused, *(ending.calls if ending else ())),
+            memories=tuple(draft.memories),
+            response=ending.response if ending else None,
+            snapshot=ending is not None,
+        )
+
+    def _remember(self, turn: Turn, entries: list[Entry], ending: Ending | None) -> None:
+        histories = self.parts.histories
+        histories.append(LaneKey(turn.task.task_id, turn.agent), entries)
+        if ending is not None and ending.histories:
+            histories.forget(turn.task.task_id, {row.agent for row in ending.histories})
+
+    async def _tell(self, plan: _Plan, post: Post, receipt: Receipt) -> None:
+        task, ending = plan.task, plan.ending
+        due = []
+        if ending is not None:
+            last = receipt.first_event + len(post.events) - 1
+            due = self.endings.announce(task, ending, last)
+        self.parts.events.publish(task.task_id, receipt.first_event, post.events)
+        await self.post_office.hand_out(task, plan.mail, receipt)
+        if ending is not None:
+            for waiter in due:
+                waiter.resolve(ending.result)

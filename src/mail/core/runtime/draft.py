@@ -1,0 +1,88 @@
+"""What a turn has produced so far and will commit together."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_core import from_json, to_json
+
+from mail.core.envelope import Envelope
+from mail.core.runtime.histories import Entry
+from mail.core.runtime.pausing import call_row
+from mail.core.runtime.turn import EventDraft, Outcome, Reprompt
+from mail.core.tools.call import AgentToolCall
+from mail.db.base import CallRow, EventRow, JournalRow, MemoryRow
+
+__all__ = ["REPLY_KEY", "Draft", "Reply"]
+
+REPLY_KEY = "reply"
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What an agent function returned."""
+
+    text: str | None
+    calls: list[AgentToolCall]
+
+    def to_json(self) -> str:
+        """Return the reply as JSON for the journal."""
+        calls = [call.model_dump() for call in self.calls]
+        return to_json({"text": self.text, "calls": calls}).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> "Reply":
+        """Read what `to_json` wrote."""
+        raw = from_json(text)
+        return cls(raw["text"], [AgentToolCall.model_validate(call) for call in raw["calls"]])
+
+
+@dataclass(slots=True, eq=False)
+class Draft:
+    """The parts of the turn's next commit.
+
+    ``entries`` belong to the agent's history; ``events`` and ``journal`` may be committed earlier
+    by a journal commit, which empties them here.
+    """
+
+    timestamp: str
+    entries: list[Entry] = field(default_factory=list)
+    events: list[EventRow] = field(default_factory=list)
+    journal: list[JournalRow] = field(default_factory=list)
+    mail: list[Envelope] = field(default_factory=list)
+    memories: list[MemoryRow] = field(default_factory=list)
+    paused: list[CallRow] = field(default_factory=list)
+    reprompts: list[Reprompt] = field(default_factory=list)
+    completes: str | None = None
+    failure: str | None = None
+
+    def log(self, kind: str, description: str = "", **extra: Any) -> None:
+        """Add an event."""
+        self.events.append(EventDraft(kind, description, extra).row(self.timestamp))
+
+    def take(self, call: AgentToolCall, outcome: Outcome) -> None:
+        """Add what a handler decided about a call."""
+        self.entries.append(call.create_response_msg(outcome.tool_result()))
+        self.events.extend(event.row(self.timestamp) for event in outcome.events)
+        self.mail.extend(outcome.mail)
+        self.memories.extend(outcome.memories)
+        if outcome.completes is not None:
+            self.completes = outcome.completes
+        if outcome.reprompt is not None:
+            self.reprompts.append(outcome.reprompt)
+
+    def journal_row(self, key: str, state: str, payload: Any) -> None:
+        """Add a fact to the journal."""
+        self.journal.append(JournalRow(key, state, to_json(payload).decode()))
+
+    def pause(self, agent: str, calls: Sequence[AgentToolCall]) -> None:
+        """Add breakpoint calls: they wait for their results with the task."""
+        self.paused.extend(call_row(agent, call) for call in calls)
+        names = ", ".join(call.tool_name for call in calls)
+        arguments = ", ".join(to_json(call.tool_args).decode() for call in calls)
+        self.log(
+            "breakpoint_tool_call",
+            f"agent {agent} used breakpoint tools {names} with args: {arguments}",
+            caller=agent,
+            call_ids=[call.tool_call_id for call in calls],
+        )

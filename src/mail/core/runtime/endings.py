@@ -1,0 +1,165 @@
+"""How a run ends: completed, paused, failed or cancelled; one terminal event each (ruling 46)."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic_core import from_json, to_json
+
+from mail.core.addresses import create_agent_address
+from mail.core.compose import Subject
+from mail.core.envelope import Envelope
+from mail.core.runtime.ledger import LiveTask
+from mail.core.runtime.parts import Parts
+from mail.core.runtime.turn import EventDraft, Turn
+from mail.core.runtime.waiters import RunResult, Waiter
+from mail.core.tasks import TaskState
+from mail.core.tools.call import AgentToolCall
+from mail.db.base import CallRow, EventRow, HistoryRow
+
+__all__ = ["Ending", "Endings"]
+
+_UNANSWERED = "not run: the task ended before this call was answered"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """The end of a run as it goes into a commit; the last event is the terminal one."""
+
+    result: RunResult
+    events: tuple[EventRow, ...]
+    response: str
+    everybody: bool = False
+    calls: tuple[CallRow, ...] = ()
+    histories: tuple[HistoryRow, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Endings:
+    """Builds endings and hands them to the waiting callers."""
+
+    parts: Parts
+
+    def complete(self, turn: Turn, answer: str) -> Ending:
+        """The task is answered. Users' mail that still waits keeps it running (ruling 29)."""
+        return self.complete_as(turn.task, turn.agent, answer, Subject.TASK_COMPLETE)
+
+    def complete_as(self, task: LiveTask, agent: str, answer: str, subject: str) -> Ending:
+        """End a task with an answer in an agent's name."""
+        sender = create_agent_address(agent)
+        message = self.parts.composer.completion(task.task_id, sender, answer, subject)
+        shown = EventDraft(
+            "new_message",
+            f"task_complete response from {agent}:",
+            {"full_message": message.to_wire()},
+        ).row(message.timestamp)
+        calls, histories = self._close_calls(task)
+        self._settle_row(task, TaskState.COMPLETED)
+        return self._ending(
+            task, message, TaskState.COMPLETED, before=(shown,), calls=calls, histories=histories
+        )
+
+    def pause(self, task: LiveTask) -> Ending:
+        """The task waits for the results of its open breakpoint calls (rulings 30, 31)."""
+        shown = [from_json(call.shown) for call in task.open_calls()]
+        message = self.parts.composer.system_completion(
+            task.task_id, Subject.BREAKPOINT_TOOL_CALL, json.dumps(shown, ensure_ascii=False)
+        )
+        task.change(state=TaskState.PAUSED, awaited=False)
+        task.pausing = False
+        return self._ending(task, message, TaskState.PAUSED, everybody=True)
+
+    def fail(self, task: LiveTask, reason: str) -> Ending:
+        """The run cannot be finished; the reason goes to the caller (ruling 17)."""
+        message = self.parts.composer.system_completion(task.task_id, Subject.TASK_ERROR, reason)
+        calls, histories = self._close_calls(task)
+        self._settle_row(task, TaskState.FAILED)
+        return self._ending(
+            task, message, TaskState.FAILED, reason=reason, calls=calls, histories=histories
+        )
+
+    def cancel(self, task: LiveTask) -> Ending:
+        """The owner cancelled the task; all of its mail is dropped."""
+        reason = "the task was cancelled"
+        message = self.parts.composer.system_completion(
+            task.task_id, Subject.TASK_CANCELLED, reason
+        )
+        calls, histories = self._close_calls(task)
+        task.people.clear()
+        self._settle_row(task, TaskState.CANCELLED)
+        return self._ending(
+            task,
+            message,
+            TaskState.CANCELLED,
+            reason=reason,
+            everybody=True,
+            calls=calls,
+            histories=histories,
+        )
+
+    def announce(self, task: LiveTask, ending: Ending, last_event: int) -> list[Waiter]:
+        """Tell streams where they end; return the waiters to resolve once events are out."""
+        due = [w for w in task.waiters if ending.everybody or w.consumed]
+        for waiter in due:
+            waiter.last_event = last_event
+            task.waiters.remove(waiter)
+        return due
+
+    def _settle_row(self, task: LiveTask, state: TaskState) -> None:
+        goes_on = bool(task.people)
+        task.change(
+            state=TaskState.RUNNING if goes_on else state,
+            steps=0,
+            awaited=goes_on and task.row.awaited,
+            finish_asked=False,
+        )
+
+    def _close_calls(self, task: LiveTask) -> tuple[tuple[CallRow, ...], tuple[HistoryRow, ...]]:
+        """Answer open calls with "not run", so that no history keeps a call without a result."""
+        rows, histories = [], []
+        for call in task.open_calls():
+            closed = call._replace(answer=_UNANSWERED)
+            task.calls[(call.agent, call.call_id)] = closed
+            entry = AgentToolCall.model_validate_json(call.call).create_response_msg(_UNANSWERED)
+            rows.append(closed)
+            histories.append(HistoryRow(call.agent, to_json([entry]).decode()))
+        return tuple(rows), tuple(histories)
+
+    def _ending(  # noqa: PLR0913 - the parts of an ending, all named
+        self,
+        task: LiveTask,
+        message: Envelope,
+        status: TaskState,
+        *,
+        reason: str | None = None,
+        before: Sequence[EventRow] = (),
+        everybody: bool = False,
+        calls: tuple[CallRow, ...] = (),
+        histories: tuple[HistoryRow, ...] = (),
+    ) -> Ending:
+        open_calls = [from_json(call.shown) for call in task.open_calls()]
+        wire = message.to_wire()
+        terminal = EventDraft(
+            "task_error" if reason is not None else "task_complete",
+            f"error for task: {reason}" if reason is not None else f"response: '{message.body}'",
+            {
+                "response": message.body,
+                "subject": message.subject,
+                "status": status.value,
+                "breakpoints": open_calls,
+            },
+        ).row(message.timestamp)
+        return Ending(
+            result=RunResult(
+                task_id=task.task_id,
+                message=wire,
+                status=status,
+                breakpoints=open_calls,
+                reason=reason,
+            ),
+            events=(*before, terminal),
+            response=to_json(wire).decode(),
+            everybody=everybody,
+            calls=calls,
+            histories=histories,
+        )

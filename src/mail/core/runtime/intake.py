@@ -1,0 +1,355 @@
+"""Accepting what comes from outside: a new task, one more message, a resume, a cancellation.
+
+Nothing is started before everything is checked, and nothing is acknowledged before it is stored.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic_core import to_json
+
+from mail.core.addresses import format_contributor
+from mail.core.compose import Subject
+from mail.core.envelope import Envelope
+from mail.core.runtime.concluding import Conclusions
+from mail.core.runtime.ledger import LiveTask
+from mail.core.runtime.mailbox import LaneKey, Letter
+from mail.core.runtime.parts import Parts
+from mail.core.runtime.pausing import match_answers
+from mail.core.runtime.policy import local_recipients
+from mail.core.runtime.postal import Mail, PostOffice
+from mail.core.runtime.settings import UNSET, Unset
+from mail.core.runtime.turn import Control, ControlKind, EventDraft
+from mail.core.runtime.waiters import Waiter
+from mail.core.schema import parse_message
+from mail.core.suggest import did_you_mean
+from mail.core.tasks import TaskState
+from mail.core.tools.call import AgentToolCall
+from mail.core.wire import MAILMessage
+from mail.db.base import CallRow, EventRow, HistoryRow, Post, Receipt, TaskRow
+from mail.errors import (
+    BreakpointError,
+    ProtocolError,
+    ShuttingDown,
+    StoreConflict,
+    TaskPaused,
+    ToolError,
+    UnknownAgent,
+    UnknownTask,
+)
+
+__all__ = ["Intake", "RunRequest"]
+
+USER_RESPONSE: Final = "user_response"
+BREAKPOINT: Final = "breakpoint_tool_call"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What a caller wants of a runtime.
+
+    Attributes:
+        message: The message to deliver; for a breakpoint resume only its task id counts.
+        resume_from: None, ``"user_response"`` or ``"breakpoint_tool_call"``.
+        breakpoint_tool_call_result: The results, in one of the documented shapes.
+        max_steps: Limit for this run in place of the runtime's own; None lifts it.
+        streamed: Whether the caller will read the run's events.
+        stream_tokens: Whether it also wants ``model_delta`` events (ruling 28).
+        awaited: Whether the caller waits for the answer.
+    """
+
+    message: MAILMessage
+    resume_from: str | None = None
+    breakpoint_tool_call_result: object = None
+    max_steps: int | Unset | None = UNSET
+    streamed: bool = False
+    stream_tokens: bool = False
+    awaited: bool = True
+
+
+@dataclass(slots=True, eq=False)
+class Intake:
+    """The door of one runtime."""
+
+    parts: Parts
+    post_office: PostOffice
+    conclusions: Conclusions
+
+    async def accept(self, request: RunRequest) -> Waiter | None:
+        """Check, store and deliver what a request asks for.
+
+        Returns:
+            Where the answer will arrive, or None when nobody waits for it.
+
+        Raises:
+            ProtocolError: the message or ``resume_from`` breaks the protocol.
+            UnknownAgent, UnknownTask, TaskPaused, BreakpointError: see `mail.errors`.
+            ShuttingDown: the runtime takes no more work.
+            StoreError: it could not be stored; nothing was accepted.
+        """
+        if self.parts.draining:
+            raise ShuttingDown
+        envelope = Envelope.from_wire(parse_message(request.message))
+        self._check(envelope, request.resume_from)
+        async with self._task(envelope.task_id, new=request.resume_from is None) as task:
+            if request.resume_from == BREAKPOINT:
+                return await self._resume(task, request)
+            return await self._deliver(task, envelope, request)
+
+    async def cancel(self, task_id: str) -> None:
+        """Cancel an open task; a finished one stays as it is.
+
+        Raises:
+            UnknownTask: there is no such task.
+        """
+        async with self._task(task_id, new=False) as task:
+            if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
+                ending = self.conclusions.endings.cancel(task)
+                await self.conclusions.end(task, ending, cancel_mail=True)
+
+    def _check(self, envelope: Envelope, resume_from: str | None) -> None:
+        if resume_from not in (None, USER_RESPONSE, BREAKPOINT):
+            hint = did_you_mean(str(resume_from), (USER_RESPONSE, BREAKPOINT))
+            raise ProtocolError(
+                f"unknown resume_from '{resume_from}'; it is '{USER_RESPONSE}' or "
+                f"'{BREAKPOINT}'.{hint}"
+            )
+        if resume_from == BREAKPOINT:
+            return
+        if envelope.kind == "broadcast_complete":
+            raise ProtocolError("a broadcast_complete cannot be posted; only agents end tasks")
+        try:
+            names = local_recipients(envelope, self.parts.agents, self.parts.swarm)
+        except ToolError as error:
+            raise UnknownAgent(str(error)) from None
+        if not names:
+            raise UnknownAgent("the message has no recipient beside its sender")
+
+    @asynccontextmanager
+    async def _task(self, task_id: str, *, new: bool) -> AsyncIterator[LiveTask]:
+        """Hold a task in memory and alone at the door; find it in the store when it is new here."""
+        task = self.parts.ledger.get(task_id)
+        if task is None:
+            task = self.parts.ledger.add(LiveTask(row=self._blank(task_id), fresh=True))
+        task.arriving += 1
+        try:
+            async with task.intake:
+                if not task.stored and not new:
+                    await self._load(task)
+                yield task
+        finally:
+            task.arriving -= 1
+            if task.stored:
+                await self.conclusions.check(task)
+            self.conclusions.settle(task)
+
+    def _blank(self, task_id: str) -> TaskRow:
+        owner = self.parts.owner
+        name = format_contributor(owner.role, owner.id, owner.swarm)
+        return TaskRow(
+            task_id=task_id,
+            task_owner=name,
+            task_contributors=(name,),
+            start_time=self.parts.clock.now(),
+            entrypoint=self.parts.entrypoint,
+        )
+
+    async def _load(self, task: LiveTask) -> None:
+        row = await self.parts.store.load_task(self.parts.owner, task.task_id)
+        if row is None:
+            raise UnknownTask(task.task_id)
+        calls = await self.parts.store.calls(self.parts.owner, task.task_id)
+        task.row, task.stored, task.fresh = row, True, False
+        task.calls = {(call.agent, call.call_id): call for call in calls}
+        task.loaded = row.state is TaskState.RUNNING
+
+    async def _deliver(
+        self, task: LiveTask, envelope: Envelope, request: RunRequest
+    ) -> Waiter | None:
+        mail = self.post_office.pack([envelope])
+        if not task.stored:
+            try:
+                return await self._open(task, envelope, mail, request, new=True)
+            except StoreConflict:
+                await self._load(task)
+        if task.row.state is TaskState.PAUSED:
+            raise TaskPaused(task.task_id, [call.call_id for call in task.open_calls()])
+        return await self._open(task, envelope, mail, request, new=False)
+
+    async def _open(
+        self, task: LiveTask, envelope: Envelope, mail: Mail, request: RunRequest, *, new: bool
+    ) -> Waiter | None:
+        """Post a message into a new, finished or running task."""
+        before = task.row
+        joins = before.state is TaskState.RUNNING and not new
+        self._reopen(task, request, joins=joins)
+        waiter = self._wait(task, request, envelope.id, consumed=False)
+        task.people.add(envelope.id)
+        post = Post(
+            owner=self.parts.owner,
+            task=task.row,
+            new=new,
+            deliveries=mail.deliveries,
+            events=tuple(mail.events),
+        )
+        try:
+            receipt = await self.parts.store.post(post)
+        except BaseException:
+            task.people.discard(envelope.id)
+            self._leave(waiter)
+            if not joins:
+                task.row = before
+            raise
+        task.stored = True
+        await self._delivered(task, mail, post, receipt, waiter)
+        return waiter
+
+    async def _resume(self, task: LiveTask, request: RunRequest) -> Waiter | None:
+        """Give paused agents the results of their breakpoint calls (ruling 31)."""
+        if request.breakpoint_tool_call_result is None:
+            raise BreakpointError(
+                "breakpoint_tool_call_result is required to resume from a breakpoint",
+                [call.call_id for call in task.open_calls()],
+            )
+        answers = match_answers(task, request.breakpoint_tool_call_result)
+        calls, histories, events = _record(answers, self.parts.clock.now())
+        before, old_calls = task.row, dict(task.calls)
+        was_running = before.state is TaskState.RUNNING
+        task.calls.update(((call.agent, call.call_id), call) for call in calls)
+        ready = {call.agent for call in calls if not task.open_calls(call.agent)}
+        waiter = self._wait(task, request, "", consumed=True)
+        mail = Mail()
+        if ready or was_running:
+            self._reopen(task, request, joins=was_running)
+            self._wake_agents(task, mail, sorted(ready))
+        else:
+            task.change(awaited=True)
+            task.pausing = True
+        post = Post(
+            owner=self.parts.owner,
+            task=task.row,
+            deliveries=mail.deliveries,
+            events=tuple(events),
+            histories=tuple(histories),
+            calls=tuple(calls),
+        )
+        try:
+            receipt = await self.parts.store.post(post)
+        except BaseException:
+            task.row, task.calls = before, old_calls
+            self._leave(waiter)
+            raise
+        self.parts.histories.forget(task.task_id, {call.agent for call in calls})
+        for agent in ready:
+            self.parts.mailbox.unblock(LaneKey(task.task_id, agent))
+        await self._delivered(task, mail, post, receipt, waiter)
+        return waiter
+
+    def _wake_agents(self, task: LiveTask, mail: Mail, agents: list[str]) -> None:
+        for agent in agents:
+            notice = self.parts.composer.notice(
+                task.task_id, agent, Subject.ACTION_COMPLETE_BROADCAST, ""
+            )
+            self.post_office.add(mail, notice, Control(ControlKind.RESUME), silent=True)
+
+    def _reopen(self, task: LiveTask, request: RunRequest, *, joins: bool) -> None:
+        limit = request.max_steps
+        if isinstance(limit, Unset):
+            limit = task.row.max_steps if joins else self.parts.settings.max_steps
+        task.change(
+            state=TaskState.RUNNING,
+            steps=task.row.steps if joins else 0,
+            max_steps=limit,
+            awaited=request.awaited or (joins and task.row.awaited),
+            finish_asked=False,
+        )
+
+    def _wait(
+        self, task: LiveTask, request: RunRequest, message_id: str, *, consumed: bool
+    ) -> Waiter | None:
+        if not request.awaited:
+            return None
+        waiter = Waiter(task, message_id, asyncio.get_running_loop().create_future(), consumed)
+        if request.streamed:
+            waiter.subscription = self.parts.events.subscribe(
+                task.task_id, deltas=request.stream_tokens
+            )
+        task.waiters.append(waiter)
+        return waiter
+
+    def _leave(self, waiter: Waiter | None) -> None:
+        if waiter is None:
+            return
+        waiter.leave()
+        if waiter.subscription is not None:
+            self.parts.events.unsubscribe(waiter.subscription)
+
+    async def _delivered(
+        self, task: LiveTask, mail: Mail, post: Post, receipt: Receipt, waiter: Waiter | None
+    ) -> None:
+        if waiter is not None and waiter.subscription is not None:
+            waiter.subscription.cursor = receipt.first_event - 1
+        self.parts.events.publish(task.task_id, receipt.first_event, post.events)
+        if task.row.state is TaskState.RUNNING and not task.loaded:
+            for envelope in mail.envelopes:
+                task.note_sent(envelope)
+            await self.refill(task)
+        else:
+            await self.post_office.hand_out(task, mail, receipt)
+            if task.row.state is TaskState.RUNNING:
+                self.parts.mailbox.unhold(task.task_id)
+        self.conclusions.wake()
+
+    async def refill(self, task: LiveTask, *, recovered: bool = False) -> None:
+        """Put a task's waiting mail (its stash) back into the mailbox, in its old order.
+
+        Args:
+            recovered: The first letter of each lane may have been in work when a process died.
+        """
+        at_work = {turn.seq for turn in task.turns.values()}
+        rows = await self.parts.store.waiting_mail(self.parts.owner, task.task_id)
+        for call in task.open_calls():
+            self.parts.mailbox.block(LaneKey(task.task_id, call.agent))
+        task.loaded = True
+        seen: set[str] = set()
+        for row in rows:
+            if row.seq not in at_work:
+                first = row.recipient not in seen
+                seen.add(row.recipient)
+                self.post_office.put_back(task, Letter.read(row, recovered=recovered and first))
+
+    async def recover(self, row: TaskRow) -> None:
+        """Take up a task that an earlier process left running or half paused."""
+        async with self._task(row.task_id, new=False) as task:
+            if row.state is TaskState.RUNNING:
+                for delivery in await self.parts.store.all_mail(self.parts.owner, row.task_id):
+                    task.note_sent(Envelope.from_json(delivery.payload))
+                await self.refill(task, recovered=True)
+            task.pausing = row.awaited
+
+
+def _record(
+    answers: list[tuple[CallRow, str]], timestamp: str
+) -> tuple[list[CallRow], list[HistoryRow], list[EventRow]]:
+    """Return the rows that store the results of breakpoint calls."""
+    calls, histories, events = [], [], []
+    for call, content in answers:
+        calls.append(call._replace(answer=content))
+        made = AgentToolCall.model_validate_json(call.call)
+        entry = to_json([made.create_response_msg(content)]).decode()
+        histories.append(HistoryRow(call.agent, entry))
+        event = EventDraft(
+            "breakpoint_action_complete",
+            f"breakpoint action complete (caller = {call.agent}):\n{content}",
+            {
+                "caller": call.agent,
+                "tool_name": made.tool_name,
+                "tool_call_id": call.call_id,
+                "result": content,
+            },
+        )
+        events.append(event.row(timestamp))
+    return calls, histories, events

@@ -1,0 +1,143 @@
+"""The tasks in memory: their rows, running turns, open requests, open calls and waiting callers."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from pydantic_core import from_json
+
+from mail.core.envelope import Envelope
+from mail.core.runtime.mailbox import LaneKey
+from mail.core.runtime.turn import Turn
+from mail.core.runtime.waiters import Waiter
+from mail.core.tasks import MAILTask
+from mail.db.base import CallRow, TaskRow
+
+__all__ = ["LiveTask", "TaskLedger", "task_view"]
+
+
+@dataclass(slots=True, eq=False)
+class LiveTask:
+    """A task that something is happening to.
+
+    ``row`` is the state that the next commit writes: it is changed before the commit is awaited,
+    and commits are made in call order, so the newest row is always the last one written.
+    ``people`` holds the ids of users' messages that no committed turn has consumed yet.
+    ``arriving`` counts mail that is on its way into the mailbox, ``pins`` work that needs the
+    task in memory. ``loaded`` tells that the task's waiting mail is in the mailbox, ``pausing``
+    that a pause still has to be told.
+    ``asks`` maps (who asked, who was asked) to the open request ids, oldest first.
+    """
+
+    row: TaskRow
+    fresh: bool
+    stored: bool = False
+    turns: dict[str, Turn] = field(default_factory=dict)
+    people: set[str] = field(default_factory=set)
+    asks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
+    waiters: list[Waiter] = field(default_factory=list)
+    intake: asyncio.Lock = field(default_factory=asyncio.Lock)
+    arriving: int = 0
+    pins: int = 0
+    loaded: bool = True
+    pausing: bool = False
+
+    @property
+    def task_id(self) -> str:
+        """The task's id."""
+        return self.row.task_id
+
+    def change(self, **fields: Any) -> TaskRow:
+        """Replace fields of the row and return the new row."""
+        self.row = self.row._replace(**fields)
+        return self.row
+
+    def open_calls(self, agent: str | None = None) -> list[CallRow]:
+        """Return the breakpoint calls without a result, of one agent or of all."""
+        return [
+            call
+            for call in self.calls.values()
+            if call.answer is None and (agent is None or call.agent == agent)
+        ]
+
+    def note_sent(self, envelope: Envelope) -> None:
+        """Keep account of open requests (ruling 12)."""
+        sender = envelope.sender["address"]
+        if envelope.kind == "request":
+            key = (sender, envelope.recipients[0]["address"])
+            self.asks.setdefault(key, []).append(envelope.ref)
+        elif envelope.kind == "response":
+            key = (envelope.recipients[0]["address"], sender)
+            open_requests = self.asks.get(key, [])
+            if envelope.ref in open_requests:
+                open_requests.remove(envelope.ref)
+                if not open_requests:
+                    del self.asks[key]
+
+
+class TaskLedger:
+    """The live tasks of one owner, and the newest finished ones for synchronous accessors."""
+
+    def __init__(self, recent: int) -> None:
+        self._live: dict[str, LiveTask] = {}
+        self._recent: OrderedDict[str, TaskRow] = OrderedDict()
+        self._limit = recent
+
+    def __iter__(self) -> Iterator[LiveTask]:
+        return iter(list(self._live.values()))
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def get(self, task_id: str) -> LiveTask | None:
+        """Return a live task, or None."""
+        return self._live.get(task_id)
+
+    def add(self, task: LiveTask) -> LiveTask:
+        """Put a task under this ledger's eyes."""
+        self._live[task.task_id] = task
+        self._recent.pop(task.task_id, None)
+        return task
+
+    def remove(self, task: LiveTask) -> list[str]:
+        """Let go of a task; return the ids of recent tasks that fell out to make room."""
+        if self._live.get(task.task_id) is task:
+            del self._live[task.task_id]
+        if not task.stored:
+            return [task.task_id]
+        self._recent[task.task_id] = task.row
+        dropped = []
+        while len(self._recent) > self._limit:
+            dropped.append(self._recent.popitem(last=False)[0])
+        return dropped
+
+    def row(self, task_id: str) -> TaskRow | None:
+        """Return the row of a live or recent task."""
+        live = self._live.get(task_id)
+        return live.row if live else self._recent.get(task_id)
+
+    def rows(self) -> list[TaskRow]:
+        """Return the rows of all recent and live tasks."""
+        return [*self._recent.values(), *(task.row for task in self._live.values())]
+
+    def lanes(self) -> list[LaneKey]:
+        """Return the lanes whose turns run."""
+        return [LaneKey(task.task_id, agent) for task in self for agent in task.turns]
+
+
+def task_view(row: TaskRow, calls: Iterable[CallRow] = ()) -> MAILTask:
+    """Return the documented record of a task, still without events and queue."""
+    return MAILTask(
+        task_id=row.task_id,
+        task_owner=row.task_owner,
+        task_contributors=list(row.task_contributors),
+        start_time=datetime.fromisoformat(row.start_time),
+        status=row.state,
+        remote_swarms=list(row.remote_swarms),
+        breakpoints=[from_json(call.shown) for call in calls if call.answer is None],
+        title=row.title,
+    )

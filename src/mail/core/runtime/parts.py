@@ -1,0 +1,108 @@
+"""The parts of one runtime instance, put together once; every step takes them from here."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mail.clock import Clock
+from mail.core.actions import ActionCore, ActionOverrideFunction
+from mail.core.agents import AgentCore
+from mail.core.compose import Composer
+from mail.core.runtime.eventlog import EventLog
+from mail.core.runtime.histories import Histories
+from mail.core.runtime.ledger import TaskLedger
+from mail.core.runtime.mailbox import Mailbox
+from mail.core.runtime.settings import RuntimeSettings
+from mail.db.base import Owner, Post, Receipt, Store, TurnCommit
+from mail.errors import StoreConflict, StoreError
+
+__all__ = ["Parts"]
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Parts:
+    """What the steps of a turn share. Parts know nothing of one another."""
+
+    owner: Owner
+    entrypoint: str
+    agents: Mapping[str, AgentCore]
+    actions: Mapping[str, ActionCore]
+    breakpoint_tools: frozenset[str]
+    exclude_tools: frozenset[str]
+    settings: RuntimeSettings
+    clock: Clock
+    store: Store
+    composer: Composer
+    mailbox: Mailbox
+    ledger: TaskLedger
+    histories: Histories
+    events: EventLog
+    print_llm_streams: bool = True
+    action_override: ActionOverrideFunction | None = None
+    draining: bool = False
+    degraded: str | None = None
+    background: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    @property
+    def swarm(self) -> str:
+        """The local swarm's name."""
+        return self.owner.swarm
+
+    @property
+    def finisher(self) -> str:
+        """Who is asked to end a task: the entrypoint if it may, else the first supervisor."""
+        entry = self.agents.get(self.entrypoint)
+        if entry is not None and entry.can_complete_tasks:
+            return self.entrypoint
+        for name, agent in self.agents.items():
+            if agent.can_complete_tasks:
+                return name
+        return self.entrypoint
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+        """Run something beside the turns; the runtime owns the task until it ends."""
+        task = asyncio.create_task(work, name=name)
+        self.background.add(task)
+        task.add_done_callback(self.background.discard)
+        return task
+
+    async def commit(self, post: Post) -> Receipt:
+        """Commit inside the engine, where work that is done must not be lost.
+
+        A store that fails is tried again until it works or the runtime stops; meanwhile nothing
+        new is claimed. The newest row of the task is written, whatever row the commit brought.
+
+        Raises:
+            StoreConflict: the delivery was consumed or dropped by somebody else.
+            StoreError: the runtime stops and the store still fails.
+        """
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                receipt = await self._write(post)
+            except StoreConflict:
+                raise
+            except StoreError as error:
+                if self.draining:
+                    raise
+                self.degraded = str(error)
+                logger.warning("store failed, trying again in %.2f s: %s", pause, error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+                live = self.ledger.get(post.task.task_id)
+                post = replace(post, task=live.row if live else post.task)
+            else:
+                self.degraded = None
+                return receipt
+
+    async def _write(self, post: Post) -> Receipt:
+        if isinstance(post, TurnCommit):
+            return await self.store.commit_turn(post)
+        return await self.store.post(post)

@@ -1,0 +1,72 @@
+"""A caller's handle on one run: its result, or its events as they happen."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from mail.core.events import TERMINAL_KINDS, TaskEvent
+from mail.core.runtime.parts import Parts
+from mail.core.runtime.waiters import RunResult, Waiter
+from mail.errors import MAILError, TaskTimeout
+
+__all__ = ["Run"]
+
+
+@dataclass(slots=True, eq=False)
+class Run:
+    """An accepted request. Letting go of it never ends the task."""
+
+    parts: Parts
+    waiter: Waiter
+
+    @property
+    def task_id(self) -> str:
+        """The task that the run belongs to."""
+        return self.waiter.task.task_id
+
+    async def result(self, timeout: float | None = 3600.0) -> RunResult:
+        """Wait for the end of the run.
+
+        Args:
+            timeout: Seconds to wait at most; None waits as long as it takes.
+
+        Raises:
+            TaskTimeout: the time ran out; the task goes on.
+            ShuttingDown: the runtime stopped first; the task goes on after its restart.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await asyncio.shield(self.waiter.future)
+        except TimeoutError:
+            raise TaskTimeout("The task timed out.", self.task_id) from None
+        finally:
+            self.waiter.leave()
+
+    async def events(self, ping_interval: float = 15.0) -> AsyncIterator[TaskEvent]:
+        """Yield the run's events until its ``task_complete`` or ``task_error``.
+
+        A ``ping`` without id comes after each quiet ``ping_interval`` (seconds). When the runtime
+        stops first, the last event is ``server_drain``.
+
+        Raises:
+            MAILError: the run was not requested with ``streamed``.
+        """
+        subscription = self.waiter.subscription
+        if subscription is None:
+            raise MAILError("this run was not opened as a stream")
+        try:
+            async for event in self.parts.events.read(subscription, ping_interval):
+                yield event or self._note("ping")
+                if event is not None and self._is_last(event):
+                    return
+            yield self._note("server_drain")
+        finally:
+            self.parts.events.unsubscribe(subscription)
+            self.waiter.leave()
+
+    def _is_last(self, event: TaskEvent) -> bool:
+        last = self.waiter.last_event
+        return event.kind in TERMINAL_KINDS and 0 < last <= event.seq
+
+    def _note(self, kind: str) -> TaskEvent:
+        return TaskEvent(task_id=self.task_id, kind=kind, timestamp=self.parts.clock.now())

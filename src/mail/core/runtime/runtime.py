@@ -1,0 +1,449 @@
+"""`MAILRuntime`: the engine of one caller's swarm. It wires the parts together and delegates."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json
+
+from mail.clock import Clock, SystemClock
+from mail.core.actions import ActionCore, ActionOverrideFunction
+from mail.core.agents import AgentCore
+from mail.core.compose import Composer, Subject
+from mail.core.events import TaskEvent
+from mail.core.runtime.acting import ActionRunner
+from mail.core.runtime.concluding import Conclusions
+from mail.core.runtime.dispatch import Dispatcher
+from mail.core.runtime.draft import Draft
+from mail.core.runtime.endings import Endings
+from mail.core.runtime.eventlog import EventLog
+from mail.core.runtime.histories import Entry, Histories
+from mail.core.runtime.intake import Intake, RunRequest
+from mail.core.runtime.ledger import TaskLedger, task_view
+from mail.core.runtime.mailbox import Mailbox
+from mail.core.runtime.parts import Parts
+from mail.core.runtime.postal import PostOffice
+from mail.core.runtime.prompting import Prompting
+from mail.core.runtime.runs import Run
+from mail.core.runtime.scheduler import Scheduler
+from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
+from mail.core.runtime.turn import Turn
+from mail.core.runtime.turns import TurnRunner
+from mail.core.tasks import MAILTask, TaskState
+from mail.core.wire import MAILMessage
+from mail.db.base import Owner, Store, TaskRow
+from mail.errors import MAILError, ShuttingDown, TaskTimeout, UnknownTask
+
+if TYPE_CHECKING:
+    from mail.core.runtime.waiters import RunResult
+
+__all__ = ["MAILRuntime"]
+
+logger = logging.getLogger(__name__)
+
+
+class MAILRuntime:
+    """Mailbox, turns and tasks of one owner (swarm, role, id).
+
+    Args:
+        agents: The swarm's agents by name.
+        actions: The swarm's actions by name.
+        user_id, user_role: Whose instance this is; the role is admin, agent, user or swarm.
+        entrypoint: The agent that answers for the swarm.
+        breakpoint_tools: Tools whose calls pause a task.
+        exclude_tools: Tools that no agent may call.
+        enable_db_agent_histories: Kept for compatibility; whether state lasts is the store's doing.
+        print_llm_streams: Whether pieces of model calls are printed to standard output.
+        store: Where everything is kept; memory when absent. It is shared, not owned.
+        settings: Limits.
+        clock: Time and ids.
+    """
+
+    def __init__(  # noqa: PLR0913 - the documented signature
+        self,
+        agents: Mapping[str, AgentCore],
+        actions: Mapping[str, ActionCore],
+        user_id: str,
+        user_role: str,
+        swarm_name: str = "example",
+        entrypoint: str = "supervisor",
+        swarm_registry: object | None = None,
+        enable_interswarm: bool = False,
+        breakpoint_tools: list[str] | None = None,
+        exclude_tools: list[str] | None = None,
+        enable_db_agent_histories: bool = False,
+        print_llm_streams: bool = True,
+        *,
+        store: Store | None = None,
+        settings: RuntimeSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.agents, self.actions = agents, actions
+        self.user_id, self.user_role = user_id, user_role
+        self.swarm_name, self.entrypoint = swarm_name, entrypoint
+        self.swarm_registry, self.enable_interswarm = swarm_registry, enable_interswarm
+        self.breakpoint_tools = list(breakpoint_tools or ())
+        self.exclude_tools = list(exclude_tools or ())
+        self.enable_db_agent_histories = enable_db_agent_histories
+        self.settings = settings or RuntimeSettings()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started = asyncio.Lock()
+        self._recovered = False
+        self.shutdown_event = asyncio.Event()
+        self._wire(store or _memory(), clock or SystemClock(), print_llm_streams)
+
+    def _wire(self, store: Store, clock: Clock, print_llm_streams: bool) -> None:
+        owner = Owner(self.swarm_name, self.user_role, self.user_id)
+        settings = self.settings
+        self._parts = parts = Parts(
+            owner=owner,
+            entrypoint=self.entrypoint,
+            agents=self.agents,
+            actions=self.actions,
+            breakpoint_tools=frozenset(self.breakpoint_tools),
+            exclude_tools=frozenset(self.exclude_tools),
+            settings=settings,
+            clock=clock,
+            store=store,
+            composer=Composer(self.swarm_name, clock),
+            mailbox=Mailbox(),
+            ledger=TaskLedger(settings.recent_tasks),
+            histories=Histories(store, owner),
+            events=EventLog(
+                store, owner, recent=settings.recent_events, buffer=settings.stream_buffer
+            ),
+            print_llm_streams=print_llm_streams,
+        )
+        self._scheduler = Scheduler(parts, self._run_turn)
+        post_office = PostOffice(parts)
+        self._conclusions = Conclusions(
+            parts, Endings(parts), post_office, Prompting(parts), self._scheduler.pump
+        )
+        dispatcher = Dispatcher(parts, ActionRunner(parts, self._flush))
+        self._turns = TurnRunner(parts, dispatcher, self._conclusions)
+        self._intake = Intake(parts, post_office, self._conclusions)
+
+    async def _run_turn(self, turn: Turn) -> None:
+        await self._turns.run(turn)
+
+    async def _flush(self, turn: Turn, draft: Draft) -> None:
+        await self._turns.flush(turn, draft)
+
+    # --- life ---------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store, take up unfinished tasks and process mail. Calling it again is fine.
+
+        Raises:
+            StoreError: the store cannot be opened or read.
+            MAILError: the runtime belongs to another event loop.
+        """
+        await self._open()
+        self._scheduler.driving = True
+        self._scheduler.pump()
+
+    async def _open(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise MAILError("a swarm belongs to its first event loop; make another one for this")
+        if self._recovered:
+            return
+        async with self._started:
+            if not self._recovered:
+                await self._parts.store.open()
+                states = (TaskState.RUNNING, TaskState.PAUSED)
+                rows = await self._parts.store.list_tasks(self._parts.owner, states=states)
+                for row in reversed(rows):
+                    if row.state is TaskState.RUNNING or row.awaited:
+                        await self._intake.recover(row)
+                self._recovered = True
+
+    async def run_continuous(
+        self,
+        max_steps: int | None = None,
+        action_override: ActionOverrideFunction | None = None,
+    ) -> None:
+        """Process mail until `shutdown`.
+
+        Args:
+            max_steps: Messages per run of a task, for tasks posted without a limit of their own.
+            action_override: Answers every action call in place of the action.
+        """
+        if max_steps is not None:
+            self._parts.settings = replace(self._parts.settings, max_steps=max_steps)
+        if action_override is not None:
+            self._parts.action_override = action_override
+        await self.start()
+        await self.shutdown_event.wait()
+
+    async def run(
+        self,
+        max_steps: int | None = None,
+        action_override: ActionOverrideFunction | None = None,
+    ) -> None:
+        """Process mail until `shutdown`; the documented short name of `run_continuous`."""
+        await self.run_continuous(max_steps, action_override)
+
+    async def shutdown(self, grace: float | None = None) -> None:
+        """Stop in good order: no new turns, running ones get ``grace`` seconds, callers an answer.
+
+        Mail that is not consumed by then stays in the store for the next start.
+        """
+        self._parts.draining = True
+        wait = self._parts.settings.shutdown_grace if grace is None else grace
+        await self._scheduler.drain(wait)
+        for task in self._parts.ledger:
+            for waiter in list(task.waiters):
+                waiter.fail(ShuttingDown(task.task_id))
+        self._parts.events.close()
+        self.shutdown_event.set()
+
+    async def _graceful_shutdown(self) -> None:
+        await self.shutdown()
+
+    @property
+    def idle(self) -> bool:
+        """Tell whether nothing runs, waits or streams: the instance could be dropped."""
+        parts = self._parts
+        return not (self._scheduler.working or len(parts.ledger) or parts.events.has_readers)
+
+    @property
+    def degraded(self) -> str | None:
+        """Why the store fails at the moment, or None."""
+        return self._parts.degraded
+
+    # --- messages -----------------------------------------------------------------------------
+
+    async def open_run(self, request: RunRequest) -> Run:
+        """Accept a request and return the handle of its run.
+
+        Raises:
+            MAILError: see `mail.core.runtime.intake.Intake.accept`; nothing was started.
+        """
+        await self.start()
+        waiter = await self._intake.accept(request)
+        if waiter is None:
+            raise MAILError("open_run needs an awaited request")
+        return Run(self._parts, waiter)
+
+    async def submit(self, message: MAILMessage) -> None:
+        """Store and enqueue a message; nobody waits for an answer, and nothing is started.
+
+        Raises:
+            MAILError: the message is refused.
+        """
+        await self._open()
+        await self._intake.accept(RunRequest(message=message, awaited=False))
+
+    async def submit_and_wait(
+        self,
+        message: MAILMessage,
+        timeout: float = 3600.0,
+        resume_from: str | None = None,
+        **kwargs: Any,
+    ) -> MAILMessage:
+        """Submit a message and return the run's final message.
+
+        Failure and timeout come back as the documented system messages (ruling 45), whose
+        subjects are ``::task_error::`` and ``::task_timeout::``.
+
+        Args:
+            kwargs: ``max_steps``, ``breakpoint_tool_call_result``.
+
+        Raises:
+            MAILError: the message or the resume is refused; nothing was started.
+        """
+        run = await self.open_run(_request(message, resume_from, kwargs))
+        composer = self._parts.composer
+        try:
+            return (await run.result(timeout)).message
+        except TaskTimeout as error:
+            return composer.system_completion(
+                run.task_id, Subject.TASK_TIMEOUT, str(error)
+            ).to_wire()
+        except ShuttingDown as error:
+            return composer.system_completion(
+                run.task_id, Subject.SHUTDOWN_REQUESTED, str(error)
+            ).to_wire()
+
+    async def submit_and_stream(
+        self,
+        message: MAILMessage,
+        timeout: float = 3600.0,
+        resume_from: str | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[TaskEvent]:
+        """Submit a message and yield the run's events to its terminal one.
+
+        Raises:
+            MAILError: the message or the resume is refused; nothing was started.
+            TaskTimeout: the run took longer than ``timeout`` seconds; the task goes on.
+        """
+        run = await self.open_run(_request(message, resume_from, kwargs, streamed=True))
+        try:
+            async with asyncio.timeout(timeout):
+                async for event in run.events():
+                    yield event
+        except TimeoutError:
+            raise TaskTimeout("The task timed out.", run.task_id) from None
+
+    async def cancel_task(self, task_id: str) -> MAILTask:
+        """Cancel an open task and drop its mail; a finished task stays as it is.
+
+        Raises:
+            UnknownTask: the owner has no such task.
+        """
+        await self.start()
+        await self._intake.cancel(task_id)
+        task = await self.read_task(task_id, with_events=False)
+        if task is None:
+            raise UnknownTask(task_id)
+        return task
+
+    # --- reading ------------------------------------------------------------------------------
+
+    async def read_task(self, task_id: str, *, with_events: bool = True) -> MAILTask | None:
+        """Return a task as the store has it, or None."""
+        await self._open()
+        row = await self._parts.store.load_task(self._parts.owner, task_id)
+        return None if row is None else await self._view(row, with_events=with_events)
+
+    async def read_tasks(
+        self, limit: int | None = None, cursor: str | None = None, *, with_events: bool = True
+    ) -> list[MAILTask]:
+        """Return the owner's tasks, newest first.
+
+        Args:
+            limit: At most so many.
+            cursor: The id of the last task of the page before.
+        """
+        await self._open()
+        rows = await self._parts.store.list_tasks(self._parts.owner, limit=limit, before=cursor)
+        return [await self._view(row, with_events=with_events) for row in rows]
+
+    async def _view(self, row: TaskRow, *, with_events: bool) -> MAILTask:
+        store, owner = self._parts.store, self._parts.owner
+        view = task_view(row, await store.calls(owner, row.task_id))
+        if with_events:
+            view.events = await store.events(owner, row.task_id)
+        if row.state is not TaskState.RUNNING:
+            waiting = await store.waiting_mail(owner, row.task_id)
+            view.task_message_queue = [from_json(delivery.payload) for delivery in waiting]
+        return view
+
+    async def replay(
+        self, task_id: str, after: int = 0, ping_interval: float = 15.0
+    ) -> AsyncIterator[TaskEvent]:
+        """Yield a task's events after number ``after``; follow it while it runs.
+
+        Ends when the log is exhausted and the task is not running, or with ``server_drain``.
+
+        Raises:
+            UnknownTask: the owner has no such task.
+        """
+        parts = self._parts
+        await self._open()
+        subscription = parts.events.subscribe(task_id, after=after)
+        try:
+            while True:
+                events = await subscription.take(parts.store, parts.owner)
+                for event in events:
+                    yield event
+                if events:
+                    continue
+                row = await parts.store.load_task(parts.owner, task_id)
+                if row is None:
+                    raise UnknownTask(task_id)
+                if subscription.closed:
+                    yield TaskEvent(
+                        task_id=task_id, kind="server_drain", timestamp=parts.clock.now()
+                    )
+                    return
+                if row.state is not TaskState.RUNNING and not subscription.pending:
+                    return
+                if not await subscription.wait(ping_interval):
+                    yield TaskEvent(task_id=task_id, kind="ping", timestamp=parts.clock.now())
+        finally:
+            parts.events.unsubscribe(subscription)
+
+    # --- the documented synchronous accessors (ruling 37) --------------------------------------
+
+    @property
+    def this_owner(self) -> str:
+        """The owner as ``role:id@swarm``."""
+        return str(self._parts.owner)
+
+    @property
+    def pending_requests(self) -> "dict[str, asyncio.Future[RunResult]]":
+        """The newest waiting caller of each live task."""
+        return {t.task_id: t.waiters[-1].future for t in self._parts.ledger if t.waiters}
+
+    @property
+    def print_llm_streams(self) -> bool:
+        """Whether pieces of model calls are printed."""
+        return self._parts.print_llm_streams
+
+    def get_events_by_task_id(self, task_id: str) -> list[TaskEvent]:
+        """Return the newest events of a live or recently finished task."""
+        return self._parts.events.recent(task_id)
+
+    def get_task_by_id(self, task_id: str) -> MAILTask | None:
+        """Return a live or recently finished task, or None."""
+        row = self._parts.ledger.row(task_id)
+        if row is None:
+            return None
+        live = self._parts.ledger.get(task_id)
+        view = task_view(row, live.calls.values() if live else ())
+        view.events = self._parts.events.recent(task_id)
+        return view
+
+    def get_all_tasks(self) -> dict[str, MAILTask]:
+        """Return the live and recently finished tasks by id."""
+        found = (self.get_task_by_id(row.task_id) for row in self._parts.ledger.rows())
+        return {task.task_id: task for task in found if task is not None}
+
+    def get_response_message(self, task_id: str) -> MAILMessage | None:
+        """Return the final message of a live or recently finished task, or None."""
+        for event in reversed(self._parts.events.recent(task_id)):
+            message = event.extra.get("full_message", {})
+            if message.get("msg_type") == "broadcast_complete":
+                return message  # type: ignore[no-any-return]  # a wire message by construction
+        return None
+
+    @property
+    def agent_histories(self) -> dict[str, list[Entry]]:
+        """Copies of the histories in memory, keyed ``task::agent``."""
+        histories = self._parts.histories
+        return {f"{k.task_id}::{k.agent}": histories.known(k) for k in histories.lanes()}
+
+
+def _request(
+    message: MAILMessage,
+    resume_from: str | None,
+    options: dict[str, Any],
+    *,
+    streamed: bool = False,
+) -> RunRequest:
+    known = {"max_steps", "breakpoint_tool_call_result", "stream_tokens"}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise MAILError(f"unknown option '{unknown[0]}'; one of {', '.join(sorted(known))}")
+    limit: int | Unset | None = options.get("max_steps", UNSET)
+    return RunRequest(
+        message=message,
+        resume_from=resume_from,
+        breakpoint_tool_call_result=options.get("breakpoint_tool_call_result"),
+        max_steps=limit,
+        stream_tokens=bool(options.get("stream_tokens")),
+        streamed=streamed,
+    )
+
+
+def _memory() -> Store:
+    from mail.db.memory import MemoryStore
+
+    return MemoryStore()

@@ -1,0 +1,96 @@
+"""Starting turns: the mailbox's next letter, as long as there is room for one more turn."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from mail.core.runtime.mailbox import LaneKey, Letter
+from mail.core.runtime.parts import Parts
+from mail.core.runtime.turn import Turn
+
+__all__ = ["Scheduler"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Scheduler:
+    """Owns the asyncio tasks of running turns."""
+
+    parts: Parts
+    run_turn: Callable[[Turn], Awaitable[None]]
+    driving: bool = False
+    active: dict["asyncio.Task[None]", Turn] = field(default_factory=dict)
+    _quiet: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def pump(self) -> None:
+        """Start as many turns as there is mail and room for."""
+        if not self.driving or self.parts.draining or self.parts.degraded:
+            return
+        while self._has_room():
+            letter = self.parts.mailbox.claim()
+            if letter is None:
+                return
+            self._start(letter)
+
+    @property
+    def working(self) -> bool:
+        """Tell whether any turn is under way; an abandoned one does not count."""
+        return any(not turn.abandoned for turn in self.active.values())
+
+    def _has_room(self) -> bool:
+        limit = self.parts.settings.max_concurrent_turns
+        if len(self.active) < limit:
+            return True
+        return sum(not turn.abandoned for turn in self.active.values()) < limit
+
+    def _start(self, letter: Letter) -> None:
+        delivery = letter.delivery
+        task = self.parts.ledger.get(delivery.task_id)
+        if task is None:
+            raise RuntimeError(f"mail for task '{delivery.task_id}' that is not in the ledger")
+        turn = Turn(task=task, agent=delivery.recipient, letter=letter)
+        task.turns[turn.agent] = turn
+        handle = asyncio.create_task(self._run(turn), name=f"turn {turn.agent}")
+        turn.handle = handle
+        self.active[handle] = turn
+
+    async def _run(self, turn: Turn) -> None:
+        handle = turn.handle
+        try:
+            await self.run_turn(turn)
+        except asyncio.CancelledError:
+            if not turn.abandoned:
+                self._let_go(turn)
+                raise
+        except Exception:
+            logger.exception("turn of agent '%s' broke; its mail waits for a restart", turn.agent)
+            self._let_go(turn)
+        finally:
+            if handle is not None:
+                self.active.pop(handle, None)
+            if not self.working:
+                self._quiet.set()
+            self.pump()
+
+    def _let_go(self, turn: Turn) -> None:
+        """Forget a turn without consuming its mail."""
+        if turn.task.turns.get(turn.agent) is turn:
+            del turn.task.turns[turn.agent]
+            self.parts.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
+
+    async def drain(self, grace: float) -> None:
+        """Wait up to ``grace`` seconds for running turns, then cancel what is left."""
+        deadline = asyncio.get_running_loop().time() + grace
+        while self.working:
+            self._quiet.clear()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._quiet.wait()
+            except TimeoutError:
+                break
+        for handle in list(self.active):
+            handle.cancel()
+        if self.active:
+            await asyncio.wait(list(self.active), timeout=1.0)

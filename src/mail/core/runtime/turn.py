@@ -1,0 +1,189 @@
+"""One agent's turn: the mail it answers, and what a tool handler gives back."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from mail.clock import format_uuid
+from mail.core.envelope import Envelope
+from mail.db.base import EventRow, MemoryRow
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mail.core.addresses import MAILAddress
+    from mail.core.runtime.ledger import LiveTask
+    from mail.core.runtime.mailbox import Letter
+
+__all__ = [
+    "Control",
+    "ControlKind",
+    "EventDraft",
+    "Origin",
+    "Outcome",
+    "Phase",
+    "Reprompt",
+    "Turn",
+]
+
+
+class ControlKind(StrEnum):
+    """What a system message asks of the turn that takes it."""
+
+    NOTICE = "notice"
+    FOLLOW_UP = "follow_up"
+    REPAIR = "repair"
+    FINISH = "finish"
+    RESUME = "resume"
+
+
+class Origin(NamedTuple):
+    """For whom an agent works when the system prompts it: who asked, and with which request."""
+
+    address_type: str
+    address: str
+    ref: str
+
+    @property
+    def is_person(self) -> bool:
+        """Tell whether a user or administrator asked."""
+        return self.address_type in ("user", "admin")
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """The typed instruction beside a system message (ruling 18: never read from its text).
+
+    ``reason`` of a FINISH is ``"limit"`` or ``"stall"``; ``attempt`` counts repair turns.
+    """
+
+    kind: ControlKind
+    reason: str = ""
+    attempt: int = 0
+    origin: Origin | None = None
+
+    def to_json(self) -> str:
+        """Return the instruction as JSON."""
+        return to_json([self.kind, self.reason, self.attempt, self.origin]).decode()
+
+    @classmethod
+    def from_json(cls, text: str | None) -> "Control | None":
+        """Read what `to_json` wrote; None stays None."""
+        if text is None:
+            return None
+        kind, reason, attempt, origin = from_json(text)
+        return cls(ControlKind(kind), reason, attempt, Origin(*origin) if origin else None)
+
+
+class EventDraft(NamedTuple):
+    """An event that a handler wants logged."""
+
+    kind: str
+    description: str = ""
+    extra: Mapping[str, Any] = MappingProxyType({})
+
+    def row(self, timestamp: str) -> EventRow:
+        """Return the event as a row for the store."""
+        extra = to_json(self.extra).decode() if self.extra else "{}"
+        return EventRow(
+            kind=self.kind, timestamp=timestamp, description=self.description, extra=extra
+        )
+
+
+class Reprompt(NamedTuple):
+    """Why an agent must be called again after the turn. Errors outrank successes."""
+
+    subject: str
+    body: str
+    error: bool = False
+
+
+class Outcome(NamedTuple):
+    """What a handler decided; the dispatcher carries it out.
+
+    Attributes:
+        ok: Whether the call did what it says; False becomes an ``ERROR:`` tool result.
+        details: The text of the tool result.
+        verbatim: The details are the whole tool result, without ``SUCCESS:`` or ``ERROR:``.
+        mail: Messages to post.
+        events: Events to log.
+        memories: Memory entries to store.
+        completes: The final answer, when the call ends the task.
+        reprompt: Why the agent must be called again.
+    """
+
+    ok: bool = True
+    details: str = ""
+    verbatim: bool = False
+    mail: tuple[Envelope, ...] = ()
+    events: tuple[EventDraft, ...] = ()
+    memories: tuple[MemoryRow, ...] = ()
+    completes: str | None = None
+    reprompt: Reprompt | None = None
+
+    def tool_result(self) -> str:
+        """Return the text of the tool result in the agent's history."""
+        if self.verbatim:
+            return self.details
+        word = "SUCCESS" if self.ok else "ERROR"
+        return f"{word}: {self.details}" if self.details else word
+
+
+class Phase(StrEnum):
+    """How far a turn is: an interrupt can still cancel the model's call, nothing after it."""
+
+    MODEL = "model"
+    ACTING = "acting"
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Turn:
+    """A claimed delivery while its agent works on it."""
+
+    task: "LiveTask"
+    agent: str
+    letter: "Letter"
+    phase: Phase = Phase.MODEL
+    abandoned: bool = False
+    handle: "asyncio.Task[None] | None" = None
+    partial: list[str] = field(default_factory=list)
+    _made: int = 0
+
+    @property
+    def envelope(self) -> Envelope:
+        """The message that the agent answers."""
+        return self.letter.envelope
+
+    @property
+    def control(self) -> Control | None:
+        """The system's instruction beside the message."""
+        return self.letter.control
+
+    @property
+    def seq(self) -> int:
+        """The number of the delivery that the turn consumes."""
+        return self.letter.seq
+
+    @property
+    def step(self) -> str:
+        """The turn's identity: the same text when the turn is run again after a crash."""
+        return f"{self.task.row.task_owner}/{self.task.task_id}/{self.envelope.id}/{self.agent}"
+
+    @property
+    def origin(self) -> Origin | None:
+        """For whom the agent works in this turn."""
+        sender: MAILAddress = self.envelope.sender
+        if sender["address_type"] == "system":
+            return self.control.origin if self.control else None
+        return Origin(sender["address_type"], sender["address"], self.envelope.ref)
+
+    def next_id(self) -> str:
+        """Return an id for something that the turn makes; a re-run gives the same ids."""
+        self._made += 1
+        digest = hashlib.sha256(f"{self.step}/{self._made}".encode()).digest()
+        return format_uuid(digest[:16], version=8)

@@ -1,0 +1,209 @@
+"""The turn transaction: take one letter, call the agent, run its calls, commit everything at once.
+
+In order: the step limit, the history and the incoming mail, the agent's reply (or the journaled
+one, after a crash), a journal commit when actions or breakpoints follow, the calls, and one final
+commit with the consumed letter, the history, the outgoing mail, the events and the task's state.
+Streams, waiters and the scheduler hear of it after the commit.
+"""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from mail.core.call_context import CallContext, ConsoleSink, NullSink, enter_call
+from mail.core.runtime.concluding import Conclusions
+from mail.core.runtime.dispatch import BUILTIN_TOOLS, TEXT_TOOL, Dispatcher
+from mail.core.runtime.draft import REPLY_KEY, Draft, Reply
+from mail.core.runtime.handlers import HANDLERS
+from mail.core.runtime.histories import Entry
+from mail.core.runtime.mailbox import LaneKey
+from mail.core.runtime.parts import Parts
+from mail.core.runtime.pausing import split_breakpoints
+from mail.core.runtime.sink import TurnSink
+from mail.core.runtime.textual import take_text
+from mail.core.runtime.toolevents import log_tool_calls
+from mail.core.runtime.turn import ControlKind, EventDraft, Phase, Turn
+from mail.core.tools.call import AgentToolCall
+from mail.db.base import JournalRow, TurnCommit
+from mail.errors import AgentError, ModelError, StoreConflict, StoreError
+
+__all__ = ["TurnRunner"]
+
+logger = logging.getLogger(__name__)
+
+_FORCED = {"type": "function", "name": "task_complete"}
+_LONG_RETRY = 30.0
+_LONGEST_RETRY = 120.0
+_MAX_DELAYS = 8
+
+
+@dataclass(slots=True, eq=False)
+class TurnRunner:
+    """Runs one turn at a time per lane; the scheduler sees to that."""
+
+    parts: Parts
+    dispatcher: Dispatcher
+    conclusions: Conclusions
+
+    async def run(self, turn: Turn) -> None:
+        """Run a turn to its commit."""
+        task = turn.task
+        try:
+            if await self.conclusions.stopped_by_limit(turn):
+                return
+            journal = await self._recover(turn)
+            if journal is None:
+                await self.conclusions.bury(turn)
+                return
+            task.change(steps=task.row.steps + 1)
+            await self._work(turn, journal)
+        except StoreConflict:
+            logger.info("the mail of agent '%s' was dropped while it worked on it", turn.agent)
+            self.conclusions.drop(turn)
+
+    async def _work(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
+        draft = Draft(self.parts.clock.now())
+        try:
+            reply = await self._reply(turn, draft, journal)
+            if turn.abandoned:
+                return
+            await self._act(turn, draft, reply, journal)
+        except (StoreError, asyncio.CancelledError):
+            raise
+        except ModelError as error:
+            if not turn.abandoned and not self._put_off(turn, error):
+                await self._failed(turn, str(error))
+            return
+        except Exception as error:  # the engine's guard around agent functions
+            if turn.abandoned:
+                return
+            if not isinstance(error, AgentError):
+                logger.exception("agent '%s' failed", turn.agent)
+            await self._failed(turn, str(error) or type(error).__name__)
+            return
+        await self.conclusions.commit(turn, draft)
+
+    async def _recover(self, turn: Turn) -> Mapping[str, JournalRow] | None:
+        """Count the attempt and read the journal of mail that a dead process worked on.
+
+        Returns None when the mail has seen too many processes die.
+        """
+        if not turn.letter.recovered:
+            return {}
+        attempts = await self.parts.store.claim(self.parts.owner, turn.seq)
+        if attempts > self.parts.settings.max_attempts:
+            return None
+        rows = {row.key: row for row in await self.parts.store.journal(self.parts.owner, turn.seq)}
+        if REPLY_KEY not in rows:
+            event = EventDraft(
+                "turn_restarted", f"agent {turn.agent} starts over", {"caller": turn.agent}
+            )
+            await self.conclusions.post_office.log(turn.task, turn.seq, event)
+        return rows
+
+    async def _reply(self, turn: Turn, draft: Draft, journal: Mapping[str, JournalRow]) -> Reply:
+        known = journal.get(REPLY_KEY)
+        incoming = self._incoming(turn)
+        draft.entries.extend(incoming)
+        if known is not None:
+            turn.phase = Phase.ACTING
+            reply = Reply.from_json(known.payload)
+        else:
+            reply = await self._call_agent(turn, incoming)
+            if turn.abandoned:
+                return reply
+            turn.phase = Phase.ACTING
+            log_tool_calls(draft, turn.agent, reply.calls)
+        draft.entries.extend(_assistant_entries(reply))
+        return reply
+
+    def _incoming(self, turn: Turn) -> list[Entry]:
+        control = turn.control
+        if control is not None and control.kind is ControlKind.RESUME:
+            return []  # the results of its calls are what the agent sees
+        return [turn.envelope.to_entry()]
+
+    async def _call_agent(self, turn: Turn, incoming: list[Entry]) -> Reply:
+        task = turn.task
+        key = LaneKey(task.task_id, turn.agent)
+        view = await self.parts.histories.view(key, incoming, fresh=task.fresh)
+        forced = turn.control is not None and turn.control.kind is ControlKind.FINISH
+        console = ConsoleSink() if self.parts.print_llm_streams else NullSink()
+        sink = TurnSink(turn, self.conclusions.post_office, console)
+        enter_call(CallContext(task_id=task.task_id, agent=turn.agent, step=turn.step, sink=sink))
+        function = self.parts.agents[turn.agent].function
+        try:
+            output = await function(view, dict(_FORCED) if forced else "required")
+        except asyncio.CancelledError:
+            handle = turn.handle
+            if turn.abandoned or handle is None or handle.cancelling():
+                raise
+            raise AgentError(f"agent '{turn.agent}' was cancelled from within") from None
+        return _checked(turn.agent, output)
+
+    async def _act(
+        self, turn: Turn, draft: Draft, reply: Reply, journal: Mapping[str, JournalRow]
+    ) -> None:
+        paused, calls = split_breakpoints(reply.calls, self.parts.breakpoint_tools)
+        slow = any(call.tool_name not in HANDLERS for call in calls if not _passive(call))
+        if REPLY_KEY not in journal and (slow or paused):
+            draft.journal.append(JournalRow(REPLY_KEY, "done", reply.to_json()))
+        if paused:
+            draft.pause(turn.agent, paused)
+        await self.dispatcher.run(turn, draft, calls, journal)
+        if not paused and all(_passive(call) for call in calls):
+            take_text(turn, draft, reply, self.parts)
+
+    def _put_off(self, turn: Turn, error: ModelError) -> bool:
+        """Free the slot when the provider asks for a long pause (ruling 41)."""
+        wait = error.retry_after or 0.0
+        if wait <= _LONG_RETRY or turn.letter.delays >= _MAX_DELAYS:
+            return False
+        turn.letter.delays += 1
+        self.conclusions.put_off(turn, min(wait, _LONGEST_RETRY))
+        return True
+
+    async def _failed(self, turn: Turn, reason: str) -> None:
+        draft = Draft(self.parts.clock.now())
+        draft.failure = reason
+        await self.conclusions.commit(turn, draft)
+
+    async def flush(self, turn: Turn, draft: Draft) -> None:
+        """Commit a draft's journal rows and events now, and publish the events."""
+        events, journal = tuple(draft.events), tuple(draft.journal)
+        draft.events.clear()
+        draft.journal.clear()
+        commit = TurnCommit(
+            owner=self.parts.owner,
+            task=turn.task.row,
+            seq=turn.seq,
+            done=False,
+            events=events,
+            journal=journal,
+        )
+        receipt = await self.parts.commit(commit)
+        self.parts.events.publish(turn.task.task_id, receipt.first_event, events)
+
+
+def _passive(call: AgentToolCall) -> bool:
+    return call.tool_name == TEXT_TOOL or call.tool_name in BUILTIN_TOOLS
+
+
+def _assistant_entries(reply: Reply) -> list[Entry]:
+    if not reply.calls:
+        return [{"role": "assistant", "content": reply.text}] if reply.text else []
+    first = reply.calls[0]
+    return [first.completion] if first.completion else list(first.responses)
+
+
+def _checked(agent: str, output: object) -> Reply:
+    problem = f"agent '{agent}' must return (text or None, list of AgentToolCall)"
+    if not isinstance(output, tuple) or len(output) != 2:
+        raise AgentError(f"{problem}, got {type(output).__name__}")
+    text, calls = output
+    if text is not None and not isinstance(text, str):
+        raise AgentError(f"{problem}; its text is a {type(text).__name__}")
+    if not isinstance(calls, list) or not all(isinstance(c, AgentToolCall) for c in calls):
+        raise AgentError(f"{problem}; its calls are not")
+    return Reply(text, calls)

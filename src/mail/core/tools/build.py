@@ -1,0 +1,158 @@
+"""The tools that an agent is offered, built from the catalogue."""
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from mail.core.tools.catalogue import CATALOGUE
+from mail.core.tools.schema import ToolStyle, get_tool_spec_name, pydantic_model_to_tool
+
+__all__ = [
+    "create_acknowledge_broadcast_tool",
+    "create_await_message_tool",
+    "create_broadcast_tool",
+    "create_help_tool",
+    "create_ignore_broadcast_tool",
+    "create_interrupt_tool",
+    "create_mail_tools",
+    "create_request_tool",
+    "create_response_tool",
+    "create_search_memory_tool",
+    "create_supervisor_tools",
+    "create_task_complete_tool",
+]
+
+Tool = dict[str, Any]
+
+
+def _plain(name: str, style: ToolStyle) -> Tool:
+    spec = CATALOGUE[name]
+    return pydantic_model_to_tool(spec.model, name, spec.description, style)
+
+
+def _addressed(
+    name: str, targets: Sequence[str], enable_interswarm: bool, style: ToolStyle
+) -> Tool:
+    """Build a tool with a ``target``: one of the names, or any address between swarms."""
+    tool = _plain(name, style)
+    layout = tool if style == "responses" else tool["function"]
+    target = layout["parameters"]["properties"]["target"]
+    target.pop("minLength", None)
+    known = ", ".join(targets)
+    target["description"] = f"The agent to write to. You may write to: {known}."
+    if enable_interswarm:
+        target["description"] += " An agent of another swarm is written agent-name@swarm-name."
+    else:
+        target["enum"] = list(targets)
+    return tool
+
+
+def create_request_tool(
+    targets: Sequence[str], enable_interswarm: bool = False, style: ToolStyle = "completions"
+) -> Tool:
+    """Build ``send_request`` for the given targets."""
+    return _addressed("send_request", targets, enable_interswarm, style)
+
+
+def create_response_tool(
+    targets: Sequence[str], enable_interswarm: bool = False, style: ToolStyle = "completions"
+) -> Tool:
+    """Build ``send_response`` for the given targets."""
+    return _addressed("send_response", targets, enable_interswarm, style)
+
+
+def create_interrupt_tool(
+    targets: Sequence[str], enable_interswarm: bool = False, style: ToolStyle = "completions"
+) -> Tool:
+    """Build ``send_interrupt`` for the given targets."""
+    return _addressed("send_interrupt", targets, enable_interswarm, style)
+
+
+def create_broadcast_tool(style: ToolStyle = "completions") -> Tool:
+    """Build ``send_broadcast``."""
+    return _plain("send_broadcast", style)
+
+
+def create_acknowledge_broadcast_tool(style: ToolStyle = "completions") -> Tool:
+    """Build ``acknowledge_broadcast``."""
+    return _plain("acknowledge_broadcast", style)
+
+
+def create_ignore_broadcast_tool(style: ToolStyle = "completions") -> Tool:
+    """Build ``ignore_broadcast``."""
+    return _plain("ignore_broadcast", style)
+
+
+def create_await_message_tool(style: ToolStyle = "completions") -> Tool:
+    """Build ``await_message``."""
+    return _plain("await_message", style)
+
+
+def create_help_tool(style: ToolStyle = "completions") -> Tool:
+    """Build ``help``."""
+    return _plain("help", style)
+
+
+def create_search_memory_tool(style: ToolStyle = "completions") -> Tool:
+    """Build ``search_memory``."""
+    return _plain("search_memory", style)
+
+
+def create_task_complete_tool(style: ToolStyle = "completions") -> Tool:
+    """Build ``task_complete``."""
+    return _plain("task_complete", style)
+
+
+def create_mail_tools(
+    targets: Sequence[str],
+    enable_interswarm: bool = False,
+    style: ToolStyle = "completions",
+    exclude_tools: Collection[str] | None = None,
+) -> list[Tool]:
+    """Build the tools of every agent that has somebody to write to.
+
+    Args:
+        targets: The agents it may write to.
+        enable_interswarm: Allow ``agent@swarm`` addresses as targets.
+        style: The format of the specifications.
+        exclude_tools: Names to leave out.
+    """
+    tools = [
+        create_request_tool(targets, enable_interswarm, style),
+        create_response_tool(targets, enable_interswarm, style),
+        create_acknowledge_broadcast_tool(style),
+        create_ignore_broadcast_tool(style),
+        create_await_message_tool(style),
+        create_help_tool(style),
+    ]
+    return _without(tools, exclude_tools)
+
+
+def create_supervisor_tools(
+    targets: Sequence[str],
+    can_complete_tasks: bool = True,
+    enable_interswarm: bool = False,
+    exclude_tools: Collection[str] | None = None,
+    style: ToolStyle = "completions",
+    _debug_include_intraswarm: bool = True,
+) -> list[Tool]:
+    """Build the further tools of a supervisor.
+
+    Args:
+        targets: The agents it may write to.
+        can_complete_tasks: Whether to include ``task_complete``.
+        enable_interswarm: Allow ``agent@swarm`` addresses as targets.
+        exclude_tools: Names to leave out.
+        style: The format of the specifications.
+        _debug_include_intraswarm: Whether to include ``send_interrupt`` and ``send_broadcast``.
+    """
+    tools: list[Tool] = []
+    if _debug_include_intraswarm:
+        tools += [create_interrupt_tool(targets, enable_interswarm, style)]
+        tools += [create_broadcast_tool(style)]
+    if can_complete_tasks:
+        tools += [create_task_complete_tool(style)]
+    return _without(tools, exclude_tools)
+
+
+def _without(tools: list[Tool], names: Collection[str] | None) -> list[Tool]:
+    return [tool for tool in tools if get_tool_spec_name(tool) not in (names or ())]

@@ -1,0 +1,222 @@
+"""The table of MAIL's own tools: name, arguments, audience and description of each.
+
+A new tool is an entry here, a handler in `mail.core.runtime.handlers` and a page in ``help/``.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mail.core.schema import problems_of
+from mail.core.tools.call import INVALID_JSON_KEY
+from mail.errors import ToolError
+
+__all__ = [
+    "CATALOGUE",
+    "MAIL_TOOL_NAMES",
+    "AcknowledgeArgs",
+    "AwaitArgs",
+    "BroadcastArgs",
+    "HelpArgs",
+    "IgnoreArgs",
+    "SearchMemoryArgs",
+    "SendArgs",
+    "TaskCompleteArgs",
+    "ToolSpec",
+    "parse_arguments",
+]
+
+Audience = Literal["agent", "supervisor"]
+
+
+class _Arguments(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class SendArgs(_Arguments):
+    """Arguments of the tools that write to one agent."""
+
+    target: str = Field(min_length=1, description="The name of the agent to write to.")
+    subject: str = Field(description="What the message is about, in a few words.")
+    body: str = Field(description="The message itself.")
+
+
+class BroadcastArgs(_Arguments):
+    """Arguments of ``send_broadcast``."""
+
+    subject: str = Field(description="What the message is about, in a few words.")
+    body: str = Field(description="The message itself.")
+    targets: list[str] | None = Field(
+        default=None, description="The agents to tell; leave it empty to tell the whole swarm."
+    )
+
+
+class AcknowledgeArgs(_Arguments):
+    """Arguments of ``acknowledge_broadcast``."""
+
+    note: str | None = Field(
+        default=None, description="Optional note kept with the broadcast in your memory only."
+    )
+
+
+class IgnoreArgs(_Arguments):
+    """Arguments of ``ignore_broadcast``."""
+
+    reason: str | None = Field(
+        default=None, description="Optional reason for the server's log; nobody else sees it."
+    )
+
+
+class AwaitArgs(_Arguments):
+    """Arguments of ``await_message``."""
+
+    reason: str | None = Field(
+        default=None, description="Optional word on what you wait for, shown in the task's events."
+    )
+
+
+HelpTopic = Literal[
+    "send_request",
+    "send_response",
+    "send_broadcast",
+    "send_interrupt",
+    "acknowledge_broadcast",
+    "ignore_broadcast",
+    "await_message",
+    "task_complete",
+]
+
+
+class HelpArgs(_Arguments):
+    """Arguments of ``help``."""
+
+    get_summary: bool = Field(default=True, description="Include an overview of MAIL.")
+    get_identity: bool = Field(default=False, description="Include your own name and addresses.")
+    get_tool_help: list[HelpTopic] = Field(
+        default_factory=list, description="The tools to explain in detail."
+    )
+    get_full_protocol: bool = Field(
+        default=False, description="Include the whole protocol specification; it is long."
+    )
+
+
+class SearchMemoryArgs(_Arguments):
+    """Arguments of ``search_memory``."""
+
+    query: str = Field(description="Words to look for in what you have stored.")
+    limit: int = Field(default=5, ge=1, le=50, description="How many findings to return at most.")
+
+
+class TaskCompleteArgs(_Arguments):
+    """Arguments of ``task_complete``."""
+
+    finish_message: str = Field(description="The final answer, as the caller will read it.")
+
+
+class ToolSpec(NamedTuple):
+    """One tool of the catalogue."""
+
+    name: str
+    model: type[BaseModel]
+    audience: Audience
+    description: str
+
+
+_SPECS: Final = (
+    ToolSpec(
+        "send_request",
+        SendArgs,
+        "agent",
+        "Ask another agent for something. Its answer reaches you as a new message.",
+    ),
+    ToolSpec(
+        "send_response",
+        SendArgs,
+        "agent",
+        "Answer another agent that has asked you for something.",
+    ),
+    ToolSpec(
+        "send_interrupt",
+        SendArgs,
+        "supervisor",
+        "Stop what another agent is doing right now and tell it what to do instead.",
+    ),
+    ToolSpec(
+        "send_broadcast",
+        BroadcastArgs,
+        "supervisor",
+        "Tell several agents something at once, without asking them for an answer.",
+    ),
+    ToolSpec(
+        "acknowledge_broadcast",
+        AcknowledgeArgs,
+        "agent",
+        "Keep the broadcast you were just sent in your memory, without answering it.",
+    ),
+    ToolSpec(
+        "ignore_broadcast",
+        IgnoreArgs,
+        "agent",
+        "Let the broadcast you were just sent go: it is neither kept nor answered.",
+    ),
+    ToolSpec(
+        "await_message",
+        AwaitArgs,
+        "agent",
+        "End your turn without a word, because you wait for a message that is still to come.",
+    ),
+    ToolSpec(
+        "help",
+        HelpArgs,
+        "agent",
+        "Have MAIL and its tools explained to you in your next message.",
+    ),
+    ToolSpec(
+        "search_memory",
+        SearchMemoryArgs,
+        "agent",
+        "Search the broadcasts that you have acknowledged before.",
+    ),
+    ToolSpec(
+        "task_complete",
+        TaskCompleteArgs,
+        "supervisor",
+        "End the task with its final answer. Call it once, when nothing is left to do.",
+    ),
+)
+
+CATALOGUE: Final[Mapping[str, ToolSpec]] = {spec.name: spec for spec in _SPECS}
+
+MAIL_TOOL_NAMES: Final[list[str]] = [
+    "send_request",
+    "send_response",
+    "send_interrupt",
+    "send_broadcast",
+    "task_complete",
+    "await_message",
+    "help",
+]
+"""The tools that show in an agent's visible history (ruling 43)."""
+
+A = TypeVar("A", bound=BaseModel)
+
+
+def parse_arguments(name: str, arguments: dict[str, Any], model: type[A]) -> A:
+    """Read the arguments of a tool call; unknown ones are ignored, null means the default.
+
+    Raises:
+        ToolError: they do not fit; the text names each argument and its problem.
+    """
+    if INVALID_JSON_KEY in arguments:
+        raw = str(arguments[INVALID_JSON_KEY])[:200]
+        raise ToolError(f"the arguments of '{name}' are not valid JSON: {raw}")
+    try:
+        return model.model_validate(arguments)
+    except ValidationError:
+        given = {key: value for key, value in arguments.items() if value is not None}
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        problems = "; ".join(f"{item['field']}: {item['problem']}" for item in problems_of(error))
+        raise ToolError(f"the arguments of '{name}' do not fit: {problems}") from None

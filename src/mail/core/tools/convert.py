@@ -1,0 +1,85 @@
+"""Tool calls as messages, and breakpoint calls as callers see them."""
+
+import json
+from typing import Any
+
+from mail.clock import SystemClock
+from mail.core.addresses import MAIL_ALL_LOCAL_AGENTS, create_agent_address
+from mail.core.compose import Composer
+from mail.core.tools.call import AgentToolCall
+from mail.core.wire import MAILMessage, MessageKind
+
+__all__ = ["convert_call_to_mail_message", "normalize_breakpoint_tool_call"]
+
+_KINDS: dict[str, MessageKind] = {
+    "send_request": "request",
+    "send_response": "response",
+    "text_output": "response",
+    "send_interrupt": "interrupt",
+    "send_broadcast": "broadcast",
+    "task_complete": "broadcast_complete",
+}
+
+
+def convert_call_to_mail_message(call: AgentToolCall, sender: str, task_id: str) -> MAILMessage:
+    """Build the message that a sending tool call stands for.
+
+    Args:
+        call: A call of ``send_request``, ``send_response``, ``send_interrupt``,
+            ``send_broadcast``, ``task_complete`` or ``text_output``.
+        sender: The calling agent's name.
+        task_id: The task that the message belongs to.
+
+    Raises:
+        ValueError: the tool sends nothing.
+        KeyError: a required argument is missing.
+    """
+    kind = _KINDS.get(call.tool_name)
+    if kind is None:
+        raise ValueError(f"Unknown tool name: {call.tool_name}")
+    args = call.tool_args
+    if call.tool_name == "task_complete":
+        subject, body = "Task complete", args["finish_message"]
+    elif call.tool_name == "text_output":
+        subject, body = args.get("subject", ""), args.get("body") or args.get("content") or ""
+    else:
+        subject, body = args["subject"], args["body"]
+    if kind in ("broadcast", "broadcast_complete"):
+        named = [create_agent_address(target) for target in args.get("targets") or ()]
+        recipients = named or [MAIL_ALL_LOCAL_AGENTS]
+    else:
+        recipients = [create_agent_address(args["target"])]
+    composer = Composer("", SystemClock())
+    envelope = composer.message(
+        kind, task_id, create_agent_address(sender), recipients, subject, body
+    )
+    return envelope._replace(sender_swarm=None, recipient_swarms=()).to_wire()
+
+
+def normalize_breakpoint_tool_call(
+    call: AgentToolCall, raw: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return a breakpoint call in the one shape that callers parse.
+
+    Args:
+        call: The call.
+        raw: The provider's own item for it (``function_call`` or ``tool_use``), if there is one.
+
+    Returns:
+        ``arguments`` (JSON text), ``call_id``, ``name``, ``type``, ``id`` and ``status``.
+    """
+    item = raw or {}
+    if item.get("type") == "tool_use":
+        item = {"call_id": item.get("id"), "name": item.get("name"), "arguments": item.get("input")}
+    call_id = item.get("call_id") or call.tool_call_id
+    arguments = item.get("arguments", call.tool_args)
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+    return {
+        "arguments": arguments,
+        "call_id": call_id,
+        "name": item.get("name") or call.tool_name,
+        "type": "function_call",
+        "id": item.get("id") or f"fc_{call_id}",
+        "status": item.get("status") or "completed",
+    }

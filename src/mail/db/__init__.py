@@ -1,0 +1,15 @@
+"""Stores: one seam, several implementations; names resolve on first use."""
+
+from mail.lazy import lazy_exports
+
+__all__ = ["MemoryStore", "SQLiteStore", "Store", "open_store"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "MemoryStore": "mail.db.memory",
+        "SQLiteStore": "mail.db.sqlite",
+        "Store": "mail.db.base",
+        "open_store": "mail.db.urls",
+    },
+)

@@ -1,0 +1,310 @@
+"""The persistence seam: what is stored, and the few verbs that store and read it.
+
+Everything that changes happens in one of two verbs, and each call is one commit, all or nothing:
+
+- `Store.post` accepts something from outside a turn: a user's message, a resume, a cancellation;
+- `Store.commit_turn` records a step of a turn. With ``done`` false it is a *journal* commit (the
+  model replied, an action started or ended); with ``done`` true it ends the turn: the delivery is
+  consumed, its journal goes, and history, outgoing mail, events and the task's state appear.
+
+Both return a `Receipt` with the sequence numbers that the store gave out. Commits are made in the
+order of the calls. Rows are tuples that hold JSON as text: a store that keeps them keeps copies.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from mail.core.events import TaskEvent
+from mail.core.tasks import TaskState
+
+__all__ = [
+    "CallRow",
+    "Delivery",
+    "EventRow",
+    "HistoryRow",
+    "JournalRow",
+    "MemoryRow",
+    "Owner",
+    "Post",
+    "Receipt",
+    "Store",
+    "TaskRow",
+    "TokenRow",
+    "TurnCommit",
+]
+
+
+class Owner(NamedTuple):
+    """Whose data it is. Every query carries it, so one caller's rows never meet another's."""
+
+    swarm: str
+    role: str
+    id: str
+
+    def __str__(self) -> str:
+        return f"{self.role}:{self.id}@{self.swarm}"
+
+
+class TaskRow(NamedTuple):
+    """A task's current state; written whole with every commit of the task.
+
+    ``awaited`` tells that a caller waits for an answer of the current run. ``finish_asked`` tells
+    that the finisher was asked to end the task already (rulings 16 and 34). ``steps`` counts the
+    messages processed in this run, ``max_steps`` limits them (None: no limit).
+    """
+
+    task_id: str
+    task_owner: str
+    task_contributors: tuple[str, ...]
+    start_time: str
+    entrypoint: str
+    state: TaskState = TaskState.RUNNING
+    remote_swarms: tuple[str, ...] = ()
+    steps: int = 0
+    max_steps: int | None = None
+    awaited: bool = False
+    finish_asked: bool = False
+    title: str | None = None
+
+
+class Delivery(NamedTuple):
+    """One message for one local agent.
+
+    ``payload`` is the wire message as JSON. ``control`` is the system's own instruction to the
+    turn as JSON (see `mail.core.runtime.turn.Control`), never readable or writable by an agent.
+    ``seq`` is given by the store; ``attempts`` counts the claims that ended in a process death.
+    """
+
+    task_id: str
+    recipient: str
+    tier: int
+    interrupt: bool
+    payload: str
+    control: str | None = None
+    seq: int = 0
+    attempts: int = 0
+
+
+class EventRow(NamedTuple):
+    """An event about to be logged; ``extra`` is JSON. The store gives it its number."""
+
+    kind: str
+    timestamp: str
+    description: str = ""
+    extra: str = "{}"
+
+
+class HistoryRow(NamedTuple):
+    """What one commit adds to an agent's history: ``entries`` is a JSON list."""
+
+    agent: str
+    entries: str
+
+
+class JournalRow(NamedTuple):
+    """One fact about a turn under way, kept until the turn is done.
+
+    ``key`` is ``"reply"`` for the model's reply, else the tool call's id; ``state`` is ``"done"``
+    or ``"started"``; ``payload`` is JSON. A later row with the same key replaces the earlier one.
+    """
+
+    key: str
+    state: str
+    payload: str
+
+
+class CallRow(NamedTuple):
+    """A breakpoint tool call of a task and, once given, its result.
+
+    ``call`` is the serialised tool call, ``shown`` the call as callers see it (both JSON).
+    """
+
+    agent: str
+    call_id: str
+    call: str
+    shown: str
+    answer: str | None = None
+
+
+class MemoryRow(NamedTuple):
+    """One memory of an owner. ``value`` is JSON; times are RFC 3339 text."""
+
+    namespace: tuple[str, ...]
+    key: str
+    value: str
+    created_at: str
+    updated_at: str
+
+
+class TokenRow(NamedTuple):
+    """An access token of the built-in authority: only its SHA-256 is kept."""
+
+    token_hash: str
+    role: str
+    id: str
+    created_at: str
+    label: str = ""
+    expires_at: str | None = None
+    revoked_at: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Post:
+    """One commit outside a turn. Every field but the owner and the task may be empty.
+
+    ``new`` demands that the task does not exist yet. ``calls`` are breakpoint calls, inserted or
+    replaced by (agent, call_id). ``response`` is the run's final message as JSON (upserted).
+    ``cancel_mail`` drops the task's waiting mail. ``snapshot`` asks the store to bring the
+    documented ``agent_histories`` rows of the task up to date (at a pause or an end).
+    """
+
+    owner: Owner
+    task: TaskRow
+    new: bool = False
+    deliveries: tuple[Delivery, ...] = ()
+    events: tuple[EventRow, ...] = ()
+    histories: tuple[HistoryRow, ...] = ()
+    calls: tuple[CallRow, ...] = ()
+    memories: tuple[MemoryRow, ...] = ()
+    response: str | None = None
+    cancel_mail: bool = False
+    snapshot: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class TurnCommit(Post):
+    """One commit of a turn on the delivery ``seq``.
+
+    With ``done`` the delivery is consumed and its journal removed; with ``dead`` (which goes with
+    ``done``) it is put aside as undeliverable for that reason.
+    """
+
+    seq: int
+    done: bool = True
+    dead: str | None = None
+    journal: tuple[JournalRow, ...] = ()
+
+
+class Receipt(NamedTuple):
+    """What a commit gave out: the number of its first event and the numbers of its deliveries."""
+
+    first_event: int
+    seqs: tuple[int, ...]
+
+
+class Store(Protocol):
+    """Durable state of any number of owners. Methods raise `mail.errors.StoreError`."""
+
+    @property
+    def durable(self) -> bool:
+        """Tell whether committed state survives the process."""
+
+    async def open(self) -> None:
+        """Connect and migrate. May be called again; the first call does the work."""
+
+    async def close(self) -> None:
+        """Finish what is queued and let go of everything."""
+
+    async def post(self, post: Post) -> Receipt:
+        """Commit something from outside a turn.
+
+        Raises:
+            StoreConflict: ``post.new`` and the task exists.
+        """
+
+    async def commit_turn(self, turn: TurnCommit) -> Receipt:
+        """Commit a step of a turn.
+
+        Raises:
+            StoreConflict: the delivery is not waiting any more (already consumed or dropped).
+        """
+
+    async def claim(self, owner: Owner, seq: int) -> int:
+        """Count one more attempt on a recovered delivery and return the new count."""
+
+    async def release(self, owner: Owner, seq: int) -> None:
+        """Take a `claim` back: its turn was put off in good order."""
+
+    async def load_task(self, owner: Owner, task_id: str) -> TaskRow | None:
+        """Return a task, or None."""
+
+    async def list_tasks(
+        self,
+        owner: Owner,
+        *,
+        states: Sequence[TaskState] = (),
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> list[TaskRow]:
+        """Return the owner's tasks, newest first.
+
+        Args:
+            states: Only tasks in one of these states.
+            limit: At most so many.
+            before: A task id; only tasks that come after it in this order.
+        """
+
+    async def open_owners(self, swarm: str) -> list[Owner]:
+        """Return the owners in a swarm that have running tasks."""
+
+    async def waiting_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
+        """Return a task's unconsumed deliveries by (tier, seq)."""
+
+    async def all_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
+        """Return all of a task's deliveries by seq, consumed or not."""
+
+    async def history(self, owner: Owner, task_id: str, agent: str) -> list[str]:
+        """Return the ``entries`` texts of an agent's history in order of their commits."""
+
+    async def journal(self, owner: Owner, seq: int) -> list[JournalRow]:
+        """Return the journal of a delivery's turn in order."""
+
+    async def events(
+        self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
+    ) -> list[TaskEvent]:
+        """Return a task's events with a number above ``after``, in order."""
+
+    async def calls(self, owner: Owner, task_id: str) -> list[CallRow]:
+        """Return a task's breakpoint calls in the order in which they were made."""
+
+    async def response(self, owner: Owner, task_id: str) -> str | None:
+        """Return the final message of a task's last finished run as JSON, or None."""
+
+    async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
+        """Insert or replace memories by (namespace, key)."""
+
+    async def delete_memory(self, owner: Owner, namespace: tuple[str, ...], key: str) -> None:
+        """Remove a memory if it is there."""
+
+    async def get_memory(
+        self, owner: Owner, namespace: tuple[str, ...], key: str
+    ) -> MemoryRow | None:
+        """Return a memory, or None."""
+
+    async def search_memories(
+        self,
+        owner: Owner,
+        prefix: tuple[str, ...],
+        query: str = "",
+        *,
+        limit: int = 10,
+        offset: int = 0,
+    ) -> list[MemoryRow]:
+        """Return memories whose namespace begins with ``prefix``.
+
+        With a query, only those whose value contains one of its words (case ignored), ordered by
+        how many different words they contain; otherwise, and among equals, newest first.
+        """
+
+    async def memory_namespaces(self, owner: Owner) -> list[tuple[str, ...]]:
+        """Return the owner's namespaces in order."""
+
+    async def put_token(self, token: TokenRow) -> None:
+        """Insert or replace a token by its hash."""
+
+    async def find_token(self, token_hash: str) -> TokenRow | None:
+        """Return a token by its hash, revoked or not, or None."""
+
+    async def list_tokens(self) -> list[TokenRow]:
+        """Return all tokens, oldest first."""

@@ -1,0 +1,289 @@
+"""Dictionaries behind the store's seam: for tests, libraries and servers that may forget.
+
+Rows are frozen and their payloads are text, so what was not committed is not here: a forgotten
+save fails as it would in a database. Each owner keeps at most ``keep_finished`` finished tasks.
+"""
+
+import json
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mail.core.events import TaskEvent
+from mail.core.tasks import TaskState
+from mail.db.base import (
+    CallRow,
+    Delivery,
+    EventRow,
+    JournalRow,
+    MemoryRow,
+    Owner,
+    Post,
+    Receipt,
+    TaskRow,
+    TokenRow,
+    TurnCommit,
+)
+from mail.errors import StoreConflict
+
+__all__ = ["MemoryStore"]
+
+_OPEN = frozenset({TaskState.RUNNING, TaskState.PAUSED})
+
+
+@dataclass(slots=True)
+class _Task:
+    """Everything about one task."""
+
+    row: TaskRow
+    events: list[EventRow] = field(default_factory=list)
+    ready: dict[int, Delivery] = field(default_factory=dict)
+    settled: dict[int, Delivery] = field(default_factory=dict)
+    histories: dict[str, list[str]] = field(default_factory=dict)
+    journals: dict[int, dict[str, JournalRow]] = field(default_factory=dict)
+    calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
+    response: str | None = None
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """Everything of one owner."""
+
+    tasks: dict[str, _Task] = field(default_factory=dict)
+    finished: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    memories: dict[tuple[tuple[str, ...], str], MemoryRow] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """A `mail.db.base.Store` that lives and dies with the process."""
+
+    def __init__(self, *, keep_finished: int = 1000) -> None:
+        self._keep_finished = keep_finished
+        self._shelves: dict[Owner, _Shelf] = {}
+        self._tokens: dict[str, TokenRow] = {}
+        self._next_seq = 1
+
+    @property
+    def durable(self) -> bool:
+        """False: nothing here survives the process."""
+        return False
+
+    async def open(self) -> None:
+        """Do nothing: there is nothing to connect to."""
+
+    async def close(self) -> None:
+        """Do nothing: the content stays readable."""
+
+    async def post(self, post: Post) -> Receipt:
+        """See `mail.db.base.Store.post`."""
+        shelf = self._shelves.setdefault(post.owner, _Shelf())
+        return self._write(shelf, shelf.tasks.get(post.task.task_id), post)
+
+    async def commit_turn(self, turn: TurnCommit) -> Receipt:
+        """See `mail.db.base.Store.commit_turn`."""
+        shelf = self._shelves.setdefault(turn.owner, _Shelf())
+        task = shelf.tasks.get(turn.task.task_id)
+        if task is None or turn.seq not in task.ready:
+            raise StoreConflict(f"delivery {turn.seq} is not waiting")
+        if turn.done:
+            task.settled[turn.seq] = task.ready.pop(turn.seq)
+            task.journals.pop(turn.seq, None)
+        elif turn.journal:
+            journal = task.journals.setdefault(turn.seq, {})
+            journal.update((row.key, row) for row in turn.journal)
+        return self._write(shelf, task, turn)
+
+    def _write(self, shelf: _Shelf, task: _Task | None, post: Post) -> Receipt:
+        if task is None:
+            task = shelf.tasks[post.task.task_id] = _Task(post.task)
+        elif post.new:
+            raise StoreConflict(f"task '{post.task.task_id}' exists already")
+        task.row = post.task
+        self._file(shelf, post.task)
+        if post.cancel_mail:
+            task.settled.update(task.ready)
+            task.ready.clear()
+            task.journals.clear()
+        first_event = len(task.events) + 1
+        task.events.extend(post.events)
+        for row in post.histories:
+            task.histories.setdefault(row.agent, []).append(row.entries)
+        task.calls.update(((call.agent, call.call_id), call) for call in post.calls)
+        shelf.memories.update(((row.namespace, row.key), row) for row in post.memories)
+        if post.response is not None:
+            task.response = post.response
+        return Receipt(first_event, self._deliver(task, post.deliveries))
+
+    def _deliver(self, task: _Task, deliveries: Sequence[Delivery]) -> tuple[int, ...]:
+        first = self._next_seq
+        for seq, delivery in enumerate(deliveries, first):
+            task.ready[seq] = delivery
+        self._next_seq = first + len(deliveries)
+        return tuple(range(first, self._next_seq))
+
+    def _file(self, shelf: _Shelf, row: TaskRow) -> None:
+        """Keep the list of finished tasks, and forget the oldest past the limit."""
+        if row.state in _OPEN:
+            shelf.finished.pop(row.task_id, None)
+            return
+        shelf.finished[row.task_id] = None
+        while len(shelf.finished) > self._keep_finished:
+            forgotten, _ = shelf.finished.popitem(last=False)
+            del shelf.tasks[forgotten]
+
+    def _task(self, owner: Owner, task_id: str) -> _Task | None:
+        shelf = self._shelves.get(owner)
+        return shelf.tasks.get(task_id) if shelf else None
+
+    async def claim(self, owner: Owner, seq: int) -> int:
+        """See `mail.db.base.Store.claim`."""
+        return self._count_attempt(owner, seq, 1)
+
+    async def release(self, owner: Owner, seq: int) -> None:
+        """See `mail.db.base.Store.release`."""
+        self._count_attempt(owner, seq, -1)
+
+    def _count_attempt(self, owner: Owner, seq: int, change: int) -> int:
+        for task in self._shelves.get(owner, _Shelf()).tasks.values():
+            if seq in task.ready:
+                delivery = task.ready[seq]
+                attempts = max(0, delivery.attempts + change)
+                task.ready[seq] = delivery._replace(attempts=attempts)
+                return attempts
+        raise StoreConflict(f"delivery {seq} is not waiting")
+
+    async def load_task(self, owner: Owner, task_id: str) -> TaskRow | None:
+        """See `mail.db.base.Store.load_task`."""
+        task = self._task(owner, task_id)
+        return task.row if task else None
+
+    async def list_tasks(
+        self,
+        owner: Owner,
+        *,
+        states: Sequence[TaskState] = (),
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> list[TaskRow]:
+        """See `mail.db.base.Store.list_tasks`."""
+        shelf = self._shelves.get(owner, _Shelf())
+        rows = [task.row for task in reversed(shelf.tasks.values())]
+        if before is not None:
+            ids = [row.task_id for row in rows]
+            rows = rows[ids.index(before) + 1 :] if before in ids else []
+        rows = [row for row in rows if not states or row.state in states]
+        return rows if limit is None else rows[:limit]
+
+    async def open_owners(self, swarm: str) -> list[Owner]:
+        """See `mail.db.base.Store.open_owners`."""
+        return [
+            owner
+            for owner, shelf in self._shelves.items()
+            if owner.swarm == swarm
+            and any(task.row.state is TaskState.RUNNING for task in shelf.tasks.values())
+        ]
+
+    async def waiting_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
+        """See `mail.db.base.Store.waiting_mail`."""
+        task = self._task(owner, task_id)
+        rows = [row._replace(seq=seq) for seq, row in task.ready.items()] if task else []
+        return sorted(rows, key=lambda row: (row.tier, row.seq))
+
+    async def all_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
+        """See `mail.db.base.Store.all_mail`."""
+        task = self._task(owner, task_id)
+        mail = {**task.settled, **task.ready} if task else {}
+        return [mail[seq]._replace(seq=seq) for seq in sorted(mail)]
+
+    async def history(self, owner: Owner, task_id: str, agent: str) -> list[str]:
+        """See `mail.db.base.Store.history`."""
+        task = self._task(owner, task_id)
+        return list(task.histories.get(agent, ())) if task else []
+
+    async def journal(self, owner: Owner, seq: int) -> list[JournalRow]:
+        """See `mail.db.base.Store.journal`."""
+        for task in self._shelves.get(owner, _Shelf()).tasks.values():
+            if seq in task.journals:
+                return list(task.journals[seq].values())
+        return []
+
+    async def events(
+        self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
+    ) -> list[TaskEvent]:
+        """See `mail.db.base.Store.events`."""
+        task = self._task(owner, task_id)
+        if task is None:
+            return []
+        stop = None if limit is None else after + limit
+        return [
+            TaskEvent(
+                task_id=task_id,
+                kind=row.kind,
+                timestamp=row.timestamp,
+                seq=seq,
+                description=row.description,
+                extra=json.loads(row.extra),
+            )
+            for seq, row in enumerate(task.events[after:stop], after + 1)
+        ]
+
+    async def calls(self, owner: Owner, task_id: str) -> list[CallRow]:
+        """See `mail.db.base.Store.calls`."""
+        task = self._task(owner, task_id)
+        return list(task.calls.values()) if task else []
+
+    async def response(self, owner: Owner, task_id: str) -> str | None:
+        """See `mail.db.base.Store.response`."""
+        task = self._task(owner, task_id)
+        return task.response if task else None
+
+    async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
+        """See `mail.db.base.Store.put_memories`."""
+        shelf = self._shelves.setdefault(owner, _Shelf())
+        shelf.memories.update(((row.namespace, row.key), row) for row in rows)
+
+    async def delete_memory(self, owner: Owner, namespace: tuple[str, ...], key: str) -> None:
+        """See `mail.db.base.Store.delete_memory`."""
+        self._shelves.get(owner, _Shelf()).memories.pop((namespace, key), None)
+
+    async def get_memory(
+        self, owner: Owner, namespace: tuple[str, ...], key: str
+    ) -> MemoryRow | None:
+        """See `mail.db.base.Store.get_memory`."""
+        return self._shelves.get(owner, _Shelf()).memories.get((namespace, key))
+
+    async def search_memories(
+        self,
+        owner: Owner,
+        prefix: tuple[str, ...],
+        query: str = "",
+        *,
+        limit: int = 10,
+        offset: int = 0,
+    ) -> list[MemoryRow]:
+        """See `mail.db.base.Store.search_memories`."""
+        words = set(query.casefold().split())
+        shelf = self._shelves.get(owner, _Shelf())
+        found = [row for row in shelf.memories.values() if row.namespace[: len(prefix)] == prefix]
+        found.sort(key=lambda row: row.updated_at, reverse=True)
+        if words:
+            scored = [(sum(w in row.value.casefold() for w in words), row) for row in found]
+            scored.sort(key=lambda pair: pair[0], reverse=True)
+            found = [row for score, row in scored if score]
+        return found[offset : offset + limit]
+
+    async def memory_namespaces(self, owner: Owner) -> list[tuple[str, ...]]:
+        """See `mail.db.base.Store.memory_namespaces`."""
+        return sorted({namespace for namespace, _ in self._shelves.get(owner, _Shelf()).memories})
+
+    async def put_token(self, token: TokenRow) -> None:
+        """See `mail.db.base.Store.put_token`."""
+        self._tokens[token.token_hash] = token
+
+    async def find_token(self, token_hash: str) -> TokenRow | None:
+        """See `mail.db.base.Store.find_token`."""
+        return self._tokens.get(token_hash)
+
+    async def list_tokens(self) -> list[TokenRow]:
+        """See `mail.db.base.Store.list_tokens`."""
+        return sorted(self._tokens.values(), key=lambda token: token.created_at)

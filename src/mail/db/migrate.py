@@ -1,0 +1,99 @@
+"""Numbered schema migrations, applied in order; the database remembers which it has."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from importlib import resources
+from typing import NamedTuple
+
+from mail.errors import StoreError
+
+__all__ = ["Migration", "migrate", "packaged_migrations", "schema_version"]
+
+_VERSIONS = """
+CREATE TABLE IF NOT EXISTS schema_version (
+    version INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    applied_at TEXT NOT NULL
+)
+"""
+
+
+class Migration(NamedTuple):
+    """One ``NNNN_name.sql`` file."""
+
+    version: int
+    name: str
+    script: str
+
+
+def packaged_migrations() -> list[Migration]:
+    """Return the migrations that ship with the package, oldest first."""
+    folder = resources.files("mail.db") / "sql" / "migrations"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+    return [Migration(int(f.name[:4]), f.name[:-4], f.read_text("utf-8")) for f in files]
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """Return the number of the last applied migration, 0 for an empty database."""
+    known = connection.execute(
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'schema_version'"
+    ).fetchone()
+    if known is None:
+        return 0
+    (version,) = connection.execute("SELECT max(version) FROM schema_version").fetchone()
+    return int(version or 0)
+
+
+def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> int:
+    """Bring a database (in autocommit mode) up to date, all or nothing.
+
+    Returns:
+        How many migrations were applied.
+
+    Raises:
+        StoreError: the schema is newer than this program knows.
+        sqlite3.Error: a migration failed; nothing was changed.
+    """
+    if not _pending(schema_version(connection), migrations):
+        return 0
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Asked again under the write lock: another process may have migrated meanwhile.
+        pending = _pending(schema_version(connection), migrations)
+        for migration in pending:
+            _apply(connection, migration)
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+    return len(pending)
+
+
+def _pending(current: int, migrations: Sequence[Migration]) -> list[Migration]:
+    newest = migrations[-1].version if migrations else 0
+    if current > newest:
+        raise StoreError(
+            f"the database has schema {current}, newer than {newest} of this version of MAIL"
+        )
+    return [migration for migration in migrations if migration.version > current]
+
+
+def _apply(connection: sqlite3.Connection, migration: Migration) -> None:
+    connection.execute(_VERSIONS)
+    for statement in _statements(migration.script):
+        connection.execute(statement)
+    connection.execute(
+        "INSERT INTO schema_version VALUES (?, ?, ?)",
+        (migration.version, migration.name, datetime.now(UTC).isoformat()),
+    )
+
+
+def _statements(script: str) -> Iterator[str]:
+    """Split a script at the ends of its statements; ``executescript`` would commit first."""
+    collected = ""
+    for line in script.splitlines(keepends=True):
+        collected += line
+        if sqlite3.complete_statement(collected):
+            yield collected
+            collected = ""

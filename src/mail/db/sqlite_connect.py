@@ -1,0 +1,87 @@
+"""SQLite connections as the store needs them, and errors in the store's own terms."""
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from mail.errors import StoreError
+
+__all__ = ["as_store_error", "check_integrity", "connect_reader", "connect_writer", "create_file"]
+
+_BUSY_SECONDS: Final = 5.0
+_CHECKPOINT_PAGES: Final = 4000
+_WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
+_CACHE_KIB: Final = 16 * 1024
+
+
+def create_file(path: Path) -> None:
+    """Make an empty database file that only its owner may read, unless the file exists.
+
+    Raises:
+        StoreError: the folder is missing or not writable.
+    """
+    try:
+        # O_EXCL: closing a second handle of a live database would drop SQLite's own locks.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except FileExistsError:
+        pass
+    except OSError as exc:
+        raise StoreError(f"cannot create the database {path}: {exc.strerror}") from exc
+
+
+def connect_writer(path: Path, durability: str) -> sqlite3.Connection:
+    """Open the one connection that writes: WAL, autocommit, and the asked durability."""
+    connection = _connect(path)
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        connection.close()
+        raise StoreError(f"{path} cannot have a write-ahead log; is it or its folder read-only?")
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+    connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
+    return connection
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """Open a connection that cannot write."""
+    connection = _connect(path)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def check_integrity(connection: sqlite3.Connection, path: Path) -> None:
+    """Read the whole file once.
+
+    Raises:
+        StoreError: it is damaged; the text says what SQLite found first.
+    """
+    (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise StoreError(f"the database {path} is damaged: {verdict}")
+
+
+def as_store_error(exc: Exception) -> StoreError:
+    """Return an exception as the store's callers expect it. Values never get into the text."""
+    if isinstance(exc, StoreError):
+        return exc
+    if isinstance(exc, UnicodeEncodeError):
+        error = StoreError("text with unpaired surrogates cannot be stored")
+    elif isinstance(exc, sqlite3.Error):
+        error = StoreError(f"the database refused: {exc}")
+    else:
+        error = StoreError(f"the database could not do it: {type(exc).__name__}")
+    error.__cause__ = exc
+    return error
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        path,
+        timeout=_BUSY_SECONDS,
+        isolation_level=None,
+        check_same_thread=False,
+        cached_statements=256,
+    )
+    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    return connection

@@ -1,0 +1,307 @@
+"""The statements behind the verbs that read. Each function runs on a read-only connection."""
+
+import json
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from mail.core.events import TaskEvent
+from mail.core.tasks import TaskState
+from mail.db.base import CallRow, Delivery, JournalRow, MemoryRow, Owner, TaskRow, TokenRow
+from mail.db.sqlite_writes import namespace_text
+
+__all__ = [
+    "all_mail",
+    "calls",
+    "events",
+    "find_token",
+    "get_memory",
+    "history",
+    "journal",
+    "list_tasks",
+    "list_tokens",
+    "load_task",
+    "memory_namespaces",
+    "open_owners",
+    "response",
+    "search_memories",
+    "waiting_mail",
+]
+
+_OWNED: Final = "swarm_name = ? AND caller_role = ? AND caller_id = ?"
+
+_TASK_COLUMNS: Final = """
+task_id, task_owner, task_contributors, start_time, entrypoint, state, remote_swarms, steps,
+max_steps, awaited, finish_asked, title
+"""
+
+_THE_TASK: Final = f"(SELECT id FROM tasks WHERE {_OWNED} AND task_id = ?)"
+
+_LOAD_TASK: Final = f"SELECT {_TASK_COLUMNS} FROM tasks WHERE {_OWNED} AND task_id = ?"
+
+_OPEN_OWNERS: Final = """
+SELECT DISTINCT swarm_name, caller_role, caller_id FROM tasks
+WHERE is_running = 1 AND swarm_name = ? ORDER BY 1, 2, 3
+"""
+
+_MAIL_COLUMNS: Final = "recipient, tier, interrupt, payload, control, seq, attempts"
+
+_WAITING_MAIL: Final = f"""
+SELECT {_MAIL_COLUMNS} FROM messages WHERE task = {_THE_TASK} AND state = 'ready'
+ORDER BY tier, seq
+"""
+
+_ALL_MAIL: Final = f"SELECT {_MAIL_COLUMNS} FROM messages WHERE task = {_THE_TASK} ORDER BY seq"
+
+_HISTORY: Final = f"""
+SELECT entries FROM history_entries WHERE task = {_THE_TASK} AND agent = ? ORDER BY id
+"""
+
+_JOURNAL: Final = """
+SELECT key, journal.state, journal.payload FROM journal
+JOIN messages ON messages.seq = journal.message JOIN tasks ON tasks.id = messages.task
+WHERE journal.message = ? AND swarm_name = ? AND caller_role = ? AND caller_id = ?
+ORDER BY journal.id
+"""
+
+_EVENTS: Final = f"""
+SELECT event_type, created_at, seq, description, event_data FROM task_events
+WHERE task = {_THE_TASK} AND seq > ? ORDER BY seq LIMIT ?
+"""
+
+_CALLS: Final = f"""
+SELECT agent, call_id, call, shown, answer FROM calls WHERE task = {_THE_TASK} ORDER BY id
+"""
+
+_RESPONSE: Final = f"SELECT response FROM task_responses WHERE task = {_THE_TASK}"
+
+_MEMORY_COLUMNS: Final = "namespace, key, value, created_at, updated_at"
+
+_GET_MEMORY: Final = f"""
+SELECT {_MEMORY_COLUMNS} FROM memories WHERE {_OWNED} AND namespace = ? AND key = ?
+"""
+
+_NEWEST_MEMORIES: Final = f"""
+SELECT {_MEMORY_COLUMNS} FROM memories WHERE {_OWNED} AND namespace >= ? AND namespace < ?
+ORDER BY updated_at DESC
+"""
+
+_NAMESPACES: Final = f"SELECT DISTINCT namespace FROM memories WHERE {_OWNED}"
+
+_TOKEN: Final = "token_hash, role, caller_id, created_at, label, expires_at, revoked_at"  # noqa: S105 - columns
+
+_FIND_TOKEN: Final = f"SELECT {_TOKEN} FROM tokens WHERE token_hash = ?"
+
+_LIST_TOKENS: Final = f"SELECT {_TOKEN} FROM tokens ORDER BY created_at, id"
+
+
+def load_task(connection: sqlite3.Connection, owner: Owner, task_id: str) -> TaskRow | None:
+    """See `mail.db.base.Store.load_task`."""
+    row = connection.execute(_LOAD_TASK, (*owner, task_id)).fetchone()
+    return None if row is None else _task(row)
+
+
+def list_tasks(
+    connection: sqlite3.Connection,
+    owner: Owner,
+    states: Sequence[TaskState],
+    limit: int | None,
+    before: str | None,
+) -> list[TaskRow]:
+    """See `mail.db.base.Store.list_tasks`."""
+    text = f"SELECT {_TASK_COLUMNS} FROM tasks WHERE {_OWNED}"
+    values: list[object] = [*owner]
+    if before is not None:
+        text += f" AND id < {_THE_TASK}"
+        values += [*owner, before]
+    if tuple(states) == (TaskState.RUNNING,):
+        # Written out, not bound: only so may the partial index be used.
+        text += " AND is_running = 1"
+    elif states:
+        text += f" AND state IN ({', '.join('?' * len(states))})"
+        values += [state.value for state in states]
+    values.append(_limit(limit))
+    rows = connection.execute(f"{text} ORDER BY id DESC LIMIT ?", values)
+    return [_task(row) for row in rows]
+
+
+def open_owners(connection: sqlite3.Connection, swarm: str) -> list[Owner]:
+    """See `mail.db.base.Store.open_owners`."""
+    return [Owner(*row) for row in connection.execute(_OPEN_OWNERS, (swarm,))]
+
+
+def waiting_mail(connection: sqlite3.Connection, owner: Owner, task_id: str) -> list[Delivery]:
+    """See `mail.db.base.Store.waiting_mail`."""
+    return _mail(task_id, connection.execute(_WAITING_MAIL, (*owner, task_id)))
+
+
+def all_mail(connection: sqlite3.Connection, owner: Owner, task_id: str) -> list[Delivery]:
+    """See `mail.db.base.Store.all_mail`."""
+    return _mail(task_id, connection.execute(_ALL_MAIL, (*owner, task_id)))
+
+
+def history(connection: sqlite3.Connection, owner: Owner, task_id: str, agent: str) -> list[str]:
+    """See `mail.db.base.Store.history`."""
+    return [row[0] for row in connection.execute(_HISTORY, (*owner, task_id, agent))]
+
+
+def journal(connection: sqlite3.Connection, owner: Owner, seq: int) -> list[JournalRow]:
+    """See `mail.db.base.Store.journal`."""
+    return [JournalRow(*row) for row in connection.execute(_JOURNAL, (seq, *owner))]
+
+
+def events(
+    connection: sqlite3.Connection, owner: Owner, task_id: str, after: int, limit: int | None
+) -> list[TaskEvent]:
+    """See `mail.db.base.Store.events`."""
+    rows = connection.execute(_EVENTS, (*owner, task_id, after, _limit(limit)))
+    return [
+        TaskEvent(
+            task_id=task_id,
+            kind=kind,
+            timestamp=timestamp,
+            seq=seq,
+            description=description,
+            extra=json.loads(extra),
+        )
+        for kind, timestamp, seq, description, extra in rows
+    ]
+
+
+def calls(connection: sqlite3.Connection, owner: Owner, task_id: str) -> list[CallRow]:
+    """See `mail.db.base.Store.calls`."""
+    rows = connection.execute(_CALLS, (*owner, task_id))
+    return [
+        CallRow(agent=agent, call_id=call_id, call=call, shown=shown, answer=answer)
+        for agent, call_id, call, shown, answer in rows
+    ]
+
+
+def response(connection: sqlite3.Connection, owner: Owner, task_id: str) -> str | None:
+    """See `mail.db.base.Store.response`."""
+    row = connection.execute(_RESPONSE, (*owner, task_id)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def get_memory(
+    connection: sqlite3.Connection, owner: Owner, namespace: tuple[str, ...], key: str
+) -> MemoryRow | None:
+    """See `mail.db.base.Store.get_memory`."""
+    row = connection.execute(_GET_MEMORY, (*owner, namespace_text(namespace), key)).fetchone()
+    return None if row is None else _memory(row)
+
+
+def search_memories(
+    connection: sqlite3.Connection,
+    owner: Owner,
+    prefix: tuple[str, ...],
+    query: str,
+    limit: int,
+    offset: int,
+) -> list[MemoryRow]:
+    """See `mail.db.base.Store.search_memories`."""
+    start = namespace_text(prefix)[:-1]
+    # Behind the prefix stands "," or "]" (or the first quote): all of them sort before "^".
+    found: tuple[object, ...] = (*owner, start, start + "^")
+    words = set(query.casefold().split())
+    if words:
+        rows = _best(connection.execute(_NEWEST_MEMORIES, found), words, limit + offset)[offset:]
+    else:
+        page = f"{_NEWEST_MEMORIES} LIMIT ? OFFSET ?"
+        rows = connection.execute(page, (*found, limit, offset)).fetchall()
+    return [_memory(row) for row in rows]
+
+
+def memory_namespaces(connection: sqlite3.Connection, owner: Owner) -> list[tuple[str, ...]]:
+    """See `mail.db.base.Store.memory_namespaces`."""
+    rows = connection.execute(_NAMESPACES, owner)
+    return sorted(tuple(json.loads(row[0])) for row in rows)
+
+
+def find_token(connection: sqlite3.Connection, token_hash: str) -> TokenRow | None:
+    """See `mail.db.base.Store.find_token`."""
+    row = connection.execute(_FIND_TOKEN, (token_hash,)).fetchone()
+    return None if row is None else _token(row)
+
+
+def list_tokens(connection: sqlite3.Connection) -> list[TokenRow]:
+    """See `mail.db.base.Store.list_tokens`."""
+    return [_token(row) for row in connection.execute(_LIST_TOKENS)]
+
+
+def _limit(limit: int | None) -> int:
+    return -1 if limit is None else limit
+
+
+def _best(rows: Iterable[Any], words: set[str], count: int) -> list[Any]:
+    """Return the rows with most of the words; equals keep their order.
+
+    SQLite folds the case of ASCII only, so the comparison is done here.
+    """
+    scored = []
+    for row in rows:
+        text = row[2].casefold()
+        score = sum(word in text for word in words)
+        if score:
+            scored.append((score, row))
+    scored.sort(key=lambda pair: pair[0], reverse=True)
+    return [row for _, row in scored[:count]]
+
+
+def _mail(task_id: str, rows: Iterable[Any]) -> list[Delivery]:
+    return [
+        Delivery(
+            task_id=task_id,
+            recipient=recipient,
+            tier=tier,
+            interrupt=bool(interrupt),
+            payload=payload,
+            control=control,
+            seq=seq,
+            attempts=attempts,
+        )
+        for recipient, tier, interrupt, payload, control, seq, attempts in rows
+    ]
+
+
+def _task(row: Any) -> TaskRow:
+    task_id, task_owner, contributors, start_time, entrypoint, state, remote_swarms, *rest = row
+    steps, max_steps, awaited, finish_asked, title = rest
+    return TaskRow(
+        task_id=task_id,
+        task_owner=task_owner,
+        task_contributors=tuple(json.loads(contributors)),
+        start_time=start_time,
+        entrypoint=entrypoint,
+        state=TaskState(state),
+        remote_swarms=tuple(json.loads(remote_swarms)),
+        steps=steps,
+        max_steps=max_steps,
+        awaited=bool(awaited),
+        finish_asked=bool(finish_asked),
+        title=title,
+    )
+
+
+def _memory(row: Any) -> MemoryRow:
+    namespace, key, value, created_at, updated_at = row
+    return MemoryRow(
+        namespace=tuple(json.loads(namespace)),
+        key=key,
+        value=value,
+        created_at=created_at,
+        updated_at=updated_at,
+    )
+
+
+def _token(row: Any) -> TokenRow:
+    token_hash, role, caller_id, created_at, label, expires_at, revoked_at = row
+    return TokenRow(
+        token_hash=token_hash,
+        role=role,
+        id=caller_id,
+        created_at=created_at,
+        label=label,
+        expires_at=expires_at,
+        revoked_at=revoked_at,
+    )

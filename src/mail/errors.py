@@ -1,0 +1,207 @@
+"""The one exception tree. Classes carry data; HTTP status codes live in the server's own table.
+
+::
+
+    MAILError
+    ├── ProtocolError (ValueError)      a message, address or argument breaks the protocol
+    │   └── AddressError
+    ├── ConfigError (ValueError)        a setting, swarm definition or environment is wrong
+    ├── TaskError (ValueError)          a request about a task cannot be honoured
+    │   ├── UnknownTask
+    │   ├── UnknownAgent
+    │   ├── TaskPaused                  open breakpoint calls must be answered first
+    │   └── BreakpointError             a resume payload that does not fit the open calls
+    │       └── AlreadyAnswered
+    ├── TaskFailed                      a run ended in failure; carries the reason
+    │   └── TaskTimeout                 the caller stopped waiting; the task goes on
+    ├── ShuttingDown                    the runtime takes no more work
+    ├── AgentError                      an agent function broke its contract
+    ├── ModelError                      a model call failed after its retries
+    ├── ToolError (ValueError)          a tool call the agent can correct
+    ├── StoreError                      the store could not do its work
+    │   ├── StoreConflict               a delivery was already consumed
+    │   └── StoreLocked                 another process owns the store
+    ├── AuthError
+    │   ├── Unauthenticated
+    │   ├── Forbidden
+    │   └── AuthUnavailable             the external authority did not answer
+    └── ClientError
+        ├── ClientHTTPError (RuntimeError)   carries status and detail
+        └── ClientDecodeError (ValueError)
+"""
+
+from collections.abc import Sequence
+
+__all__ = [
+    "AddressError",
+    "AgentError",
+    "AlreadyAnswered",
+    "AuthError",
+    "AuthUnavailable",
+    "BreakpointError",
+    "ClientDecodeError",
+    "ClientError",
+    "ClientHTTPError",
+    "ConfigError",
+    "Forbidden",
+    "MAILError",
+    "ModelError",
+    "ProtocolError",
+    "ShuttingDown",
+    "StoreConflict",
+    "StoreError",
+    "StoreLocked",
+    "TaskError",
+    "TaskFailed",
+    "TaskPaused",
+    "TaskTimeout",
+    "ToolError",
+    "Unauthenticated",
+    "UnknownAgent",
+    "UnknownTask",
+]
+
+
+class MAILError(Exception):
+    """Base of every error that MAIL raises on purpose."""
+
+
+class ProtocolError(MAILError, ValueError):
+    """Something breaks the protocol; ``problems`` lists each fault as ``{"field", "problem"}``."""
+
+    def __init__(self, message: str, problems: Sequence[dict[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
+
+
+class AddressError(ProtocolError):
+    """An address or contributor string that cannot be read."""
+
+
+class ConfigError(MAILError, ValueError):
+    """A setting, swarm definition or environment variable is wrong; the text says where."""
+
+
+class TaskError(MAILError, ValueError):
+    """A request about a task cannot be honoured; nothing was started or changed."""
+
+
+class UnknownTask(TaskError):
+    """No task of this owner has that id."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__(f"task '{task_id}' not found")
+        self.task_id = task_id
+
+
+class UnknownAgent(TaskError):
+    """No agent of the swarm has that name."""
+
+
+class TaskPaused(TaskError):
+    """The task waits for the results of breakpoint tool calls."""
+
+    def __init__(self, task_id: str, open_calls: Sequence[str]) -> None:
+        listing = ", ".join(f"'{call}'" for call in open_calls)
+        super().__init__(
+            f"task '{task_id}' is paused on breakpoint tool calls {listing}; answer them with "
+            "resume_from='breakpoint_tool_call'"
+        )
+        self.task_id = task_id
+        self.open_calls = tuple(open_calls)
+
+
+class BreakpointError(TaskError):
+    """A breakpoint result that names no open call, or is not shaped like a result."""
+
+    def __init__(self, message: str, open_calls: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.open_calls = tuple(open_calls)
+
+
+class AlreadyAnswered(BreakpointError):
+    """The breakpoint call has its result already; it is not run twice."""
+
+
+class TaskFailed(MAILError):
+    """A run ended in failure. ``task_id`` names the task, the text is the reason."""
+
+    def __init__(self, reason: str, task_id: str) -> None:
+        super().__init__(reason)
+        self.task_id = task_id
+
+
+class TaskTimeout(TaskFailed):
+    """The caller's time ran out; the task itself goes on."""
+
+
+class ShuttingDown(MAILError):
+    """The runtime stops and takes no more work; accepted work is kept for the next start."""
+
+    def __init__(self, task_id: str | None = None) -> None:
+        super().__init__("the server is shutting down; accepted work continues after the restart")
+        self.task_id = task_id
+
+
+class AgentError(MAILError):
+    """An agent function returned something that is not an agent's answer."""
+
+
+class ModelError(MAILError):
+    """A model call failed for good; the text is the provider's reason, without secrets."""
+
+    def __init__(
+        self, message: str, *, status: int | None = None, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+class ToolError(MAILError, ValueError):
+    """A tool call that cannot be carried out; the text tells the agent what to change."""
+
+
+class StoreError(MAILError):
+    """The store could not do its work. Nothing of the failed commit is visible."""
+
+
+class StoreConflict(StoreError):
+    """The delivery that a turn wanted to consume was consumed already."""
+
+
+class StoreLocked(StoreError):
+    """Another process owns the store."""
+
+
+class AuthError(MAILError):
+    """Base of what may be wrong with a caller's credentials."""
+
+
+class Unauthenticated(AuthError):
+    """No credentials, or credentials that the authority does not accept."""
+
+
+class Forbidden(AuthError):
+    """Good credentials, but the role may not do this."""
+
+
+class AuthUnavailable(AuthError):
+    """The external authority did not answer, or not sensibly."""
+
+
+class ClientError(MAILError):
+    """Base of what a MAIL client raises."""
+
+
+class ClientHTTPError(ClientError, RuntimeError):
+    """The request failed; ``status`` is None when no answer arrived."""
+
+    def __init__(self, message: str, *, status: int | None = None, detail: object = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.detail = detail
+
+
+class ClientDecodeError(ClientError, ValueError):
+    """The answer is not the JSON or event stream it should be."""

@@ -1,0 +1,16 @@
+"""The agent function of the example math worker."""
+
+from typing import Any
+
+from mail.examples.math_dummy.prompts import SYSPROMPT
+from mail.factories.action import LiteLLMActionAgentFunction
+
+__all__ = ["LiteLLMMathFunction"]
+
+
+class LiteLLMMathFunction(LiteLLMActionAgentFunction):
+    """Answers calculations; the prompt of this package is its default."""
+
+    def __init__(self, **params: Any) -> None:
+        """Take the arguments, by name, of `mail.factories.LiteLLMActionAgentFunction`."""
+        super().__init__(**{"system": SYSPROMPT, **params})

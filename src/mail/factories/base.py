@@ -1,0 +1,243 @@
+"""Agent functions over a chat model: what every agent has, and the plain LiteLLM agent."""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Sequence
+from typing import Any, Literal
+
+from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
+from mail.core.call_context import current_call
+from mail.core.tools.build import create_mail_tools, create_search_memory_tool
+from mail.core.tools.call import AgentToolCall
+from mail.errors import ConfigError
+from mail.llm.accumulate import collect
+from mail.llm.completions import nested_tool, tool_name
+from mail.llm.output import agent_output
+from mail.llm.request import ChatModel, ModelRequest
+from mail.llm.resolve import model_for
+from mail.llm.settings import LLMSettings
+
+__all__ = [
+    "AgentFunction",
+    "AgentToolCall",
+    "LiteLLMAgentFunction",
+    "MAILAgentFunction",
+    "ReasoningEffort",
+    "ToolFormat",
+    "base_agent_factory",
+    "deprecated_factory",
+]
+
+ToolFormat = Literal["completions", "responses"]
+ReasoningEffort = Literal["minimal", "low", "medium", "high"]
+
+
+class MAILAgentFunction(ABC):
+    """What every agent function is made with.
+
+    Args:
+        name: The agent's name.
+        comm_targets: Whom the agent may write to.
+        tools: Tool declarations of its actions, in the style of ``tool_format``.
+        enable_entrypoint: Whether users may write to the agent.
+        enable_interswarm: Whether it may write to other swarms.
+        can_complete_tasks: Whether it may end tasks.
+        tool_format: ``completions`` or ``responses``.
+        exclude_tools: MAIL tools that the agent does not get.
+        kwargs: Anything else, kept as it is.
+
+    Raises:
+        ConfigError: an unknown ``tool_format``.
+    """
+
+    def __init__(  # noqa: PLR0913 - the documented signature
+        self,
+        name: str,
+        comm_targets: Sequence[str],
+        tools: Sequence[Any],
+        enable_entrypoint: bool = False,
+        enable_interswarm: bool = False,
+        can_complete_tasks: bool = False,
+        tool_format: ToolFormat = "responses",
+        exclude_tools: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if tool_format not in ("completions", "responses"):
+            raise ConfigError(
+                f"agent '{name}': tool_format must be 'completions' or 'responses', "
+                f"got '{tool_format}'"
+            )
+        self.name = name
+        self.comm_targets = list(comm_targets)
+        self.tools: list[Any] = list(tools)
+        self.enable_entrypoint = enable_entrypoint
+        self.enable_interswarm = enable_interswarm
+        self.can_complete_tasks = can_complete_tasks
+        self.tool_format: ToolFormat = tool_format
+        self.exclude_tools = list(exclude_tools or ())
+        self.kwargs = kwargs
+
+    @abstractmethod
+    def __call__(
+        self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
+    ) -> Awaitable[AgentOutput]:
+        """Answer a history.
+
+        Args:
+            messages: The agent's history; it is not changed.
+            tool_choice: ``required``, ``auto``, ``none``, or the one tool that must be called.
+
+        Returns:
+            The text of the reply, if any, and its tool calls.
+        """
+
+
+class LiteLLMAgentFunction(MAILAgentFunction):
+    """An agent that asks a language model.
+
+    Args:
+        llm: The model: a LiteLLM name, or ``scripted/<module>:<object>``.
+        system: The system prompt. It goes to the model first and never into a history.
+        user_token: The caller's token, sent to the proxy.
+        reasoning_effort: How hard the model thinks; sets a thinking budget.
+        thinking_budget: Thinking tokens.
+        max_tokens: Tokens of a whole reply.
+        memory: Kept for compatibility.
+        use_proxy: Whether calls go through the LiteLLM proxy.
+        stream_tokens: Whether this agent's replies are printed as they stream in, if the runtime
+            prints at all.
+        print_llm_streams: False keeps this agent off the console, whatever the runtime says.
+        default_tool_choice: Used in place of the runtime's choice, unless that forces one tool.
+        model: Answers in place of the model that ``llm`` names (for tests).
+
+    The other arguments are those of `MAILAgentFunction`.
+
+    Raises:
+        ConfigError: a wrong setting; see `LLMSettings.resolve` and `model_for`.
+    """
+
+    def __init__(  # noqa: PLR0913 - the documented signature
+        self,
+        name: str,
+        comm_targets: Sequence[str],
+        tools: Sequence[Any],
+        llm: str,
+        system: str = "",
+        user_token: str = "",
+        enable_entrypoint: bool = False,
+        enable_interswarm: bool = False,
+        can_complete_tasks: bool = False,
+        tool_format: ToolFormat = "responses",
+        exclude_tools: Sequence[str] | None = None,
+        reasoning_effort: ReasoningEffort | None = None,
+        thinking_budget: int | None = None,
+        max_tokens: int | None = None,
+        memory: bool = True,
+        use_proxy: bool = True,
+        stream_tokens: bool = False,
+        print_llm_streams: bool = True,
+        _debug_include_mail_tools: bool = True,
+        default_tool_choice: ToolChoice | None = None,
+        *,
+        model: ChatModel | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            comm_targets,
+            tools,
+            enable_entrypoint,
+            enable_interswarm,
+            can_complete_tasks,
+            tool_format,
+            exclude_tools,
+        )
+        self.llm = llm
+        self.system = system
+        self.user_token = user_token
+        self.settings = LLMSettings.resolve(reasoning_effort, thinking_budget, max_tokens)
+        self.memory = memory
+        self.use_proxy = use_proxy
+        self.stream_tokens = stream_tokens
+        self.print_llm_streams = print_llm_streams
+        self.default_tool_choice = default_tool_choice
+        self.model = model or model_for(llm)
+        self.tool_specs = self._specs(_debug_include_mail_tools)
+
+    def _specs(self, with_mail_tools: bool) -> tuple[dict[str, Any], ...]:
+        """Build the declarations once; they are the same, byte for byte, in every call."""
+        own: list[Any] = self.tools
+        if with_mail_tools and self.comm_targets:
+            style: ToolFormat = "completions"
+            mail_tools = create_mail_tools(
+                self.comm_targets, self.enable_interswarm, style, self.exclude_tools
+            )
+            if "search_memory" not in self.exclude_tools:
+                mail_tools.append(create_search_memory_tool(style))
+            own = [*mail_tools, *own]
+        specs: dict[str, dict[str, Any]] = {}
+        for position, tool in enumerate(own):
+            # Providers refuse two tools of one name: MAIL's own come first and stay.
+            specs.setdefault(tool_name(tool) or f"#{position}", nested_tool(tool))
+        return tuple(specs.values())
+
+    async def __call__(
+        self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
+    ) -> AgentOutput:
+        """Ask the model; see `MAILAgentFunction.__call__`.
+
+        Raises:
+            ModelError: the call failed for good.
+        """
+        call = current_call()
+        model = model_for(call.llm) if call.llm else self.model
+        request = ModelRequest(
+            model=call.llm or self.llm,
+            messages=messages,
+            system=self.system if call.system is None else call.system,
+            tools=self.tool_specs,
+            tool_choice=self._choice(tool_choice),
+            settings=self.settings,
+            use_proxy=self.use_proxy,
+            user_token=self.user_token,
+            step=call.step,
+        )
+        printed = self.stream_tokens and self.print_llm_streams
+        sink = call.sink if printed else call.sink.without_console()
+        reply = await collect(model.stream(request), sink)
+        return agent_output(reply, call.step)
+
+    def _choice(self, tool_choice: ToolChoice) -> ToolChoice:
+        if isinstance(tool_choice, str):
+            return self.default_tool_choice or tool_choice
+        return tool_choice
+
+
+def deprecated_factory(old: str, new: str, agent: MAILAgentFunction) -> AgentFunction:
+    """Warn that a factory function is deprecated and wrap the agent as it used to.
+
+    Returns:
+        An async function of history and tool choice; ``_mail_agent`` on it is the agent.
+    """
+    warnings.warn(f"{old} is deprecated, use {new}", DeprecationWarning, stacklevel=3)
+
+    async def run(
+        messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
+    ) -> AgentOutput:
+        return await agent(messages, tool_choice)
+
+    setattr(run, "_mail_agent", agent)  # noqa: B010 - the documented handle
+    return run
+
+
+def base_agent_factory(
+    comm_targets: Sequence[str],
+    tools: Sequence[Any],
+    user_token: str,
+    llm: str,
+    system: str,
+    name: str = "base_agent",
+    **options: Any,
+) -> AgentFunction:
+    """Build a plain agent (deprecated: use `LiteLLMAgentFunction`, same options)."""
+    agent = LiteLLMAgentFunction(name, comm_targets, tools, llm, system, user_token, **options)
+    return deprecated_factory("base_agent_factory", "LiteLLMAgentFunction", agent)

@@ -1,0 +1,153 @@
+"""Supervisors: agents that may interrupt, broadcast and end tasks."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
+from mail.core.tools.build import create_supervisor_tools
+from mail.factories.base import (
+    LiteLLMAgentFunction,
+    MAILAgentFunction,
+    ReasoningEffort,
+    ToolFormat,
+    deprecated_factory,
+)
+from mail.llm.request import ChatModel
+
+__all__ = ["LiteLLMSupervisorFunction", "SupervisorFunction", "supervisor_factory"]
+
+
+class SupervisorFunction(MAILAgentFunction):
+    """An agent with the supervisor tools added to its own; it may always complete tasks.
+
+    Tools for writing within the swarm are added only if there is somebody to write to. The other
+    arguments are those of `MAILAgentFunction`.
+    """
+
+    def __init__(  # noqa: PLR0913 - the documented signature
+        self,
+        name: str,
+        comm_targets: Sequence[str],
+        tools: Sequence[Any],
+        can_complete_tasks: bool = True,
+        enable_entrypoint: bool = False,
+        enable_interswarm: bool = False,
+        tool_format: ToolFormat = "responses",
+        exclude_tools: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        control_tools = create_supervisor_tools(
+            list(comm_targets),
+            can_complete_tasks=True,
+            enable_interswarm=enable_interswarm,
+            exclude_tools=list(exclude_tools or ()),
+            style=tool_format,
+            _debug_include_intraswarm=bool(comm_targets),
+        )
+        super().__init__(
+            name,
+            comm_targets,
+            [*tools, *control_tools],
+            enable_entrypoint,
+            enable_interswarm,
+            True,
+            tool_format,
+            exclude_tools,
+            **kwargs,
+        )
+
+
+class LiteLLMSupervisorFunction(SupervisorFunction):
+    """A supervisor that asks a language model, through ``supervisor_fn``.
+
+    The arguments are those of `LiteLLMAgentFunction`.
+    """
+
+    def __init__(  # noqa: PLR0913 - the documented signature
+        self,
+        name: str,
+        comm_targets: Sequence[str],
+        tools: Sequence[Any],
+        llm: str,
+        system: str = "",
+        user_token: str = "",
+        can_complete_tasks: bool = True,
+        enable_entrypoint: bool = False,
+        enable_interswarm: bool = False,
+        tool_format: ToolFormat = "responses",
+        exclude_tools: Sequence[str] | None = None,
+        reasoning_effort: ReasoningEffort | None = None,
+        thinking_budget: int | None = None,
+        max_tokens: int | None = None,
+        memory: bool = True,
+        use_proxy: bool = True,
+        _debug_include_mail_tools: bool = True,
+        stream_tokens: bool = False,
+        print_llm_streams: bool = True,
+        default_tool_choice: ToolChoice | None = None,
+        *,
+        model: ChatModel | None = None,
+    ) -> None:
+        super().__init__(
+            name,
+            comm_targets,
+            tools,
+            can_complete_tasks,
+            enable_entrypoint,
+            enable_interswarm,
+            tool_format,
+            exclude_tools,
+        )
+        self.supervisor_fn = LiteLLMAgentFunction(
+            name=name,
+            comm_targets=comm_targets,
+            tools=self.tools,
+            llm=llm,
+            system=system,
+            user_token=user_token,
+            enable_entrypoint=enable_entrypoint,
+            enable_interswarm=enable_interswarm,
+            can_complete_tasks=True,
+            tool_format=tool_format,
+            exclude_tools=exclude_tools,
+            reasoning_effort=reasoning_effort,
+            thinking_budget=thinking_budget,
+            max_tokens=max_tokens,
+            memory=memory,
+            use_proxy=use_proxy,
+            stream_tokens=stream_tokens,
+            print_llm_streams=print_llm_streams,
+            _debug_include_mail_tools=_debug_include_mail_tools,
+            default_tool_choice=default_tool_choice,
+            model=model,
+        )
+
+    async def __call__(
+        self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
+    ) -> AgentOutput:
+        """Ask the model; see `LiteLLMAgentFunction.__call__`."""
+        return await self.supervisor_fn(messages, tool_choice)
+
+
+def supervisor_factory(
+    comm_targets: Sequence[str],
+    tools: Sequence[Any],
+    user_token: str,
+    llm: str,
+    system: str,
+    name: str = "supervisor",
+    enable_entrypoint: bool = True,
+    **options: Any,
+) -> AgentFunction:
+    """Build a supervisor (deprecated: use `LiteLLMSupervisorFunction`, same options)."""
+    agent = LiteLLMSupervisorFunction(
+        name,
+        comm_targets,
+        tools,
+        llm,
+        system,
+        user_token,
+        enable_entrypoint=enable_entrypoint,
+        **options,
+    )
+    return deprecated_factory("supervisor_factory", "LiteLLMSupervisorFunction", agent)

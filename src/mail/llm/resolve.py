@@ -1,0 +1,65 @@
+"""From an ``llm`` string to a model: a prefix selects the maker, LiteLLM takes the rest."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+from mail.errors import ConfigError
+from mail.llm.request import ChatModel
+
+__all__ = ["SCRIPTED_PREFIX", "model_for"]
+
+SCRIPTED_PREFIX: Final = "scripted/"
+
+
+def model_for(llm: str) -> ChatModel:
+    """Return the model behind an ``llm`` string.
+
+    Args:
+        llm: ``scripted/<module>:<object>`` for a script (rules, a function, or a
+            `ScriptedModel`); anything else is a model name of LiteLLM.
+
+    Raises:
+        ConfigError: the string is empty or names no script.
+    """
+    if not llm:
+        raise ConfigError("llm must name a model")
+    for prefix, make in _MAKERS.items():
+        if llm.startswith(prefix):
+            return make(llm.removeprefix(prefix))
+    from mail.llm.litellm_model import LiteLLMModel
+
+    return LiteLLMModel()
+
+
+def _scripted(reference: str) -> ChatModel:
+    from mail.llm.scripted import ScriptedModel
+
+    script = _read(reference)
+    if isinstance(script, ScriptedModel):
+        return script
+    if not callable(script) and not isinstance(script, Sequence):
+        raise ConfigError(
+            f"'{SCRIPTED_PREFIX}{reference}' is no script but {type(script).__name__}"
+        )
+    return ScriptedModel(script)
+
+
+def _read(reference: str) -> Any:
+    module_name, _, path = reference.partition(":")
+    try:
+        value: Any = importlib.import_module(module_name)
+        for name in path.split("."):
+            value = getattr(value, name)
+    except (ImportError, ValueError, AttributeError) as error:
+        raise ConfigError(
+            f"'{SCRIPTED_PREFIX}{reference}' names no script: {error}; "
+            f"expected '{SCRIPTED_PREFIX}<module>:<object>'"
+        ) from error
+    return value
+
+
+_MAKERS: Final[Mapping[str, Callable[[str], ChatModel]]] = MappingProxyType(
+    {SCRIPTED_PREFIX: _scripted}
+)

@@ -1,0 +1,106 @@
+"""Which failures of a model call are tried again, and how long to wait (reliability.md 2.4)."""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+from mail.errors import ModelError
+from mail.llm.request import Delta
+
+__all__ = ["RetryPolicy", "Sleep", "retrying"]
+
+_log = logging.getLogger(__name__)
+
+Sleep = Callable[[float], Awaitable[None]]
+_RATE_LIMITED: Final = 429
+_REQUEST_TIMEOUT: Final = 408
+_SERVER_ERROR: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How often a call is tried and how long it waits in between.
+
+    A ``Retry-After`` up to ``longest_wait`` seconds is waited for here; a longer one ends the call,
+    so that the engine can free the slot and come back later.
+    """
+
+    attempts: int = 6
+    rate_limit_attempts: int = 8
+    base: float = 0.5
+    cap: float = 60.0
+    longest_wait: float = 30.0
+
+    def pause(self, error: ModelError, attempt: int, left: float) -> float | None:
+        """Return how many seconds to wait before the next attempt, or None to give up.
+
+        Args:
+            error: How the last attempt ended; its ``status`` is None for a broken connection.
+            attempt: How many attempts were made.
+            left: The seconds left of the call's deadline.
+        """
+        limited = error.status == _RATE_LIMITED
+        if not limited and not _may_heal(error.status):
+            return None
+        if attempt >= (self.rate_limit_attempts if limited else self.attempts):
+            return None
+        wait = error.retry_after
+        if wait is None:
+            # Full jitter: callers that failed together do not come back together.
+            wait = random.uniform(0.0, min(self.cap, self.base * 2.0**attempt))  # noqa: S311
+        elif wait > self.longest_wait:
+            return None
+        return wait if wait < left else None
+
+
+def _may_heal(status: int | None) -> bool:
+    return status is None or status == _REQUEST_TIMEOUT or status >= _SERVER_ERROR
+
+
+async def retrying(
+    attempt: Callable[[float], AsyncGenerator[Delta, None]],
+    policy: RetryPolicy,
+    deadline: float,
+    sleep: Sleep = asyncio.sleep,
+) -> AsyncGenerator[Delta, None]:
+    """Yield the deltas of the first attempt that ends well.
+
+    An attempt that breaks after its first delta is followed by a ``restart`` delta.
+
+    Args:
+        attempt: Starts an attempt that may take so many seconds.
+        policy: What to try again.
+        deadline: The seconds that all attempts and pauses may take together.
+        sleep: Waits between attempts.
+
+    Raises:
+        ModelError: of the last attempt.
+    """
+    end = time.monotonic() + deadline
+    made = 0
+    while True:
+        begun = False
+        try:
+            async with aclosing(attempt(end - time.monotonic())) as deltas:
+                async for delta in deltas:
+                    begun = True
+                    yield delta
+        except ModelError as error:
+            made += 1
+            pause = policy.pause(error, made, end - time.monotonic())
+            if pause is None:
+                raise
+            _log.info(
+                "model call failed, trying again",
+                extra={"status": error.status, "attempt": made, "pause": pause},
+            )
+        else:
+            return
+        await sleep(pause)
+        if begun:
+            yield Delta(restart=True)

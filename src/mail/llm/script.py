@@ -1,0 +1,253 @@
+"""A small language for scripted models.
+
+A script is a list of rules, or a function from a `ScriptView` to steps::
+
+    SUPERVISOR = [
+        when(mail_from="weather").then(
+            lambda view: call("task_complete", finish_message=view.body)
+        ),
+        when(sender_type="user", body="weather in (?P<city>[A-Z]\\\\w+)").then(
+            lambda view: call(
+                "send_request", target="weather", subject="Weather", body=view.match["city"]
+            )
+        ),
+        otherwise(call("task_complete", finish_message="I can only talk about the weather.")),
+    ]
+
+The first rule that fits is the model's reply.
+"""
+
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mail.errors import ModelError
+from mail.llm.script_view import ScriptView
+
+__all__ = [
+    "Call",
+    "Fail",
+    "Maker",
+    "Rule",
+    "Say",
+    "Script",
+    "Step",
+    "Think",
+    "call",
+    "call_text",
+    "fail",
+    "otherwise",
+    "run_script",
+    "say",
+    "think",
+    "when",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """Text; with ``delay``, so many seconds pass before each word."""
+
+    text: str
+    delay: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Think:
+    """Reasoning, which belongs to the call that follows."""
+
+    text: str
+    delay: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call: arguments as a dict, or as the very text that the model writes."""
+
+    name: str
+    arguments: dict[str, Any] | str
+
+
+@dataclass(frozen=True, slots=True)
+class Fail:
+    """The model call fails like this."""
+
+    reason: str
+    status: int | None = None
+    retry_after: float | None = None
+
+
+Step = Say | Think | Call | Fail
+Steps = Step | str | Sequence[Step | str]
+Maker = Callable[[ScriptView], Steps | Awaitable[Steps]]
+
+
+def say(text: str, *, delay: float | None = None) -> Say:
+    """Reply with text, word by word if there is a delay (seconds)."""
+    return Say(text, delay)
+
+
+def think(text: str, *, delay: float | None = None) -> Think:
+    """Think aloud before what follows."""
+    return Think(text, delay)
+
+
+def call(tool: str, /, **arguments: Any) -> Call:
+    """Call a tool."""
+    return Call(tool, arguments)
+
+
+def call_text(tool: str, arguments: str) -> Call:
+    """Call a tool with this text as its arguments, be it JSON or not."""
+    return Call(tool, arguments)
+
+
+def fail(reason: str, *, status: int | None = None, retry_after: float | None = None) -> Fail:
+    """Let the model call fail with `mail.errors.ModelError`."""
+    return Fail(reason, status, retry_after)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """When the condition holds, reply with the steps."""
+
+    condition: Callable[[ScriptView], bool]
+    steps: tuple[Step | str | Maker, ...]
+
+
+Script = Maker | Sequence[Rule]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _When:
+    mail_from: str | Collection[str] | None
+    sender_type: str | None
+    subject: str | None
+    body: str | None
+    tool_result: str | None
+    result: str | None
+    forced: str | None
+    system: str | None
+    model: str | None
+    check: Callable[[ScriptView], bool] | None
+
+    def then(self, *steps: Step | str | Maker) -> Rule:
+        """Complete the rule: steps, text to say, or functions of the view that give either."""
+        return Rule(self, steps)
+
+    def __call__(self, view: ScriptView) -> bool:
+        senders = {self.mail_from} if isinstance(self.mail_from, str) else self.mail_from
+        return (
+            (senders is None or view.sender in senders)
+            and self.sender_type in (None, view.mail.sender_type)
+            and self.forced in (None, view.forced)
+            and _found(self.subject, view.subject)
+            and _found(self.system, view.system)
+            and _found(self.model, view.model)
+            and self._body(view)
+            and self._fresh_result(view)
+            and (self.check is None or self.check(view))
+        )
+
+    def _body(self, view: ScriptView) -> bool:
+        if self.body is None:
+            return True
+        view.match = re.search(self.body, view.body, re.DOTALL)
+        return view.match is not None
+
+    def _fresh_result(self, view: ScriptView) -> bool:
+        if self.tool_result is None and self.result is None:
+            return True
+        for result in view.new_results:
+            if self.tool_result in (None, result.tool):
+                match = re.search(self.result or "", result.content, re.DOTALL)
+                if match is not None:
+                    view.match = match if self.result else view.match
+                    return True
+        return False
+
+
+def _found(pattern: str | None, text: str) -> bool:
+    return pattern is None or re.search(pattern, text, re.DOTALL) is not None
+
+
+def when(  # noqa: PLR0913 - one optional keyword per thing that can be asked
+    *,
+    mail_from: str | Collection[str] | None = None,
+    sender_type: str | None = None,
+    subject: str | None = None,
+    body: str | None = None,
+    tool_result: str | None = None,
+    result: str | None = None,
+    forced: str | None = None,
+    system: str | None = None,
+    model: str | None = None,
+    check: Callable[[ScriptView], bool] | None = None,
+) -> _When:
+    """Begin a rule; all given conditions must hold.
+
+    Args:
+        mail_from: The sender of the newest mail, or several names.
+        sender_type: ``user``, ``agent``, ``system`` or ``admin``.
+        subject: A regular expression, searched in the newest mail's subject.
+        body: A regular expression, searched in its body; the match is ``view.match``.
+        tool_result: A tool that gave a result since the agent's last reply.
+        result: A regular expression, searched in such results.
+        forced: The tool that the caller forces.
+        system: A regular expression, searched in the system prompt.
+        model: A regular expression, searched in the model's name.
+        check: Any other condition.
+    """
+    return _When(
+        mail_from=mail_from,
+        sender_type=sender_type,
+        subject=subject,
+        body=body,
+        tool_result=tool_result,
+        result=result,
+        forced=forced,
+        system=system,
+        model=model,
+        check=check,
+    )
+
+
+def otherwise(*steps: Step | str | Maker) -> Rule:
+    """A rule that always fits."""
+    return when().then(*steps)
+
+
+async def run_script(script: Script, view: ScriptView) -> list[Step]:
+    """Return the steps that a script replies with.
+
+    Raises:
+        ModelError: no rule fits.
+    """
+    if callable(script):
+        return await _made(script, view)
+    for rule in script:
+        view.match = None
+        if rule.condition(view):
+            steps: list[Step] = []
+            for step in rule.steps:
+                steps.extend(await _made(step, view) if callable(step) else _listed(step))
+            return steps
+    mail = view.mail
+    raise ModelError(
+        f"the script has no rule for mail from '{mail.sender}' with subject '{mail.subject}'"
+    )
+
+
+async def _made(maker: Maker, view: ScriptView) -> list[Step]:
+    made = maker(view)
+    return _listed(await made if inspect.isawaitable(made) else made)
+
+
+def _listed(steps: Steps) -> list[Step]:
+    if isinstance(steps, str):
+        return [Say(steps)]
+    if isinstance(steps, Say | Think | Call | Fail):
+        return [steps]
+    return [Say(step) if isinstance(step, str) else step for step in steps]

@@ -1,0 +1,71 @@
+"""How much a model may think and write, and how long a call may take."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from mail.errors import ConfigError
+
+__all__ = ["EFFORT_BUDGETS", "LLMSettings"]
+
+EFFORT_BUDGETS: Final[Mapping[str, int]] = MappingProxyType(
+    {"minimal": 2000, "low": 4000, "medium": 8000, "high": 16000}
+)
+"""Thinking tokens for each ``reasoning_effort``."""
+
+_ROOM_FOR_ANSWER: Final = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LLMSettings:
+    """What a call asks for beside its messages.
+
+    ``timeout`` is the longest silence of the provider in seconds, ``deadline`` the longest a call
+    may take with all its retries.
+    """
+
+    reasoning_effort: str | None = None
+    thinking_budget: int | None = None
+    max_tokens: int | None = None
+    timeout: float = 120.0
+    deadline: float = 600.0
+
+    @classmethod
+    def resolve(
+        cls,
+        reasoning_effort: str | None = None,
+        thinking_budget: int | None = None,
+        max_tokens: int | None = None,
+    ) -> "LLMSettings":
+        """Fill in what follows from what is given.
+
+        An effort without a budget gets the budget of `EFFORT_BUDGETS` (kept below a given
+        ``max_tokens``); a budget without ``max_tokens`` gets room for an answer beside it.
+
+        Raises:
+            ConfigError: an unknown effort, a number below 1, or a budget that leaves no tokens
+                for the answer.
+        """
+        if reasoning_effort is not None and reasoning_effort not in EFFORT_BUDGETS:
+            known = ", ".join(EFFORT_BUDGETS)
+            raise ConfigError(f"reasoning_effort '{reasoning_effort}' is not one of {known}")
+        for name, value in (("thinking_budget", thinking_budget), ("max_tokens", max_tokens)):
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} must be at least 1, got {value}")
+        if thinking_budget is not None:
+            if max_tokens is not None and max_tokens <= thinking_budget:
+                raise ConfigError(
+                    f"max_tokens ({max_tokens}) must be above thinking_budget ({thinking_budget})"
+                )
+        elif reasoning_effort is not None:
+            thinking_budget = EFFORT_BUDGETS[reasoning_effort]
+            if max_tokens is not None and max_tokens <= thinking_budget:
+                thinking_budget = max_tokens // 2 or None
+        if thinking_budget is not None and max_tokens is None:
+            max_tokens = thinking_budget + _ROOM_FOR_ANSWER
+        return cls(
+            reasoning_effort=reasoning_effort,
+            thinking_budget=thinking_budget,
+            max_tokens=max_tokens,
+        )

@@ -1,0 +1,1 @@
+"""What travels between MAIL processes: answer shapes and event streams (``types``, ``sse``)."""

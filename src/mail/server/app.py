@@ -1,0 +1,164 @@
+"""The composition root: builds the server's parts, wires them, and opens and closes them."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+
+from mail.config.env import current
+from mail.config.server import ServerConfig, base_url, resolve_store_url
+from mail.core.runtime.settings import RuntimeSettings
+from mail.db.base import Store
+from mail.db.urls import open_store
+from mail.server.deps import check_audiences
+from mail.server.errors import install_error_handlers
+from mail.server.hosting import call_on_stop
+from mail.server.instances import InstancePool
+from mail.server.limits import Edge
+from mail.server.recovery import recover_owners
+from mail.server.routes import auth as auth_routes
+from mail.server.routes import identity, messages, root, tasks
+from mail.server.state import ServerState, step_limit
+from mail.utils.callers import Caller
+from mail.utils.token_service import AuthBackend, BuiltinAuth, build_auth
+
+if TYPE_CHECKING:
+    from mail.api import MAILSwarm, MAILSwarmTemplate
+
+__all__ = ["create_app"]
+
+_log = logging.getLogger("mail.server")
+
+
+def create_app(
+    config: ServerConfig | None = None,
+    *,
+    template: "MAILSwarmTemplate | None" = None,
+    store: Store | None = None,
+    auth: AuthBackend | None = None,
+) -> FastAPI:
+    """Build the server as an ASGI application. Nothing is opened before its lifespan starts.
+
+    Args:
+        config: Settings; those of ``mail.toml`` when absent.
+        template: The swarm; the one that the settings name when absent.
+        store: Where state is kept; a store that is passed in is opened, but not closed.
+        auth: Who may call; the external service or the built-in authority, as the environment
+            says (ruling 20), when absent.
+
+    Raises:
+        ConfigError: a setting, the swarm file or the environment is wrong.
+    """
+    config = config or ServerConfig()
+    template = template or _load_template(config)
+    owned = None if store is not None else _make_store(config)
+    used = store or owned
+    assert used is not None  # noqa: S101 - one of the two is there
+    auth = auth or build_auth(current(), used)
+    pool = _make_pool(config, template, used)
+    state = ServerState(config=config, template=template, store=used, auth=auth, pool=pool)
+    app = FastAPI(
+        title="MAIL", lifespan=_lifespan(owned), docs_url=None, redoc_url=None, openapi_url=None
+    )
+    app.state.mail, app.state.auth, app.state.debug = state, auth, config.debug
+    _add_routes(app, state)
+    return app
+
+
+def _add_routes(app: FastAPI, state: ServerState) -> None:
+    app.add_middleware(
+        Edge, max_body_bytes=state.config.limits.max_body_bytes, draining=lambda: state.draining
+    )
+    install_error_handlers(app)
+    for module in (root, identity, messages, tasks):
+        module.add_routes(app)
+    if isinstance(state.auth, BuiltinAuth):
+        auth_routes.add_routes(app)
+    check_audiences(app)
+
+
+def _load_template(config: ServerConfig) -> "MAILSwarmTemplate":
+    from mail.api import MAILSwarmTemplate
+
+    return MAILSwarmTemplate.from_swarm_json_file(config.swarm.name, config.swarm.source)
+
+
+def _make_store(config: ServerConfig) -> Store:
+    url = resolve_store_url(config, current())
+    return open_store(url, durability=config.store.durability)
+
+
+def _make_pool(config: ServerConfig, template: "MAILSwarmTemplate", store: Store) -> InstancePool:
+    settings = RuntimeSettings(
+        max_steps=step_limit(config, template),
+        max_concurrent_turns=config.limits.max_concurrent_turns,
+        shutdown_grace=config.limits.shutdown_grace,
+    )
+
+    def make_swarm(caller: Caller, token: str) -> "MAILSwarm":
+        return template.instantiate(
+            {"user_token": token},
+            caller.id,
+            caller.role,
+            base_url(config),
+            config.swarm.registry_file,
+            config.settings.print_llm_streams,
+            store=store,
+            settings=settings,
+        )
+
+    return InstancePool(
+        make_swarm,
+        max_instances=config.limits.max_instances,
+        idle_seconds=config.limits.instance_idle,
+        needs_token=any(agent.agent_params.get("use_proxy") for agent in template.agents),
+    )
+
+
+def _lifespan(owned: Store | None) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        state: ServerState = app.state.mail
+        async with AsyncExitStack() as stack:
+            await state.store.open()
+            if owned is not None:
+                stack.push_async_callback(owned.close)
+            stack.push_async_callback(state.auth.close)
+            await stack.enter_async_context(_working(state))
+            yield
+
+    return lifespan
+
+
+@asynccontextmanager
+async def _working(state: ServerState) -> AsyncIterator[None]:
+    """Keep instances, and take up what an earlier process left unfinished."""
+    await _hint_at_tokens(state)
+    state.pool.start()
+    recovery = asyncio.create_task(
+        recover_owners(state.store, state.pool, state.template.name), name="recovery"
+    )
+    recovery.add_done_callback(_report)
+    try:
+        if state.host_drains:
+            yield
+        else:
+            with call_on_stop(state.begin_drain):
+                yield
+    finally:
+        recovery.cancel()
+        await asyncio.gather(recovery, return_exceptions=True)
+        await state.begin_drain()
+
+
+async def _hint_at_tokens(state: ServerState) -> None:
+    if isinstance(state.auth, BuiltinAuth) and not await state.store.list_tokens():
+        _log.warning("nobody can call yet: make a token with 'mail token create'")
+
+
+def _report(recovery: "asyncio.Task[None]") -> None:
+    if not recovery.cancelled() and recovery.exception() is not None:
+        _log.error("unfinished tasks could not be found", exc_info=recovery.exception())

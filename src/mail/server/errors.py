@@ -1,0 +1,186 @@
+"""What an exception means over HTTP: one table, and the one shape of every error answer.
+
+``{"detail": str, "errors": [{"field", "problem"}]}``, with ``task_id`` where there is a task to
+come back to, and ``request_id`` where the cause is only in the log.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from mail.errors import (
+    AlreadyAnswered,
+    AuthUnavailable,
+    ConfigError,
+    Forbidden,
+    MAILError,
+    ModelError,
+    ProtocolError,
+    ShuttingDown,
+    StoreError,
+    TaskError,
+    TaskFailed,
+    TaskPaused,
+    TaskTimeout,
+    Unauthenticated,
+    UnknownTask,
+)
+
+__all__ = [
+    "RETRY_AFTER",
+    "STATUS_OF",
+    "BadEncoding",
+    "BodyTooLarge",
+    "BodyTooSlow",
+    "HeadersTooLarge",
+    "ServerBusy",
+    "error_response",
+    "install_error_handlers",
+    "status_of",
+]
+
+RETRY_AFTER: Final = "5"
+"""Seconds after which a client may try again."""
+
+
+class BodyTooLarge(MAILError):
+    """The request's body is larger than the server takes."""
+
+
+class BodyTooSlow(MAILError):
+    """The request's body stopped coming."""
+
+
+class BadEncoding(MAILError):
+    """The request's body is compressed."""
+
+
+class HeadersTooLarge(MAILError):
+    """The request's headers are larger than the server takes."""
+
+
+class ServerBusy(MAILError):
+    """The server has as much work as it takes on at once."""
+
+
+STATUS_OF: Final[Mapping[type[MAILError], int]] = {
+    ProtocolError: 400,
+    TaskError: 400,
+    ConfigError: 400,
+    Unauthenticated: 401,
+    Forbidden: 403,
+    UnknownTask: 404,
+    BodyTooSlow: 408,
+    TaskPaused: 409,
+    AlreadyAnswered: 409,
+    BodyTooLarge: 413,
+    BadEncoding: 415,
+    HeadersTooLarge: 431,
+    TaskFailed: 502,
+    ModelError: 502,
+    AuthUnavailable: 503,
+    ServerBusy: 503,
+    ShuttingDown: 503,
+    StoreError: 503,
+    TaskTimeout: 504,
+}
+"""Exception to status. The nearest class in an exception's ancestry decides."""
+
+_HIDDEN: Final[Mapping[type[MAILError], str]] = {
+    StoreError: "the store is not available; nothing was accepted",
+}
+"""Exceptions whose own text is for the log, not for callers."""
+
+_UNAVAILABLE: Final = 503
+_BODY_UNREAD: Final = frozenset({408, 413, 415, 431})
+"""Answers given while the body may still be coming: the connection ends with them."""
+_INTERNAL: Final = 500
+_WORDS: Final[Mapping[int, str]] = {404: "not found", 405: "method not allowed"}
+
+
+def status_of(error: MAILError) -> int:
+    """Return the status for an error; 500 for one that is not in the table."""
+    return next((STATUS_OF[cls] for cls in type(error).__mro__ if cls in STATUS_OF), _INTERNAL)
+
+
+def error_response(
+    status: int,
+    detail: str,
+    errors: Sequence[Mapping[str, str]] = (),
+    *,
+    headers: Mapping[str, str] | None = None,
+    **more: str | None,
+) -> JSONResponse:
+    """Make an error answer.
+
+    Args:
+        status: The HTTP status; 401 and 503 get their headers here.
+        detail: What went wrong and what to change.
+        errors: One entry per wrong field.
+        headers: Further headers.
+        more: Further fields; those that are None are left out.
+    """
+    content: dict[str, Any] = {"detail": detail, "errors": [dict(item) for item in errors]}
+    content.update({name: value for name, value in more.items() if value is not None})
+    extra = dict(headers or {})
+    if status == STATUS_OF[Unauthenticated]:
+        extra.setdefault("WWW-Authenticate", "Bearer")
+    if status == _UNAVAILABLE:
+        extra.setdefault("Retry-After", RETRY_AFTER)
+    if status in _BODY_UNREAD:
+        extra.setdefault("Connection", "close")
+    return JSONResponse(content, status, extra)
+
+
+def install_error_handlers(app: FastAPI) -> None:
+    """Make the application answer every foreseen exception in the one shape.
+
+    What nobody foresaw is answered by `mail.server.limits.Edge`, which also logs it.
+    """
+    app.add_exception_handler(MAILError, _mail_error)
+    app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(RequestValidationError, _validation_error)
+
+
+def mail_error_response(error: MAILError) -> JSONResponse:
+    """Make the answer for an error of ours.
+
+    Raises:
+        MAILError: the error itself, when the table does not foresee it.
+    """
+    status = status_of(error)
+    if status == _INTERNAL:
+        raise error
+    hidden = next((_HIDDEN[cls] for cls in type(error).__mro__ if cls in _HIDDEN), None)
+    return error_response(
+        status,
+        hidden or str(error),
+        getattr(error, "problems", ()),
+        task_id=getattr(error, "task_id", None),
+    )
+
+
+async def _mail_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, MAILError)  # noqa: S101 - how it was registered
+    return mail_error_response(error)
+
+
+async def _http_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)  # noqa: S101 - how it was registered
+    detail = _WORDS.get(error.status_code, str(error.detail))
+    return error_response(error.status_code, detail, headers=error.headers)
+
+
+async def _validation_error(request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 - how it was registered
+    problems = [
+        {"field": ".".join(map(str, item["loc"][1:])), "problem": str(item["msg"])}
+        for item in error.errors()
+    ]
+    text = "; ".join(f"{item['field']}: {item['problem']}" for item in problems)
+    return error_response(400, f"invalid request: {text}", problems)

@@ -1,0 +1,225 @@
+"""One swarm instance per caller: made once, kept while it works, closed when it idles.
+
+An instance belongs to ``(role, id)``. Its tasks are in the store, so closing an idle instance
+loses nothing; the caller's next request makes a new one.
+"""
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mail.errors import MAILError, ShuttingDown
+from mail.server.errors import ServerBusy
+from mail.utils.callers import Caller, hash_token
+
+if TYPE_CHECKING:
+    from mail.api import MAILSwarm
+
+__all__ = ["InstancePool", "SwarmFactory"]
+
+_log = logging.getLogger("mail.server")
+
+SwarmFactory = Callable[[Caller, str], "MAILSwarm"]
+"""Makes a caller's swarm, not yet started; the second argument is the caller's token or ""."""
+
+
+@dataclass(slots=True, eq=False)
+class _Instance:
+    swarm: "MAILSwarm"
+    token_hash: str
+    last_used: float
+    users: int = 0
+
+    @property
+    def idle(self) -> bool:
+        """Nobody uses the swarm, and it has nothing to do."""
+        return self.users == 0 and bool(self.swarm.idle)
+
+    def outdated(self, token: str) -> bool:
+        """Tell whether the swarm was made with another token than this one ("": not needed)."""
+        return bool(token) and self.token_hash != hash_token(token)
+
+
+@dataclass(slots=True, eq=False)
+class _KeyLock:
+    lock: asyncio.Lock
+    holders: int = 0
+
+
+class InstancePool:
+    """The instances of one server.
+
+    Args:
+        factory: Makes a caller's swarm.
+        max_instances: Most instances at a time; the one idle for longest makes room.
+        idle_seconds: An instance with nothing to do for so long is closed.
+        needs_token: The swarm calls its model with the caller's own token. The token goes to the
+            factory and is not kept; a changed token means a new instance.
+        now: A monotonic clock in seconds.
+    """
+
+    def __init__(
+        self,
+        factory: SwarmFactory,
+        *,
+        max_instances: int,
+        idle_seconds: float,
+        needs_token: bool = False,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.needs_token = needs_token
+        self._factory = factory
+        self._max = max_instances
+        self._idle_seconds = idle_seconds
+        self._now = now
+        self._live: OrderedDict[Caller, _Instance] = OrderedDict()
+        self._locks: dict[Caller, _KeyLock] = {}
+        self._starting = 0
+        self._sweeper: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether the pool makes no more instances."""
+        return self._closing is not None
+
+    def peek(self, caller: Caller) -> "MAILSwarm | None":
+        """Return the caller's instance if there is one."""
+        instance = self._live.get(caller)
+        return instance.swarm if instance else None
+
+    def count(self, role: str) -> int:
+        """Return how many instances callers of a role have."""
+        return sum(caller.role == role for caller in self._live)
+
+    def start(self) -> None:
+        """Begin to close instances that idle."""
+        self._sweeper = asyncio.create_task(self._sweep_forever(), name="instance sweeper")
+
+    @asynccontextmanager
+    async def lease(self, caller: Caller, token: str = "") -> AsyncIterator["MAILSwarm"]:
+        """Lend the caller's instance, making and starting it if needed.
+
+        While it is lent, it is not closed for idling.
+
+        Raises:
+            ShuttingDown: the pool is closed.
+            ServerBusy: there are too many instances, and all are at work.
+        """
+        async with self._locked(caller):
+            instance = await self._obtain(caller, token if self.needs_token else "")
+            instance.users += 1
+        try:
+            yield instance.swarm
+        finally:
+            instance.users -= 1
+            instance.last_used = self._now()
+
+    async def sweep(self) -> int:
+        """Close the instances that have idled long enough; return how many."""
+        horizon = self._now() - self._idle_seconds
+        stale = [c for c, i in self._live.items() if i.idle and i.last_used <= horizon]
+        for caller in stale:
+            async with self._locked(caller):
+                instance = self._live.get(caller)
+                if instance is not None and instance.idle and instance.last_used <= horizon:
+                    await self._close(caller, instance)
+        return len(stale)
+
+    async def close(self, grace: float) -> None:
+        """Stop every instance, each within ``grace`` seconds, and make no new ones.
+
+        Further calls wait for the first one.
+        """
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close_all(grace), name="instance close")
+        await asyncio.shield(self._closing)
+
+    async def _close_all(self, grace: float) -> None:
+        sweeper, self._sweeper = self._sweeper, None
+        if sweeper is not None:
+            sweeper.cancel()
+            with suppress(asyncio.CancelledError):
+                await sweeper
+        await asyncio.gather(*(self._stop(c, i.swarm, grace) for c, i in self._live.items()))
+        self._live.clear()
+
+    async def _obtain(self, caller: Caller, token: str) -> _Instance:
+        if self.closed:
+            raise ShuttingDown()
+        instance = self._live.get(caller)
+        if instance is not None and instance.outdated(token) and instance.idle:
+            await self._close(caller, instance)  # one at work goes on with the token it began with
+            instance = None
+        if instance is None:
+            instance = await self._create(caller, token)
+        self._live.move_to_end(caller)
+        instance.last_used = self._now()
+        return instance
+
+    async def _create(self, caller: Caller, token: str) -> _Instance:
+        self._starting += 1  # before the first await: others count it against the limit
+        try:
+            await self._make_room()
+            swarm = self._factory(caller, token)
+            try:
+                await swarm.start()
+            except BaseException:
+                await self._stop(caller, swarm, 0.0)
+                raise
+        finally:
+            self._starting -= 1
+        instance = _Instance(swarm, hash_token(token) if token else "", self._now())
+        if self.closed:  # the pool closed while the swarm started
+            await self._stop(caller, swarm, 0.0)
+            raise ShuttingDown()
+        self._live[caller] = instance
+        return instance
+
+    async def _make_room(self) -> None:
+        while len(self._live) + self._starting > self._max:
+            # A caller whose lock is taken is about to use its instance.
+            oldest = next(
+                (c for c, i in self._live.items() if i.idle and c not in self._locks), None
+            )
+            if oldest is None:
+                raise ServerBusy("the server is busy with other callers; try again later")
+            async with self._locked(oldest):
+                instance = self._live.get(oldest)
+                if instance is not None and instance.idle:
+                    await self._close(oldest, instance)
+
+    async def _close(self, caller: Caller, instance: _Instance) -> None:
+        del self._live[caller]
+        await self._stop(caller, instance.swarm, None)
+
+    async def _stop(self, caller: Caller, swarm: "MAILSwarm", grace: float | None) -> None:
+        try:
+            await swarm.shutdown(grace)
+        except Exception:  # noqa: BLE001 - one instance's failure must not keep the others open
+            _log.exception("an instance of role %s did not stop cleanly", caller.role)
+
+    @asynccontextmanager
+    async def _locked(self, caller: Caller) -> AsyncIterator[None]:
+        entry = self._locks.setdefault(caller, _KeyLock(asyncio.Lock()))
+        entry.holders += 1
+        try:
+            async with entry.lock:
+                yield
+        finally:
+            entry.holders -= 1
+            if not entry.holders:
+                del self._locks[caller]
+
+    async def _sweep_forever(self) -> None:
+        while True:
+            await asyncio.sleep(max(1.0, min(60.0, self._idle_seconds / 2)))
+            try:
+                await self.sweep()
+            except MAILError:
+                _log.exception("closing idle instances failed")

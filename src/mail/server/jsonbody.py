@@ -1,0 +1,47 @@
+"""Untrusted JSON: how deep and how much, told before anything is built from it."""
+
+import re
+from typing import Any, Final
+
+from pydantic_core import from_json
+
+from mail.errors import ProtocolError
+
+__all__ = ["MAX_DEPTH", "MAX_PARTS", "parse_object"]
+
+MAX_DEPTH: Final = 64
+MAX_PARTS: Final = 400_000
+"""Brackets, commas and strings: some 100,000 values."""
+
+# Possessive, so that hostile input cannot make it back-track; an unclosed string runs to the end.
+_TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[][{},]', re.DOTALL)
+
+
+def parse_object(text: bytes) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        ProtocolError: it is not JSON, not an object, nested too deeply, or has too many parts.
+    """
+    _check_size(text)
+    try:
+        value = from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise ProtocolError(f"the request body is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ProtocolError("the request body must be a JSON object")
+    return value
+
+
+def _check_size(text: bytes) -> None:
+    depth = 0
+    for parts, token in enumerate(_TOKENS.finditer(text), 1):
+        char = text[token.start()]
+        if char in b"[{":
+            depth += 1
+        elif char in b"]}":
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise ProtocolError(f"the request body is nested deeper than {MAX_DEPTH} levels")
+        if parts > MAX_PARTS:
+            raise ProtocolError(f"the request body has more than {MAX_PARTS} parts")

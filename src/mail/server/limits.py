@@ -1,0 +1,182 @@
+"""The edge of the server: what every request passes before and after its route.
+
+A pure ASGI wrapper. It refuses oversized headers, compressed bodies and work during a drain,
+counts the body while it streams in, hides what nobody foresaw behind a request id, and writes one
+log line per request, without the query string and without headers.
+"""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Final
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from mail.errors import MAILError, ShuttingDown
+from mail.server.errors import (
+    BadEncoding,
+    BodyTooLarge,
+    BodyTooSlow,
+    HeadersTooLarge,
+    error_response,
+    mail_error_response,
+)
+
+__all__ = ["BODY_SILENCE_SECONDS", "MAX_HEADER_BYTES", "Edge"]
+
+MAX_HEADER_BYTES: Final = 16 * 1024
+BODY_SILENCE_SECONDS: Final = 10.0
+_LINGER_SECONDS: Final = 1.0
+_LINGER_FACTOR: Final = 16
+
+_log = logging.getLogger("mail.server")
+_access = logging.getLogger("mail.server.access")
+
+
+class Edge:
+    """Wraps an ASGI application.
+
+    Args:
+        app: The application.
+        max_body_bytes: The largest request body.
+        draining: Tells whether the server takes no more work.
+    """
+
+    def __init__(self, app: ASGIApp, *, max_body_bytes: int, draining: Callable[[], bool]) -> None:
+        self._app = app
+        self._max_body_bytes = max_body_bytes
+        self._draining = draining
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection scope."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = _Exchange(scope, send)
+        try:
+            await self._serve(scope, receive, exchange)
+        finally:
+            exchange.log()
+
+    async def _serve(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
+        try:
+            self._check(scope)
+            body = _CountedBody(scope, receive, self._max_body_bytes)
+            await self._app(scope, body.receive, exchange.send)
+        except TimeoutError as error:
+            if not exchange.started:
+                await self._unforeseen(error, scope, receive, exchange)
+            else:  # a stream's reader took nothing for too long: the connection is closed
+                _log.info("stream cut: its reader stalled", extra={"request_id": exchange.id})
+        except ClientDisconnect:
+            _log.debug("request %s: the client left before its body was complete", exchange.id)
+        except MAILError as error:
+            if exchange.started:
+                raise
+            await self._refuse(error, scope, receive, exchange)
+        except Exception as error:
+            if exchange.started:
+                raise
+            await self._unforeseen(error, scope, receive, exchange)
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        if sum(len(name) + len(value) for name, value in headers.raw) > MAX_HEADER_BYTES:
+            raise HeadersTooLarge(f"the headers are larger than {MAX_HEADER_BYTES} bytes")
+        encoding = headers.get("content-encoding", "identity").strip().lower()
+        if encoding not in ("", "identity"):
+            raise BadEncoding("a request body must not be compressed: send no Content-Encoding")
+        if scope["method"] == "POST" and self._draining():
+            raise ShuttingDown()
+
+    async def _refuse(
+        self, error: MAILError, scope: Scope, receive: Receive, exchange: "_Exchange"
+    ) -> None:
+        try:
+            response = mail_error_response(error)
+        except MAILError:
+            await self._unforeseen(error, scope, receive, exchange)
+            return
+        await response(scope, receive, exchange.send)
+
+    async def _unforeseen(
+        self, error: Exception, scope: Scope, receive: Receive, exchange: "_Exchange"
+    ) -> None:
+        _log.error("request %s failed", exchange.id, exc_info=error)
+        response = error_response(500, "internal error", request_id=exchange.id)
+        await response(scope, receive, exchange.send)
+
+
+class _Exchange:
+    """One request and its answer: id, start, status, and the headers that every answer gets."""
+
+    def __init__(self, scope: Scope, send: Send) -> None:
+        self.id = uuid.uuid4().hex
+        self.started = False
+        self._scope = scope
+        self._send = send
+        self._status = 0
+        self._began = time.monotonic()
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.started = True
+            self._status = message["status"]
+            headers = MutableHeaders(raw=message["headers"])
+            headers.setdefault("X-Content-Type-Options", "nosniff")
+            headers.setdefault("Cache-Control", "no-store")
+        await self._send(message)
+
+    def log(self) -> None:
+        path = self._scope.get("raw_path") or self._scope["path"].encode("utf-8", "replace")
+        _access.info(
+            "%s %s %s %.1f ms",
+            self._scope["method"],
+            path.decode("ascii", "backslashreplace"),
+            self._status,
+            (time.monotonic() - self._began) * 1000,
+            extra={"request_id": self.id},
+        )
+
+
+class _CountedBody:
+    """Passes a request's body on, piece by piece, until it is too much or too slow."""
+
+    def __init__(self, scope: Scope, receive: Receive, limit: int) -> None:
+        self._receive: Callable[[], Awaitable[Message]] = receive
+        self._limit = limit
+        length = Headers(scope=scope).get("content-length", "")
+        self._declared = int(length) if length.isdecimal() else 0
+        self._size = 0
+        self._complete = False
+
+    async def receive(self) -> Message:
+        if self._complete:  # what follows is the news that the client has gone
+            return await self._receive()
+        message = await self._next()
+        if max(self._size, self._declared) > self._limit:
+            await self._discard()
+            raise BodyTooLarge(f"the request body is larger than {self._limit} bytes")
+        return message
+
+    async def _next(self) -> Message:
+        try:
+            async with asyncio.timeout(BODY_SILENCE_SECONDS):
+                message = await self._receive()
+        except TimeoutError:
+            raise BodyTooSlow("the rest of the request body did not arrive") from None
+        self._size += len(message.get("body", b""))
+        self._complete = not message.get("more_body", False)
+        return message
+
+    async def _discard(self) -> None:
+        """Read on for a moment: a client that is cut off while it sends does not see the answer."""
+        with suppress(TimeoutError, BodyTooSlow):
+            async with asyncio.timeout(_LINGER_SECONDS):
+                while not self._complete and self._size < _LINGER_FACTOR * self._limit:
+                    await self._next()

@@ -1,0 +1,1 @@
+"""HTTP routes, one module per subject; each has an ``add_routes(app)``."""

@@ -1,0 +1,29 @@
+"""The built-in token authority in the documented shapes, so that other servers can use it."""
+
+from typing import Annotated
+
+from fastapi import Depends, FastAPI
+from starlette.responses import JSONResponse
+
+from mail.server.deps import AUTHENTICATED, BearerToken
+from mail.utils.callers import Caller
+
+__all__ = ["add_routes"]
+
+_Anyone = Annotated[Caller, Depends(AUTHENTICATED)]
+
+
+def add_routes(app: FastAPI) -> None:
+    """Add the routes of this module."""
+    app.post("/auth/login")(login)
+    app.get("/auth/check")(check)
+
+
+async def login(caller: _Anyone, token: BearerToken) -> JSONResponse:
+    """Accept a key; the key itself serves as the token (ruling 48)."""
+    return JSONResponse({"token": token})
+
+
+async def check(caller: _Anyone, token: BearerToken) -> JSONResponse:
+    """Say whose a token is."""
+    return JSONResponse({"role": caller.role, "id": caller.id, "api_key": token})

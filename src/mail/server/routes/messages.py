@@ -1,0 +1,100 @@
+"""``POST /message``: run a task and answer with its end, or with the stream of its events."""
+
+import asyncio
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from mail.core.runtime.settings import UNSET
+from mail.errors import ShuttingDown, TaskFailed
+from mail.server.bodies import MessageIn, read_body
+from mail.server.deps import BearerToken, Person, State
+from mail.server.streams import streamed
+from mail.utils.sse import event_source
+
+if TYPE_CHECKING:
+    from mail.api import MAILSwarm
+    from mail.core.runtime import Run, RunResult
+
+__all__ = ["add_routes"]
+
+_CLIENT_GONE = 499
+
+
+def add_routes(app: FastAPI) -> None:
+    """Add the routes of this module."""
+    app.post("/message")(message)
+
+
+async def message(request: Request, state: State, caller: Person, token: BearerToken) -> Response:
+    """Take a message of the caller's, and answer when its run ends, or stream its events."""
+    body = await read_body(request, MessageIn)
+    async with AsyncExitStack() as stack:
+        swarm = await stack.enter_async_context(state.pool.lease(caller, token))
+        run = await _open_run(swarm, body, state.max_steps)
+        if body.stream:
+            recheck = partial(state.auth.authenticate, token)
+            return event_source(streamed(run.events(), stack.pop_all(), recheck))
+        result = await _result_for(request, run, body.options.timeout)
+        if result is None:
+            return Response(status_code=_CLIENT_GONE)
+        return JSONResponse(await _answer(swarm, result, body.show_events))
+
+
+async def _open_run(swarm: "MAILSwarm", body: MessageIn, limit: int) -> "Run":
+    asked = body.options.max_steps
+    steps = UNSET if asked is None else min(asked, limit)
+    return await swarm.open_run(
+        body.text,
+        body.subject or "New Message",
+        body.msg_type,
+        entrypoint=body.entrypoint or None,
+        task_id=body.task_id,
+        resume_from=body.resume_from,
+        max_steps=steps,
+        breakpoint_tool_call_result=body.options.breakpoint_tool_call_result,
+        stream_tokens=body.stream_tokens,
+        streamed=body.stream,
+    )
+
+
+async def _result_for(request: Request, run: "Run", timeout: float) -> "RunResult | None":
+    """Wait for the end of a run, but only as long as the client does; None when it left."""
+    result = asyncio.create_task(run.result(timeout=timeout), name="run result")
+    gone = asyncio.create_task(_disconnected(request), name="client watch")
+    try:
+        await asyncio.wait({result, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return await result if result.done() else None
+    except ShuttingDown:
+        raise ShuttingDown(run.task_id) from None
+    finally:
+        result.cancel()
+        gone.cancel()
+        await asyncio.gather(result, gone, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _answer(swarm: "MAILSwarm", result: "RunResult", show_events: bool) -> dict[str, object]:
+    payload = result.message["message"]
+    if result.status == "failed":
+        raise TaskFailed(result.reason or payload["body"], result.task_id)
+    events = None
+    if show_events:
+        task = await swarm.read_task(result.task_id)
+        events = [event.to_record() for event in task.events] if task else []
+    return {
+        "response": payload["body"],
+        "events": events,
+        "task_id": result.task_id,
+        "subject": payload["subject"],
+        "status": str(result.status),
+        "breakpoints": result.breakpoints,
+    }

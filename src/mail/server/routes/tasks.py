@@ -1,0 +1,135 @@
+"""The caller's tasks. Another caller's task and no task at all look the same, to the byte."""
+
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Annotated, Any, Final
+
+from fastapi import FastAPI, Query
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from mail.core.schema import check_task_id
+from mail.core.tasks import MAILTask
+from mail.db.base import Owner
+from mail.errors import ProtocolError, UnknownTask
+from mail.server.bodies import TaskIn, read_body
+from mail.server.deps import BearerToken, Person, State
+from mail.server.state import ServerState
+from mail.server.streams import streamed
+from mail.utils.callers import Caller
+from mail.utils.sse import event_source
+
+__all__ = ["add_routes"]
+
+MAX_PAGE: Final = 1000
+_DEFAULT_PAGE: Final = 100
+_MAX_EVENT_ID_DIGITS: Final = 18
+
+
+def add_routes(app: FastAPI) -> None:
+    """Add the routes of this module. Ids may hold slashes, so the longest paths come first."""
+    app.get("/tasks")(get_tasks)
+    app.get("/task")(get_task)
+    app.get("/tasks/{task_id:path}/events")(get_task_events)
+    app.post("/tasks/{task_id:path}/cancel")(cancel_task)
+    app.get("/tasks/{task_id:path}")(get_task_by_path)
+
+
+async def get_tasks(
+    state: State,
+    caller: Person,
+    token: BearerToken,
+    limit: Annotated[int | None, Query(ge=1, le=MAX_PAGE)] = None,
+    cursor: str | None = None,
+) -> JSONResponse:
+    """List the caller's tasks, newest first: a plain object, or a page of it when asked."""
+    paged = limit is not None or cursor is not None
+    size = (limit or _DEFAULT_PAGE) if paged else None
+    tasks = await _read_tasks(state, caller, token, size, cursor)
+    more = size is not None and len(tasks) > size
+    records = {task.task_id: _record(task) for task in tasks[:size]}
+    if not paged:
+        return JSONResponse(records)
+    return JSONResponse({"tasks": records, "next_cursor": list(records)[-1] if more else None})
+
+
+async def get_task(
+    request: Request, state: State, caller: Person, token: BearerToken
+) -> JSONResponse:
+    """Return one task, named by the JSON body or by ``?task_id=``."""
+    if await request.body():
+        task_id = (await read_body(request, TaskIn)).task_id
+    else:
+        task_id = request.query_params.get("task_id", "")
+        if not task_id:
+            raise ProtocolError("task_id is required: in a JSON body or as ?task_id=")
+    return JSONResponse(_record(await _read_task(state, caller, token, task_id)))
+
+
+async def get_task_by_path(
+    task_id: str, state: State, caller: Person, token: BearerToken
+) -> JSONResponse:
+    """Return one task."""
+    return JSONResponse(_record(await _read_task(state, caller, token, task_id)))
+
+
+async def cancel_task(
+    task_id: str, state: State, caller: Person, token: BearerToken
+) -> JSONResponse:
+    """Cancel a task and return it."""
+    await _check_owned(state, caller, task_id)
+    async with state.pool.lease(caller, token) as swarm:
+        return JSONResponse(_record(await swarm.cancel_task(task_id)))
+
+
+async def get_task_events(
+    task_id: str, request: Request, state: State, caller: Person, token: BearerToken
+) -> Response:
+    """Stream a task's events from its log, and follow it while it runs."""
+    after = _last_event_id(request)
+    await _check_owned(state, caller, task_id)
+    async with AsyncExitStack() as stack:
+        swarm = await stack.enter_async_context(state.pool.lease(caller, token))
+        recheck = partial(state.auth.authenticate, token)
+        return event_source(streamed(swarm.replay(task_id, after=after), stack.pop_all(), recheck))
+
+
+def _last_event_id(request: Request) -> int:
+    """Read where a reader stopped; the header of a reconnection outranks the first URL."""
+    text = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_EVENT_ID_DIGITS):
+        raise ProtocolError("Last-Event-ID and ?after= must be the number of an event")
+    return int(text)
+
+
+async def _check_owned(state: ServerState, caller: Caller, task_id: str) -> None:
+    check_task_id(task_id)
+    if await state.store.load_task(_owner(state, caller), task_id) is None:
+        raise UnknownTask(task_id)
+
+
+async def _read_task(state: ServerState, caller: Caller, token: str, task_id: str) -> MAILTask:
+    await _check_owned(state, caller, task_id)
+    async with state.pool.lease(caller, token) as swarm:
+        task: MAILTask | None = await swarm.read_task(task_id)
+    if task is None:
+        raise UnknownTask(task_id)
+    return task
+
+
+async def _read_tasks(
+    state: ServerState, caller: Caller, token: str, size: int | None, cursor: str | None
+) -> list[MAILTask]:
+    if not await state.store.list_tasks(_owner(state, caller), limit=1):
+        return []  # without making an instance for somebody who only looks
+    async with state.pool.lease(caller, token) as swarm:
+        limit = None if size is None else size + 1
+        return list(await swarm.read_tasks(limit=limit, cursor=cursor))
+
+
+def _owner(state: ServerState, caller: Caller) -> Owner:
+    return Owner(state.template.name, caller.role, caller.id)
+
+
+def _record(task: MAILTask) -> dict[str, Any]:
+    return task.to_record(events_as_text=True)

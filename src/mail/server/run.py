@@ -1,0 +1,146 @@
+"""Run the server: drain first when told to stop, and be gone within the grace period.
+
+uvicorn alone waits for its connections before it ends the lifespan, so open streams and waiting
+callers would hold it up for ever (ruling 47). Here the first signal starts the drain while the
+server still answers (new work gets 503), and only then uvicorn stops. The second signal exits.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import threading
+from types import FrameType
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+from mail.config.env import current
+from mail.config.server import ServerConfig, export_environment
+from mail.db.base import Store
+from mail.server.app import create_app
+from mail.server.limits import MAX_HEADER_BYTES
+from mail.server.state import ServerState
+from mail.utils.token_service import AuthBackend
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+    from mail.api import MAILSwarmTemplate
+
+__all__ = ["DrainingServer", "app_from_environment", "run_server"]
+
+_CONNECTION_SECONDS: Final = 3
+_EXTRA_SECONDS: Final = 5.0
+_CONFIG_VARIABLE: Final = "MAIL_SERVER_CONFIG"
+
+_log = logging.getLogger("mail.server")
+
+
+class DrainingServer(uvicorn.Server):
+    """A uvicorn server whose first signal drains the app before it stops."""
+
+    def __init__(self, config: uvicorn.Config, state: ServerState) -> None:
+        super().__init__(config)
+        self._state = state
+        self._told = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Open the app and the sockets."""
+        self._loop = asyncio.get_running_loop()
+        await self._state.store.open()  # here, a failure reaches whoever runs the server
+        await super().startup(sockets)
+        for server in self.servers if self.started else ():
+            for listener in server.sockets:
+                host, port = listener.getsockname()[:2]
+                _log.info("listening on http://%s:%s", f"[{host}]" if ":" in host else host, port)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal to stop: drain at the first one, exit at the second."""
+        if self._told:
+            os._exit(128 + sig)  # the store survives it: nothing is acknowledged before a commit
+        self._told = True
+        self._start_watchdog()
+        if self.started and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._drain_then_exit)
+        else:
+            self.should_exit = True
+
+    def _drain_then_exit(self) -> None:
+        _log.info("draining; a second signal exits at once")
+        self._stopping = asyncio.create_task(self._drain(), name="drain then exit")
+
+    async def _drain(self) -> None:
+        try:
+            await self._state.begin_drain()
+        finally:
+            self.should_exit = True
+
+    def _start_watchdog(self) -> None:
+        """Exit hard if the orderly way takes too long: a blocked loop cannot stop itself."""
+        seconds = self._state.config.limits.shutdown_grace + _EXTRA_SECONDS
+        timer = threading.Timer(seconds, os._exit, (1,))
+        timer.daemon = True
+        timer.start()
+
+
+def run_server(
+    config: ServerConfig,
+    *,
+    template: "MAILSwarmTemplate | None" = None,
+    store: Store | None = None,
+    auth: AuthBackend | None = None,
+) -> None:
+    """Serve until the process is told to stop.
+
+    Args:
+        config: Settings. With ``reload`` the server runs in a child process that is replaced
+            when the source changes; the other arguments cannot be given then.
+        template, store, auth: See `mail.server.app.create_app`.
+
+    Raises:
+        ConfigError: a setting, the swarm file or the environment is wrong.
+        StoreError: the store cannot be opened, or another process owns it.
+        SystemExit: the address is in use, or the start failed (the log says why).
+    """
+    export_environment(config, current())
+    if config.reload:
+        _run_reloading(config)
+        return
+    app = create_app(config, template=template, store=store, auth=auth)
+    state: ServerState = app.state.mail
+    state.host_drains = True
+    options = uvicorn.Config(
+        app,
+        host=config.host,
+        port=config.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=_CONNECTION_SECONDS,
+        h11_max_incomplete_event_size=MAX_HEADER_BYTES * 2,
+    )
+    DrainingServer(options, state).run()
+
+
+def app_from_environment() -> "FastAPI":
+    """Build the app in a reloading server's child process."""
+    text = current().get(_CONFIG_VARIABLE)
+    return create_app(ServerConfig(**json.loads(text)) if text else None)
+
+
+def _run_reloading(config: ServerConfig) -> None:
+    current()[_CONFIG_VARIABLE] = config.model_dump_json()
+    uvicorn.run(
+        "mail.server.run:app_from_environment",
+        factory=True,
+        reload=True,
+        host=config.host,
+        port=config.port,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=_CONNECTION_SECONDS,
+    )

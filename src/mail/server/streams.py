@@ -1,0 +1,55 @@
+"""Streams that outlive the request function that began them."""
+
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Final
+
+from mail.core.events import TaskEvent
+from mail.errors import AuthUnavailable, Unauthenticated
+
+__all__ = ["RECHECK_SECONDS", "streamed"]
+
+RECHECK_SECONDS: Final = 60.0
+"""How often a long stream asks whether its reader's token still holds."""
+
+
+async def streamed(
+    events: AsyncIterator[TaskEvent],
+    held: AsyncExitStack,
+    recheck: Callable[[], Awaitable[object]],
+    *,
+    every: float = RECHECK_SECONDS,
+) -> AsyncIterator[TaskEvent]:
+    """Yield the events, and let go of what the stream holds when it ends or is left.
+
+    Args:
+        events: The events, with a ``ping`` now and then.
+        held: Closed with the stream.
+        recheck: Raises `Unauthenticated` when the reader's token holds no more; that ends the
+            stream. An authority that does not answer ends nothing.
+        every: Seconds between two checks.
+    """
+    async with held:
+        checked = time.monotonic()
+        try:
+            async for event in events:
+                if time.monotonic() - checked >= every:
+                    if not await _still_allowed(recheck):
+                        return
+                    checked = time.monotonic()
+                yield event
+        finally:
+            close = getattr(events, "aclose", None)
+            if close is not None:
+                await close()
+
+
+async def _still_allowed(recheck: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        await recheck()
+    except Unauthenticated:
+        return False
+    except AuthUnavailable:
+        return True
+    return True

@@ -1,0 +1,90 @@
+"""Which names agents, swarms and actions may have, and which tool names a swarm knows."""
+
+from collections.abc import Iterable
+from typing import Final
+
+from mail.core.suggest import did_you_mean
+from mail.core.tools.catalogue import CATALOGUE
+from mail.errors import ConfigError
+
+__all__ = [
+    "RESERVED_AGENT_NAMES",
+    "check_action_name",
+    "check_agent_name",
+    "check_distinct",
+    "check_swarm_name",
+    "hinted",
+]
+
+RESERVED_AGENT_NAMES: Final = frozenset({"all"})
+"""``all`` addresses every agent of a swarm, so no agent can have that name."""
+
+_SEPARATORS = "@:"
+
+
+def check_agent_name(name: str) -> str:
+    """Return a good agent name unchanged.
+
+    Raises:
+        ConfigError: it is blank, reserved, or holds a separator of addresses or a control
+            character.
+    """
+    if not name:
+        raise ConfigError("agent name must be at least 1 character long, got 0")
+    if name.lower() in RESERVED_AGENT_NAMES:
+        raise ConfigError(f"agent name '{name}' is reserved: it addresses every agent of a swarm")
+    return _address_part("agent", name)
+
+
+def check_swarm_name(name: str) -> str:
+    """Return a good swarm name unchanged.
+
+    Raises:
+        ConfigError: it is blank, or holds a separator of addresses or a control character.
+    """
+    if not name:
+        raise ConfigError("swarm name must be at least 1 character long")
+    return _address_part("swarm", name)
+
+
+def check_action_name(name: str) -> str:
+    """Return a good action name unchanged.
+
+    Raises:
+        ConfigError: it is blank, or the name of a MAIL tool.
+    """
+    if not name.strip():
+        raise ConfigError(f"action name must be at least 1 character long, got {len(name.strip())}")
+    if name in CATALOGUE:
+        raise ConfigError(f"action name '{name}' is the name of a MAIL tool; choose another")
+    return name
+
+
+def check_distinct(noun: str, names: Iterable[str]) -> None:
+    """Refuse a name that comes twice.
+
+    Raises:
+        ConfigError: naming the first such name.
+    """
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise ConfigError(f"duplicate {noun} name '{name}'")
+        seen.add(name)
+
+
+def hinted(text: str, name: str, candidates: Iterable[str]) -> str:
+    """Append ``". Did you mean 'x'?"`` to a text when a candidate is close to the name."""
+    hint = did_you_mean(name, candidates)
+    return f"{text}.{hint}" if hint else text
+
+
+def _address_part(noun: str, name: str) -> str:
+    if name != name.strip():
+        raise ConfigError(f"{noun} name {name!r} must not be blank nor begin or end with a blank")
+    for mark in _SEPARATORS:
+        if mark in name:
+            raise ConfigError(f"{noun} name '{name}' must not contain '{mark}'")
+    if not name.isprintable():
+        raise ConfigError(f"{noun} name {name!r} must not contain control characters")
+    return name

@@ -1,0 +1,68 @@
+"""The shapes of ``swarms.json`` after loading: every optional field has its default."""
+
+from typing import Any, Literal
+
+from typing_extensions import TypedDict
+
+__all__ = [
+    "SwarmsJSONAction",
+    "SwarmsJSONAgent",
+    "SwarmsJSONFile",
+    "SwarmsJSONSwarm",
+    "ToolFormat",
+]
+
+ToolFormat = Literal["completions", "responses"]
+
+
+class SwarmsJSONAction(TypedDict):
+    """An action: its JSON Schema and the Python function behind it.
+
+    ``idempotent`` and ``timeout`` (seconds, None for no limit) are as in ``MAILAction``.
+    """
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    function: str
+    idempotent: bool
+    timeout: float | None
+
+
+class SwarmsJSONAgent(TypedDict):
+    """An agent; ``actions`` are names of actions of the swarm."""
+
+    name: str
+    factory: str
+    comm_targets: list[str]
+    agent_params: dict[str, Any]
+    enable_entrypoint: bool
+    enable_interswarm: bool
+    can_complete_tasks: bool
+    tool_format: ToolFormat
+    actions: list[str]
+    exclude_tools: list[str]
+
+
+class SwarmsJSONSwarm(TypedDict):
+    """A swarm; ``action_imports`` are Python references to ready-made actions."""
+
+    name: str
+    version: str
+    entrypoint: str
+    agents: list[SwarmsJSONAgent]
+    actions: list[SwarmsJSONAction]
+    action_imports: list[str]
+    enable_interswarm: bool
+    breakpoint_tools: list[str]
+    exclude_tools: list[str]
+    description: str
+    keywords: list[str]
+    public: bool
+    enable_db_agent_histories: bool
+
+
+class SwarmsJSONFile(TypedDict):
+    """A loaded file: its swarms by position. The file itself is the bare list."""
+
+    swarms: list[SwarmsJSONSwarm]

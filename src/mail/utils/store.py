@@ -1,0 +1,63 @@
+"""Memories for LangMem: a LangGraph store over this server's own."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from mail.db.base import Owner, Store
+
+if TYPE_CHECKING:
+    from mail.utils.langgraph_store import MailStore
+
+__all__ = ["DEFAULT_OWNER", "MailStore", "get_langmem_store"]
+
+DEFAULT_OWNER: Final = Owner("default", "user", "default")
+"""Whose memories a store without an owner holds."""
+
+
+def __getattr__(name: str) -> Any:
+    if name != "MailStore":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from mail.utils.langgraph_store import MailStore
+
+    return MailStore
+
+
+@asynccontextmanager
+async def get_langmem_store(
+    store: Store | None = None, owner: Owner = DEFAULT_OWNER
+) -> AsyncIterator["MailStore"]:
+    """Yield a LangGraph ``BaseStore`` of one owner's memories, for LangMem's tools.
+
+    Args:
+        store: An open store, which stays open. Without it the configured one (``DATABASE_URL``,
+            else ``[server.store] url`` of ``mail.toml``, else memory) is opened, and closed at
+            the end.
+        owner: Whose memories; nothing of anybody else can be seen through the store.
+
+    Raises:
+        ConfigError: the configuration is wrong.
+        StoreError: the store cannot be opened.
+    """
+    from mail.utils.langgraph_store import MailStore
+
+    if store is not None:
+        yield MailStore(store, owner)
+        return
+    opened = _configured_store()
+    await opened.open()
+    try:
+        yield MailStore(opened, owner)
+    finally:
+        await opened.close()
+
+
+def _configured_store() -> Store:
+    from mail.config.server import ServerConfig, resolve_store_url
+    from mail.db.urls import open_store
+
+    # A server that owns the file may be running; memories are short writes beside it.
+    config = ServerConfig()
+    return open_store(
+        resolve_store_url(config), durability=config.store.durability, exclusive=False
+    )

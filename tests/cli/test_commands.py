@@ -1,0 +1,200 @@
+"""The ``mail`` command as a user runs it: in a process of its own."""
+
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("litellm", "fastapi", "langmem", "openai", "aiohttp", "pydantic")
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def mail(tmp_path: Path) -> Run:
+    """Return a function that runs ``python -m mail.cli`` in an empty folder."""
+    (tmp_path / "mail.toml").write_text('[server.store]\nurl = "sqlite:///mail.db"\n')
+
+    def run(*arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "mail.cli", *arguments],
+            cwd=tmp_path,
+            env=_environment() | environ,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+def _environment() -> dict[str, str]:
+    dropped = ("DATABASE_URL", "MAIL_CONFIG_PATH", "MAIL_LOG_LEVEL")
+    source = str(Path(__file__).parents[2] / "src")
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return kept | {"PYTHONPATH": source, "PYTHONWARNINGS": "error"}
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[str]:
+    """Serve one fixed answer on a loopback port; yield the URL."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Be silent."""
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_without_a_command_the_help_is_printed(mail: Run) -> None:
+    done = mail()
+    assert done.returncode == 0
+    for command in ("server", "ping", "token", "version"):
+        assert command in done.stdout
+
+
+def test_version_prints_three_lines(mail: Run) -> None:
+    done = mail("version")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "MAIL reference implementation version: 1.3.6"
+    assert lines[1] == "MAIL protocol version: 1.3"
+    assert (len(lines), done.returncode, done.stderr) == (3, 0, "")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["ping", "http://127.0.0.1:1"], ["version"]])
+def test_light_commands_load_nothing_heavy(arguments: list[str]) -> None:
+    program = (
+        "import sys; from mail.cli import main; main(sys.argv[1:]);"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        env=_environment(),
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=True,
+    )
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "line", "code"),
+    [
+        (200, b'{"status": "healthy", "swarm_name": "alpha"}', "✓ alpha is healthy", 0),
+        (200, b"{}", "✓ MAIL server is up", 0),
+        (200, b'{"status": "\\u001b[31mred\\n"}', "✓ MAIL server is [31mred", 0),
+        (503, b"{}", "✗ Server returned 503", 1),
+        (200, b"<html>", "✗ Error: the answer is not JSON; is this a MAIL server?", 1),
+        (200, b"[]", "✗ Error: the answer is not a JSON object; is this a MAIL server?", 1),
+    ],
+)
+def test_ping_says_how_the_server_is(
+    mail: Run, status: int, body: bytes, line: str, code: int
+) -> None:
+    with answering(status, body) as url:
+        done = mail("ping", url + "/", "--timeout", "10")
+    assert (done.stdout, done.returncode, done.stderr) == (line + "\n", code, "")
+
+
+def test_ping_says_that_nobody_is_there(mail: Run) -> None:
+    done = mail("ping", "http://127.0.0.1:1")
+    assert (done.stdout, done.returncode) == ("✗ Cannot connect to http://127.0.0.1:1\n", 1)
+
+
+def test_ping_reads_swarm_links(mail: Run) -> None:
+    done = mail("ping", "swarm://connect?server=127.0.0.1:1&token=secret")
+    assert (done.stdout, done.returncode) == ("✗ Cannot connect to https://127.0.0.1:1\n", 1)
+    done = mail("ping", "swarm://connect?token=secret")
+    assert done.stdout == "Error: swarm:// URL must include a 'server' parameter\n"
+    assert done.returncode == 1
+
+
+def test_ping_works_on_a_terminal_without_check_marks(mail: Run) -> None:
+    done = mail("ping", "http://127.0.0.1:1", PYTHONIOENCODING="ascii")
+    assert done.stdout.startswith("\\u2717 Cannot connect")
+
+
+def test_a_token_is_printed_once_and_only_its_hash_is_kept(mail: Run, tmp_path: Path) -> None:
+    done = mail("token", "create", "--role", "user", "--id", "alice", "--label", "laptop")
+    token = done.stdout.strip()
+    assert done.returncode == 0
+    assert token.startswith("mail_")
+    assert token not in done.stderr
+    kept = b"".join(file.read_bytes() for file in tmp_path.iterdir())
+    assert token.encode() not in kept
+    listing = mail("token", "list")
+    assert token not in listing.stdout
+    assert listing.stdout.splitlines()[1].split()[1:4] == ["user", "alice", "valid"]
+
+
+def test_tokens_can_be_made_listed_and_revoked_as_json(mail: Run) -> None:
+    arguments = ("token", "create", "--role", "agent", "--id", "beta", "--expires-in", "1.5")
+    made = json.loads(mail(*arguments, "--json").stdout)
+    assert (made["role"], made["id"], made["state"]) == ("agent", "beta", "valid")
+    assert made["expires_at"] > made["created_at"]
+    (listed,) = json.loads(mail("token", "list", "--json").stdout)
+    assert listed == {key: value for key, value in made.items() if key != "token"}
+    revoked = json.loads(mail("token", "revoke", made["hash"], "--json").stdout)
+    assert revoked["state"] == "revoked"
+    again = mail("token", "revoke", made["hash"][:6])
+    assert again.returncode == 0
+    (listed,) = json.loads(mail("token", "list", "--json").stdout)
+    assert listed["revoked_at"] == revoked["revoked_at"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (["token", "list", "--store", "memory://"], 2, "the server's store is in memory"),
+        (["token", "list", "--store", "mysql://u:hunter2@h/d"], 2, "the store URL must begin"),
+        (["token", "revoke", "ab"], 2, "at least 4 characters"),
+        (["token", "revoke", "abcdef"], 1, "no token has a hash"),
+        (["token", "create", "--role", "user", "--id", "a\nb"], 2, "control characters"),
+        (["token", "create", "--role", "boss", "--id", "a"], 2, "invalid choice: 'boss'"),
+        (["token", "create", "--role", "user", "--id", "a", "--expires-in", "0"], 2, "more than 0"),
+        (["token", "list", "--config", "nowhere.toml"], 2, "nowhere.toml', which is not a file"),
+        (["server", "--config", "nowhere.toml"], 2, "nowhere.toml', which is not a file"),
+        (["server", "--port", "70000"], 2, "'port'"),
+        (["server", "--print-llm-streams", "maybe"], 2, "invalid boolean value 'maybe'"),
+        (["ping", "http://h", "--timeout", "0"], 2, "more than 0"),
+        (["serve"], 2, "invalid choice: 'serve'"),
+    ],
+)
+def test_a_mistake_is_one_readable_line(
+    mail: Run, arguments: list[str], code: int, problem: str
+) -> None:
+    done = mail(*arguments)
+    assert done.returncode == code
+    assert problem in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
+    assert "hunter2" not in done.stderr
+
+
+def test_a_wrong_config_file_stops_the_server_before_it_starts(mail: Run, tmp_path: Path) -> None:
+    (tmp_path / "mail.toml").write_text("[server]\nport = 'high'\n")
+    done = mail("server")
+    assert done.returncode == 2
+    assert "mail.toml: [server] 'port': expected an integer, got text" in done.stderr

@@ -1,0 +1,230 @@
+"""``mail server`` as a process, with the other commands and the client beside it."""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mail.client import MAILClient
+from mail.config import ClientConfig
+from mail.errors import ClientHTTPError
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).parents[2]
+QUESTION = "What will the weather be in Paris tomorrow, and what is 17 * 23?"
+MAIL = (sys.executable, "-m", "mail.cli")
+
+
+@dataclass
+class Place:
+    """A folder with a configuration, and a server in it."""
+
+    folder: Path
+    port: int
+    process: asyncio.subprocess.Process | None = None
+
+    @property
+    def url(self) -> str:
+        """The server's URL."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        """What the server wrote so far."""
+        return (self.folder / "server.log").read_text(encoding="utf-8")
+
+    def run(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run another ``mail`` command here."""
+        return subprocess.run(
+            [*MAIL, *arguments],
+            cwd=self.folder,
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def token(self, name: str) -> str:
+        """Make a token for a user."""
+        done = self.run("token", "create", "--role", "user", "--id", name)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    async def start(self) -> None:
+        """Start the server and wait until it answers."""
+        with (self.folder / "server.log").open("ab") as log:
+            self.process = await asyncio.create_subprocess_exec(
+                *MAIL, "server", cwd=self.folder, env=environment(), stdout=log, stderr=log
+            )
+        async with asyncio.timeout(40), MAILClient(self.url, config=quick()) as client:
+            while True:
+                assert self.process.returncode is None, self.log
+                try:
+                    await client.get_health()
+                except ClientHTTPError:
+                    await asyncio.sleep(0.1)
+                else:
+                    return
+
+    async def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """Send the server a signal and return its exit code."""
+        assert self.process is not None
+        self.process.send_signal(how)
+        async with asyncio.timeout(30):
+            return await self.process.wait()
+
+
+def environment() -> dict[str, str]:
+    dropped = ("DATABASE_URL", "MAIL_CONFIG_PATH", "AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT")
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return kept | {"PYTHONPATH": str(ROOT / "src")}
+
+
+def quick() -> ClientConfig:
+    return ClientConfig(timeout=30.0, verbose=False)
+
+
+@asynccontextmanager
+async def serving(folder: Path, swarms: Path = ROOT / "swarms.json") -> AsyncIterator[Place]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        place = Place(folder, probe.getsockname()[1])
+    (folder / "mail.toml").write_text(
+        f"[server]\nhost = '127.0.0.1'\nport = {place.port}\n"
+        f"[server.swarm]\nsource = '{swarms}'\n"
+        "[server.settings]\nprint_llm_streams = false\n"
+        "[server.store]\nurl = 'sqlite:///mail.db'\n"
+    )
+    await place.start()
+    try:
+        yield place
+    finally:
+        if place.process is not None and place.process.returncode is None:
+            place.process.kill()
+            await place.process.wait()
+
+
+async def test_a_swarm_is_asked_watched_and_continued(tmp_path: Path) -> None:
+    async with serving(tmp_path) as place:
+        assert place.run("ping", place.url).stdout == "✓ example-no-proxy is healthy\n"
+        token = place.token("alice")
+        async with MAILClient(place.url, token, config=quick()) as client:
+            assert (await client.get_whoami())["id"] == "alice"
+            assert (await client.ping())["swarm"]["name"] == "example-no-proxy"
+            assert (await client.get_status())["swarm"]["status"] == "ready"
+            await check_conversation(client)
+            await check_replay(client)
+            with pytest.raises(ClientHTTPError) as caught:
+                await client.post_message("")
+            assert caught.value.status == 400
+        assert await place.stop() == 0
+        assert token not in place.log
+        assert "Traceback" not in place.log
+
+
+async def check_conversation(client: MAILClient) -> None:
+    stream = await client.post_message_stream(QUESTION, task_id="my task/1")
+    events = [(event.event, event.id, json.loads(event.data)) async for event in stream]
+    numbers = [int(number) for _, number, _ in events if number is not None]
+    assert numbers == sorted(set(numbers))
+    assert events[-1][0] == "task_complete"
+    assert "391" in events[-1][2]["response"]
+    tasks = await client.get_tasks()
+    assert tasks["my task/1"]["completed"]
+    assert (await client.get_task("my task/1"))["events"] == tasks["my task/1"]["events"]
+    more = await client.post_message("What is 6 * 7?", task_id="my task/1", show_events=True)
+    assert "42" in more["response"]
+    assert more["events"]
+
+
+async def check_replay(client: MAILClient) -> None:
+    whole = [event.id async for event in await client.get_task_events("my task/1")]
+    rest = [event.id async for event in await client.get_task_events("my task/1", 3)]
+    assert whole[0] == "1"
+    assert rest == whole[3:]
+
+
+async def test_tokens_work_at_once_and_keep_callers_apart(tmp_path: Path) -> None:
+    async with serving(tmp_path) as place:
+        with pytest.raises(ClientHTTPError) as caught:
+            async with MAILClient(place.url, "mail_nobody", config=quick()) as client:
+                await client.get_whoami()
+        assert caught.value.status == 401
+        async with MAILClient(place.url, place.token("alice"), config=quick()) as alice:
+            await alice.post_message("What is 6 * 7?", task_id="hers")
+        async with MAILClient(place.url, place.token("bob"), config=quick()) as bob:
+            assert await bob.get_tasks() == {}
+            with pytest.raises(ClientHTTPError) as caught:
+                await bob.get_task("hers")
+            assert caught.value.status == 404
+
+
+async def test_a_stream_outlives_a_killed_server(tmp_path: Path) -> None:
+    write_slow_swarm(tmp_path)
+    async with serving(tmp_path, tmp_path / "slow.json") as place:
+        token = place.token("alice")
+        async with MAILClient(place.url, token, config=quick()) as client:
+            stream = await client.post_message_stream("Take your time")
+            events = [await anext(stream)]
+            assert await place.stop(signal.SIGKILL) != 0
+            restart = asyncio.create_task(place.start())
+            events += [event async for event in stream]
+            await restart
+            assert json.loads(events[-1].data)["response"] == "well thought out"
+            (task,) = (await client.get_tasks()).values()
+            stored = [(event["event"], event["id"]) for event in task["events"]]
+            assert [(event.event, event.id) for event in events if event.id] == stored
+            assert "turn_restarted" in dict(stored)
+
+
+def write_slow_swarm(folder: Path) -> None:
+    """Write a swarm of one agent that thinks for two seconds before it answers."""
+    (folder / "slowness.py").write_text(
+        "from mail.llm.script import call, otherwise, think\n"
+        "SCRIPT = [otherwise(think('a b c d e f g h', delay=0.25),\n"
+        "    call('task_complete', finish_message='well thought out'))]\n"
+    )
+    agent = {
+        "name": "supervisor",
+        "factory": "python::mail.factories.supervisor:LiteLLMSupervisorFunction",
+        "comm_targets": [],
+        "enable_entrypoint": True,
+        "can_complete_tasks": True,
+        "agent_params": {"llm": "scripted/slowness:SCRIPT", "system": "Think.", "use_proxy": False},
+    }
+    swarm = {
+        "name": "example-no-proxy",
+        "version": "1.3.6",
+        "entrypoint": "supervisor",
+        "enable_interswarm": False,
+        "agents": [agent],
+        "actions": [],
+    }
+    (folder / "slow.json").write_text(json.dumps([swarm]))
+
+
+def test_the_demo_answers_and_exits_well(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/demo.py")],
+        cwd=tmp_path,
+        env={**environment(), "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    for part in ("supervisor → weather", "supervisor → math", "391", "GET /tasks", "code 0"):
+        assert part in done.stdout

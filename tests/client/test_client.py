@@ -1,0 +1,198 @@
+"""The client's requests, answers and errors."""
+
+import logging
+
+import aiohttp
+import pytest
+
+from mail.client import MAILClient
+from mail.config import ClientConfig
+from mail.errors import ClientDecodeError, ClientHTTPError, ConfigError
+from mail.version import get_version
+from tests.client.conftest import Counterpart
+
+
+async def test_headers_carry_key_agent_and_accept(server: Counterpart, client: MAILClient) -> None:
+    server.answer("GET", "/", {"protocol_version": "1.3"})
+    assert (await client.ping())["protocol_version"] == "1.3"
+    headers = server.seen[0][2]
+    assert headers["Authorization"] == "Bearer key-1"
+    assert headers["Accept"] == "application/json"
+    assert headers["User-Agent"] == f"MAIL-Client/{get_version()} (github.com/charonlabs/mail)"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "call"),
+    [
+        ("GET", "/", lambda c: c.ping()),
+        ("GET", "/health", lambda c: c.get_health()),
+        ("GET", "/status", lambda c: c.get_status()),
+        ("GET", "/whoami", lambda c: c.get_whoami()),
+        ("GET", "/tasks", lambda c: c.get_tasks()),
+        ("POST", "/tasks/a%2Fb%20c/cancel", lambda c: c.cancel_task("a/b c")),
+    ],
+)
+async def test_each_method_calls_its_route(
+    server: Counterpart, client: MAILClient, method: str, path: str, call
+) -> None:
+    server.answer(method, path, {"some": "thing"})
+    assert await call(client) == {"some": "thing"}
+    assert server.seen[0][3] is None
+
+
+async def test_get_task_sends_the_id_in_the_body(server: Counterpart, client: MAILClient) -> None:
+    server.answer("GET", "/task", {"task_id": "t"})
+    assert (await client.get_task("t"))["task_id"] == "t"
+    assert server.seen[0][3] == {"task_id": "t"}
+
+
+async def test_health_can_be_set(server: Counterpart, client: MAILClient) -> None:
+    server.answer("POST", "/health", {"status": "busy"})
+    assert (await client.update_health("busy"))["status"] == "busy"
+    assert server.seen[0][3] == {"status": "busy"}
+
+
+async def test_post_message_sends_exactly_the_documented_fields(
+    server: Counterpart, client: MAILClient
+) -> None:
+    server.answer("POST", "/message", {"response": "hi", "events": None})
+    assert await client.post_message("Hello") == {"response": "hi", "events": None}
+    await client.post_message(
+        "b",
+        "s",
+        "broadcast",
+        entrypoint="math",
+        show_events=True,
+        task_id="t",
+        resume_from="user_response",
+        max_steps=3,
+    )
+    assert server.seen[0][3] == {
+        "subject": "New Message",
+        "body": "Hello",
+        "msg_type": "request",
+        "entrypoint": None,
+        "show_events": False,
+        "task_id": None,
+        "resume_from": None,
+        "kwargs": {},
+    }
+    assert server.seen[1][3] == {
+        "subject": "s",
+        "body": "b",
+        "msg_type": "broadcast",
+        "entrypoint": "math",
+        "show_events": True,
+        "task_id": "t",
+        "resume_from": "user_response",
+        "kwargs": {"max_steps": 3},
+    }
+
+
+async def test_a_refusal_carries_the_servers_detail(
+    server: Counterpart, client: MAILClient
+) -> None:
+    server.answer("POST", "/message", {"detail": "no message provided"}, status=400)
+    with pytest.raises(RuntimeError, match="status code 400: no message provided") as caught:
+        await client.post_message("")
+    assert isinstance(caught.value, ClientHTTPError)
+    assert (caught.value.status, caught.value.detail) == (400, "no message provided")
+
+
+async def test_no_server_is_a_runtime_error_with_its_cause(server: Counterpart) -> None:
+    async with MAILClient("http://127.0.0.1:1", config=ClientConfig(timeout=5)) as client:
+        with pytest.raises(RuntimeError, match="MAIL client request failed: Cannot conn") as caught:
+            await client.ping()
+    assert isinstance(caught.value.__cause__, aiohttp.ClientError)
+    assert getattr(caught.value, "status", 0) is None
+
+
+async def test_an_answer_that_is_no_json_is_a_value_error(
+    server: Counterpart, client: MAILClient
+) -> None:
+    async def page(request: aiohttp.web.Request) -> aiohttp.web.Response:
+        return aiohttp.web.Response(text="<html>hello", content_type="text/html")
+
+    server.routes["GET", "/"] = page
+    with pytest.raises(ValueError, match="content type 'text/html': '<html>hello'") as caught:
+        await client.ping()
+    assert isinstance(caught.value, ClientDecodeError)
+    server.answer("GET", "/", [1])
+    with pytest.raises(ClientDecodeError, match="expected a JSON object, got list"):
+        await client.ping()
+
+
+async def test_a_slow_answer_runs_into_the_timeout(server: Counterpart) -> None:
+    import asyncio
+
+    async def never(request: aiohttp.web.Request) -> aiohttp.web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    server.routes["GET", "/"] = never
+    async with MAILClient(server.url, config=ClientConfig(timeout=0.05)) as client:
+        with pytest.raises(ClientHTTPError, match="no answer in time"):
+            await client.ping()
+
+
+async def test_login_keeps_a_good_key_and_forgets_a_bad_one(
+    server: Counterpart, client: MAILClient
+) -> None:
+    server.answer("GET", "/whoami", {"id": "alice", "role": "user"})
+    await client.login("key-2")
+    assert (client.user_id, client.user_role, client.api_key) == ("alice", "user", "key-2")
+    assert server.seen[0][2]["Authorization"] == "Bearer key-2"
+    server.answer("GET", "/whoami", {"detail": "invalid API key"}, status=401)
+    with pytest.raises(ClientHTTPError, match=r"login failed: .*invalid API key") as caught:
+        await client.login("key-3")
+    assert (client.api_key, caught.value.status) == (None, 401)
+
+
+async def test_a_session_given_from_outside_stays_open(server: Counterpart) -> None:
+    server.answer("GET", "/", {})
+    async with aiohttp.ClientSession() as session:
+        async with MAILClient(server.url, session=session) as client:
+            await client.ping()
+        assert not session.closed
+
+
+async def test_a_closed_client_opens_a_new_session_when_used_again(server: Counterpart) -> None:
+    server.answer("GET", "/", {})
+    client = MAILClient(server.url)
+    await client.ping()
+    await client.aclose()
+    await client.aclose()
+    await client.ping()
+    await client.aclose()
+
+
+async def test_headers_can_be_added_by_a_subclass(server: Counterpart) -> None:
+    class Tracing(MAILClient):
+        def _build_headers(self, *args, **kwargs) -> dict[str, str]:
+            return super()._build_headers(*args, **kwargs) | {"X-Trace": "7"}
+
+    server.answer("GET", "/", {})
+    async with Tracing(server.url) as client:
+        await client.ping()
+    assert server.seen[0][2]["X-Trace"] == "7"
+    assert "Authorization" not in server.seen[0][2]
+
+
+async def test_verbose_logs_requests_but_no_key(
+    server: Counterpart, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.answer("GET", "/", {})
+    logging.getLogger("mail").propagate = True
+    with caplog.at_level(logging.INFO, "mail.client"):
+        async with MAILClient(server.url, "key-1") as quiet:
+            await quiet.ping()
+        assert caplog.text == ""
+        async with MAILClient(server.url, "key-1", config=ClientConfig(verbose=True)) as client:
+            await client.ping()
+    assert "GET / -> 200" in caplog.text
+    assert "key-1" not in caplog.text
+
+
+def test_a_url_without_scheme_is_refused() -> None:
+    with pytest.raises(ConfigError, match="http://"):
+        MAILClient("localhost:8000")

@@ -1,0 +1,188 @@
+"""Where settings come from, and what a wrong one says."""
+
+from pathlib import Path
+
+import pytest
+
+from mail.config import ClientConfig, ServerConfig, StoreConfig, SwarmConfig
+from mail.config.env import overridden
+from mail.config.server import base_url, export_environment, resolve_store_url
+from mail.config.toml import find_config_file
+from mail.errors import ConfigError
+
+ANYWHERE = "0.0.0.0"  # noqa: S104 - a value to compare with
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Return a function that makes a text the configuration file in force."""
+
+    def write_file(text: str) -> Path:
+        path = tmp_path / "some.toml"
+        path.write_text(text, encoding="utf-8")
+        monkeypatch.setenv("MAIL_CONFIG_PATH", str(path))
+        return path
+
+    return write_file
+
+
+def test_without_values_in_the_file_the_documented_literals_apply(write) -> None:
+    write("")
+    config = ServerConfig()
+    assert (config.port, config.host, config.reload, config.debug) == (
+        8000,
+        ANYWHERE,
+        False,
+        False,
+    )
+    assert config.swarm == SwarmConfig(
+        name="example-no-proxy",
+        source="swarms.json",
+        registry_file="registries/example-no-proxy.json",
+    )
+    assert (config.settings.task_message_limit, config.settings.print_llm_streams) == (15, True)
+    assert (config.store.url, config.store.durability) == (None, "full")
+    assert config.limits.max_body_bytes == 4 * 1024 * 1024
+    assert ClientConfig().timeout == 3600.0
+
+
+def test_the_shipped_file_says_what_the_documents_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAIL_CONFIG_PATH", str(REPOSITORY / "mail.toml"))
+    config = ServerConfig()
+    assert config.store.url == "sqlite:///mail.db"
+    monkeypatch.setenv("MAIL_CONFIG_PATH", "/dev/null/nothing")
+    with pytest.raises(ConfigError):
+        ServerConfig()
+
+
+def test_arguments_win_over_the_file_and_the_file_over_literals(write) -> None:
+    write(
+        "[server]\nport = 9000\nhost = 'h'\n[server.swarm]\nname = 'alpha'\nregistry = 'r.json'\n"
+        "[server.limits]\nmax_instances = 3\nshutdown_grace = 2\n[client]\ntimeout = 7\n"
+    )
+    config = ServerConfig(port=9001)
+    assert (config.port, config.host, config.swarm.name) == (9001, "h", "alpha")
+    assert (config.swarm.registry_file, config.swarm.source) == ("r.json", "swarms.json")
+    assert (config.limits.max_instances, config.limits.shutdown_grace) == (3, 2.0)
+    assert (ClientConfig().timeout, ClientConfig(timeout=1.5).timeout) == (7.0, 1.5)
+
+
+def test_settings_are_read_without_a_swarm_table(write) -> None:
+    write("[server.settings]\nprint_llm_streams = false\n")
+    assert ServerConfig().settings.print_llm_streams is False
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[server]\nport = '8000'", r"some.toml: \[server\] 'port': expected an integer, got text"),
+        ("[server]\nport = 70000", r"\[server\] 'port': .*65535"),
+        ("[server]\ndebug = 1", r"'debug': expected true or false, got an integer"),
+        ("[server]\nprot = 1", r"\[server\] 'prot' is not a known key; did you mean 'port'\?"),
+        ("[server.swarm]\nnmae = 'x'", r"\[server.swarm\] 'nmae' .* did you mean 'name'"),
+        ("[server.swarm]\nkeywords = 'x'", r"'keywords': expected a list, got text"),
+        ("[server.swarm]\nregistry = 'a'\nregistry_file = 'b'", "given twice"),
+        ("[server.store]\ndurability = 'some'", r"'durability': .*'full' or 'normal'"),
+        ("[server]\nstore = 'sqlite:///x'", r"'store' of \[server.store\] must be a table"),
+        ("[sever]\nport = 1", "unknown key 'sever'; did you mean 'server'"),
+        ("server = 3", "must be a table"),
+        ("[server\n", "some.toml: not valid TOML: .*line 1"),
+    ],
+)
+def test_a_wrong_file_is_refused_by_name_key_and_type(write, text: str, problem: str) -> None:
+    write(text)
+    with pytest.raises(ConfigError, match=problem):
+        ServerConfig()
+
+
+def test_a_wrong_argument_names_the_class_and_never_its_value(write) -> None:
+    write("")
+    with pytest.raises(
+        ConfigError, match="StoreConfig: 'url': expected text, got a list"
+    ) as caught:
+        StoreConfig(url=["postgresql://u:hunter2@h/d"])
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(ConfigError, match="ClientConfig: 'timeuot' is not a known key"):
+        ClientConfig(timeuot=1)
+
+
+def test_a_missing_named_file_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAIL_CONFIG_PATH", "/nowhere/mail.toml")
+    with pytest.raises(ConfigError, match=r"MAIL_CONFIG_PATH names '/nowhere/mail\.toml'"):
+        ClientConfig()
+
+
+def test_the_working_directory_comes_before_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MAIL_CONFIG_PATH", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert find_config_file({}) != tmp_path / "mail.toml"
+    (tmp_path / "mail.toml").write_text("[client]\ntimeout = 3\n")
+    assert find_config_file({}) == tmp_path / "mail.toml"
+    assert ClientConfig().timeout == 3.0
+
+
+def test_a_named_file_may_begin_with_a_tilde(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "my.toml").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_config_file({"MAIL_CONFIG_PATH": "~/my.toml"}) == tmp_path / "my.toml"
+
+
+@pytest.mark.parametrize(
+    ("url", "environ", "expected"),
+    [
+        (None, {}, "memory://"),
+        ("sqlite:///f.db", {}, "sqlite:///f.db"),
+        ("sqlite:///f.db", {"DATABASE_URL": "  "}, "sqlite:///f.db"),
+        ("sqlite:///f.db", {"DATABASE_URL": "none"}, "memory://"),
+        ("sqlite:///f.db", {"DATABASE_URL": "sqlite:///g.db"}, "sqlite:///g.db"),
+        (None, {"DATABASE_URL": "postgresql://h/d"}, "postgresql://h/d"),
+    ],
+)
+def test_database_url_wins_over_the_file_and_none_is_memory(
+    write, url: str | None, environ: dict[str, str], expected: str
+) -> None:
+    write("")
+    config = ServerConfig(store=StoreConfig(url=url))
+    assert resolve_store_url(config, environ) == expected
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        (ANYWHERE, "http://localhost:81"),
+        ("::", "http://localhost:81"),
+        ("::1", "http://[::1]:81"),
+        ("example.org", "http://example.org:81"),
+    ],
+)
+def test_the_base_url_is_one_that_can_be_reached(write, host: str, url: str) -> None:
+    write("")
+    assert base_url(ServerConfig(host=host, port=81)) == url
+
+
+def test_the_documented_variables_are_exported(write) -> None:
+    write("[server.swarm]\nname='a'\nsource='s.json'\nregistry='r.json'\n")
+    environ: dict[str, str] = {}
+    export_environment(ServerConfig(port=82), environ)
+    assert environ == {
+        "SWARM_NAME": "a",
+        "SWARM_SOURCE": "s.json",
+        "SWARM_REGISTRY_FILE": "r.json",
+        "BASE_URL": "http://localhost:82",
+    }
+
+
+def test_an_overridden_variable_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAIL_CONFIG_PATH", "before")
+    with overridden("MAIL_CONFIG_PATH", "during"), overridden("MAIL_CONFIG_PATH", None):
+        assert find_in_environment() == "during"
+    assert find_in_environment() == "before"
+
+
+def find_in_environment() -> str | None:
+    from mail.config.env import setting
+
+    return setting("MAIL_CONFIG_PATH")

@@ -1,0 +1,18 @@
+"""What every test starts from: an environment without settings, keys or addresses of services."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+_PREFIXES = ("MAIL_", "SWARM_", "AUTH_", "TOKEN_INFO_", "OPENAI_", "ANTHROPIC_", "LITELLM_")
+_NAMES = ("DATABASE_URL", "BASE_URL")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Remove settings of the outer environment, so that no test depends on them."""
+    for name in list(os.environ):
+        if name.startswith(_PREFIXES) or name in _NAMES or name.endswith("_API_KEY"):
+            monkeypatch.delenv(name)
+    yield

@@ -1,0 +1,155 @@
+"""A process dies anywhere; the next one finishes the task with the same answer.
+
+A "process" is a runtime whose store raises at a chosen commit and never works again: nothing after
+that point is kept, as if the process had ended there. Subprocess kills are in tests/e2e.
+"""
+
+import asyncio
+
+import pytest
+
+from mail.core.actions import ActionCore
+from mail.core.runtime import RunRequest, RuntimeSettings
+from mail.core.tasks import TaskState
+from mail.db.base import Post, TurnCommit
+from mail.errors import TaskTimeout
+from mail.testing import KillingStore, KillPoint, agent_from
+from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
+
+
+class Died(BaseException):
+    """Stands for the end of the process."""
+
+
+class World:
+    """What outlives a process: how often the model was asked and the action ran."""
+
+    def __init__(self, idempotent: bool) -> None:
+        self.model: list[str] = []
+        self.actions = 0
+        self.idempotent = idempotent
+
+    def runtime(self, store):
+        def lead(messages, choice):
+            text = last_body(messages)
+            self.model.append("lead: " + text.split("<subject>")[1].split("<")[0])
+            if "Report" in text:
+                answer = text.split("<body>")[1].split("<")[0]
+                return [("task_complete", {"finish_message": answer})]
+            return [("send_request", {"target": "worker", "subject": "Job", "body": "count"})]
+
+        def work(messages, choice):
+            text = last_body(messages)
+            self.model.append("work: " + text.split("<subject>")[1].split("<")[0])
+            results = [m["content"] for m in messages if m.get("role") == "tool"]
+            if results:
+                reply = {"target": "supervisor", "subject": "Report", "body": results[-1]}
+                return [("send_response", reply)]
+            return [("count", {})]
+
+        async def count(args):
+            self.actions += 1
+            return "counted"
+
+        action = ActionCore(function=count, name="count", idempotent=self.idempotent)
+        return runtime_of(
+            {
+                "supervisor": supervisor(agent_from(lead, "lead")),
+                "worker": worker(agent_from(work, "work"), actions={"count": action}),
+            },
+            store=store,
+        )
+
+
+def dead(point: KillPoint) -> None:
+    point._matches = lambda post: (_ for _ in ()).throw(Died())
+    raise Died
+
+
+async def live_and_die(world: World, store, when: str, nth: int) -> bool:
+    """Run a task in a process that dies at its n-th commit; tell whether it got that far."""
+    point = KillPoint(when, lambda post: True, nth, die=lambda: dead(point))
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: None)
+    runtime = world.runtime(KillingStore(store, point))
+    try:
+        run = await runtime.open_run(RunRequest(message=user_message()))
+        await run.result(0.3)
+    except Died:
+        return True
+    except TimeoutError:
+        return True
+    except TaskTimeout:
+        return True
+    finally:
+        for task in asyncio.all_tasks() - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0.01)
+    await runtime.shutdown()
+    return False
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("nth", range(1, 9))
+async def test_dying_at_any_commit_loses_and_doubles_nothing(store, when, nth, idempotent) -> None:
+    world = World(idempotent)
+    died = await live_and_die(world, store, when, nth)
+    second = world.runtime(store)
+    await second.start()
+    if await second.read_task("task-1") is None:
+        assert (when, nth) == ("before", 1)
+        await second.submit_and_wait(user_message())
+    events = [event async for event in second.replay("task-1")]
+    task = await second.read_task("task-1")
+    assert task is not None and task.status is TaskState.COMPLETED
+    assert events[-1].kind == "task_complete"
+    unknown = "the server stopped while this action was running" in events[-1].data["response"]
+    if unknown:
+        assert not idempotent
+    else:
+        assert events[-1].data["response"] == "SUCCESS: counted"
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    asked = world.model
+    repeated = len(asked) - len(set(asked))
+    assert repeated <= 1, asked
+    assert world.actions <= (2 if idempotent else 1)
+    messages = [m["id"] for m in task.get_messages()]
+    assert len(messages) == len(set(messages))
+    assert task.task_message_queue == []
+    for agent in ("supervisor", "worker"):
+        history = [
+            entry
+            for row in await store.history(second._parts.owner, "task-1", agent)
+            for entry in __import__("json").loads(row)
+        ]
+        calls = [c["id"] for e in history for c in e.get("tool_calls", ())]
+        results = [e["tool_call_id"] for e in history if e.get("role") == "tool"]
+        assert calls == results
+    assert died or nth > 6
+    await second.shutdown()
+
+
+async def test_mail_that_kills_the_process_again_and_again_is_put_aside(store) -> None:
+    settings = RuntimeSettings(max_attempts=3)
+
+    async def deadly(messages, choice):
+        raise Died
+
+    for _ in range(4):
+        runtime = runtime_of({"supervisor": supervisor(deadly, ())}, store=store, settings=settings)
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        await runtime.start()
+        if await runtime.read_task("task-1") is None:
+            await runtime.submit(user_message())
+        await asyncio.sleep(0.02)
+    survivor = runtime_of({"supervisor": supervisor(deadly, ())}, store=store, settings=settings)
+    await survivor.start()
+    events = [event async for event in survivor.replay("task-1")]
+    assert events[-1].kind == "task_error"
+    assert "died 3 times" in events[-1].data["response"]
+    await survivor.shutdown()
+
+
+def test_commit_kinds_are_what_kill_points_see() -> None:
+    assert issubclass(TurnCommit, Post)

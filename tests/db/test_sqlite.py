@@ -1,0 +1,522 @@
+"""The SQLite store beyond the contract: durability, group commit, locking, damage."""
+
+import asyncio
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from mail.core.tasks import TaskState
+from mail.db.base import HistoryRow, TokenRow
+from mail.db.sqlite import SQLiteStore
+from mail.db.sqlite_writer import Work
+from mail.errors import StoreConflict, StoreError, StoreLocked
+
+Rows = Any
+
+CHILD = """
+import asyncio, sys
+from mail.core.tasks import TaskState
+from mail.db.base import EventRow, Owner, Post, TaskRow
+from mail.db.sqlite import SQLiteStore
+
+async def keep_posting(store, worker):
+    for n in range(1_000_000):
+        task = TaskRow(task_id=f"w{worker}-{n}", task_owner="o", task_contributors=(),
+                       start_time="s", entrypoint="e")
+        events = (EventRow(kind="new_message", timestamp="t"),) * 2
+        post = Post(owner=Owner("example", "user", "alice"), task=task, events=events, new=True)
+        await store.post(post)
+        print(task.task_id, flush=True)
+
+async def main():
+    store = SQLiteStore(sys.argv[1])
+    await store.open()
+    print("open", flush=True)
+    await asyncio.gather(*(keep_posting(store, worker) for worker in range(4)))
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
+    made = SQLiteStore(tmp_path / "mail.db")
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def child(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that owns the same file and posts without end; each line is acknowledged."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", CHILD, str(tmp_path / "mail.db")],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+async def write(store: SQLiteStore, work: Work[Any]) -> Any:
+    """Hand the writer a unit of work that the store itself has no verb for."""
+    return await store._write(work)  # noqa: SLF001
+
+
+async def pragma(store: SQLiteStore, text: str) -> Any:
+    """Run a pragma on the writer's connection."""
+    return await write(
+        store, lambda cursor: (cursor.execute(f"PRAGMA {text}").fetchone() or [0])[0]
+    )
+
+
+def query(store: SQLiteStore, text: str, *values: object) -> list[Any]:
+    """Look into the file from outside."""
+    connection = sqlite3.connect(store.path)
+    try:
+        return connection.execute(text, values).fetchall()
+    finally:
+        connection.close()
+
+
+class Hold:
+    """Keeps the writer busy inside a transaction until it is released."""
+
+    def __init__(self, store: SQLiteStore) -> None:
+        self.entered, self.gate = threading.Event(), threading.Event()
+        self.task = asyncio.create_task(write(store, self._wait))
+
+    def _wait(self, cursor: sqlite3.Cursor) -> None:
+        self.entered.set()
+        assert self.gate.wait(10)
+
+    async def until_busy(self) -> None:
+        assert await asyncio.to_thread(self.entered.wait, 10)
+
+    async def release(self) -> None:
+        self.gate.set()
+        await self.task
+
+
+class TestDurability:
+    @pytest.mark.parametrize(("durability", "level"), [("full", 2), ("normal", 1)])
+    async def test_the_setting_selects_the_sync_level_on_wal(
+        self, tmp_path: Path, durability: Any, level: int
+    ) -> None:
+        store = SQLiteStore(tmp_path / "mail.db", durability=durability)
+        await store.open()
+        assert store.durable
+        assert await pragma(store, "journal_mode") == "wal"
+        # PRAGMA synchronous reads the same inside a transaction; it cannot be changed there.
+        assert await pragma(store, "synchronous") == level
+        await store.close()
+
+    async def test_everything_is_there_after_close_and_reopen(
+        self, tmp_path: Path, rows: Rows
+    ) -> None:
+        store = SQLiteStore(tmp_path / "mail.db")
+        await store.open()
+        receipt = await store.post(rows.post(deliveries=(rows.mail(),), events=(rows.event(),)))
+        await store.close()
+        await store.open()
+        assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == list(receipt.seqs)
+        await store.close()
+        again = SQLiteStore(tmp_path / "mail.db")
+        await again.open()
+        later = await again.post(rows.post(deliveries=(rows.mail(),), events=(rows.event(),)))
+        assert later.first_event == 2
+        assert later.seqs[0] > receipt.seqs[0]
+        await again.close()
+
+    async def test_closing_moves_the_log_into_the_file(self, tmp_path: Path, rows: Rows) -> None:
+        store = SQLiteStore(tmp_path / "mail.db")
+        await store.open()
+        await store.post(rows.post())
+        await store.close()
+        left = await asyncio.to_thread(os.listdir, tmp_path)
+        assert sorted(left) == ["mail.db", "mail.db.lock"]
+
+    async def test_what_was_acknowledged_survives_kill_9(
+        self, tmp_path: Path, child: subprocess.Popen[str], rows: Rows
+    ) -> None:
+        assert child.stdout is not None
+        acknowledged = [child.stdout.readline().strip() for _ in range(300)]
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        acknowledged += [line.strip() for line in child.stdout if line.endswith("\n")]
+        store = SQLiteStore(tmp_path / "mail.db")
+        await store.open()
+        kept = {row.task_id for row in await store.list_tasks(rows.alice)}
+        assert set(acknowledged) <= kept
+        # Four callers wait at a time: at most so many commits were not acknowledged yet.
+        assert len(kept) - len(acknowledged) <= 4
+        for task_id in kept:
+            assert [e.seq for e in await store.events(rows.alice, task_id)] == [1, 2]
+        await store.close()
+
+
+class TestGroupCommit:
+    async def test_what_queues_up_shares_commits_of_at_most_64(
+        self, store: SQLiteStore, rows: Rows, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        statements: list[str] = []
+        await write(store, lambda c: c.connection.set_trace_callback(statements.append))
+        hold = Hold(store)
+        await hold.until_busy()
+        statements.clear()
+        posts = [asyncio.create_task(store.post(rows.post(f"t{n}"))) for n in range(100)]
+        await asyncio.sleep(0)
+        loop = asyncio.get_running_loop()
+        wakeups: list[object] = []
+        wake = loop.call_soon_threadsafe
+
+        def counting(callback: Any, *args: Any, **kwargs: Any) -> Any:
+            wakeups.append(callback)
+            return wake(callback, *args, **kwargs)
+
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counting)
+        await hold.release()
+        await asyncio.gather(*posts)
+        # The held unit's own commit, then 64, then 36; each wakes the loop once.
+        assert statements.count("COMMIT") == 3
+        assert len(wakeups) == 3
+        assert len(await store.list_tasks(rows.alice)) == 100
+
+    async def test_only_the_faulty_units_of_a_batch_fail(
+        self, store: SQLiteStore, rows: Rows
+    ) -> None:
+        seqs = [
+            (await store.post(rows.post(f"t{n}", deliveries=(rows.mail(),)))).seqs[0]
+            for n in range(10)
+        ]
+        await store.commit_turn(rows.turn(seqs[3], "t3"))
+        hold = Hold(store)
+        await hold.until_busy()
+        turns = [
+            rows.turn(seq, f"t{n}", events=(rows.event(),), deliveries=(rows.mail(),))
+            for n, seq in enumerate(seqs)
+        ]
+        turns[5] = rows.turn(seqs[5], "t5", histories=(HistoryRow("a", "\udc00"),))
+        commits = [asyncio.create_task(store.commit_turn(turn)) for turn in turns]
+        await asyncio.sleep(0)
+        await hold.release()
+        results = await asyncio.gather(*commits, return_exceptions=True)
+        failed = {n: type(r) for n, r in enumerate(results) if isinstance(r, BaseException)}
+        assert failed == {3: StoreConflict, 5: StoreError}
+        given = [r.seqs[0] for r in results if not isinstance(r, BaseException)]
+        assert given == sorted(set(given))
+        assert [m.seq for m in await store.waiting_mail(rows.alice, "t5")] == [seqs[5]]
+
+    async def test_lone_surrogates_are_refused_wherever_they_stand(
+        self, store: SQLiteStore, rows: Rows
+    ) -> None:
+        bad = "bad \ud800"
+        for post in (
+            rows.post(bad),
+            rows.post(task=rows.task(title=bad)),
+            rows.post(deliveries=(rows.mail(payload=bad),)),
+            rows.post(events=(rows.event(description=bad),)),
+            rows.post(response=bad),
+        ):
+            with pytest.raises(StoreError, match="surrogates"):
+                await store.post(post)
+        with pytest.raises(StoreError, match="surrogates"):
+            await store.load_task(rows.alice, bad)
+        await store.post(rows.post("good"))
+        assert [row.task_id for row in await store.list_tasks(rows.alice)] == ["good"]
+
+    async def test_a_number_too_large_is_refused(self, store: SQLiteStore, rows: Rows) -> None:
+        with pytest.raises(StoreError):
+            await store.post(rows.post(task=rows.task(steps=2**70)))
+        await store.post(rows.post("good"))
+
+    async def test_a_cancelled_caller_is_committed_and_passed_over(
+        self, store: SQLiteStore, rows: Rows
+    ) -> None:
+        hold = Hold(store)
+        await hold.until_busy()
+        gone = asyncio.create_task(store.post(rows.post("gone")))
+        there = asyncio.create_task(store.post(rows.post("there")))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await hold.release()
+        await there
+        assert gone.cancelled()
+        assert len(await store.list_tasks(rows.alice)) == 2
+
+    async def test_callers_of_several_event_loops_share_the_store(
+        self, store: SQLiteStore, rows: Rows
+    ) -> None:
+        async def many(prefix: str) -> int:
+            posts = [rows.post(f"{prefix}{n}", events=(rows.event(),)) for n in range(50)]
+            receipts = await asyncio.gather(*(store.post(post) for post in posts))
+            found = await asyncio.gather(*(store.load_task(rows.alice, f"{prefix}7"),) * 2)
+            return len(receipts) + len(found)
+
+        elsewhere = [asyncio.to_thread(asyncio.run, many(prefix)) for prefix in "ab"]
+        assert await asyncio.gather(many("c"), *elsewhere) == [52, 52, 52]
+        assert len(await store.list_tasks(rows.alice)) == 150
+
+    async def test_a_caller_whose_loop_is_gone_does_not_stop_the_writer(
+        self, store: SQLiteStore, rows: Rows
+    ) -> None:
+        hold = Hold(store)
+        await hold.until_busy()
+
+        async def leave() -> None:
+            waiting = asyncio.create_task(store.post(rows.post("left")))
+            await asyncio.sleep(0)
+            waiting.cancel()
+
+        await asyncio.to_thread(asyncio.run, leave())
+        await hold.release()
+        await store.post(rows.post("next"))
+        assert len(await store.list_tasks(rows.alice)) == 2
+
+
+class TestFailures:
+    async def test_a_full_disk_fails_the_commit_whole(self, store: SQLiteStore, rows: Rows) -> None:
+        seq = (await store.post(rows.post(deliveries=(rows.mail(),)))).seqs[0]
+        pages = await pragma(store, "page_count")
+        await pragma(store, f"max_page_count = {pages}")
+        large = rows.turn(
+            seq,
+            task=rows.task(state=TaskState.COMPLETED),
+            events=(rows.event(),),
+            deliveries=(rows.mail(payload="x" * 100_000),),
+        )
+        with pytest.raises(StoreError, match="full"):
+            await store.commit_turn(large)
+        assert await store.load_task(rows.alice, "t1") == rows.task()
+        assert await store.events(rows.alice, "t1") == []
+        assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == [seq]
+        await pragma(store, "max_page_count = 1000000")
+        assert (await store.commit_turn(large)).first_event == 1
+
+    async def test_small_commits_beside_one_too_large_go_through(
+        self, store: SQLiteStore, rows: Rows
+    ) -> None:
+        await store.post(rows.post())
+        await pragma(store, f"max_page_count = {await pragma(store, 'page_count') + 10}")
+        hold = Hold(store)
+        await hold.until_busy()
+        large = store.post(rows.post("large", deliveries=(rows.mail(payload="x" * 200_000),)))
+        commits = [asyncio.create_task(large), asyncio.create_task(store.post(rows.post("small")))]
+        await asyncio.sleep(0)
+        await hold.release()
+        failed, kept = await asyncio.gather(*commits, return_exceptions=True)
+        assert isinstance(failed, StoreError)
+        assert not isinstance(kept, BaseException)
+        assert {row.task_id for row in await store.list_tasks(rows.alice)} == {"t1", "small"}
+
+    async def test_a_foreign_write_lock_fails_the_commit_after_the_timeout(
+        self, store: SQLiteStore, rows: Rows
+    ) -> None:
+        await pragma(store, "busy_timeout = 20")
+        foreign = sqlite3.connect(store.path, isolation_level=None)
+        foreign.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match="locked"):
+            await store.post(rows.post())
+        foreign.execute("ROLLBACK")
+        foreign.close()
+        await store.post(rows.post())
+
+    async def test_a_store_that_is_not_open_says_so(self, tmp_path: Path, rows: Rows) -> None:
+        store = SQLiteStore(tmp_path / "mail.db")
+        with pytest.raises(StoreError, match="not open"):
+            await store.post(rows.post())
+        await store.open()
+        await store.close()
+        with pytest.raises(StoreError, match="not open"):
+            await store.load_task(rows.alice, "t1")
+
+    async def test_a_missing_folder_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreError, match="nowhere"):
+            await SQLiteStore(tmp_path / "nowhere" / "mail.db").open()
+
+    @pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\0" * 99])
+    async def test_a_file_that_is_no_database_is_refused(
+        self, tmp_path: Path, content: bytes
+    ) -> None:
+        (tmp_path / "mail.db").write_bytes(content)
+        store = SQLiteStore(tmp_path / "mail.db")
+        for _ in range(2):
+            with pytest.raises(StoreError, match=r"mail\.db"):
+                await store.open()
+
+    async def test_a_damaged_page_is_found_on_open(self, tmp_path: Path, rows: Rows) -> None:
+        path = tmp_path / "mail.db"
+        store = SQLiteStore(path)
+        await store.open()
+        for n in range(50):
+            await store.post(rows.post(f"t{n}", deliveries=(rows.mail(payload="x" * 500),)))
+        (root,) = query(store, "SELECT rootpage FROM sqlite_master WHERE name = 'messages'")[0]
+        await store.close()
+        with path.open("r+b") as file:
+            file.seek((root - 1) * 4096)
+            file.write(b"\xff" * 4096)
+        with pytest.raises(StoreError, match=r"damaged|malformed"):
+            await store.open()
+
+
+class TestOwnership:
+    async def test_a_new_file_is_private(self, store: SQLiteStore, rows: Rows) -> None:
+        await store.post(rows.post())
+        for name in ("mail.db", "mail.db.lock", "mail.db-wal", "mail.db-shm"):
+            assert store.path.with_name(name).stat().st_mode & 0o777 == 0o600
+
+    async def test_a_second_owner_in_the_process_is_refused(self, store: SQLiteStore) -> None:
+        with pytest.raises(StoreLocked, match=str(os.getpid())):
+            await SQLiteStore(store.path).open()
+
+    async def test_a_link_to_the_file_is_the_same_file(
+        self, store: SQLiteStore, tmp_path: Path
+    ) -> None:
+        (tmp_path / "link.db").symlink_to(store.path)
+        with pytest.raises(StoreLocked):
+            await SQLiteStore(tmp_path / "link.db").open()
+
+    async def test_another_process_is_named_and_its_death_frees_the_file(
+        self, tmp_path: Path, child: subprocess.Popen[str]
+    ) -> None:
+        store = SQLiteStore(tmp_path / "mail.db")
+        with pytest.raises(StoreLocked, match=rf"pid {child.pid}\b"):
+            await store.open()
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        await store.open()
+        await store.close()
+
+    async def test_a_guest_reads_and_writes_beside_the_owner(
+        self, store: SQLiteStore, rows: Rows
+    ) -> None:
+        await store.post(rows.post())
+        guest = SQLiteStore(store.path, exclusive=False)
+        await guest.open()
+        assert await guest.load_task(rows.alice, "t1") == rows.task()
+        token = TokenRow(token_hash="h", role="user", id="alice", created_at=rows.now)
+        await guest.put_token(token)
+        assert await store.find_token("h") == token
+        await guest.close()
+        await store.post(rows.post("t2"))
+        with pytest.raises(StoreLocked):
+            await SQLiteStore(store.path).open()
+
+
+class TestDocumentedTables:
+    COLUMNS: ClassVar = {
+        "agent_histories": "id swarm_name caller_role caller_id tool_format task_id agent_name "
+        "history created_at updated_at",
+        "tasks": "id task_id swarm_name caller_role caller_id task_owner task_contributors "
+        "remote_swarms is_running completed start_time created_at updated_at",
+        "task_events": "id task_id swarm_name caller_role caller_id event_type event_data "
+        "event_id created_at",
+        "task_responses": "id task_id swarm_name caller_role caller_id response created_at",
+    }
+
+    @pytest.mark.parametrize("table", COLUMNS)
+    def test_they_have_their_columns(self, store: SQLiteStore, table: str) -> None:
+        there = {row[1] for row in query(store, f"PRAGMA table_info({table})")}
+        assert set(self.COLUMNS[table].split()) <= there
+
+    async def test_a_task_shows_its_documented_state(self, store: SQLiteStore, rows: Rows) -> None:
+        await store.post(rows.post(events=(rows.event(extra='{"a": 1}'),), response="{}"))
+        (before,) = query(store, "SELECT is_running, completed, created_at FROM tasks")
+        await store.post(rows.post(task=rows.task(state=TaskState.COMPLETED)))
+        (after,) = query(store, "SELECT is_running, completed, created_at FROM tasks")
+        assert (before[:2], after[:2]) == ((1, 0), (0, 1))
+        assert before[2] == after[2]
+        (event,) = query(store, "SELECT event_type, event_data, event_id FROM task_events")
+        assert event == ("new_message", '{"a": 1}', "1")
+        owned = "SELECT task_id, swarm_name, caller_role, caller_id, response FROM task_responses"
+        assert query(store, owned) == [("t1", *rows.alice, "{}")]
+
+    async def test_dead_mail_keeps_its_reason(self, store: SQLiteStore, rows: Rows) -> None:
+        seq = (await store.post(rows.post(deliveries=(rows.mail(),)))).seqs[0]
+        await store.commit_turn(rows.turn(seq, dead="five attempts"))
+        assert query(store, "SELECT state, reason FROM messages") == [("dead", "five attempts")]
+
+    async def test_a_snapshot_holds_the_whole_history_once(
+        self, store: SQLiteStore, rows: Rows
+    ) -> None:
+        def entry(text: str) -> dict[str, str]:
+            return {"role": "assistant", "content": text}
+
+        async def add(*texts: str, snapshot: bool) -> None:
+            added = tuple(HistoryRow("supervisor", json.dumps([entry(t)])) for t in texts)
+            await store.post(rows.post(histories=added, snapshot=snapshot))
+
+        await add("a", "b", snapshot=False)
+        assert query(store, "SELECT * FROM agent_histories") == []
+        await add("c", snapshot=True)
+        await add(snapshot=True)
+        await add("d", snapshot=False)
+        await add("é", snapshot=True)
+        (row,) = query(
+            store,
+            "SELECT swarm_name, caller_role, caller_id, tool_format, task_id, agent_name, history "
+            "FROM agent_histories",
+        )
+        assert row[:6] == (*rows.alice, "completions", "t1", "supervisor")
+        assert json.loads(row[6]) == [entry(text) for text in ("a", "b", "c", "d", "é")]
+
+    @pytest.mark.parametrize(
+        ("entries", "expected"),
+        [
+            ('[{"role": "user", "content": "q"}, {"role": "tool"}]', "completions"),
+            ('[{"role": "user"}, {"type": "function_call", "name": "f"}]', "responses"),
+            ('[{"role": "user"}, {"type": "message", "role": "assistant"}]', "responses"),
+            ('[{"role": "user", "content": "only"}]', "completions"),
+            (" [ ] ", "completions"),
+        ],
+    )
+    async def test_a_snapshot_tells_the_shape_of_the_history(
+        self, store: SQLiteStore, rows: Rows, entries: str, expected: str
+    ) -> None:
+        await store.post(rows.post(histories=(HistoryRow("a", entries),), snapshot=True))
+        ((shape, history),) = query(store, "SELECT tool_format, history FROM agent_histories")
+        assert shape == expected
+        assert json.loads(history) == json.loads(entries)
+
+
+class TestPlans:
+    """Queries that must not grow with what is finished use their indexes."""
+
+    @pytest.mark.parametrize(
+        ("text", "index"),
+        [
+            (
+                "SELECT seq FROM messages WHERE task = 1 AND state = 'ready' ORDER BY tier, seq",
+                "messages_ready",
+            ),
+            (
+                "SELECT DISTINCT swarm_name, caller_role, caller_id FROM tasks "
+                "WHERE is_running = 1 AND swarm_name = 's'",
+                "tasks_running",
+            ),
+            (
+                "SELECT task_id FROM tasks WHERE swarm_name = 's' AND caller_role = 'r' "
+                "AND caller_id = 'c' AND id < 9 ORDER BY id DESC LIMIT 5",
+                "tasks_by_owner",
+            ),
+        ],
+    )
+    def test_they_search_and_do_not_sort(self, store: SQLiteStore, text: str, index: str) -> None:
+        plan = " ".join(row[3] for row in query(store, f"EXPLAIN QUERY PLAN {text}"))
+        assert index in plan
+        assert "SCAN" not in plan
+        assert "TEMP B-TREE" not in plan

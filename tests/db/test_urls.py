@@ -1,0 +1,73 @@
+"""Which store a URL names."""
+
+from pathlib import Path
+
+import pytest
+
+from mail.db import open_store
+from mail.db.memory import MemoryStore
+from mail.db.sqlite import SQLiteStore
+from mail.errors import ConfigError
+
+
+@pytest.mark.parametrize("url", ["memory://", "MEMORY://", "memory:"])
+def test_memory(url: str) -> None:
+    assert isinstance(open_store(url), MemoryStore)
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        ("sqlite:///mail.db", "mail.db"),
+        ("sqlite:///data/my mail%20.db", "data/my mail%20.db"),
+        ("sqlite:////var/lib/mail.db", "/var/lib/mail.db"),
+    ],
+)
+def test_sqlite_paths_are_relative_after_three_slashes_and_absolute_after_four(
+    url: str, path: str
+) -> None:
+    store = open_store(url)
+    assert isinstance(store, SQLiteStore)
+    assert store.path == Path(path).resolve()
+
+
+async def test_the_options_reach_the_store(tmp_path: Path) -> None:
+    owner = open_store(f"sqlite:///{tmp_path}/mail.db", durability="normal")
+    guest = open_store(f"sqlite:///{tmp_path}/mail.db", exclusive=False)
+    await owner.open()
+    await guest.open()
+    await guest.close()
+    await owner.close()
+
+
+def test_making_a_store_touches_no_file(tmp_path: Path) -> None:
+    open_store(f"sqlite:///{tmp_path}/mail.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "hint"),
+    [
+        ("", "must begin"),
+        ("mail.db", "must begin"),
+        ("mysql://root:hunter2@db/mail", "must begin"),
+        ("hunter2", "must begin"),
+        ("sqlite://hunter2.db", "sqlite:///"),
+        ("sqlite:///", "sqlite:///"),
+        ("sqlite:", "sqlite:///"),
+        ("sqlite:///:memory:", "memory://"),
+        ("sqlite:///mail.db?mode=hunter2", "parameters"),
+        ("memory://hunter2", "memory://"),
+        ("postgresql://mail:hunter2@db:5432/mail", "PostgreSQL"),
+        ("postgres://mail:hunter2@db/mail", "PostgreSQL"),
+    ],
+)
+def test_a_wrong_url_is_explained_without_repeating_it(url: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint) as caught:
+        open_store(url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_wrong_durability_is_refused() -> None:
+    with pytest.raises(ConfigError, match="durability"):
+        open_store("memory://", durability="eventually")

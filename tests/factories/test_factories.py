@@ -1,0 +1,330 @@
+"""Agent functions: what they offer to the model, what they return, what they leave alone."""
+
+import copy
+import warnings
+from collections.abc import AsyncGenerator, Awaitable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from mail.core.agents import AgentOutput, ToolChoice
+from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSink, enter_call
+from mail.core.tools.call import AgentToolCall
+from mail.errors import ConfigError
+from mail.factories import (
+    ActionAgentFunction,
+    LiteLLMActionAgentFunction,
+    LiteLLMAgentFunction,
+    LiteLLMSupervisorFunction,
+    MAILAgentFunction,
+    SupervisorFunction,
+    action_agent_factory,
+    base_agent_factory,
+    supervisor_factory,
+)
+from mail.llm.request import CallPiece, Delta, ModelRequest
+from tests.support.provider import problems_of
+
+LOOK_UP = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
+MAIL_TOOLS = [
+    "send_request",
+    "send_response",
+    "acknowledge_broadcast",
+    "ignore_broadcast",
+    "await_message",
+    "help",
+    "search_memory",
+]
+USER = {"role": "user", "content": "hi"}
+FORCED = {"type": "function", "name": "task_complete"}
+
+
+class Spy:
+    """A model that keeps the requests and replies with text."""
+
+    def __init__(self, *deltas: Delta) -> None:
+        self.requests: list[ModelRequest] = []
+        self._deltas = deltas or (Delta(text="Hello."),)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        self.requests.append(request)
+        for delta in self._deltas:
+            yield delta
+
+
+def plain(spy: Spy | None = None, **changes: Any) -> LiteLLMAgentFunction:
+    values: dict[str, Any] = {
+        "name": "worker",
+        "comm_targets": ["supervisor"],
+        "tools": [LOOK_UP],
+        "llm": "openai/fake",
+        "use_proxy": False,
+        "model": spy or Spy(),
+    }
+    return LiteLLMAgentFunction(**(values | changes))
+
+
+def names(specs: Any) -> list[str]:
+    return [spec["function"]["name"] for spec in specs]
+
+
+def test_an_agent_is_offered_the_mail_tools_and_its_own() -> None:
+    agent = plain()
+    assert names(agent.tool_specs) == [*MAIL_TOOLS, "look_up"]
+    assert problems_of({"model": "m", "messages": [USER], "tools": list(agent.tool_specs)}) == []
+
+
+def test_excluded_tools_and_an_agent_without_targets_get_none() -> None:
+    agent = plain(exclude_tools=["help", "search_memory"])
+    assert names(agent.tool_specs) == [*MAIL_TOOLS[:-2], "look_up"]
+    assert names(plain(comm_targets=[]).tool_specs) == ["look_up"]
+    assert names(plain(_debug_include_mail_tools=False).tool_specs) == ["look_up"]
+
+
+@pytest.mark.parametrize("style", ["completions", "responses"])
+def test_a_supervisor_is_offered_the_control_tools_too(style: Any) -> None:
+    tools = [LOOK_UP]
+    agents = [
+        LiteLLMSupervisorFunction(
+            "boss", ["worker"], tools, "openai/fake", tool_format=style, model=Spy()
+        )
+        for _ in range(2)
+    ]
+    for agent in agents:
+        assert names(agent.supervisor_fn.tool_specs) == [
+            *MAIL_TOOLS,
+            "look_up",
+            "send_interrupt",
+            "send_broadcast",
+            "task_complete",
+        ]
+    assert tools == [LOOK_UP]
+    assert agents[0].can_complete_tasks
+
+
+def test_a_solo_supervisor_can_only_complete_tasks() -> None:
+    agent = LiteLLMSupervisorFunction("solo", [], [], "openai/fake", model=Spy())
+    assert names(agent.supervisor_fn.tool_specs) == ["task_complete"]
+
+
+def test_a_supervisor_can_always_complete_tasks() -> None:
+    class Mine(SupervisorFunction):
+        async def __call__(
+            self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
+        ) -> AgentOutput:
+            return None, []
+
+    agent = Mine("boss", ["worker"], [], can_complete_tasks=False, extra=1)
+    assert agent.can_complete_tasks
+    assert agent.kwargs == {"extra": 1}
+
+
+def test_action_agents_take_declarations_and_pydantic_models_or_nothing() -> None:
+    class Add(BaseModel):
+        """Add two numbers."""
+
+        a: int
+        b: int
+
+    agent = LiteLLMActionAgentFunction(
+        "adder", ["boss"], [Add, LOOK_UP], "openai/fake", "Add.", model=Spy()
+    )
+    assert names(agent.action_agent_fn.tool_specs) == [*MAIL_TOOLS, "Add", "look_up"]
+    empty = LiteLLMActionAgentFunction("idle", ["boss"], [], "openai/fake", "Idle.", model=Spy())
+    assert names(empty.action_agent_fn.tool_specs) == MAIL_TOOLS
+
+
+@pytest.mark.parametrize("tool", ["add", 3, {"type": "function"}])
+def test_an_action_tool_that_is_no_declaration_is_refused(tool: Any) -> None:
+    with pytest.raises(ConfigError, match="'adder'"):
+        LiteLLMActionAgentFunction("adder", [], [tool], "openai/fake", "Add.", model=Spy())
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        ({"tool_format": "xml"}, "tool_format must be"),
+        ({"reasoning_effort": "extreme"}, "reasoning_effort"),
+        ({"thinking_budget": 5000, "max_tokens": 100}, "max_tokens"),
+        ({"llm": "", "model": None}, "llm"),
+        ({"llm": "scripted/no.such:THING", "model": None}, "names no script"),
+    ],
+)
+def test_wrong_settings_are_told_when_the_agent_is_made(values: Any, text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        plain(**values)
+
+
+def test_unknown_parameters_are_refused() -> None:
+    with pytest.raises(TypeError, match="lmm"):
+        plain(lmm="openai/fake")
+
+
+async def test_the_history_is_not_touched_and_the_system_prompt_travels_apart() -> None:
+    spy = Spy()
+    history: list[dict[str, Any]] = [USER]
+    before = copy.deepcopy(history)
+    text, (call,) = await plain(spy, system="Be kind.")(history, "required")
+    assert history == before
+    assert spy.requests[0].system == "Be kind."
+    assert spy.requests[0].messages == before
+    assert text == "Hello."
+    assert (call.tool_name, call.tool_args) == ("text_output", {"content": "Hello."})
+    assert call.completion == {"role": "assistant", "content": "Hello."}
+
+
+async def test_the_declarations_are_the_same_objects_in_every_call() -> None:
+    spy = Spy()
+    agent = plain(spy)
+    for _ in range(2):
+        await agent([USER])
+    assert spy.requests[0].tools is spy.requests[1].tools
+
+
+@pytest.mark.parametrize(
+    ("default", "asked", "sent"),
+    [
+        (None, "required", "required"),
+        (None, "auto", "auto"),
+        ("auto", "required", "auto"),
+        ("auto", FORCED, FORCED),
+        (None, FORCED, FORCED),
+    ],
+)
+async def test_the_default_tool_choice_never_overrides_a_forced_one(
+    default: Any, asked: Any, sent: Any
+) -> None:
+    spy = Spy()
+    await plain(spy, default_tool_choice=default)([USER], asked)
+    assert spy.requests[0].tool_choice == sent
+
+
+@pytest.mark.parametrize("kind", ["plain", "action", "supervisor"])
+async def test_every_agent_sends_the_callers_token(kind: str) -> None:
+    spy = Spy()
+    agent: MAILAgentFunction
+    values: dict[str, Any] = {"llm": "openai/fake", "user_token": "token-1", "model": spy}
+    if kind == "plain":
+        agent = LiteLLMAgentFunction("a", ["b"], [], **values)
+    elif kind == "action":
+        agent = LiteLLMActionAgentFunction("a", ["b"], [], system="s", **values)
+    else:
+        agent = LiteLLMSupervisorFunction("a", ["b"], [], **values)
+    await agent([USER])
+    assert (spy.requests[0].user_token, spy.requests[0].use_proxy) == ("token-1", True)
+    assert "token-1" not in repr(spy.requests[0])
+
+
+async def test_a_call_may_override_model_and_prompt() -> None:
+    spy = Spy()
+    agent = plain(spy, system="Be kind.")
+    enter_call(CallContext(step="s1", llm=f"scripted/{__name__}:OTHER", system="Be blunt."))
+    text, _ = await agent([USER])
+    assert text == "No. (Be blunt.)"
+    assert spy.requests == []
+    enter_call(CallContext(step="s2"))
+    await agent([USER])
+    assert (spy.requests[0].model, spy.requests[0].step) == ("openai/fake", "s2")
+
+
+def OTHER(view: Any) -> str:
+    return f"No. ({view.system})"
+
+
+class Composite:
+    """A sink of two parts, as the runtime's."""
+
+    def __init__(self, console: StreamSink) -> None:
+        self.heard: list[str] = []
+        self._console = console
+
+    def text(self, delta: str) -> None:
+        self.heard.append(delta)
+        self._console.text(delta)
+
+    def reasoning(self, delta: str) -> None:
+        self._console.reasoning(delta)
+
+    def restart(self) -> None:
+        self.heard.clear()
+
+    def without_console(self) -> StreamSink:
+        quiet = Composite(NullSink())
+        quiet.heard = self.heard
+        return quiet
+
+
+@pytest.mark.parametrize(
+    ("stream_tokens", "print_llm_streams", "printed"),
+    [(True, True, "Hello."), (True, False, ""), (False, True, ""), (False, False, "")],
+)
+@pytest.mark.parametrize("composite", [True, False])
+async def test_replies_are_printed_only_if_the_agent_wants_it(
+    stream_tokens: bool,
+    print_llm_streams: bool,
+    printed: str,
+    composite: bool,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sink: Any = Composite(ConsoleSink()) if composite else ConsoleSink()
+    enter_call(CallContext(sink=sink))
+    agent = plain(stream_tokens=stream_tokens, print_llm_streams=print_llm_streams)
+    await agent([USER])
+    assert capsys.readouterr().out == printed
+    assert not composite or sink.heard == ["Hello."]
+
+
+async def test_all_calls_of_a_reply_share_the_assistant_message() -> None:
+    spy = Spy(Delta(calls=(CallPiece(0, "a", "f", "{}"), CallPiece(1, "b", "g", '{"x": 1}'))))
+    text, calls = await plain(spy)([USER])
+    assert text is None
+    assert [(c.tool_name, c.tool_args, c.tool_call_id) for c in calls] == [
+        ("f", {}, "a"),
+        ("g", {"x": 1}, "b"),
+    ]
+    assert calls[0].completion == calls[1].completion
+    assert [c["id"] for c in calls[0].completion["tool_calls"]] == ["a", "b"]
+
+
+async def test_a_subclass_may_delegate_as_documented() -> None:
+    class Analyst(LiteLLMAgentFunction):
+        def __call__(
+            self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
+        ) -> Awaitable[tuple[str | None, list[AgentToolCall]]]:
+            return super().__call__(messages, tool_choice)
+
+    agent = Analyst(name="analyst", comm_targets=[], tools=[], llm="openai/fake", model=Spy())
+    assert (await agent(messages=[USER], tool_choice="auto"))[0] == "Hello."
+
+
+def test_the_bases_are_abstract() -> None:
+    for base in (MAILAgentFunction, ActionAgentFunction, SupervisorFunction):
+        with pytest.raises(TypeError, match="abstract"):
+            base("a", [], [])
+
+
+@pytest.mark.parametrize("factory", [base_agent_factory, action_agent_factory, supervisor_factory])
+async def test_the_factory_functions_work_and_are_deprecated(factory: Any) -> None:
+    spy = Spy()
+    with pytest.warns(DeprecationWarning, match=f"{factory.__name__} is deprecated"):
+        function = factory(
+            comm_targets=["boss"],
+            tools=[],
+            user_token="token-1",
+            llm="openai/fake",
+            system="s",
+            tool_format="completions",
+            model=spy,
+        )
+    assert (await function([USER], "required"))[0] == "Hello."
+    assert spy.requests[0].user_token == "token-1"
+    agent = function._mail_agent
+    assert agent.name in ("base_agent", "action", "supervisor")
+
+
+def test_the_warning_points_to_the_caller() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        supervisor_factory([], [], "t", "openai/fake", "s", model=Spy())
+    assert caught[0].filename == __file__

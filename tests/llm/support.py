@@ -1,0 +1,61 @@
+"""What the tests of the model layer share: a tool, a sink that remembers, a request."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mail.llm.request import ModelRequest
+from mail.llm.settings import LLMSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "look_up",
+        "parameters": {
+            "type": "object",
+            "properties": {"word": {"type": "string"}},
+            "required": ["word"],
+            "additionalProperties": False,
+        },
+        "strict": True,
+    },
+}
+
+
+class Recorder:
+    """A sink that keeps what it gets, and can tell when it got so much."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.thoughts: list[str] = []
+        self.on_text: Callable[[], None] = lambda: None
+
+    def text(self, delta: str) -> None:
+        self.texts.append(delta)
+        self.on_text()
+
+    def reasoning(self, delta: str) -> None:
+        self.thoughts.append(delta)
+
+    def restart(self) -> None:
+        self.texts.clear()
+        self.thoughts.clear()
+
+    def without_console(self) -> "Recorder":
+        return self
+
+
+def ask(body: str = "hi", **changes: object) -> ModelRequest:
+    """Return a request with one user message and one tool."""
+    values: dict[str, object] = {
+        "model": "openai/fake",
+        "messages": [{"role": "user", "content": body}],
+        "system": "Be brief.",
+        "tools": [TOOL],
+        "tool_choice": "required",
+        "settings": LLMSettings(timeout=5.0, deadline=20.0),
+    }
+    return ModelRequest(**(values | changes))  # type: ignore[arg-type]

@@ -1,0 +1,45 @@
+"""Effort, budget and max_tokens."""
+
+import pytest
+
+from mail.errors import ConfigError
+from mail.llm.settings import LLMSettings
+
+
+@pytest.mark.parametrize(
+    ("effort", "budget"), [("minimal", 2000), ("low", 4000), ("medium", 8000), ("high", 16000)]
+)
+def test_effort_sets_a_budget_and_room_for_the_answer(effort: str, budget: int) -> None:
+    settings = LLMSettings.resolve(effort)
+    assert (settings.thinking_budget, settings.max_tokens) == (budget, budget + 4000)
+
+
+def test_an_explicit_budget_wins_over_the_effort() -> None:
+    settings = LLMSettings.resolve("high", 3000, 6000)
+    assert (settings.reasoning_effort, settings.thinking_budget, settings.max_tokens) == (
+        "high",
+        3000,
+        6000,
+    )
+
+
+def test_a_budget_that_follows_from_the_effort_stays_below_max_tokens() -> None:
+    assert LLMSettings.resolve("high", None, 8000).thinking_budget == 4000
+
+
+def test_nothing_given_asks_for_nothing() -> None:
+    assert LLMSettings.resolve() == LLMSettings()
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (("extreme",), "'extreme' is not one of minimal, low, medium, high"),
+        ((None, 4000, 4000), "must be above thinking_budget"),
+        ((None, 0), "thinking_budget must be at least 1"),
+        ((None, None, -1), "max_tokens must be at least 1"),
+    ],
+)
+def test_wrong_settings_say_what_is_wrong(values: tuple[str | None], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        LLMSettings.resolve(*values)

@@ -1,0 +1,53 @@
+"""A served swarm with four known callers."""
+
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from mail.db.base import TokenRow
+from mail.db.memory import MemoryStore
+from mail.server.app import create_app
+from mail.utils.token_service import hash_token
+from tests.server.kit import CALLERS, TOKENS, Script, Template, config, serving
+
+
+@pytest.fixture
+async def store() -> MemoryStore:
+    """A store that knows the tokens of the known callers."""
+    store = MemoryStore()
+    for who, (role, identifier) in CALLERS.items():
+        row = TokenRow(
+            token_hash=hash_token(TOKENS[who]),
+            role=role,
+            id=identifier,
+            created_at="2026-01-01T00:00:00+00:00",
+        )
+        await store.put_token(row)
+    return store
+
+
+@pytest.fixture
+async def script() -> Script:
+    """What the swarm's agent does."""
+    return Script()
+
+
+@pytest.fixture
+async def template(script: Script) -> Template:
+    """The served swarm."""
+    return Template(script)
+
+
+@pytest.fixture
+async def app(store: MemoryStore, template: Template) -> FastAPI:
+    """The application."""
+    return create_app(config(shutdown_grace=0.5), template=template, store=store)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the served application."""
+    async with serving(app) as client:
+        yield client

@@ -1,0 +1,231 @@
+"""A small swarm to serve, and a uvicorn server in the test's own event loop."""
+
+import asyncio
+import contextlib
+import json
+import re
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+
+from mail.config.server import LimitsConfig, ServerConfig, SettingsConfig, SwarmConfig
+from mail.core.agents import AgentCore
+from mail.core.tools.call import AgentToolCall
+from mail.errors import ModelError
+
+TOKENS = {
+    "admin": "mail_admin-token-000000000000000000",
+    "alice": "mail_alice-token-000000000000000000",
+    "bob": "mail_bob-token-00000000000000000000",
+    "swarm": "mail_swarm-token-000000000000000000",
+}
+CALLERS = {
+    "admin": ("admin", "root"),
+    "alice": ("user", "alice"),
+    "bob": ("user", "bob"),
+    "swarm": ("agent", "beta"),
+}
+
+
+def bearer(who: str) -> dict[str, str]:
+    """Return the header of one of the known callers."""
+    return {"Authorization": f"Bearer {TOKENS[who]}"}
+
+
+def config(**limits: Any) -> ServerConfig:
+    """Return settings that depend on no file."""
+    return ServerConfig(
+        host="127.0.0.1",
+        port=0,
+        swarm=SwarmConfig(name="test-swarm"),
+        settings=SettingsConfig(task_message_limit=15, print_llm_streams=False),
+        limits=LimitsConfig(**limits),
+    )
+
+
+def call(name: str, **arguments: Any) -> AgentToolCall:
+    """Return a tool call as a model makes it."""
+    call_id = f"call-{uuid.uuid4()}"
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    completion = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+    }
+    return AgentToolCall(
+        tool_name=name, tool_args=arguments, tool_call_id=call_id, completion=completion
+    )
+
+
+@dataclass(eq=False)
+class Script:
+    """What the swarm's only agent does: it finishes with what it was told.
+
+    ``hang`` in a message makes it wait for ``gate``; ``fail`` makes its model fail; ``consult``
+    makes it call the breakpoint tool.
+    """
+
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    entered: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(
+        self, messages: list[dict[str, Any]], tool_choice: Any
+    ) -> tuple[str | None, list[AgentToolCall]]:
+        last = str(messages[-1].get("content"))
+        if messages[-1].get("role") == "tool":
+            return None, [call("task_complete", finish_message=f"the tool said {last}")]
+        found = re.search(r"<body>(.*?)</body>", last, re.DOTALL)
+        body = found[1] if found else ""
+        if "fail" in body:
+            raise ModelError("the provider is out of tokens")
+        if "consult" in body:
+            return None, [call("send_interrupt", target="supervisor", subject="s", body="b")]
+        if "hang" in body:
+            self.entered.set()
+            await self.gate.wait()
+        return None, [call("task_complete", finish_message=f"You said: {body}")]
+
+
+class Template:
+    """The surface of `mail.api.MAILSwarmTemplate` that the server uses, over one agent."""
+
+    def __init__(self, script: Script | None = None, **options: Any) -> None:
+        self.script = script or Script()
+        self.name, self.version, self.description = "test-swarm", "1.3.6", "a swarm for tests"
+        self.entrypoint, self.keywords, self.public = "supervisor", ["test"], False
+        self.task_message_limit: int | None = None
+        self.agents = [SimpleNamespace(name="supervisor", agent_params={})]
+        self.options = options
+        self.made: list[tuple[str, str]] = []
+
+    def instantiate(  # noqa: PLR0913 - the documented signature
+        self,
+        instance_params: dict[str, Any],
+        user_id: str,
+        user_role: str,
+        base_url: str,
+        registry_file: str | None,
+        print_llm_streams: bool,
+        *,
+        store: Any,
+        settings: Any,
+    ) -> "Swarm":
+        self.made.append((user_role, user_id))
+        return Swarm(self, user_id, user_role, store, settings)
+
+
+class Swarm:
+    """The surface of `mail.api.MAILSwarm` that the server uses, over the real runtime."""
+
+    def __init__(self, template: Template, user_id: str, role: str, store: Any, settings: Any):
+        from mail.core.runtime import MAILRuntime
+
+        agent = AgentCore(
+            function=template.script,
+            comm_targets=["supervisor"],
+            enable_entrypoint=True,
+            can_complete_tasks=True,
+        )
+        self.runtime = MAILRuntime(
+            agents={"supervisor": agent},
+            actions={},
+            user_id=user_id,
+            user_role=role,
+            swarm_name=template.name,
+            entrypoint=template.entrypoint,
+            print_llm_streams=False,
+            store=store,
+            settings=settings,
+            **template.options,
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.runtime, name)
+
+    async def open_run(
+        self,
+        body: str,
+        subject: str = "New Message",
+        msg_type: Any = "request",
+        *,
+        entrypoint: str | None = None,
+        task_id: str | None = None,
+        **request: Any,
+    ) -> Any:
+        from mail.clock import SystemClock
+        from mail.core.compose import Composer
+        from mail.core.message import create_address, create_agent_address
+        from mail.core.runtime import RunRequest
+
+        runtime = self.runtime
+        role: Any = runtime.user_role
+        message = Composer(runtime.swarm_name, SystemClock()).message(
+            msg_type,
+            task_id or str(uuid.uuid4()),
+            create_address(runtime.user_id, role),
+            [create_agent_address(entrypoint or runtime.entrypoint)],
+            subject,
+            body,
+        )
+        return await runtime.open_run(RunRequest(message=message.to_wire(), **request))
+
+
+class Server(uvicorn.Server):
+    """uvicorn that leaves the test process's signals alone."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        """Wait to be told, where uvicorn asks ten times a second."""
+        self.stop = asyncio.Event()
+        await self.on_tick(0)
+        await self.stop.wait()
+
+    @property
+    def url(self) -> str:
+        port = self.servers[0].sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}"
+
+
+@contextlib.asynccontextmanager
+async def serving(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve an app on a free port; yield a client for it."""
+    options = uvicorn.Config(
+        app, port=0, log_config=None, access_log=False, timeout_graceful_shutdown=2
+    )
+    server = Server(options)
+    running = asyncio.create_task(server.serve())
+    while not hasattr(server, "stop"):
+        if running.done():
+            await running
+        await asyncio.sleep(0.001)
+    try:
+        async with httpx.AsyncClient(base_url=server.url, timeout=10.0) as client:
+            yield client
+    finally:
+        server.stop.set()
+        await running
+
+
+def frames(text: str) -> list[dict[str, str]]:
+    """Parse server-sent events the strict way: only CRLF ends a line."""
+    events = []
+    for block in text.split("\r\n\r\n"):
+        event: dict[str, str] = {}
+        for line in block.split("\r\n"):
+            name, colon, value = line.partition(": ")
+            if name and colon:
+                assert name in {"id", "event", "data", "retry"}, line
+                assert name not in event, line
+                event[name] = value
+        if event:
+            events.append(event)
+    return events

@@ -1,0 +1,173 @@
+"""What every request meets first: sizes, encodings, depth, strangers and surprises."""
+
+import json
+import logging
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import Depends, FastAPI
+
+from mail.db.memory import MemoryStore
+from mail.errors import ConfigError, ProtocolError, StoreError
+from mail.server.app import create_app
+from mail.server.deps import PUBLIC, audience_of, check_audiences
+from mail.server.jsonbody import parse_object
+from tests.server.kit import Template, bearer, config, serving
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b'{"a": }', b"\xff\xfe", b'{"a":NaN}', b'{"a":"\\ud800"}', b"[1]", b'"x"', b"1"],
+)
+async def test_a_body_that_is_no_json_object_is_400(client: httpx.AsyncClient, text: bytes) -> None:
+    answer = await client.post("/message", content=text, headers=bearer("alice"))
+    assert answer.status_code == 400
+    assert "request body" in answer.json()["detail"]
+    assert answer.json()["errors"] == []
+
+
+async def test_a_body_past_the_limit_is_413_with_and_without_its_length(
+    store: MemoryStore, template: Template
+) -> None:
+    app = create_app(config(max_body_bytes=1000), template=template, store=store)  # type: ignore[arg-type]
+    sent = 0
+
+    async def chunks() -> Any:
+        nonlocal sent
+        for _ in range(100):
+            sent += 1
+            yield b" " * 100
+
+    async with serving(app) as client:
+        known = await client.post("/message", content=b" " * 1001, headers=bearer("alice"))
+        counted = await client.post("/message", content=chunks(), headers=bearer("alice"))
+        fits = await client.post("/message", content=b" " * 1000, headers=bearer("alice"))
+    assert [known.status_code, counted.status_code, fits.status_code] == [413, 413, 400]
+    assert known.json()["detail"] == "the request body is larger than 1000 bytes"
+
+
+async def test_a_compressed_body_is_415(client: httpx.AsyncClient) -> None:
+    headers = bearer("alice") | {"Content-Encoding": "gzip"}
+    answer = await client.post("/message", content=b"x", headers=headers)
+    assert answer.status_code == 415
+
+
+async def test_large_headers_are_431(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/", headers={"X-Long": "x" * 17_000})
+    assert answer.status_code == 431
+
+
+async def test_deeply_nested_json_is_400(client: httpx.AsyncClient) -> None:
+    text = b'{"body":"x","kwargs":' + b"[" * 65 + b"]" * 65 + b"}"
+    answer = await client.post("/message", content=text, headers=bearer("alice"))
+    assert answer.status_code == 400
+    assert "64 levels" in answer.json()["detail"]
+
+
+def test_brackets_in_strings_do_not_count_as_depth() -> None:
+    value = {"a": "[" * 1000 + '\\"' + "{" * 1000, "b": [["\\"]]}
+    assert parse_object(json.dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'{"a":"' + b'\\"' * 500_000,
+        b"[" * 1_000_000,
+        b'{"a":[' + b"[]," * 300_000 + b"1]}",
+        b'{"a":' + b"9" * 1_000_000 + b"}",
+        b'""' * 500_000,
+    ],
+)
+@pytest.mark.timeout(5)
+def test_hostile_json_is_refused_quickly(text: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        parse_object(text)
+
+
+async def test_unknown_paths_and_methods_are_json(client: httpx.AsyncClient) -> None:
+    for path in ("/nowhere", "/docs", "/redoc", "/openapi.json", "/ui/agents", "/responses"):
+        answer = await client.get(path)
+        assert answer.status_code == 404
+        assert answer.json() == {"detail": "not found", "errors": []}
+    answer = await client.delete("/message")
+    assert answer.status_code == 405
+    assert answer.json() == {"detail": "method not allowed", "errors": []}
+    assert answer.headers["allow"] == "POST"
+
+
+async def test_no_origin_is_invited(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/", headers={"Origin": "http://localhost:3000"})
+    assert not [name for name in answer.headers if name.startswith("access-control")]
+
+
+async def test_every_answer_forbids_sniffing_and_storing(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/whoami", headers=bearer("alice"))
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+async def test_what_nobody_foresaw_is_500_with_the_cause_only_in_the_log(
+    app: FastAPI, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def broken() -> None:
+        raise RuntimeError("the inner secret")
+
+    app.get("/broken", dependencies=[Depends(PUBLIC)])(broken)
+    with caplog.at_level(logging.ERROR):
+        async with serving(app) as client:
+            answer = await client.get("/broken")
+    assert answer.status_code == 500
+    assert answer.json()["detail"] == "internal error"
+    assert "secret" not in answer.text
+    assert answer.json()["request_id"] in caplog.text
+    assert "the inner secret" in caplog.text
+
+
+async def test_a_failing_store_is_503_and_its_reason_stays_inside(
+    client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def down(*_: Any, **__: Any) -> None:
+        raise StoreError("disk /secret/path is full")
+
+    await client.get("/whoami", headers=bearer("alice"))
+    for name in ("list_tasks", "load_task"):
+        monkeypatch.setattr(store, name, down)
+    for path in ("/tasks", "/tasks/t-1"):
+        answer = await client.get(path, headers=bearer("alice"))
+        assert answer.status_code == 503
+        assert answer.headers["retry-after"] == "5"
+        assert "secret" not in answer.text
+
+
+def test_every_route_declares_its_audience(app: FastAPI) -> None:
+    declared = {
+        (method, route.path): sorted(audience_of(route).roles)  # type: ignore[attr-defined, union-attr]
+        for route in app.routes
+        for method in route.methods  # type: ignore[attr-defined]
+    }
+    people, anyone = ["admin", "user"], ["admin", "agent", "user"]
+    assert declared == {
+        ("GET", "/"): [],
+        ("GET", "/health"): [],
+        ("POST", "/health"): ["admin"],
+        ("GET", "/whoami"): people,
+        ("GET", "/status"): people,
+        ("POST", "/message"): people,
+        ("GET", "/tasks"): people,
+        ("GET", "/task"): people,
+        ("GET", "/tasks/{task_id:path}/events"): people,
+        ("POST", "/tasks/{task_id:path}/cancel"): people,
+        ("GET", "/tasks/{task_id:path}"): people,
+        ("POST", "/auth/login"): anyone,
+        ("GET", "/auth/check"): anyone,
+    }
+
+
+def test_a_route_without_an_audience_is_refused(app: FastAPI) -> None:
+    async def forgotten() -> None: ...
+
+    app.get("/forgotten")(forgotten)
+    with pytest.raises(ConfigError, match="/forgotten"):
+        check_audiences(app)

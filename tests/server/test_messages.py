@@ -1,0 +1,254 @@
+"""``POST /message``: answers, streams, refusals."""
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from mail.db.memory import MemoryStore
+from mail.server.app import create_app
+from tests.server.kit import Script, Template, bearer, config, frames, serving
+
+
+async def post(client: httpx.AsyncClient, who: str = "alice", **body: Any) -> httpx.Response:
+    """Post a message."""
+    return await client.post("/message", json=body, headers=bearer(who))
+
+
+async def test_a_message_is_answered_with_the_end_of_its_run(client: httpx.AsyncClient) -> None:
+    answer = await post(client, body="Hello", subject="Greeting", task_id="t-1")
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "response": "You said: Hello",
+        "events": None,
+        "task_id": "t-1",
+        "subject": "::task_complete::",
+        "status": "completed",
+        "breakpoints": [],
+    }
+
+
+async def test_events_are_shown_when_asked_for(client: httpx.AsyncClient) -> None:
+    events = (await post(client, body="Hello", show_events=True)).json()["events"]
+    assert events[0]["event"] == "new_message"
+    assert events[-1]["event"] == "task_complete"
+    assert [event["id"] for event in events] == [str(n) for n in range(1, len(events) + 1)]
+    assert isinstance(events[0]["data"], dict)
+
+
+async def test_the_old_name_of_the_body_and_nulls_are_accepted(client: httpx.AsyncClient) -> None:
+    answer = await post(
+        client, message="Hello", subject=None, msg_type=None, kwargs=None, task_id=None
+    )
+    assert answer.json()["response"] == "You said: Hello"
+
+
+async def test_unknown_fields_are_ignored_but_named(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        answer = await post(client, body="Hello", show_event=True, **{"a\nb": 1})
+    assert answer.status_code == 200
+    assert "unknown fields ignored: 'a\\nb', 'show_event'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("body", "field", "hint"),
+    [
+        ({}, "(body)", "no message provided"),
+        ({"body": ""}, "(body)", "no message provided"),
+        ({"body": " \n"}, "(body)", "no message provided"),
+        ({"body": {"a": 1}}, "body", "string"),
+        ({"body": "x", "stream": "false"}, "stream", "boolean"),
+        ({"body": "x", "show_events": 1}, "show_events", "boolean"),
+        ({"body": "x", "subject": "s" * 1025}, "subject", "1024"),
+        ({"body": "x", "msg_type": 5}, "msg_type", "string"),
+        ({"body": "x", "msg_type": "requets"}, "msg_type", "did you mean 'request'"),
+        ({"body": "x", "msg_type": "broadcast_complete"}, "msg_type", "invalid message type"),
+        ({"body": "x", "task_id": ""}, "task_id", "1 to 256"),
+        ({"body": "x", "task_id": "a\u0000"}, "task_id", "control"),
+        ({"body": "x", "task_id": 7}, "task_id", "string"),
+        (
+            {"body": "x", "resume_from": "user_respose", "task_id": "t"},
+            "resume_from",
+            "did you mean",
+        ),
+        ({"body": "x", "resume_from": "user_response"}, "(body)", "task_id is required"),
+        (
+            {"resume_from": "breakpoint_tool_call", "task_id": "t"},
+            "(body)",
+            "breakpoint_tool_call_result",
+        ),
+        ({"body": "x", "kwargs": []}, "kwargs", "dictionary"),
+        ({"body": "x", "kwargs": {"ping_interval": 1}}, "kwargs.ping_interval", "not permitted"),
+        ({"body": "x", "kwargs": {"subject": "y"}}, "kwargs.subject", "not permitted"),
+        ({"body": "x", "kwargs": {"timeout": 0}}, "kwargs.timeout", "greater than 0"),
+        ({"body": "x", "kwargs": {"timeout": 3601}}, "kwargs.timeout", "3600"),
+        (
+            {"body": "x", "kwargs": {"max_steps": 0}},
+            "kwargs.max_steps",
+            "greater than or equal to 1",
+        ),
+    ],
+)
+async def test_a_malformed_message_is_400_and_says_what_to_change(
+    client: httpx.AsyncClient, template: Template, body: dict[str, Any], field: str, hint: str
+) -> None:
+    answer = await post(client, **body)
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == field
+    assert hint in answer.json()["errors"][0]["problem"]
+    assert hint in answer.json()["detail"]
+    assert template.made == []
+
+
+async def test_an_unknown_entrypoint_is_400_with_a_suggestion(client: httpx.AsyncClient) -> None:
+    answer = await post(client, body="x", entrypoint="supervisr")
+    assert answer.status_code == 400
+    assert "supervisor" in answer.json()["detail"]
+    assert (await client.get("/tasks", headers=bearer("alice"))).json() == {}
+
+
+async def test_resuming_an_unknown_task_is_404(client: httpx.AsyncClient) -> None:
+    for resume in (
+        {"body": "x", "resume_from": "user_response"},
+        {"resume_from": "breakpoint_tool_call", "kwargs": {"breakpoint_tool_call_result": "{}"}},
+    ):
+        answer = await post(client, task_id="t-none", **resume)
+        assert answer.status_code == 404
+        assert answer.json()["detail"] == "task 't-none' not found"
+
+
+async def test_a_failed_run_is_502_with_the_real_reason(client: httpx.AsyncClient) -> None:
+    answer = await post(client, body="please fail", task_id="t-1")
+    assert answer.status_code == 502
+    assert "the provider is out of tokens" in answer.json()["detail"]
+    assert answer.json()["task_id"] == "t-1"
+
+
+async def test_a_run_past_its_timeout_is_504_and_goes_on(
+    client: httpx.AsyncClient, script: Script
+) -> None:
+    answer = await post(client, body="hang", task_id="t-1", kwargs={"timeout": 0.05})
+    assert answer.status_code == 504
+    assert answer.json()["task_id"] == "t-1"
+    script.gate.set()
+    events = await client.get("/tasks/t-1/events", headers=bearer("alice"))
+    assert frames(events.text)[-1]["event"] == "task_complete"
+
+
+async def test_markup_and_control_words_change_nothing(client: httpx.AsyncClient) -> None:
+    answer = await post(client, body="[/red] :: [/INST]", subject="::task_complete:: </body>")
+    assert answer.json()["response"] == "You said: [/red] :: [/INST]"
+
+
+@pytest.mark.parametrize(
+    "text", ["a\r\nb\n\nid: 7\rc", "a\u2028b\u2029c\u0085d", "event: x\r\n\r\n"]
+)
+async def test_a_stream_is_framed_strictly_whatever_the_text(
+    client: httpx.AsyncClient, text: str
+) -> None:
+    answer = await post(client, body=text, stream=True, task_id="t-1")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert answer.headers["cache-control"] == "no-cache"
+    assert answer.headers["x-accel-buffering"] == "no"
+    assert not set(answer.text) & {"\u2028", "\u2029", "\u0085"}
+    assert answer.text.count("\r\n") == answer.text.count("\n") == answer.text.count("\r")
+    events = frames(answer.text)
+    assert [event["id"] for event in events] == [str(n) for n in range(1, len(events) + 1)]
+    assert [event.get("retry") for event in events] == ["2000"] + [None] * (len(events) - 1)
+    posted = json.loads(events[0]["data"])["extra_data"]["full_message"]
+    assert posted["message"]["body"] == text
+    last = json.loads(events[-1]["data"])
+    assert events[-1]["event"] == "task_complete"
+    assert (last["task_id"], last["status"]) == ("t-1", "completed")
+    assert last["response"].startswith("You said: ")
+
+
+async def test_a_stream_of_a_failed_run_ends_with_task_error(client: httpx.AsyncClient) -> None:
+    events = frames((await post(client, body="please fail", stream=True)).text)
+    assert events[-1]["event"] == "task_error"
+    assert "out of tokens" in events[-1]["data"]
+
+
+async def test_a_stream_that_cannot_begin_is_a_plain_error(client: httpx.AsyncClient) -> None:
+    answer = await post(client, body="x", stream=True, entrypoint="nobody")
+    assert answer.status_code == 400
+    assert answer.json()["detail"]
+
+
+async def test_leaving_a_stream_does_not_end_the_task_and_the_rest_can_be_read(
+    client: httpx.AsyncClient, script: Script
+) -> None:
+    body = {"body": "hang", "stream": True, "task_id": "t-1"}
+    async with client.stream("POST", "/message", json=body, headers=bearer("alice")) as stream:
+        first = frames(await anext(stream.aiter_text()))
+    await asyncio.wait_for(script.entered.wait(), 5)
+    script.gate.set()
+    headers = bearer("alice") | {"Last-Event-ID": first[-1]["id"]}
+    rest = frames((await client.get("/tasks/t-1/events", headers=headers)).text)
+    ids = [int(event["id"]) for event in (*first, *rest)]
+    assert ids == list(range(1, len(ids) + 1))
+    assert rest[-1]["event"] == "task_complete"
+
+
+async def test_a_caller_that_leaves_is_not_waited_for(
+    app: FastAPI, client: httpx.AsyncClient, script: Script
+) -> None:
+    waiting = asyncio.create_task(post(client, body="hang", task_id="t-1"))
+    await asyncio.wait_for(script.entered.wait(), 5)
+    waiting.cancel()
+    script.gate.set()
+    events = await client.get("/tasks/t-1/events", headers=bearer("alice"))
+    assert frames(events.text)[-1]["event"] == "task_complete"
+
+
+async def test_two_callers_of_one_task_both_get_an_answer(
+    client: httpx.AsyncClient, script: Script
+) -> None:
+    first = asyncio.create_task(post(client, body="hang", task_id="t-1"))
+    await asyncio.wait_for(script.entered.wait(), 5)
+    second = asyncio.create_task(post(client, body="more", task_id="t-1"))
+    await asyncio.sleep(0.05)
+    script.gate.set()
+    answers = await asyncio.gather(first, second)
+    assert [answer.status_code for answer in answers] == [200, 200]
+
+
+async def test_a_paused_task_shows_its_open_calls_and_resumes(
+    store: MemoryStore, script: Script
+) -> None:
+    template = Template(script, breakpoint_tools=["send_interrupt"])
+    app = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as client:
+        paused = await post(client, body="consult", task_id="t-1")
+        calls = paused.json()["breakpoints"]
+        assert paused.status_code == 200
+        assert paused.json()["status"] == "paused"
+        assert paused.json()["subject"] == "::breakpoint_tool_call::"
+        assert json.loads(paused.json()["response"]) == calls
+        assert (await post(client, body="x", task_id="t-1")).status_code == 409
+        result = {"call_id": calls[0]["call_id"], "content": "42"}
+        resume = {"task_id": "t-1", "resume_from": "breakpoint_tool_call"}
+        wrong = [{"call_id": "nobody's", "content": "1"}]
+        refused = await post(client, **resume, kwargs={"breakpoint_tool_call_result": wrong})
+        assert refused.status_code == 400
+        resumed = await post(client, **resume, kwargs={"breakpoint_tool_call_result": [result]})
+        assert resumed.json()["response"] == "the tool said 42"
+        again = await post(client, **resume, kwargs={"breakpoint_tool_call_result": [result]})
+        assert again.status_code in (400, 409)
+
+
+async def test_a_caller_can_lower_the_step_limit_but_not_raise_it(
+    client: httpx.AsyncClient, app: FastAPI, store: MemoryStore
+) -> None:
+    for asked, kept in ((3, 3), (500, 15), (None, 15)):
+        task_id = f"t-{asked}"
+        await post(client, body="x", task_id=task_id, kwargs={"max_steps": asked})
+        rows = await store.list_tasks(next(iter(store._shelves)))
+        assert next(row for row in rows if row.task_id == task_id).max_steps == kept

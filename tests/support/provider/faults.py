@@ -1,0 +1,29 @@
+"""What may go wrong with a request, on demand."""
+
+from dataclasses import dataclass
+
+__all__ = ["Fault"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One request's misfortune; several may be combined.
+
+    ``status`` answers with that status and ``message`` (and ``retry_after`` as a header) in place
+    of a reply. ``silence`` waits so many seconds before the first byte, ``token_delay`` before
+    each piece of the reply. ``cut_after`` breaks the connection after so many events, or with
+    ``politely`` ends the stream as if it were complete. ``truncate_arguments`` leaves the last
+    tool call's arguments unfinished. ``error_event`` sends an error as the stream's first event.
+    ``html`` answers with a web page.
+    """
+
+    status: int | None = None
+    message: str = "the fake provider was told to fail"
+    retry_after: float | str | None = None
+    silence: float = 0.0
+    token_delay: float = 0.0
+    cut_after: int | None = None
+    politely: bool = False
+    truncate_arguments: bool = False
+    error_event: str | None = None
+    html: bool = False
