@@ -19,6 +19,7 @@ __all__ = [
 
 _ILLEGAL_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SPECIAL = re.compile("[^\t\n\x20-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_TYPES = {kind: f'type="{kind}"' for kind in ("admin", "agent", "user", "system")}
 _ENTITIES = {"\r": "&#13;"}  # a parser would turn a bare carriage return into a line feed
 
 
@@ -26,6 +27,11 @@ def _text(value: str) -> str:
     if _SPECIAL.search(value) is None:  # most values; four times as fast
         return value
     return escape(_ILLEGAL_XML.sub("", value), _ENTITIES)
+
+
+def _type(address: MAILAddress) -> str:
+    kind = address["address_type"]
+    return _TYPES.get(kind) or f"type={quoteattr(kind)}"
 
 
 def _utc(timestamp: str) -> str:
@@ -48,13 +54,12 @@ def render_mail(
 ) -> dict[str, str]:
     """Render the parts of a message as a chat entry; see `build_mail_xml`."""
     addresses = "\n".join(
-        f"<address type={quoteattr(address['address_type'])}>{_text(address['address'])}</address>"
-        for address in to
+        f"<address {_type(address)}>{_text(address['address'])}</address>" for address in to
     )
     content = (
         "\n<incoming_message>\n"
         f"<timestamp>{_text(_utc(timestamp))}</timestamp>\n"
-        f"<from type={quoteattr(sender['address_type'])}>{_text(sender['address'])}</from>\n"
+        f"<from {_type(sender)}>{_text(sender['address'])}</from>\n"
         f"<to>\n{addresses}\n</to>\n"
         f"<subject>{_text(subject)}</subject>\n"
         f"<body>{_text(body)}</body>\n"

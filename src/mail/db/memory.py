@@ -108,8 +108,10 @@ class MemoryStore:
         task.events.extend(post.events)
         for row in post.histories:
             task.histories.setdefault(row.agent, []).append(row.entries)
-        task.calls.update(((call.agent, call.call_id), call) for call in post.calls)
-        shelf.memories.update(((row.namespace, row.key), row) for row in post.memories)
+        for call in post.calls:
+            task.calls[(call.agent, call.call_id)] = call
+        for memory in post.memories:
+            shelf.memories[(memory.namespace, memory.key)] = memory
         if post.response is not None:
             task.response = post.response
         return Receipt(first_event, self._deliver(task, post.deliveries))

@@ -153,3 +153,25 @@ async def test_mail_that_kills_the_process_again_and_again_is_put_aside(store) -
 
 def test_commit_kinds_are_what_kill_points_see() -> None:
     assert issubclass(TurnCommit, Post)
+
+
+async def test_attempts_count_process_deaths_and_nothing_else(store) -> None:
+    settings = RuntimeSettings(max_attempts=1)
+    started = asyncio.Event()
+
+    async def endless(messages, choice):
+        started.set()
+        await asyncio.sleep(3600)
+
+    for _ in range(4):  # orderly restarts in the middle of a model call
+        started.clear()
+        runtime = runtime_of(
+            {"supervisor": supervisor(endless, ())}, store=store, settings=settings
+        )
+        await runtime.start()
+        if await runtime.read_task("task-1") is None:
+            await runtime.submit(user_message())
+        await started.wait()
+        await runtime.shutdown(grace=0)
+    [mail] = await store.waiting_mail(runtime._parts.owner, "task-1")
+    assert mail.attempts == 0

@@ -9,7 +9,7 @@ from pydantic_core import from_json, to_json
 from mail.core.envelope import Envelope
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.pausing import call_row
-from mail.core.runtime.turn import EventDraft, Outcome, Reprompt
+from mail.core.runtime.turn import Outcome, Reprompt
 from mail.core.tools.call import AgentToolCall
 from mail.db.base import CallRow, EventRow, JournalRow, MemoryRow
 
@@ -58,7 +58,9 @@ class Draft:
 
     def log(self, kind: str, description: str = "", **extra: Any) -> None:
         """Add an event."""
-        self.events.append(EventDraft(kind, description, extra).row(self.timestamp))
+        self.events.append(
+            EventRow(kind, self.timestamp, description, to_json(extra).decode() if extra else "{}")
+        )
 
     def take(self, call: AgentToolCall, outcome: Outcome) -> None:
         """Add what a handler decided about a call."""

@@ -31,14 +31,15 @@ class Letter:
     """A delivery in the mailbox; ``seq`` is the number that the store gave it.
 
     ``envelope`` and ``control`` are the delivery's payload and instruction, read. ``recovered``
-    marks mail that a crashed process may have been working on; ``delays`` counts how often the
-    provider asked to come back later.
+    marks mail that a crashed process may have been working on, ``claimed`` that this process has
+    counted its attempt on it; ``delays`` counts how often the provider asked to come back later.
     """
 
     delivery: Delivery
     envelope: Envelope
     control: Control | None = None
     recovered: bool = False
+    claimed: bool = False
     delays: int = 0
     seq: int = 0
 

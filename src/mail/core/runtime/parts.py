@@ -28,7 +28,11 @@ _LONGEST_PAUSE = 2.0
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Parts:
-    """What the steps of a turn share. Parts know nothing of one another."""
+    """What the steps of a turn share. Parts know nothing of one another.
+
+    ``draining`` stops new work, ``degraded`` tells why the store fails at the moment, and
+    ``abandoned`` counts interrupted turns whose agent functions have not returned yet.
+    """
 
     owner: Owner
     entrypoint: str
@@ -48,6 +52,7 @@ class Parts:
     action_override: ActionOverrideFunction | None = None
     draining: bool = False
     degraded: str | None = None
+    abandoned: int = 0
     background: set["asyncio.Task[None]"] = field(default_factory=set)
 
     @property

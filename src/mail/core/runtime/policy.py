@@ -18,6 +18,8 @@ def allowed_target(sender: str, target: str, agents: Mapping[str, AgentCore], sw
     Raises:
         ToolError: the target is unknown, remote, the sender itself or not a communication target.
     """
+    if target in agents[sender].comm_targets and target in agents and target != sender:
+        return target  # the plain case, before any parsing
     name = local_agent_name(target, swarm)
     if parse_agent_address(name)[1] is not None:
         raise ToolError(f"'{target}' is in another swarm, and interswarm messaging is not enabled")
@@ -62,7 +64,9 @@ def local_recipients(envelope: Envelope, agents: Collection[str], swarm: str) ->
         if recipient["address"] == "all" and recipient["address_type"] == "agent":
             names.update(dict.fromkeys(agents))
             continue
-        name = local_agent_name(recipient["address"], swarm)
+        name = recipient["address"]
+        if name not in agents:
+            name = local_agent_name(name, swarm)
         if recipient["address_type"] != "agent" or name not in agents:
             hint = did_you_mean(name, agents)
             raise ToolError(f"there is no agent named '{recipient['address']}'.{hint}")

@@ -133,6 +133,7 @@ class PostOffice:
         Its lane stays busy until the caller releases it.
         """
         turn.abandoned = True
+        self.parts.abandoned += 1
         turn.task.turns.pop(turn.agent, None)
         if turn.handle is not None:
             turn.handle.cancel()

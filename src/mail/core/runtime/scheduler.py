@@ -1,6 +1,7 @@
 """Starting turns: the mailbox's next letter, as long as there is room for one more turn."""
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -8,6 +9,7 @@ from dataclasses import dataclass, field
 from mail.core.runtime.mailbox import LaneKey, Letter
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.turn import Turn
+from mail.errors import StoreError
 
 __all__ = ["Scheduler"]
 
@@ -37,13 +39,11 @@ class Scheduler:
     @property
     def working(self) -> bool:
         """Tell whether any turn is under way; an abandoned one does not count."""
-        return any(not turn.abandoned for turn in self.active.values())
+        return len(self.active) > self.parts.abandoned
 
     def _has_room(self) -> bool:
-        limit = self.parts.settings.max_concurrent_turns
-        if len(self.active) < limit:
-            return True
-        return sum(not turn.abandoned for turn in self.active.values()) < limit
+        at_work = len(self.active) - self.parts.abandoned
+        return at_work < self.parts.settings.max_concurrent_turns
 
     def _start(self, letter: Letter) -> None:
         delivery = letter.delivery
@@ -70,6 +70,7 @@ class Scheduler:
         finally:
             if handle is not None:
                 self.active.pop(handle, None)
+            self.parts.abandoned -= turn.abandoned
             if not self.working:
                 self._quiet.set()
             self.pump()
@@ -90,7 +91,16 @@ class Scheduler:
                     await self._quiet.wait()
             except TimeoutError:
                 break
+        left = [turn for turn in self.active.values() if not turn.abandoned]
         for handle in list(self.active):
             handle.cancel()
         if self.active:
             await asyncio.wait(list(self.active), timeout=1.0)
+        for turn in left:
+            await self._uncount(turn)
+
+    async def _uncount(self, turn: Turn) -> None:
+        """Take back the attempt that was counted on mail which was put off in good order."""
+        if turn.letter.claimed:
+            with contextlib.suppress(StoreError):  # consumed meanwhile, or the store is gone
+                await self.parts.store.release(self.parts.owner, turn.seq)

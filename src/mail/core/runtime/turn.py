@@ -143,7 +143,10 @@ class Phase(StrEnum):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Turn:
-    """A claimed delivery while its agent works on it."""
+    """A claimed delivery while its agent works on it.
+
+    ``step`` is the turn's identity: the same text when the turn is run again after a crash.
+    """
 
     task: "LiveTask"
     agent: str
@@ -152,7 +155,13 @@ class Turn:
     abandoned: bool = False
     handle: "asyncio.Task[None] | None" = None
     partial: list[str] = field(default_factory=list)
+    step: str = field(init=False)
     _made: int = 0
+
+    def __post_init__(self) -> None:
+        self.step = (
+            f"{self.task.row.task_owner}/{self.task.task_id}/{self.envelope.id}/{self.agent}"
+        )
 
     @property
     def envelope(self) -> Envelope:
@@ -168,11 +177,6 @@ class Turn:
     def seq(self) -> int:
         """The number of the delivery that the turn consumes."""
         return self.letter.seq
-
-    @property
-    def step(self) -> str:
-        """The turn's identity: the same text when the turn is run again after a crash."""
-        return f"{self.task.row.task_owner}/{self.task.task_id}/{self.envelope.id}/{self.agent}"
 
     @property
     def origin(self) -> Origin | None:

@@ -91,6 +91,7 @@ class TurnRunner:
         """
         if not turn.letter.recovered:
             return {}
+        turn.letter.recovered, turn.letter.claimed = False, True
         attempts = await self.parts.store.claim(self.parts.owner, turn.seq)
         if attempts > self.parts.settings.max_attempts:
             return None
