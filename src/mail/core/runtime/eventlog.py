@@ -96,7 +96,7 @@ class EventLog:
         self._owner = owner
         self._recent_limit = recent
         self._buffer = buffer
-        self._recent: dict[str, deque[tuple[int, EventRow]]] = {}
+        self._recent: dict[str, deque[tuple[int, Sequence[EventRow]]]] = {}
         self._readers: dict[str, list[Subscription]] = {}
 
     @property
@@ -126,15 +126,22 @@ class EventLog:
         """Hand committed events to the readers."""
         if not rows:
             return
-        recent = self._recent.get(task_id)
-        if recent is None:
-            recent = self._recent[task_id] = deque(maxlen=self._recent_limit)
-        recent.extend(enumerate(rows, first))
+        self._keep(task_id, first, rows)
         readers = self._readers.get(task_id)
         if readers:
             events = [_event(task_id, seq, row) for seq, row in enumerate(rows, first)]
             for reader in readers:
                 reader.push(events)
+
+    def _keep(self, task_id: str, first: int, rows: Sequence[EventRow]) -> None:
+        recent = self._recent.get(task_id)
+        if recent is None:
+            recent = self._recent[task_id] = deque()
+        recent.append((first, rows))
+        if first > self._recent_limit:
+            oldest = first + len(rows) - self._recent_limit
+            while recent and recent[0][0] + len(recent[0][1]) <= oldest:
+                recent.popleft()
 
     def delta(self, event: TaskEvent) -> None:
         """Hand a piece of a running model call to the readers that asked for deltas."""
@@ -148,7 +155,11 @@ class EventLog:
 
     def recent(self, task_id: str) -> list[TaskEvent]:
         """Return the newest events of a live or recent task."""
-        return [_event(task_id, seq, row) for seq, row in self._recent.get(task_id, ())]
+        return [
+            _event(task_id, seq, row)
+            for first, rows in self._recent.get(task_id, ())
+            for seq, row in enumerate(rows, first)
+        ]
 
     def forget(self, task_id: str) -> None:
         """Let go of a task's newest events."""
