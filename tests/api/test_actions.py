@@ -1,7 +1,9 @@
 """Actions: definition, the decorator, what models see, what a call does."""
 
 import asyncio
+import socket
 import threading
+import urllib.request
 from functools import partial
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from mail import MAILAction, action
+from mail.core.tools.arguments import check_action_arguments
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ConfigError, ToolError
 
@@ -272,6 +275,37 @@ async def test_arguments_that_do_not_fit_the_model_are_named() -> None:
     assert "the arguments of 'Shape' do not fit" in text
     assert "corners.0.x" in text
     assert "kind: Field required" in text
+
+
+def test_a_schema_that_refers_elsewhere_is_never_fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def connect(*_: Any, **__: Any) -> None:
+        raise AssertionError("a connection was attempted")
+
+    monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(urllib.request, "urlopen", connect)
+    url = "http://127.0.0.1:1/point.json"
+    for reference in (url, f"{url}#/$defs/point", "file:///etc/passwd", "#/$defs/nowhere"):
+        schema = {"type": "object", "properties": {"at": {"$ref": reference}}}
+        for value in ({}, None):
+            with pytest.raises(ToolError, match="its schema refers to") as caught:
+                check_action_arguments("draw", {"at": value}, schema)
+            assert reference.partition("#")[2] in str(caught.value)
+            assert "'draw' cannot be called" in str(caught.value)
+
+
+def test_a_schema_may_refer_to_its_own_parts_and_to_the_drafts() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {
+            "at": {"$ref": "#/$defs/point"},
+            "shape": {"$ref": "http://json-schema.org/draft-07/schema#"},
+        },
+        "$defs": {"point": {"type": "integer"}},
+    }
+    check_action_arguments("draw", {"at": 1, "shape": {"type": "object"}}, schema)
+    with pytest.raises(ToolError, match="at: 'x' is not of type"):
+        check_action_arguments("draw", {"at": "x"}, schema)
 
 
 def test_the_description_is_taken_from_what_there_is() -> None:

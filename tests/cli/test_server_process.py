@@ -3,11 +3,12 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,7 @@ class Place:
 
     folder: Path
     port: int
+    flags: tuple[str, ...] = ()
     process: asyncio.subprocess.Process | None = None
 
     @property
@@ -65,7 +67,11 @@ class Place:
         """Start the server and wait until it answers."""
         with (self.folder / "server.log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                *MAIL, "server", cwd=self.folder, env=environment(), stdout=log, stderr=log
+                *(*MAIL, "server", *self.flags),
+                cwd=self.folder,
+                env=environment(),
+                stdout=log,
+                stderr=log,
             )
         async with asyncio.timeout(40), MAILClient(self.url, config=quick()) as client:
             while True:
@@ -96,10 +102,12 @@ def quick() -> ClientConfig:
 
 
 @asynccontextmanager
-async def serving(folder: Path, swarms: Path = ROOT / "swarms.json") -> AsyncIterator[Place]:
+async def serving(
+    folder: Path, swarms: Path = ROOT / "swarms.json", flags: Sequence[str] = ()
+) -> AsyncIterator[Place]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        place = Place(folder, probe.getsockname()[1])
+        place = Place(folder, probe.getsockname()[1], tuple(flags))
     (folder / "mail.toml").write_text(
         f"[server]\nhost = '127.0.0.1'\nport = {place.port}\n"
         f"[server.swarm]\nsource = '{swarms}'\n"
@@ -186,6 +194,29 @@ async def test_a_stream_outlives_a_killed_server(tmp_path: Path) -> None:
             stored = [(event["event"], event["id"]) for event in task["events"]]
             assert [(event.event, event.id) for event in events if event.id] == stored
             assert "turn_restarted" in dict(stored)
+
+
+def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
+    place = Place(tmp_path, 0)
+    missing = place.run("server", "--port", "0")
+    assert missing.returncode == 2
+    assert missing.stderr.startswith("mail: swarms file 'swarms.json' not found in ")
+    assert missing.stderr.count("\n") == 1
+    write_slow_swarm(tmp_path)  # whose script is not in the path of the modules
+    (tmp_path / "slowness.py").unlink()
+    unbuilt = place.run("server", "--port", "0", "--swarm-source", "slow.json")
+    assert unbuilt.returncode == 2
+    assert unbuilt.stderr.startswith("mail: 'scripted/slowness:SCRIPT' names no script")
+    assert unbuilt.stderr.count("\n") == 1
+    assert not (tmp_path / "mail.db").exists()
+
+
+async def test_a_reloading_server_writes_lines_like_any_other(tmp_path: Path) -> None:
+    async with serving(tmp_path, flags=("--reload",)) as place:
+        lines = [line for line in place.log.splitlines() if "GET /health" in line]
+        assert lines
+        assert all(re.match(r"\d{4}-\d\d-\d\d \S+Z INFO +mail\.server\.access ", x) for x in lines)
+        await place.stop()
 
 
 def write_slow_swarm(folder: Path) -> None:

@@ -157,16 +157,17 @@ async def test_an_orderly_end_without_numbers_or_terminal_event_just_ends(
     assert await kinds(await client.post_message_stream("Hello")) == ["new_message", "ping"]
 
 
-async def test_a_post_stream_ends_at_its_terminal_event(
+async def test_a_post_stream_that_breaks_after_its_terminal_event_has_ended(
     server: Counterpart, client: MAILClient
 ) -> None:
-    async def endless(request: web.Request) -> web.StreamResponse:
+    async def broken(request: web.Request) -> web.StreamResponse:
         response = await start_stream(request)
         await response.write(event("task_error", 1))
-        await asyncio.Event().wait()
+        if request.transport is not None:
+            request.transport.abort()
         return response
 
-    server.routes["POST", "/message"] = endless
+    server.routes["POST", "/message"] = broken
     assert await kinds(await client.post_message_stream("Hello")) == ["task_error"]
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mail.config import ClientConfig, ServerConfig, StoreConfig, SwarmConfig
+from mail.config import ClientConfig, LimitsConfig, ServerConfig, StoreConfig, SwarmConfig
 from mail.config.env import overridden
 from mail.config.server import base_url, export_environment, resolve_store_url
 from mail.config.toml import find_config_file
@@ -45,12 +45,17 @@ def test_without_values_in_the_file_the_documented_literals_apply(write) -> None
     assert (config.store.url, config.store.durability) == (None, "full")
     assert config.limits.max_body_bytes == 4 * 1024 * 1024
     assert ClientConfig().timeout == 3600.0
+    limits = config.limits
+    assert (limits.max_requests, limits.max_running_tasks, limits.max_streams) == (200, 8, 10)
+    assert (limits.request_rate, limits.request_burst) == (20.0, 40)
 
 
 def test_the_shipped_file_says_what_the_documents_say(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAIL_CONFIG_PATH", str(REPOSITORY / "mail.toml"))
     config = ServerConfig()
     assert config.store.url == "sqlite:///mail.db"
+    literals = {name: field.default for name, field in LimitsConfig.model_fields.items()}
+    assert config.limits.model_dump() == literals
     monkeypatch.setenv("MAIL_CONFIG_PATH", "/dev/null/nothing")
     with pytest.raises(ConfigError):
         ServerConfig()

@@ -513,6 +513,7 @@ class TestMemories:
         )
         assert await self.search(store, rows, ("notes",), "äPFEL") == ["de"]
         assert await self.search(store, rows, ("notes",), "straße") == ["de"]
+        assert await self.search(store, rows, ("notes",), "(Straße)?!") == ["de"]
         assert await self.search(store, rows, ("notes",), "погода") == ["ru"]
 
     async def test_wildcards_are_ordinary_characters(self, store: Store, rows: Rows) -> None:

@@ -74,7 +74,7 @@ def child(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
 
 async def write(store: SQLiteStore, work: Work[Any]) -> Any:
     """Hand the writer a unit of work that the store itself has no verb for."""
-    return await store._write(work)  # noqa: SLF001
+    return await store._write(work)
 
 
 async def pragma(store: SQLiteStore, text: str) -> Any:

@@ -103,6 +103,39 @@ async def test_the_limit_of_messages_still_gives_an_answer(swarm: MAILSwarm) -> 
     assert "I got no answer from 'weather'" in response["message"]["body"]
 
 
+@pytest.mark.parametrize(
+    ("question", "tool", "content", "expected"),
+    [
+        (
+            "The weather in Paris?",
+            "get_weather_forecast",
+            "Paris: frogs",
+            "Weather in Paris: frogs.",
+        ),
+        ("What is 17 * 23?", "calculate_expression", "about 400", "17 * 23 = about 400."),
+    ],
+)
+async def test_a_worker_goes_on_with_the_result_of_its_breakpoint_tool(
+    question: str, tool: str, content: str, expected: str
+) -> None:
+    template = MAILSwarmTemplate.from_swarm_json_file("example-no-proxy", SWARMS)
+    template.breakpoint_tools = [tool]
+    swarm = template.instantiate({}, print_llm_streams=False)
+    paused, _ = await swarm.post_message(question, task_id="t1")
+    assert paused["message"]["subject"] == "::breakpoint_tool_call::"
+    answer, events = await _ask(
+        swarm,
+        "",
+        task_id="t1",
+        resume_from="breakpoint_tool_call",
+        breakpoint_tool_call_result=content,
+    )
+    assert answer == expected
+    called = [event for event in events if event.kind == "tool_call"]
+    assert [event.extra["tool_name"] for event in called].count(tool) == 1
+    await swarm.shutdown()
+
+
 def test_the_program_of_the_documentation_works(capsys: pytest.CaptureFixture[str]) -> None:
     text = (SWARMS.parent / "docs" / "examples.md").read_text(encoding="utf-8")
     program = text.split("```python\n")[1].split("```")[0]

@@ -44,7 +44,7 @@ class Recorder:
         self.texts.clear()
         self.thoughts.clear()
 
-    def without_console(self) -> "Recorder":
+    def without_console(self) -> Recorder:
         return self
 
 

@@ -39,13 +39,13 @@ def bearer(who: str) -> dict[str, str]:
 
 
 def config(**limits: Any) -> ServerConfig:
-    """Return settings that depend on no file."""
+    """Return settings that depend on no file; tests look again and again, so at any rate."""
     return ServerConfig(
         host="127.0.0.1",
         port=0,
         swarm=SwarmConfig(name="test-swarm"),
         settings=SettingsConfig(task_message_limit=15, print_llm_streams=False),
-        limits=LimitsConfig(**limits),
+        limits=LimitsConfig(**{"request_rate": 0.0} | limits),
     )
 
 
@@ -102,7 +102,7 @@ class Template:
         self.task_message_limit: int | None = None
         self.agents = [SimpleNamespace(name="supervisor", agent_params={})]
         self.options = options
-        self.made: list[tuple[str, str]] = []
+        self.started: list[tuple[str, str]] = []
 
     def instantiate(  # noqa: PLR0913 - the documented signature
         self,
@@ -116,7 +116,6 @@ class Template:
         store: Any,
         settings: Any,
     ) -> "Swarm":
-        self.made.append((user_role, user_id))
         return Swarm(self, user_id, user_role, store, settings)
 
 
@@ -145,8 +144,14 @@ class Swarm:
             **template.options,
         )
 
+        self.template = template
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.runtime, name)
+
+    async def start(self) -> None:
+        self.template.started.append((self.runtime.user_role, self.runtime.user_id))
+        await self.runtime.start()
 
     async def open_run(
         self,

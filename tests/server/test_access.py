@@ -115,7 +115,7 @@ async def test_whoami_and_status_make_no_instance(
         "user_task_running": False,
     }
     assert (await client.get("/tasks", headers=bearer("alice"))).json() == {}
-    assert template.made == []
+    assert template.started == []
 
 
 async def test_the_built_in_authority_serves_other_servers(client: httpx.AsyncClient) -> None:

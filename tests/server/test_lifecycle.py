@@ -58,7 +58,7 @@ async def test_a_drain_answers_everybody_and_a_restart_finishes_the_work(
         for task_id, who in (("t-1", "alice"), ("t-2", "bob")):
             events = await client.get(f"/tasks/{task_id}/events", headers=bearer(who))
             assert frames(events.text)[-1]["event"] == "task_complete"
-    assert sorted(template.made) == [("user", "alice"), ("user", "bob")]
+    assert sorted(template.started) == [("user", "alice"), ("user", "bob")]
 
 
 async def test_unfinished_tasks_of_a_swarm_with_user_tokens_wait_for_their_owner(
@@ -74,7 +74,7 @@ async def test_unfinished_tasks_of_a_swarm_with_user_tokens_wait_for_their_owner
     again = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
     async with serving(again) as client:
         await asyncio.sleep(0.05)
-        assert template.made == []
+        assert template.started == []
         assert "1 callers have unfinished tasks" in caplog.text
         events = await client.get("/tasks/t-1/events", headers=bearer("alice"))
         assert frames(events.text)[-1]["event"] == "task_complete"

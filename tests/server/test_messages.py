@@ -103,7 +103,7 @@ async def test_a_malformed_message_is_400_and_says_what_to_change(
     assert answer.json()["errors"][0]["field"] == field
     assert hint in answer.json()["errors"][0]["problem"]
     assert hint in answer.json()["detail"]
-    assert template.made == []
+    assert template.started == []
 
 
 async def test_an_unknown_entrypoint_is_400_with_a_suggestion(client: httpx.AsyncClient) -> None:

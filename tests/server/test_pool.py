@@ -19,6 +19,7 @@ class FakeSwarm:
     def __init__(self, caller: Caller, token: str, failure: Exception | None) -> None:
         self.caller, self.token, self.failure = caller, token, failure
         self.idle, self.started = True, False
+        self.degraded: str | None = None
         self.stopped: list[float | None] = []
 
     async def start(self) -> None:
@@ -143,6 +144,15 @@ async def test_one_instance_that_will_not_stop_does_not_keep_the_others_open() -
     broken.shutdown = refuse  # type: ignore[method-assign]
     await bench.pool.close(1.0)
     assert other.stopped == [1.0]
+
+
+async def test_one_instance_whose_store_fails_makes_the_pool_degraded() -> None:
+    bench = Bench()
+    await bench.use(ALICE)
+    bob = await bench.use(BOB)
+    assert not bench.pool.degraded
+    bob.degraded = "disk full"
+    assert bench.pool.degraded
 
 
 async def test_a_token_reaches_only_swarms_that_need_it() -> None:

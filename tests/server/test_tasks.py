@@ -164,8 +164,10 @@ async def test_a_running_task_can_be_cancelled(client: httpx.AsyncClient, script
     cancelled = await client.post("/tasks/t-1/cancel", headers=bearer("alice"))
     assert cancelled.status_code == 200
     assert cancelled.json()["status"] == "cancelled"
+    assert cancelled.json()["events"]
+    assert cancelled.json() == (await get(client, "/tasks/t-1")).json()
     answer = await running
     assert answer.status_code == 200
     assert answer.json()["status"] == "cancelled"
     again = await client.post("/tasks/t-1/cancel", headers=bearer("alice"))
-    assert again.json()["status"] == "cancelled"
+    assert again.json() == cancelled.json()

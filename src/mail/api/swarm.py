@@ -213,6 +213,11 @@ class MAILSwarm(MessageSender):
         """Tell whether nothing runs, waits or streams: the instance could be dropped."""
         return self._runtime.idle
 
+    @property
+    def degraded(self) -> str | None:
+        """Why the store fails at the moment, or None. Mail waits until it works again."""
+        return self._runtime.degraded
+
     # --- posting text -------------------------------------------------------------------------
 
     async def post_message(  # noqa: PLR0913 - the documented signature

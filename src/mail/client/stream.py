@@ -63,7 +63,8 @@ class EventStream:
         replay: Opens the rest of the log after a broken connection.
         task_id: The task, if it is known already.
         last_event_id: The last event seen before this stream.
-        until_terminal: End after the first terminal event; otherwise at the end of the log.
+        until_terminal: End with the run; otherwise at the end of the log. After a reconnection the
+            run ends with the next terminal event.
         reconnect: How hard to try.
     """
 
@@ -85,6 +86,7 @@ class EventStream:
         self._replaying = not until_terminal
         self._reconnect = reconnect
         self._attempt = 0
+        self._ended = False
         self._events = self._run()
 
     def __aiter__(self) -> Self:
@@ -120,7 +122,7 @@ class EventStream:
                 async with aclosing(self._read()) as events:
                     async for event in events:
                         yield event
-                        if self._until_terminal and event.event in TERMINAL_KINDS:
+                        if self._ends_at(event):
                             return
                         if drained := event.event == "server_drain":
                             break
@@ -128,9 +130,18 @@ class EventStream:
                 broken = error
             finally:
                 self._response.close()
-            if broken is None and not drained and self._is_over():
+            if self._ended or (broken is None and not drained and self._is_over()):
                 return
             await self._connect_again(broken)
+
+    def _ends_at(self, event: SSEEvent) -> bool:
+        """Tell whether the stream ends here, whatever else the connection would bring.
+
+        The answer to a POST ends with the terminal event of its own message, which only the server
+        knows: another caller's run of the same task may end before it.
+        """
+        self._ended = event.event in TERMINAL_KINDS
+        return self._ended and self._until_terminal and self._replaying
 
     def _is_over(self) -> bool:
         """Tell whether an orderly end of the answer is the end of the stream."""

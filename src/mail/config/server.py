@@ -23,6 +23,7 @@ MEMORY_URL: Final = "memory://"
 _ALL_INTERFACES: Final = "0.0.0.0"  # noqa: S104 - the documented default; tokens guard every route
 
 _Positive = Annotated[int, Field(ge=1)]
+_Count = Annotated[int, Field(ge=0)]
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -68,7 +69,11 @@ class StoreConfig(FileBacked):
 
 
 class LimitsConfig(FileBacked):
-    """``[server.limits]``: how much the server takes on at once. Times are in seconds."""
+    """``[server.limits]``: how much the server takes on at once. Times are in seconds.
+
+    0 lifts ``max_requests`` and the limits per caller: ``max_running_tasks``, ``max_streams``, and
+    ``request_rate`` (a second, after a burst of ``request_burst``).
+    """
 
     table = "server.limits"
 
@@ -77,6 +82,11 @@ class LimitsConfig(FileBacked):
     shutdown_grace: _Seconds = 20.0
     max_instances: _Positive = 1000
     instance_idle: _Seconds = 600.0
+    max_requests: _Count = 200
+    max_running_tasks: _Count = 8
+    max_streams: _Count = 10
+    request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
+    request_burst: _Positive = 40
 
 
 class ServerConfig(FileBacked):

@@ -19,6 +19,7 @@ __all__ = [
 
 _ILLEGAL_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _SPECIAL = re.compile("[^\t\n\x20-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_IN_TAG = re.compile("[^A-Za-z0-9._À-ÖØ-öø-ÿ-]")  # what every XML parser takes in a name
 _TYPES = {kind: f'type="{kind}"' for kind in ("admin", "agent", "user", "system")}
 _ENTITIES = {"\r": "&#13;"}  # a parser would turn a bare carriage return into a line feed
 
@@ -39,7 +40,7 @@ def _utc(timestamp: str) -> str:
         return timestamp
     try:
         return datetime.fromisoformat(timestamp).astimezone(UTC).isoformat()
-    except ValueError:
+    except (ValueError, OverflowError):  # no date, or one at the end of the calendar
         return timestamp
 
 
@@ -102,8 +103,8 @@ def _elements(value: Any) -> str:
 
 
 def _element(name: str, value: Any) -> str:
-    tag = re.sub(r"[^\w.-]", "_", name) or "_"
-    tag = tag if tag[0].isalpha() or tag[0] == "_" else f"_{tag}"
+    tag = _NOT_IN_TAG.sub("_", name) or "_"
+    tag = f"_{tag}" if tag[0] in ".-0123456789" else tag
     nested = isinstance(value, Mapping | list | tuple)
     inner = f"\n{_elements(value)}" if nested else _elements(value)
     return f"<{tag}>{inner}</{tag}>\n"

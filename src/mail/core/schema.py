@@ -3,9 +3,10 @@
 import re
 from collections.abc import Hashable
 from functools import cache
-from typing import Annotated, Any, TypeVar, cast
+from typing import Annotated, Any, NotRequired, TypeVar, cast
 
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic_core import PydanticSerializationError, to_json
 from typing_extensions import TypedDict
 
 from mail.core.wire import (
@@ -37,7 +38,7 @@ _ID_FIELDS = {
     "broadcast_complete": "broadcast_id",
 }
 
-MAX_TASK_ID = 256
+MAX_ID = 256
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 T = TypeVar("T")
 
@@ -48,11 +49,20 @@ def check_task_id(task_id: str) -> str:
     Raises:
         ProtocolError: it is empty, too long or holds a control character.
     """
-    if not 1 <= len(task_id) <= MAX_TASK_ID:
-        raise ProtocolError(f"task_id must have 1 to {MAX_TASK_ID} characters, got {len(task_id)}")
-    if _CONTROL.search(task_id):
-        raise ProtocolError("task_id must not contain control characters")
-    return task_id
+    return _check_id(task_id, "task_id")
+
+
+def _check_id(value: str, name: str, prefix: str = "") -> str:
+    if not 1 <= len(value) <= MAX_ID:
+        raise _fault(f"must have 1 to {MAX_ID} characters, got {len(value)}", name, prefix)
+    if _CONTROL.search(value):
+        raise _fault("must not contain control characters", name, prefix)
+    return value
+
+
+def _fault(problem: str, name: str, prefix: str) -> ProtocolError:
+    field = f"{prefix}.{name}" if prefix else name
+    return ProtocolError(f"{name} {problem}", [{"field": field, "problem": problem}])
 
 
 TaskId = Annotated[str, AfterValidator(check_task_id)]
@@ -66,9 +76,18 @@ class _Wrapper(TypedDict):
     msg_type: str
 
 
-@with_config(ConfigDict(strict=True, extra="ignore"))
+@with_config(ConfigDict(extra="ignore"))
 class _InterswarmWrapper(TypedDict):
+    message_id: str
+    source_swarm: str
+    target_swarm: str
+    timestamp: str
+    payload: dict[str, Any]
     msg_type: InterswarmKind
+    task_owner: str
+    task_contributors: list[str]
+    auth_token: NotRequired[str | None]
+    metadata: NotRequired[dict[str, Any] | None]
 
 
 @cache
@@ -99,16 +118,24 @@ def _validated(shape: type[T], value: object, prefix: str = "") -> T:
 
 def _check_payload(kind: str, payload: object, prefix: str) -> Any:
     checked: Any = _validated(_PAYLOADS[kind], payload, prefix)
-    check_task_id(checked["task_id"])
-    if not checked[_ID_FIELDS[kind]]:
-        raise ProtocolError(f"invalid MAIL message: {prefix}.{_ID_FIELDS[kind]} must not be empty")
+    for name in ("task_id", _ID_FIELDS[kind]):
+        _check_id(checked[name], name, prefix)
     recipients = checked.get("recipients", [checked.get("recipient")])
     if not recipients:
-        raise ProtocolError(f"invalid MAIL message: {prefix}.recipients must name somebody")
+        raise _fault("must name somebody", "recipients", prefix)
     for party in (checked["sender"], *recipients):
         if not party["address"]:
-            raise ProtocolError(f"invalid MAIL message: {prefix}: an address must not be empty")
+            raise _fault("must not be empty", "address", prefix)
     return checked
+
+
+def _check_json(message: object) -> None:
+    """Refuse what no store and no wire can hold, such as half of a surrogate pair."""
+    try:
+        to_json(message)
+    except PydanticSerializationError as error:
+        text = f"invalid MAIL message: it cannot be written as JSON: {str(error)[:200]}"
+        raise ProtocolError(text) from None
 
 
 def parse_message(value: object) -> MAILMessage:
@@ -124,11 +151,12 @@ def parse_message(value: object) -> MAILMessage:
             f"invalid message type: {kind!r}; one of {', '.join(MAIL_MESSAGE_TYPES)}"
         )
     message: MAILMessage = {
-        "id": wrapper["id"],
+        "id": _check_id(wrapper["id"], "id"),
         "timestamp": wrapper["timestamp"],
         "message": _check_payload(kind, wrapper["message"], "message"),
         "msg_type": kind,  # type: ignore[typeddict-item]  # the line above proved it
     }
+    _check_json(message)
     return message
 
 
@@ -138,7 +166,12 @@ def parse_interswarm_message(value: object) -> MAILInterswarmMessage:
     Raises:
         ProtocolError: with one problem per wrong field.
     """
-    kind = _validated(_InterswarmWrapper, value)["msg_type"]
-    checked = _validated(MAILInterswarmMessage, value)
-    checked["payload"] = _check_payload(kind, checked["payload"], "payload")
-    return checked
+    wrapper = _validated(_InterswarmWrapper, value)
+    _check_id(wrapper["message_id"], "message_id")
+    for name in ("source_swarm", "target_swarm", "task_owner"):
+        if not wrapper[name]:
+            raise _fault("must not be empty", name, "")
+    payload = _check_payload(wrapper["msg_type"], wrapper["payload"], "payload")
+    message = cast(MAILInterswarmMessage, {**wrapper, "payload": payload})
+    _check_json(message)
+    return message

@@ -260,6 +260,9 @@ class Store(Protocol):
     async def journal(self, owner: Owner, seq: int) -> list[JournalRow]:
         """Return the journal of a delivery's turn in order."""
 
+    async def begun(self, owner: Owner, task_id: str) -> list[int]:
+        """Return the numbers of a task's waiting deliveries that have a journal, in order."""
+
     async def events(
         self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
     ) -> list[TaskEvent]:

@@ -24,6 +24,7 @@ from mail.db.base import (
     TokenRow,
     TurnCommit,
 )
+from mail.db.words import distinct_words
 from mail.errors import StoreConflict
 
 __all__ = ["MemoryStore"]
@@ -209,6 +210,11 @@ class MemoryStore:
                 return list(task.journals[seq].values())
         return []
 
+    async def begun(self, owner: Owner, task_id: str) -> list[int]:
+        """See `mail.db.base.Store.begun`."""
+        task = self._task(owner, task_id)
+        return sorted(task.journals) if task else []
+
     async def events(
         self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
     ) -> list[TaskEvent]:
@@ -264,7 +270,7 @@ class MemoryStore:
         offset: int = 0,
     ) -> list[MemoryRow]:
         """See `mail.db.base.Store.search_memories`."""
-        words = set(query.casefold().split())
+        words = distinct_words(query)
         shelf = self._shelves.get(owner, _Shelf())
         found = [row for row in shelf.memories.values() if row.namespace[: len(prefix)] == prefix]
         found.sort(key=lambda row: row.updated_at, reverse=True)

@@ -215,6 +215,10 @@ class SQLiteStore:
         """See `mail.db.base.Store.journal`."""
         return await self._read(lambda db: reads.journal(db, owner, seq))
 
+    async def begun(self, owner: Owner, task_id: str) -> list[int]:
+        """See `mail.db.base.Store.begun`."""
+        return await self._read(lambda db: reads.begun(db, owner, task_id))
+
     async def events(
         self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
     ) -> list[TaskEvent]:

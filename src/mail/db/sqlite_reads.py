@@ -9,9 +9,11 @@ from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.base import CallRow, Delivery, JournalRow, MemoryRow, Owner, TaskRow, TokenRow
 from mail.db.sqlite_writes import namespace_text
+from mail.db.words import distinct_words
 
 __all__ = [
     "all_mail",
+    "begun",
     "calls",
     "events",
     "find_token",
@@ -62,6 +64,12 @@ SELECT key, journal.state, journal.payload FROM journal
 JOIN messages ON messages.seq = journal.message JOIN tasks ON tasks.id = messages.task
 WHERE journal.message = ? AND swarm_name = ? AND caller_role = ? AND caller_id = ?
 ORDER BY journal.id
+"""
+
+_BEGUN: Final = f"""
+SELECT seq FROM messages WHERE task = {_THE_TASK} AND state = 'ready'
+    AND EXISTS (SELECT 1 FROM journal WHERE message = messages.seq)
+ORDER BY seq
 """
 
 _EVENTS: Final = f"""
@@ -150,6 +158,11 @@ def journal(connection: sqlite3.Connection, owner: Owner, seq: int) -> list[Jour
     return [JournalRow(*row) for row in connection.execute(_JOURNAL, (seq, *owner))]
 
 
+def begun(connection: sqlite3.Connection, owner: Owner, task_id: str) -> list[int]:
+    """See `mail.db.base.Store.begun`."""
+    return [row[0] for row in connection.execute(_BEGUN, (*owner, task_id))]
+
+
 def events(
     connection: sqlite3.Connection, owner: Owner, task_id: str, after: int, limit: int | None
 ) -> list[TaskEvent]:
@@ -203,7 +216,7 @@ def search_memories(
     start = namespace_text(prefix)[:-1]
     # Behind the prefix stands "," or "]" (or the first quote): all of them sort before "^".
     found: tuple[object, ...] = (*owner, start, start + "^")
-    words = set(query.casefold().split())
+    words = distinct_words(query)
     if words:
         rows = _best(connection.execute(_NEWEST_MEMORIES, found), words, limit + offset)[offset:]
     else:

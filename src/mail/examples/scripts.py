@@ -100,7 +100,8 @@ def _answer(case: _Case, newest: Mail) -> str:
 def _weather(view: ScriptView) -> Sequence[Call]:
     request = view.mail_from() or view.mail
     question = weather_in(request.body)
-    if view.mail.sender_type != "system" and question.places:
+    results = _results(view, "get_weather_forecast")
+    if not results and view.mail.sender_type != "system" and question.places:
         return [
             call(
                 "get_weather_forecast",
@@ -110,7 +111,6 @@ def _weather(view: ScriptView) -> Sequence[Call]:
             )
             for place in question.places
         ]
-    results = _results(view, "get_weather_forecast")
     text = " ".join(f"Weather in {result}." for result in results) or _NO_WEATHER
     return [_reply(request, text)]
 
@@ -118,17 +118,15 @@ def _weather(view: ScriptView) -> Sequence[Call]:
 def _math(view: ScriptView) -> Sequence[Call]:
     request = view.mail_from() or view.mail
     sums = expressions_in(request.body)
-    if view.mail.sender_type != "system" and sums:
-        return [call("calculate_expression", expression=expression) for expression in sums]
     results = _results(view, "calculate_expression")
+    if not results and view.mail.sender_type != "system" and sums:
+        return [call("calculate_expression", expression=expression) for expression in sums]
     lines = [f"{left} = {right}." for left, right in zip(sums, results, strict=False)]
     return [_reply(request, " ".join(lines) or _NO_SUM)]
 
 
 def _results(view: ScriptView, tool: str) -> list[str]:
-    """Return the results of the action calls that the system now reports on."""
-    if view.mail.sender_type != "system":
-        return []
+    """Return the results that came in since the agent's last reply, from whomever they came."""
     fresh = [result.content for result in view.new_results if result.tool == tool]
     return [_plain(content) for content in fresh]
 

@@ -43,10 +43,11 @@ def _library() -> Any:
 
 
 async def close_clients() -> None:
-    """Close the HTTP clients that LiteLLM keeps, if it was used at all."""
+    """Close the HTTP clients that LiteLLM keeps, if it was used; later calls make new ones."""
     litellm: Any = sys.modules.get("litellm")
     if litellm is not None:
         await litellm.close_litellm_async_clients()
+        litellm.in_memory_llm_clients_cache.flush_cache()
 
 
 class LiteLLMModel:

@@ -2,31 +2,32 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
 from mail.config.env import current
-from mail.config.server import ServerConfig, base_url, resolve_store_url
-from mail.core.runtime.settings import RuntimeSettings
+from mail.config.server import ServerConfig, resolve_store_url
 from mail.db.base import Store
 from mail.db.urls import open_store
 from mail.server.deps import check_audiences
 from mail.server.errors import install_error_handlers
 from mail.server.hosting import call_on_stop
-from mail.server.instances import InstancePool
 from mail.server.limits import Edge
+from mail.server.quotas import Quotas
 from mail.server.recovery import recover_owners
 from mail.server.routes import auth as auth_routes
 from mail.server.routes import identity, messages, root, tasks
-from mail.server.state import ServerState, step_limit
-from mail.utils.callers import Caller
+from mail.server.state import ServerState
+from mail.server.swarm import open_swarm
 from mail.utils.token_service import AuthBackend, BuiltinAuth, build_auth
 
 if TYPE_CHECKING:
-    from mail.api import MAILSwarm, MAILSwarmTemplate
+    from mail.api import MAILSwarmTemplate
 
 __all__ = ["create_app"]
 
@@ -42,6 +43,8 @@ def create_app(
 ) -> FastAPI:
     """Build the server as an ASGI application. Nothing is opened before its lifespan starts.
 
+    The lifespan loads the swarm, too, and raises `ConfigError` when it cannot be built.
+
     Args:
         config: Settings; those of ``mail.toml`` when absent.
         template: The swarm; the one that the settings name when absent.
@@ -50,16 +53,20 @@ def create_app(
             says (ruling 20), when absent.
 
     Raises:
-        ConfigError: a setting, the swarm file or the environment is wrong.
+        ConfigError: a setting or the environment is wrong.
     """
     config = config or ServerConfig()
-    template = template or _load_template(config)
     owned = None if store is not None else _make_store(config)
     used = store or owned
     assert used is not None  # noqa: S101 - one of the two is there
     auth = auth or build_auth(current(), used)
-    pool = _make_pool(config, template, used)
-    state = ServerState(config=config, template=template, store=used, auth=auth, pool=pool)
+    state = ServerState(
+        config=config,
+        store=used,
+        auth=auth,
+        open_swarm=partial(open_swarm, config, used, template),
+        quotas=Quotas(config.limits),
+    )
     app = FastAPI(
         title="MAIL", lifespan=_lifespan(owned), docs_url=None, redoc_url=None, openapi_url=None
     )
@@ -70,7 +77,10 @@ def create_app(
 
 def _add_routes(app: FastAPI, state: ServerState) -> None:
     app.add_middleware(
-        Edge, max_body_bytes=state.config.limits.max_body_bytes, draining=lambda: state.draining
+        Edge,
+        max_body_bytes=state.config.limits.max_body_bytes,
+        max_requests=state.config.limits.max_requests,
+        draining=lambda: state.draining,
     )
     install_error_handlers(app)
     for module in (root, identity, messages, tasks):
@@ -80,42 +90,9 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
     check_audiences(app)
 
 
-def _load_template(config: ServerConfig) -> "MAILSwarmTemplate":
-    from mail.api import MAILSwarmTemplate
-
-    return MAILSwarmTemplate.from_swarm_json_file(config.swarm.name, config.swarm.source)
-
-
 def _make_store(config: ServerConfig) -> Store:
     url = resolve_store_url(config, current())
     return open_store(url, durability=config.store.durability)
-
-
-def _make_pool(config: ServerConfig, template: "MAILSwarmTemplate", store: Store) -> InstancePool:
-    settings = RuntimeSettings(
-        max_steps=step_limit(config, template),
-        max_concurrent_turns=config.limits.max_concurrent_turns,
-        shutdown_grace=config.limits.shutdown_grace,
-    )
-
-    def make_swarm(caller: Caller, token: str) -> "MAILSwarm":
-        return template.instantiate(
-            {"user_token": token},
-            caller.id,
-            caller.role,
-            base_url(config),
-            config.swarm.registry_file,
-            config.settings.print_llm_streams,
-            store=store,
-            settings=settings,
-        )
-
-    return InstancePool(
-        make_swarm,
-        max_instances=config.limits.max_instances,
-        idle_seconds=config.limits.instance_idle,
-        needs_token=any(agent.agent_params.get("use_proxy") for agent in template.agents),
-    )
 
 
 def _lifespan(owned: Store | None) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
@@ -123,10 +100,12 @@ def _lifespan(owned: Store | None) -> Callable[[FastAPI], AbstractAsyncContextMa
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         state: ServerState = app.state.mail
         async with AsyncExitStack() as stack:
+            await state.prepare()
             await state.store.open()
             if owned is not None:
                 stack.push_async_callback(owned.close)
             stack.push_async_callback(state.auth.close)
+            stack.push_async_callback(_close_models)
             await stack.enter_async_context(_working(state))
             yield
 
@@ -154,9 +133,24 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
         await state.begin_drain()
 
 
+async def _close_models() -> None:
+    """Close the connections to providers, if any agent has asked one."""
+    if "litellm" in sys.modules:
+        from mail.llm.litellm_model import close_clients
+
+        await close_clients()
+
+
 async def _hint_at_tokens(state: ServerState) -> None:
-    if isinstance(state.auth, BuiltinAuth) and not await state.store.list_tokens():
+    if not isinstance(state.auth, BuiltinAuth) or await state.store.list_tokens():
+        return
+    if state.store.durable:
         _log.warning("nobody can call yet: make a token with 'mail token create'")
+    else:
+        _log.warning(
+            "nobody can call: tokens are kept in the store, and 'mail token' cannot reach one in "
+            "memory; use --store sqlite:///mail.db, or an external token service"
+        )
 
 
 def _report(recovery: "asyncio.Task[None]") -> None:

@@ -49,8 +49,11 @@ async def current_caller(token: BearerToken, state: State) -> Caller:
     Raises:
         Unauthenticated: no token, or one that the authority refuses.
         AuthUnavailable: the authority did not answer.
+        QuotaExceeded: too many requests in a short time.
     """
-    return await state.auth.authenticate(token)
+    caller = await state.auth.authenticate(token)
+    state.quotas.request(caller)
+    return caller
 
 
 class Audience:

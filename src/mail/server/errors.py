@@ -38,6 +38,7 @@ __all__ = [
     "BodyTooLarge",
     "BodyTooSlow",
     "HeadersTooLarge",
+    "QuotaExceeded",
     "ServerBusy",
     "error_response",
     "install_error_handlers",
@@ -64,6 +65,18 @@ class HeadersTooLarge(MAILError):
     """The request's headers are larger than the server takes."""
 
 
+class QuotaExceeded(MAILError):
+    """The caller has as much of something as one caller gets; others are served.
+
+    Args:
+        retry_after: Seconds after which it may try again.
+    """
+
+    def __init__(self, message: str, retry_after: int) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 class ServerBusy(MAILError):
     """The server has as much work as it takes on at once."""
 
@@ -80,6 +93,7 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     AlreadyAnswered: 409,
     BodyTooLarge: 413,
     BadEncoding: 415,
+    QuotaExceeded: 429,
     HeadersTooLarge: 431,
     TaskFailed: 502,
     ModelError: 502,
@@ -161,8 +175,13 @@ def mail_error_response(error: MAILError) -> JSONResponse:
         status,
         hidden or str(error),
         getattr(error, "problems", ()),
+        headers=_retry_after(error),
         task_id=getattr(error, "task_id", None),
     )
+
+
+def _retry_after(error: MAILError) -> dict[str, str] | None:
+    return {"Retry-After": str(error.retry_after)} if isinstance(error, QuotaExceeded) else None
 
 
 async def _mail_error(request: Request, error: Exception) -> JSONResponse:

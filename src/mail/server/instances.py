@@ -88,6 +88,11 @@ class InstancePool:
         """Tell whether the pool makes no more instances."""
         return self._closing is not None
 
+    @property
+    def degraded(self) -> bool:
+        """Tell whether the store fails any instance at the moment."""
+        return any(instance.swarm.degraded for instance in self._live.values())
+
     def peek(self, caller: Caller) -> "MAILSwarm | None":
         """Return the caller's instance if there is one."""
         instance = self._live.get(caller)

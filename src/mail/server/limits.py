@@ -1,8 +1,8 @@
 """The edge of the server: what every request passes before and after its route.
 
-A pure ASGI wrapper. It refuses oversized headers, compressed bodies and work during a drain,
-counts the body while it streams in, hides what nobody foresaw behind a request id, and writes one
-log line per request, without the query string and without headers.
+A pure ASGI wrapper. It refuses oversized headers, compressed bodies, too many requests at once and
+work during a drain, counts the body while it streams in, hides what nobody foresaw behind a request
+id, and writes one log line per request, without the query string and without headers.
 """
 
 import asyncio
@@ -23,6 +23,7 @@ from mail.server.errors import (
     BodyTooLarge,
     BodyTooSlow,
     HeadersTooLarge,
+    ServerBusy,
     error_response,
     mail_error_response,
 )
@@ -31,6 +32,8 @@ __all__ = ["BODY_SILENCE_SECONDS", "MAX_HEADER_BYTES", "Edge"]
 
 MAX_HEADER_BYTES: Final = 16 * 1024
 BODY_SILENCE_SECONDS: Final = 10.0
+_ALWAYS: Final = frozenset({"/", "/health"})
+"""Answered however busy the server is: who looks after it must not take it for dead."""
 _LINGER_SECONDS: Final = 1.0
 _LINGER_FACTOR: Final = 16
 
@@ -44,28 +47,41 @@ class Edge:
     Args:
         app: The application.
         max_body_bytes: The largest request body.
+        max_requests: Requests in progress at a time; 0 for any number. An open stream does not
+            count any more: streams have a limit per caller.
         draining: Tells whether the server takes no more work.
     """
 
-    def __init__(self, app: ASGIApp, *, max_body_bytes: int, draining: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        max_body_bytes: int,
+        max_requests: int,
+        draining: Callable[[], bool],
+    ) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
+        self._max_requests = max_requests
         self._draining = draining
+        self._working: set[_Exchange] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection scope."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, send)
+        exchange = _Exchange(scope, send, on_stream=self._working.discard)
         try:
             await self._serve(scope, receive, exchange)
         finally:
+            self._working.discard(exchange)
             exchange.log()
 
     async def _serve(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
         try:
             self._check(scope)
+            self._working.add(exchange)
             body = _CountedBody(scope, receive, self._max_body_bytes)
             await self._app(scope, body.receive, exchange.send)
         except TimeoutError as error:
@@ -93,6 +109,9 @@ class Edge:
             raise BadEncoding("a request body must not be compressed: send no Content-Encoding")
         if scope["method"] == "POST" and self._draining():
             raise ShuttingDown()
+        full = 0 < self._max_requests <= len(self._working)
+        if full and scope["path"] not in _ALWAYS:
+            raise ServerBusy("the server has as many requests as it takes; try again later")
 
     async def _refuse(
         self, error: MAILError, scope: Scope, receive: Receive, exchange: "_Exchange"
@@ -115,11 +134,14 @@ class Edge:
 class _Exchange:
     """One request and its answer: id, start, status, and the headers that every answer gets."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(
+        self, scope: Scope, send: Send, *, on_stream: "Callable[[_Exchange], None]"
+    ) -> None:
         self.id = uuid.uuid4().hex
         self.started = False
         self._scope = scope
         self._send = send
+        self._on_stream = on_stream
         self._status = 0
         self._began = time.monotonic()
 
@@ -130,6 +152,8 @@ class _Exchange:
             headers = MutableHeaders(raw=message["headers"])
             headers.setdefault("X-Content-Type-Options", "nosniff")
             headers.setdefault("Cache-Control", "no-store")
+            if headers.get("content-type", "").startswith("text/event-stream"):
+                self._on_stream(self)
         await self._send(message)
 
     def log(self) -> None:

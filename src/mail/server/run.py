@@ -22,6 +22,7 @@ from mail.db.base import Store
 from mail.server.app import create_app
 from mail.server.limits import MAX_HEADER_BYTES
 from mail.server.state import ServerState
+from mail.utils.logger import init_logger
 from mail.utils.token_service import AuthBackend
 
 if TYPE_CHECKING:
@@ -51,7 +52,9 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the app and the sockets."""
         self._loop = asyncio.get_running_loop()
-        await self._state.store.open()  # here, a failure reaches whoever runs the server
+        # Here, a failure reaches whoever runs the server.
+        await self._state.prepare()
+        await self._state.store.open()
         await super().startup(sockets)
         for server in self.servers if self.started else ():
             for listener in server.sockets:
@@ -102,7 +105,7 @@ def run_server(
         template, store, auth: See `mail.server.app.create_app`.
 
     Raises:
-        ConfigError: a setting, the swarm file or the environment is wrong.
+        ConfigError: a setting, the swarm or the environment is wrong.
         StoreError: the store cannot be opened, or another process owns it.
         SystemExit: the address is in use, or the start failed (the log says why).
     """
@@ -128,6 +131,7 @@ def run_server(
 
 def app_from_environment() -> "FastAPI":
     """Build the app in a reloading server's child process."""
+    init_logger()  # the parent's handlers did not come along
     text = current().get(_CONFIG_VARIABLE)
     return create_app(ServerConfig(**json.loads(text)) if text else None)
 

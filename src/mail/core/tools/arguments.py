@@ -27,8 +27,16 @@ def check_action_arguments(name: str, arguments: dict[str, Any], schema: dict[st
         raise ToolError(f"the arguments of '{name}' are not valid JSON: {str(raw)[:200]}")
     if not schema:
         return
-    _drop_nulls(arguments, schema)
-    problems = sorted(_validator(json.dumps(schema)).iter_errors(arguments), key=str)
+    from referencing.exceptions import Unresolvable
+
+    try:
+        _drop_nulls(arguments, schema)
+        problems = sorted(_validator(json.dumps(schema)).iter_errors(arguments), key=str)
+    except Unresolvable as error:
+        raise ToolError(
+            f"'{name}' cannot be called: its schema refers to '{error.ref}', which is not part of "
+            "it; use another tool"
+        ) from None
     if problems:
         text = "; ".join(
             f"{'.'.join(map(str, problem.absolute_path)) or 'arguments'}: {problem.message[:200]}"
@@ -53,6 +61,9 @@ def _drop_nulls(arguments: dict[str, Any], schema: dict[str, Any]) -> None:
 @lru_cache(maxsize=512)
 def _validator(schema: str) -> "Validator":
     from jsonschema import validators  # a heavy import, paid by the first action call
+    from jsonschema_specifications import REGISTRY
 
     shape = json.loads(schema)
-    return validators.validator_for(shape, default=validators.Draft202012Validator)(shape)
+    make = validators.validator_for(shape, default=validators.Draft202012Validator)
+    # With a registry of its own the library does not fetch what a schema refers to.
+    return make(shape, registry=REGISTRY)

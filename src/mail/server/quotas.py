@@ -1,0 +1,109 @@
+"""What one caller may take at once: requests in a short time, running tasks, open streams.
+
+The library knows no such limits; they act at the HTTP edge only (ruling 40).
+"""
+
+import math
+import time
+from collections import Counter, OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Set
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from mail.config.server import LimitsConfig
+from mail.server.errors import RETRY_AFTER, QuotaExceeded
+from mail.utils.callers import Caller
+
+__all__ = ["MAX_BUCKETS", "Quotas"]
+
+MAX_BUCKETS: Final = 10_000
+"""Callers whose request rate is remembered; the one that was quiet for longest is forgotten."""
+
+
+@dataclass(slots=True)
+class _Bucket:
+    tokens: float
+    filled_at: float
+
+
+class Quotas:
+    """The callers' shares. Everything raises `QuotaExceeded` before anything is begun.
+
+    Args:
+        limits: ``request_rate`` and ``request_burst``, ``max_running_tasks``, ``max_streams``;
+            0 lifts a limit.
+        now: A monotonic clock in seconds.
+    """
+
+    def __init__(self, limits: LimitsConfig, now: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._now = now
+        self._buckets: OrderedDict[Caller, _Bucket] = OrderedDict()
+        self._messages: dict[Caller, list[str]] = {}
+        self._streams: Counter[Caller] = Counter()
+
+    def request(self, caller: Caller) -> None:
+        """Count a request against the caller's rate."""
+        rate, burst = self._limits.request_rate, self._limits.request_burst
+        if not rate:
+            return
+        now = self._now()
+        bucket = self._buckets.setdefault(caller, _Bucket(burst, now))
+        self._buckets.move_to_end(caller)
+        if len(self._buckets) > MAX_BUCKETS:
+            self._buckets.popitem(last=False)
+        bucket.tokens = min(burst, bucket.tokens + (now - bucket.filled_at) * rate)
+        bucket.filled_at = now
+        if bucket.tokens < 1:
+            wait = math.ceil((1 - bucket.tokens) / rate)
+            raise QuotaExceeded(f"more than {rate:g} requests a second; slow down", wait)
+        bucket.tokens -= 1
+
+    @contextmanager
+    def stream(self, caller: Caller) -> Iterator[None]:
+        """Hold one of the caller's streams."""
+        limit = self._limits.max_streams
+        if 0 < limit <= self._streams[caller]:
+            raise _at_once(f"{limit} streams open", "close one")
+        self._streams[caller] += 1
+        try:
+            yield
+        finally:
+            self._streams[caller] -= 1
+            if not self._streams[caller]:
+                del self._streams[caller]
+
+    @asynccontextmanager
+    async def message(
+        self, caller: Caller, task_id: str, running: Callable[[], Awaitable[Set[str]]]
+    ) -> AsyncIterator[None]:
+        """Hold one of the caller's places for a message until its answer is complete.
+
+        A task that runs without anybody waiting for it takes a place, too.
+
+        Args:
+            caller: Who sends the message.
+            task_id: The task that it belongs to.
+            running: Reads which tasks of the caller are running.
+        """
+        limit = self._limits.max_running_tasks
+        tasks = await running() if limit else set()
+        waiting = self._messages.get(caller, [])
+        taken = tasks | set(waiting)
+        if limit and (len(waiting) >= limit or (task_id not in taken and len(taken) >= limit)):
+            raise _at_once(f"{limit} tasks running", "wait for one")
+        held = self._messages.setdefault(caller, [])
+        held.append(task_id)
+        try:
+            yield
+        finally:
+            held.remove(task_id)
+            if not held:
+                del self._messages[caller]
+
+
+def _at_once(what: str, instead: str) -> QuotaExceeded:
+    return QuotaExceeded(
+        f"you have {what}, which is the most at a time; {instead}", int(RETRY_AFTER)
+    )

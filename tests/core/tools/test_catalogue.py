@@ -1,0 +1,146 @@
+"""The table of tools, and the arguments that each of them takes and refuses."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from mail.core.runtime.handlers import HANDLERS
+from mail.core.tools.call import INVALID_JSON_KEY
+from mail.core.tools.catalogue import CATALOGUE, MAIL_TOOL_NAMES, parse_arguments
+from mail.errors import ToolError
+from tests.support.messages import json_objects
+
+SEND = {"target": "tides", "subject": "s", "body": "b"}
+HELP = {
+    "get_summary": True,
+    "get_identity": False,
+    "get_tool_help": [],
+    "get_full_protocol": False,
+}
+SENDING = ("send_request", "send_response", "send_interrupt")
+
+ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    *((name, SEND, SEND) for name in SENDING),
+    ("send_request", SEND | {"target": "tides@harbour", "body": ""}, SEND | {
+        "target": "tides@harbour", "body": ""}),
+    ("send_request", SEND | {"priority": "high"}, SEND),
+    ("send_broadcast", {"subject": "s", "body": "b"}, {
+        "subject": "s", "body": "b", "targets": None}),
+    ("send_broadcast", {"subject": "s", "body": "b", "targets": None}, {
+        "subject": "s", "body": "b", "targets": None}),
+    ("send_broadcast", {"subject": "s", "body": "b", "targets": ["a", "b"]}, {
+        "subject": "s", "body": "b", "targets": ["a", "b"]}),
+    ("acknowledge_broadcast", {}, {"note": None}),
+    ("acknowledge_broadcast", {"note": "n"}, {"note": "n"}),
+    ("ignore_broadcast", {}, {"reason": None}),
+    ("ignore_broadcast", {"reason": None}, {"reason": None}),
+    ("await_message", {}, {"reason": None}),
+    ("await_message", {"reason": "r", "for": "ever"}, {"reason": "r"}),
+    ("help", {}, HELP),
+    ("help", dict.fromkeys(HELP), HELP),
+    ("help", {"get_tool_help": ["send_request"], "get_summary": False}, HELP | {
+        "get_tool_help": ["send_request"], "get_summary": False}),
+    ("search_memory", {"query": "q"}, {"query": "q", "limit": 5}),
+    ("search_memory", {"query": "q", "limit": None}, {"query": "q", "limit": 5}),
+    ("search_memory", {"query": "q", "limit": "7"}, {"query": "q", "limit": 7}),
+    ("task_complete", {"finish_message": "done"}, {"finish_message": "done"}),
+    ("task_complete", {"finish_message": ""}, {"finish_message": ""}),
+]  # fmt: skip
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    *((name, {}, "target: Field required; subject: Field required") for name in SENDING),
+    *((name, SEND | {"target": ""}, "target: String should have at least 1") for name in SENDING),
+    ("send_request", SEND | {"target": ["a"]}, "target: Input should be a valid string"),
+    ("send_request", SEND | {"body": None}, "body: Field required"),
+    ("send_response", SEND | {"subject": 5}, "subject: Input should be a valid string"),
+    ("send_interrupt", SEND | {"body": {"a": 1}}, "body: Input should be a valid string"),
+    ("send_broadcast", {"subject": "s"}, "body: Field required"),
+    ("send_broadcast", {"subject": "s", "body": "b", "targets": "a"}, "targets: Input should be"),
+    ("send_broadcast", {"subject": "s", "body": "b", "targets": [1]}, r"targets.0: Input should"),
+    ("acknowledge_broadcast", {"note": 5}, "note: Input should be a valid string"),
+    ("ignore_broadcast", {"reason": []}, "reason: Input should be a valid string"),
+    ("await_message", {"reason": {}}, "reason: Input should be a valid string"),
+    ("help", {"get_summary": "perhaps"}, "get_summary: Input should be a valid boolean"),
+    ("help", {"get_tool_help": ["dance"]}, r"get_tool_help.0: Input should be 'send_request'"),
+    ("help", {"get_tool_help": "help"}, "get_tool_help: Input should be a valid list"),
+    ("search_memory", {}, "query: Field required"),
+    ("search_memory", {"query": "q", "limit": 0}, "limit: Input should be greater than or equal"),
+    ("search_memory", {"query": "q", "limit": 51}, "limit: Input should be less than or equal"),
+    ("search_memory", {"query": "q", "limit": "many"}, "limit: Input should be a valid integer"),
+    ("task_complete", {}, "finish_message: Field required"),
+    ("task_complete", {"finish_message": ["a"]}, "finish_message: Input should be a valid string"),
+]
+
+
+def parse(name: str, arguments: dict[str, Any]) -> BaseModel:
+    return parse_arguments(name, arguments, CATALOGUE[name].model)
+
+
+@pytest.mark.parametrize(("name", "arguments", "read"), ACCEPTED)
+def test_arguments_that_fit_are_read_leniently(name, arguments, read) -> None:
+    assert parse(name, arguments).model_dump() == read
+
+
+@pytest.mark.parametrize(("name", "arguments", "problem"), REFUSED)
+def test_arguments_that_do_not_fit_are_refused_by_name(name, arguments, problem) -> None:
+    with pytest.raises(ToolError, match=f"the arguments of '{name}' do not fit: .*{problem}"):
+        parse(name, arguments)
+
+
+def test_both_lists_cover_every_tool() -> None:
+    assert {name for name, *_ in ACCEPTED} == {name for name, *_ in REFUSED} == set(CATALOGUE)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+def test_arguments_that_were_no_json_are_shown_to_the_agent(name) -> None:
+    with pytest.raises(ToolError, match=f"of '{name}' are not valid JSON: {{\"target\": "):
+        parse(name, {INVALID_JSON_KEY: '{"target": ' + "x" * 5000})
+
+
+@given(st.sampled_from(sorted(CATALOGUE)), json_objects)
+def test_any_json_object_is_read_or_refused_with_a_short_text(name, arguments) -> None:
+    try:
+        parse(name, arguments)
+    except ToolError as error:
+        assert name in str(error) and len(str(error)) < 2000
+
+
+def test_reading_leaves_the_call_as_it_was() -> None:
+    arguments = {"note": None, "other": 1}
+    parse("acknowledge_broadcast", arguments)
+    assert arguments == {"note": None, "other": 1}
+
+
+# --- the table ----------------------------------------------------------------------------------
+
+
+def test_catalogue_and_handlers_name_the_same_tools() -> None:
+    assert set(CATALOGUE) == set(HANDLERS)
+
+
+def test_entries_are_complete() -> None:
+    for name, spec in CATALOGUE.items():
+        assert spec.name == name
+        assert spec.description and "\n" not in spec.description
+        for field in spec.model.model_fields.values():
+            assert field.description
+
+
+def test_the_visible_tools_leave_out_what_stays_internal() -> None:
+    assert MAIL_TOOL_NAMES == [
+        "send_request",
+        "send_response",
+        "send_interrupt",
+        "send_broadcast",
+        "task_complete",
+        "await_message",
+        "help",
+    ]
+    assert set(CATALOGUE) - set(MAIL_TOOL_NAMES) == {
+        "acknowledge_broadcast",
+        "ignore_broadcast",
+        "search_memory",
+    }

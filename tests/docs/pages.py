@@ -1,0 +1,82 @@
+"""What is on the pages: code blocks, headings and links of README.md and docs/*.md."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+
+_FENCE = re.compile(
+    r"^(?P<ticks>```+)(?P<language>\w*)[^\n]*\n(?P<code>.*?)^(?P=ticks)\s*$", re.M | re.S
+)
+_NOT_RUN = re.compile(r"<!-- not run: .+? -->\s*\Z", re.S)
+_HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.M)
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block; ``skipped`` when an HTML comment before it says why it is not run."""
+
+    page: str
+    line: int
+    language: str
+    code: str
+    skipped: bool
+
+    @property
+    def place(self) -> str:
+        """Where the block begins."""
+        return f"{self.page}:{self.line}"
+
+
+def blocks(page: Path, language: str) -> list[Block]:
+    """Return the blocks of one language on a page."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        Block(
+            page=name_of(page),
+            line=text.count("\n", 0, match.start()) + 1,
+            language=match["language"],
+            code=match["code"],
+            skipped=bool(_NOT_RUN.search(text[: match.start()])),
+        )
+        for match in _FENCE.finditer(text)
+        if match["language"] == language
+    ]
+
+
+def name_of(page: Path) -> str:
+    """Return a page's path in the repository."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def headings(page: Path) -> list[str]:
+    """Return the headings of a page as they are written."""
+    return _HEADING.findall(_prose(page))
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors that a page's headings get on the usual hosts."""
+    found: dict[str, int] = {}
+    names = set()
+    for heading in headings(page):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        count = found.get(slug, 0)
+        found[slug] = count + 1
+        names.add(f"{slug}-{count}" if count else slug)
+    return names
+
+
+def internal_links(page: Path) -> Iterator[str]:
+    """Yield the targets of a page's links within the repository."""
+    for target in _LINK.findall(_prose(page)):
+        if not re.match(r"[a-z]+:", target):
+            yield target
+
+
+def _prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))

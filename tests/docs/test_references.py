@@ -1,0 +1,121 @@
+"""What the pages refer to: files, anchors, routes, tools and settings that exist."""
+
+import re
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from fastapi.routing import APIRoute
+
+from mail.config.server import ServerConfig, SwarmConfig
+from mail.config.toml import FileBacked
+from mail.core.events import EVENT_KINDS, STREAM_KINDS
+from mail.core.runtime.handlers import HANDLERS
+from mail.core.tools.catalogue import CATALOGUE
+from mail.db import open_store
+from mail.server.app import create_app
+from mail.server.bodies import MessageIn, MessageOptions
+from mail.server.errors import STATUS_OF
+from mail.utils.token_service import BuiltinAuth
+from tests.docs.pages import PAGES, ROOT, anchors, headings, internal_links, name_of
+
+DOCS = ROOT / "docs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_internal_links_lead_somewhere(page: Path) -> None:
+    for link in internal_links(page):
+        path, _, anchor = unquote(link).partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{name_of(page)} links to {link}"
+        if anchor:
+            assert anchor in anchors(target), f"{name_of(page)} links to {link}"
+
+
+def test_the_index_lists_every_page() -> None:
+    listed = {link.partition("#")[0] for link in internal_links(DOCS / "README.md")}
+    assert {page.name for page in DOCS.glob("*.md")} - listed == {"README.md"}
+
+
+def test_the_readme_leads_to_the_index() -> None:
+    assert "docs/README.md" in set(internal_links(ROOT / "README.md"))
+
+
+def test_the_api_page_has_every_route_and_no_other() -> None:
+    config = ServerConfig(
+        swarm=SwarmConfig(name="example-no-proxy", source=str(ROOT / "swarms.json"))
+    )
+    store = open_store("memory://")
+    app = create_app(config, store=store, auth=BuiltinAuth(store))
+    served = {
+        f"{method} {route.path.replace(':path', '')}"
+        for route in app.routes
+        if isinstance(route, APIRoute)
+        for method in route.methods
+    }
+    described = {
+        route
+        for heading in headings(DOCS / "api.md")
+        for route in re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) /\S*)`", heading)
+    }
+    assert described == served
+
+
+def test_the_api_page_has_every_status_and_no_other() -> None:
+    section = _section("api.md", "## Errors")
+    described = {int(status) for status in re.findall(r"^\| (\d{3}) \|", section, re.M)}
+    assert described == {*STATUS_OF.values(), 405, 500}
+
+
+def test_the_api_page_has_every_field_of_a_message_and_no_other() -> None:
+    section = _section("api.md", "### `POST /message`")
+    fields, options, *_ = re.split(r"^\| In `kwargs`.*$", section, maxsplit=1, flags=re.M)
+    described = _first_column(fields)
+    known = {field.alias or name for name, field in MessageIn.model_fields.items()}
+    assert described == known - {"message"}  # the old name of the body stands beside it
+    options = options.partition("\n\n")[0]
+    assert _first_column(options) == set(MessageOptions.model_fields)
+
+
+def test_the_api_page_names_every_event() -> None:
+    text = (DOCS / "api.md").read_text(encoding="utf-8")
+    not_yet = {kind for kind in EVENT_KINDS if kind.startswith(("interswarm_", "run_loop_"))}
+    not_yet.add("shutdown_requested")
+    for kind in (EVENT_KINDS | STREAM_KINDS) - not_yet:
+        assert f"`{kind}`" in text, kind
+
+
+def test_the_tools_page_has_every_tool_and_no_other() -> None:
+    described = {
+        name
+        for heading in headings(DOCS / "agents-and-tools.md")
+        for name in re.findall(r"`([a-z_]+)`", heading)
+    }
+    assert described == set(CATALOGUE)
+    assert described == set(HANDLERS)
+
+
+def test_the_configuration_page_has_every_server_setting_and_no_other() -> None:
+    for table, keys in _tables(ServerConfig).items():
+        assert _first_column(_section("configuration.md", f"### `[{table}]`")) == keys, table
+
+
+def _section(page: str, heading: str) -> str:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    return text.partition(f"\n{heading}\n")[2].partition("\n#")[0]
+
+
+def _first_column(section: str) -> set[str]:
+    rows = re.findall(r"^\| (.+?) \|", section, re.M)
+    return {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+
+
+def _tables(model: type[FileBacked]) -> dict[str, set[str]]:
+    nested = getattr(model, "nested", frozenset())
+    aliases = set(getattr(model, "aliases", {}))
+    tables = {model.table: {*model.model_fields, *aliases} - nested}
+    for name in nested:
+        kind = model.model_fields[name].annotation
+        assert isinstance(kind, type) and issubclass(kind, FileBacked)
+        tables.update(_tables(kind))
+    return tables

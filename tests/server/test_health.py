@@ -1,0 +1,64 @@
+"""``GET /health``: what a load balancer may believe."""
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from mail.db.memory import MemoryStore
+from mail.errors import StoreError
+from tests.server.kit import Script, bearer
+
+
+async def down(*_: Any, **__: Any) -> Any:
+    """Fail as a store does."""
+    raise StoreError("disk full")
+
+
+async def health_of(client: httpx.AsyncClient, wanted: str) -> httpx.Response:
+    """Wait until the server says so about itself."""
+    async with asyncio.timeout(10):
+        while (answer := await client.get("/health")).json()["status"] != wanted:
+            await asyncio.sleep(0.01)
+    return answer
+
+
+async def test_a_store_that_does_not_answer_makes_the_server_degraded(
+    client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "find_token", down)
+        answer = await health_of(client, "degraded")
+        assert answer.status_code == 200
+        assert "disk" not in answer.text
+    assert (await client.get("/health")).json()["status"] == "healthy"
+
+
+async def test_an_instance_whose_commits_fail_makes_the_server_degraded_until_they_succeed(
+    client: httpx.AsyncClient,
+    app: FastAPI,
+    store: MemoryStore,
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    body = {"body": "hang", "task_id": "t-1"}
+    running = asyncio.create_task(client.post("/message", json=body, headers=bearer("alice")))
+    await asyncio.wait_for(script.entered.wait(), 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "commit_turn", down)
+        script.gate.set()
+        await health_of(client, "degraded")
+        assert app.state.mail.pool.degraded
+    assert (await running).status_code == 200
+    await health_of(client, "healthy")
+
+
+async def test_what_an_administrator_says_comes_after_the_facts(
+    client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await client.post("/health", json={"status": "tired"}, headers=bearer("admin"))
+    assert (await client.get("/health")).json()["status"] == "tired"
+    monkeypatch.setattr(store, "find_token", down)
+    assert (await client.get("/health")).json()["status"] == "degraded"

@@ -1,0 +1,171 @@
+"""A start that cannot succeed says why, at once; one that can leaves nothing to callers."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from mail.config.server import ServerConfig, SwarmConfig
+from mail.db.memory import MemoryStore
+from mail.errors import ConfigError
+from mail.factories import LiteLLMAgentFunction
+from mail.server.app import create_app
+from mail.server.run import run_server
+from tests.server.kit import Template, config, serving
+from tests.support.provider import FakeProvider
+
+SHIPPED = Path(__file__).parents[2] / "swarms.json"
+
+Change = Callable[[dict[str, Any]], object]
+
+
+def write_swarm(folder: Path, change: Change) -> ServerConfig:
+    """Write the shipped swarm with a change, and return settings that name it."""
+    (swarm, *_) = json.loads(SHIPPED.read_text(encoding="utf-8"))
+    change(swarm)
+    path = folder / "changed.json"
+    path.write_text(json.dumps([swarm]), encoding="utf-8")
+    chosen = SwarmConfig(name=swarm["name"], source=str(path))
+    return config().model_copy(update={"swarm": chosen})
+
+
+def broken(**_: Any) -> None:
+    """Build no agent."""
+    raise KeyError("api base\nurl")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda s: s["agents"][1].update(factory="python::mail.nowhere:X"), "factory of agent"),
+        (lambda s: s["agents"][1].update(factory=f"{__name__}:broken"), "KeyError: 'api base"),
+        (lambda s: s["agents"][1]["agent_params"].update(llm="scripted/no:X"), "no script"),
+        (lambda s: s["agents"][1]["agent_params"].update(nonsense=1), "nonsense"),
+        (lambda s: s.update(enable_interswarm=True), "enable_interswarm"),
+        (lambda s: s.update(breakpoint_tools=["get_wether"]), "breakpoint tool 'get_wether'"),
+        (lambda s: s.update(action_imports=[f"{__name__}:broken"]), "not resolve to a MAILAction"),
+    ],
+)
+def test_a_swarm_that_cannot_be_built_is_told_to_whoever_runs_the_server(
+    tmp_path: Path, change: Change, reason: str
+) -> None:
+    settings = write_swarm(tmp_path, change)
+    with pytest.raises(ConfigError, match=reason):
+        run_server(settings, store=MemoryStore())
+
+
+def test_a_missing_swarms_file_is_told_with_the_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"'swarms.json' not found in .*--swarm-source"):
+        run_server(config(), store=MemoryStore())
+
+
+async def test_the_agents_are_tried_without_being_started(
+    store: MemoryStore, template: Template
+) -> None:
+    made: list[str] = []
+    make = template.instantiate
+
+    def instantiate(*args: Any, **more: Any) -> Any:
+        made.append(args[1])
+        return make(*args, **more)
+
+    template.instantiate = instantiate  # type: ignore[method-assign]
+    async with serving(create_app(config(), template=template, store=store)):  # type: ignore[arg-type]
+        assert made == ["nobody"]
+        assert template.started == []
+
+
+async def test_a_template_is_loaded_beside_the_event_loop(tmp_path: Path) -> None:
+    async def prompt(request: web.Request) -> web.StreamResponse:
+        return web.json_response("You lead.")
+
+    runner = web.AppRunner(web.Application())
+    runner.app.router.add_get("/prompt", prompt)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+
+    def change(swarm: dict[str, Any]) -> None:
+        swarm["agents"][0]["agent_params"]["system"] = f"url::http://127.0.0.1:{port}/prompt"
+
+    app = create_app(write_swarm(tmp_path, change), store=MemoryStore())
+    try:
+        async with asyncio.timeout(5), serving(app):  # this loop itself serves the document
+            agent = app.state.mail.template.agents[0]
+            assert agent.agent_params["system"] == '"You lead."'
+    finally:
+        await runner.cleanup()
+
+
+async def test_before_the_start_there_is_no_swarm_to_ask_for(
+    store: MemoryStore, template: Template
+) -> None:
+    app = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="not open yet"):
+        _ = app.state.mail.pool
+
+
+@pytest.mark.parametrize(
+    ("durable", "hint"), [(True, "mail token create"), (False, "cannot reach one in memory")]
+)
+async def test_a_store_without_tokens_gets_a_hint_that_can_be_followed(
+    template: Template, durable: bool, hint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Empty(MemoryStore):
+        @property
+        def durable(self) -> bool:
+            return durable
+
+    async with serving(create_app(config(), template=template, store=Empty())):  # type: ignore[arg-type]
+        assert hint in caplog.text
+        assert ("token create" in caplog.text) == durable
+
+
+async def test_connections_to_providers_are_closed_with_the_server(
+    store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
+    async with FakeProvider() as provider:
+        monkeypatch.setenv("OPENAI_BASE_URL", provider.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+        agent = LiteLLMAgentFunction("a", ["b"], [], "openai/fake", use_proxy=False)
+        for _ in range(2):  # a second server in the same process makes connections of its own
+            async with serving(app):
+                await agent([{"role": "user", "content": "Hello"}])
+                cache = sys.modules["litellm"].in_memory_llm_clients_cache
+                clients = list(cache.cache_dict.values())
+                assert clients
+            assert all(client.is_closed() for client in clients if hasattr(client, "is_closed"))
+            assert not cache.cache_dict
+            app = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
+
+
+LIGHT = """
+import asyncio, sys
+from mail.server.app import create_app
+from tests.server.kit import Template, config
+from mail.db.memory import MemoryStore
+
+async def main():
+    app = create_app(config(), template=Template(), store=MemoryStore())
+    async with app.router.lifespan_context(app):
+        pass
+
+asyncio.run(main())
+assert "litellm" not in sys.modules
+"""
+
+
+def test_a_server_whose_agents_ask_no_provider_never_loads_litellm() -> None:
+    root = str(Path(__file__).parents[2])
+    paths = ":".join([root, f"{root}/src", *sys.path])
+    subprocess.run([sys.executable, "-c", LIGHT], check=True, env={"PYTHONPATH": paths})
