@@ -21,6 +21,7 @@ from mail.core.addresses import (
     parse_task_contributors,
 )
 from mail.errors import AddressError
+from tests.support.messages import relaxed
 
 word = st.text(st.characters(exclude_characters="@:"), min_size=1)
 
@@ -54,6 +55,7 @@ def test_an_agent_address_is_split_at_its_first_at_sign(text, parts) -> None:
     assert parse_agent_address(text) == parts
 
 
+@relaxed
 @given(name=word, swarm=st.none() | word)
 def test_agent_addresses_survive_formatting_and_parsing(name, swarm) -> None:
     name, swarm = name.strip() or "n", swarm and (swarm.strip() or "s")
@@ -70,6 +72,7 @@ def test_the_local_swarm_needs_no_name(address, name) -> None:
     assert local_agent_name(address, "here") == name
 
 
+@relaxed
 @given(role=word, identifier=st.text(min_size=1), swarm=word)
 def test_contributors_survive_formatting_and_parsing_whatever_the_id(
     role, identifier, swarm

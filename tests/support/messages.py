@@ -3,9 +3,13 @@
 import copy
 from typing import Any
 
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from mail.core.envelope import Envelope
+
+relaxed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""For every test of messages: how fast a busy machine is, is not what they are about."""
 
 KINDS = ("request", "response", "broadcast", "interrupt", "broadcast_complete")
 SINGLE = ("request", "response")
@@ -38,7 +42,11 @@ ids = st.text(
     st.characters(exclude_categories=("Cc", "Cs")), min_size=1, max_size=256
 ) | st.uuids().map(str)
 scalars = (
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | texts
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | texts
 )
 json_values = st.recursive(
     scalars | st.just(float("1e30")),

@@ -6,6 +6,7 @@ from typing import Any
 
 from mail.core.actions import ActionCore
 from mail.core.tools.call import AgentToolCall
+from mail.core.tools.catalogue import CATALOGUE
 
 __all__ = ["AgentCore", "AgentFunction", "AgentOutput", "ToolChoice"]
 
@@ -13,20 +14,6 @@ ToolChoice = str | dict[str, Any]
 AgentOutput = tuple[str | None, list[AgentToolCall]]
 AgentFunction = Callable[[list[dict[str, Any]], ToolChoice], Awaitable[AgentOutput]]
 """``await function(history, tool_choice)`` gives the reply's text and its tool calls."""
-
-_FREE_TOOLS = frozenset(
-    {
-        "send_request",
-        "send_response",
-        "send_interrupt",
-        "send_broadcast",
-        "acknowledge_broadcast",
-        "ignore_broadcast",
-        "await_message",
-        "help",
-        "search_memory",
-    }
-)
 
 
 @dataclass(slots=True)
@@ -52,6 +39,7 @@ class AgentCore:
         """Tell whether the agent may call this tool or action (ruling 15)."""
         if name in self.exclude_tools:
             return False
-        if name == "task_complete":
-            return self.can_complete_tasks
-        return name in _FREE_TOOLS or self.can_access_action(name)
+        tool = CATALOGUE.get(name)
+        if tool is not None:
+            return tool.audience == "agent" or self.can_complete_tasks
+        return self.can_access_action(name)

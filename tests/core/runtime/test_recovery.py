@@ -58,6 +58,7 @@ class World:
                 "worker": worker(agent_from(work, "work"), actions={"count": action}),
             },
             store=store,
+            settings=RuntimeSettings(max_steps=4),  # none is left for counting a message twice
         )
 
 
@@ -114,6 +115,8 @@ async def test_dying_at_any_commit_loses_and_doubles_nothing(store, when, nth, i
     repeated = len(asked) - len(set(asked))
     assert repeated <= 1, asked
     assert world.actions <= (2 if idempotent else 1)
+    done = [event.extra["tool_call_id"] for event in events if event.kind == "action_complete"]
+    assert len(done) == len(set(done))
     messages = [m["id"] for m in task.get_messages()]
     assert len(messages) == len(set(messages))
     assert task.task_message_queue == []
@@ -175,3 +178,128 @@ async def test_attempts_count_process_deaths_and_nothing_else(store) -> None:
         await runtime.shutdown(grace=0)
     [mail] = await store.waiting_mail(runtime._parts.owner, "task-1")
     assert mail.attempts == 0
+
+
+async def vanish(runtime) -> None:
+    """End a process's work where it stands: nothing more is begun or committed."""
+    runtime._scheduler.driving = False
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.sleep(0.01)
+
+
+async def test_a_turn_that_was_begun_goes_on_before_mail_that_came_later(store) -> None:
+    """Higher mail must not hide the journal of the turn that was under way."""
+    running, runs = asyncio.Event(), 0
+    seen: list[str] = []
+
+    def lead(messages, choice):
+        text = last_body(messages)
+        seen.append(text.split("<subject>")[1].split("<")[0])
+        if "Report" in text:
+            return [("count", {})]
+        if "second" in text:
+            return [("task_complete", {"finish_message": "both seen"})]
+        if "Question" in text:
+            return [("send_request", {"target": "worker", "subject": "Job", "body": "work"})]
+        return [("await_message", {})]
+
+    def work(messages, choice):
+        return [("send_response", {"target": "supervisor", "subject": "Report", "body": "done"})]
+
+    async def count(args):
+        nonlocal runs
+        runs += 1
+        running.set()
+        await asyncio.sleep(3600)
+
+    def process():
+        core = supervisor(agent_from(lead))
+        core.actions = {"count": ActionCore(function=count, name="count")}
+        return runtime_of({"supervisor": core, "worker": worker(agent_from(work))}, store=store)
+
+    first = process()
+    await first.open_run(RunRequest(message=user_message()))
+    await running.wait()
+    await first.open_run(RunRequest(message=user_message("the second message")))
+    await vanish(first)
+    second = process()
+    await second.start()
+    events = [event async for event in second.replay("task-1")]
+    assert runs == 1
+    assert events[-1].data["response"] == "both seen"
+    assert seen == ["Question", "Report", "::action_outcome_unknown::", "Question"]
+    await second.shutdown()
+
+
+async def test_every_users_message_is_answered_after_a_restart(store) -> None:
+    thinking = asyncio.Event()
+
+    async def lead(messages, choice):
+        body = last_body(messages).split("<body>")[1].split("<")[0]
+        if not thinking.is_set():
+            thinking.set()
+            await asyncio.sleep(3600)
+        finish = [("task_complete", {"finish_message": f"answer to {body}"})]
+        return await agent_from(lambda messages, choice: finish, body)(messages, choice)
+
+    first = runtime_of({"supervisor": supervisor(lead, ())}, store=store)
+    await first.open_run(RunRequest(message=user_message("one")))
+    await thinking.wait()
+    await first.open_run(RunRequest(message=user_message("two")))
+    await vanish(first)
+    second = runtime_of({"supervisor": supervisor(lead, ())}, store=store)
+    await second.start()
+    events = [event async for event in second.replay("task-1")]
+    answers = [event.data["response"] for event in events if event.kind == "task_complete"]
+    assert answers == ["answer to one", "answer to two"]
+    task = await second.read_task("task-1")
+    assert task is not None and task.task_message_queue == []
+    await second.shutdown()
+
+
+async def test_a_restart_at_the_step_limit_waits_for_the_finisher(store) -> None:
+    thinking, release = asyncio.Event(), asyncio.Event()
+
+    async def lead(messages, choice):
+        if choice != "required":
+            thinking.set()
+            await release.wait()
+            return await agent_from(
+                lambda messages, choice: [("task_complete", {"finish_message": "finished"})], "end"
+            )(messages, choice)
+        jobs = [
+            ("send_request", {"target": name, "subject": "Job", "body": "work"})
+            for name in ("worker", "other")
+        ]
+        return await agent_from(lambda messages, choice: jobs, "lead")(messages, choice)
+
+    def process():
+        idle = agent_from(lambda messages, choice: [("await_message", {})])
+        agents = {"supervisor": supervisor(lead, ("worker", "other"))}
+        agents |= {name: worker(idle) for name in ("worker", "other")}
+        settings = RuntimeSettings(max_steps=2, max_concurrent_turns=2)
+        return runtime_of(agents, store=store, settings=settings)
+
+    first = process()
+    await first.open_run(RunRequest(message=user_message()))
+    await thinking.wait()
+    await vanish(first)
+    thinking.clear()
+    second = process()
+    turns: list[str] = []
+    run = second._scheduler.run_turn
+
+    async def counted(turn):
+        turns.append(turn.agent)
+        await run(turn)
+
+    second._scheduler.run_turn = counted
+    await second.start()
+    await thinking.wait()
+    await asyncio.sleep(0.02)
+    assert turns == ["supervisor"]
+    release.set()
+    events = [event async for event in second.replay("task-1")]
+    assert events[-1].data["response"] == "finished"
+    await second.shutdown()

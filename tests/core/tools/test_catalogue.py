@@ -11,7 +11,7 @@ from mail.core.runtime.handlers import HANDLERS
 from mail.core.tools.call import INVALID_JSON_KEY
 from mail.core.tools.catalogue import CATALOGUE, MAIL_TOOL_NAMES, parse_arguments
 from mail.errors import ToolError
-from tests.support.messages import json_objects
+from tests.support.messages import json_objects, relaxed
 
 SEND = {"target": "tides", "subject": "s", "body": "b"}
 HELP = {
@@ -100,6 +100,7 @@ def test_arguments_that_were_no_json_are_shown_to_the_agent(name) -> None:
         parse(name, {INVALID_JSON_KEY: '{"target": ' + "x" * 5000})
 
 
+@relaxed
 @given(st.sampled_from(sorted(CATALOGUE)), json_objects)
 def test_any_json_object_is_read_or_refused_with_a_short_text(name, arguments) -> None:
     try:

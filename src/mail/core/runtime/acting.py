@@ -1,5 +1,6 @@
 """Running one action within a turn: journaled before and after, at most once unless idempotent."""
 
+import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,7 @@ from mail.core.actions import ActionCore
 from mail.core.compose import Subject
 from mail.core.runtime.draft import Draft
 from mail.core.runtime.parts import Parts
-from mail.core.runtime.turn import EventDraft, Outcome, Reprompt, Turn
+from mail.core.runtime.turn import EventDraft, Outcome, Reprompt, Turn, storable
 from mail.core.suggest import did_you_mean
 from mail.core.tools.arguments import check_action_arguments
 from mail.core.tools.call import AgentToolCall
@@ -54,7 +55,8 @@ class ActionRunner:
         action = self._find(turn, call)
         if known is not None and known.state == "done":
             status, content = from_json(known.payload)
-            return _outcome(turn.agent, call, status, content)
+            # Its event was committed together with the journaled result.
+            return _outcome(turn.agent, call, status, content)._replace(events=())
         if known is not None and not action.idempotent:
             return self._unknown(turn, call)
         check_action_arguments(call.tool_name, call.tool_args, action.parameters)
@@ -91,9 +93,16 @@ class ActionRunner:
 
     async def _execute(self, action: ActionCore, call: AgentToolCall) -> tuple[str, str]:
         override = self.parts.action_override
-        status, result = await action.execute(call, self.parts.actions, override)
+        try:
+            status, result = await action.execute(call, self.parts.actions, override)
+        except asyncio.CancelledError:
+            turn = asyncio.current_task()
+            if turn is None or turn.cancelling():
+                raise
+            return "error", f"the action '{call.tool_name}' was cancelled from within"
         content: Any = result.get("content", result)
-        return status, content if isinstance(content, str) else json.dumps(content, default=str)
+        text = content if isinstance(content, str) else json.dumps(content, default=str)
+        return status, storable(text)
 
     def _unknown(self, turn: Turn, call: AgentToolCall) -> Outcome:
         logger.warning("outcome of '%s' of agent '%s' is unknown", call.tool_name, turn.agent)

@@ -8,12 +8,9 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from pydantic_core import to_json
-
 from mail.core.compose import Subject
 from mail.core.runtime.draft import Draft
-from mail.core.runtime.endings import Ending, Endings
-from mail.core.runtime.histories import Entry
+from mail.core.runtime.endings import UNANSWERED, Ending, Endings
 from mail.core.runtime.ledger import LiveTask
 from mail.core.runtime.mailbox import LaneKey, Letter
 from mail.core.runtime.parts import Parts
@@ -22,6 +19,7 @@ from mail.core.runtime.prompting import Prompting
 from mail.core.runtime.turn import Control, ControlKind, Phase, Turn
 from mail.core.tasks import TaskState
 from mail.db.base import HistoryRow, Post, Receipt, TurnCommit
+from mail.errors import StoreConflict
 
 __all__ = ["Conclusions"]
 
@@ -54,20 +52,27 @@ class Conclusions:
         Raises:
             StoreConflict: the turn's mail was dropped meanwhile; nothing of the turn is kept.
         """
+        if turn.void:
+            raise StoreConflict(f"delivery {turn.seq} was cancelled")
         plan = self._conclude(turn, draft)
         plan.dead = dead
-        task, ending = plan.task, plan.ending
+        task = plan.task
         post = self._turn_commit(turn, draft, plan)
         letters = len(plan.mail.letters)
         task.arriving += letters
         task.pins += 1
         try:
             receipt = await self.parts.commit(post)
-            self._remember(turn, draft.entries, ending)
+            if draft.failure is None:
+                key = LaneKey(task.task_id, turn.agent)
+                self.parts.histories.append(key, draft.entries)
             await self._tell(plan, post, receipt)
+            if task.pausing and not task.turns:  # its interrupt took the last running turn away
+                await self.check(task)
         finally:
             task.arriving -= letters
             task.pins -= 1
+            task.out.discard(turn.seq)
             self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
             self.settle(task)
 
@@ -90,25 +95,32 @@ class Conclusions:
             await self._tell(_Plan(task, ending=ending), post, receipt)
         finally:
             task.pins -= 1
+        self.wake()
 
     async def stopped_by_limit(self, turn: Turn) -> bool:
         """Apply the step limit before a turn (ruling 16); True when the turn must not happen."""
-        task, control = turn.task, turn.control
+        task = turn.task
         limit = task.row.max_steps
-        if limit is None or task.row.steps < limit:
+        if limit is None or task.steps < max(limit, 1):
             return False
-        if control is not None and control.kind is ControlKind.FINISH:
+        if turn.letter.finish or turn.letter.filed:
             return False
         self._step_back(turn)
-        if task.row.finish_asked:
-            if self.parts.mailbox.workable(task.task_id) and self._finish_pending(task):
-                return True
-            ending = self.prompting.what_there_is(task, self.endings)
-            await self.end(task, ending)
-            self.settle(task)
-        else:
-            await self._ask_to_finish(task, "limit")
+        self.parts.mailbox.hold(task.task_id)
+        if task.row.state is TaskState.PAUSED:  # between the claim and now
+            await self.check(task)
+        elif not task.row.finish_asked:
+            await self._ask_to_finish(task)
+        elif not self._finish_pending(task):
+            await self.end(task, self.prompting.what_there_is(task, self.endings))
+        self.settle(task)
         return True
+
+    def hold_at_limit(self, task: LiveTask) -> None:
+        """Hold a task again that its finisher was asked to end before a restart."""
+        limit = task.row.max_steps
+        if limit is not None and task.row.steps >= limit and self._finish_pending(task):
+            self.parts.mailbox.hold(task.task_id)
 
     async def bury(self, turn: Turn) -> None:
         """Put mail aside that killed the process again and again."""
@@ -119,19 +131,23 @@ class Conclusions:
         )
         await self.commit(turn, draft, dead=draft.failure)
 
-    def drop(self, turn: Turn) -> None:
+    async def drop(self, turn: Turn) -> None:
         """Forget a turn whose mail is not there any more."""
-        turn.task.turns.pop(turn.agent, None)
-        self.parts.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
-        self.settle(turn.task)
+        task = turn.task
+        task.turns.pop(turn.agent, None)
+        task.out.discard(turn.seq)
+        self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
+        await self.check(task)
+        self.settle(task)
 
-    def put_off(self, turn: Turn, seconds: float) -> None:
+    async def put_off(self, turn: Turn, seconds: float) -> None:
         """Return a turn's mail to its lane after a while; its slot is free until then."""
         task, letter = turn.task, turn.letter
         task.arriving += 1
         task.turns.pop(turn.agent, None)
         self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
         asyncio.get_running_loop().call_later(seconds, self._come_back, task, letter)
+        await self.check(task)
 
     def settle(self, task: LiveTask) -> None:
         """Let go of a task that nothing is happening to; the store has it all."""
@@ -149,11 +165,14 @@ class Conclusions:
     def close_lanes(self, task: LiveTask) -> None:
         """Stop all work on a task that is not open any more; its mail stays in the store."""
         if task.row.state in _OPEN:
-            self.parts.mailbox.unhold(task.task_id)
+            if task.row.state is TaskState.RUNNING:
+                self.parts.mailbox.unhold(task.task_id)
             return
         for turn in list(task.turns.values()):
+            turn.void = task.row.state is TaskState.CANCELLED
             if turn.phase is Phase.MODEL:
                 self.post_office.abandon(turn)
+                task.out.discard(turn.seq)
                 self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
         self.parts.mailbox.drop(task.task_id)
         task.loaded = False
@@ -161,7 +180,9 @@ class Conclusions:
     async def check(self, task: LiveTask) -> None:
         """Look after a task that no turn will look after: finish or pause it when it is stuck."""
         plan = _Plan(task)
-        if task.row.state in _OPEN:
+        if task.row.state is TaskState.PAUSED or (
+            task.row.state is TaskState.RUNNING and task.loaded
+        ):
             self._look_after(plan)
         if plan.ending is not None:
             await self.end(task, plan.ending)
@@ -173,6 +194,7 @@ class Conclusions:
         task = turn.task
         plan = _Plan(task)
         task.turns.pop(turn.agent, None)
+        task.change(steps=task.row.steps + turn.counted)
         task.people.discard(turn.envelope.id)
         for waiter in task.waiters:
             waiter.consumed = waiter.consumed or waiter.message_id == turn.envelope.id
@@ -183,6 +205,10 @@ class Conclusions:
             self._decide(turn, draft, plan)
             if plan.ending is None:
                 self._look_after(plan)
+        elif draft.reprompts and task.row.state is not TaskState.CANCELLED:
+            self._stash_follow_up(turn, draft, plan)
+        if draft.paused and task.row.state is not TaskState.PAUSED:
+            draft.close_paused(UNANSWERED)
         if plan.ending is not None:
             self.close_lanes(task)
         return plan
@@ -197,16 +223,26 @@ class Conclusions:
             plan.ending = self.prompting.what_there_is(task, self.endings, turn)
         elif draft.paused:
             task.calls.update(((call.agent, call.call_id), call) for call in draft.paused)
-            task.change(state=TaskState.PAUSED, awaited=True)
-            task.pausing = True
-            self.parts.mailbox.hold(task.task_id)
             self.parts.mailbox.block(LaneKey(task.task_id, turn.agent))
+            self._pause(task)
         elif draft.reprompts:
             notice, instruction = self.prompting.follow_up(turn, draft.reprompts)
             if notice is None:
                 self._report(turn, draft, plan, instruction.reason)
             else:
                 self.post_office.add(plan.mail, notice, instruction)
+
+    def _stash_follow_up(self, turn: Turn, draft: Draft, plan: _Plan) -> None:
+        """The run ended while the agent acted: it sees its results when the task goes on."""
+        notice, instruction = self.prompting.follow_up(turn, draft.reprompts)
+        if notice is not None and not draft.paused:
+            self.post_office.add(plan.mail, notice, instruction)
+
+    def _pause(self, task: LiveTask) -> None:
+        """Start no more turns; the pause is told when those that run have ended (ruling 31)."""
+        task.change(state=TaskState.PAUSED, awaited=True)
+        task.pausing = True
+        self.parts.mailbox.hold(task.task_id, firmly=True)
 
     def _report(self, turn: Turn, draft: Draft, plan: _Plan, reason: str) -> None:
         """Tell whoever the agent works for that it failed (ruling 17)."""
@@ -231,7 +267,7 @@ class Conclusions:
             if task.pausing:
                 plan.ending = self.endings.pause(task)
             return
-        coming = task.arriving or plan.mail.letters or task.people
+        coming = task.arriving or plan.mail.letters
         if coming or self.parts.mailbox.workable(task.task_id):
             return
         if task.open_calls():
@@ -248,12 +284,19 @@ class Conclusions:
         notice, instruction = self.prompting.finish(plan.task, reason)
         self.post_office.add(plan.mail, notice, instruction)
 
-    async def _ask_to_finish(self, task: LiveTask, reason: str) -> None:
-        self.parts.mailbox.hold(task.task_id)
+    async def _ask_to_finish(self, task: LiveTask) -> None:
+        if task.open_calls(self.parts.finisher):  # it cannot be asked before these are answered
+            self._pause(task)
+            await self.check(task)
+            return
         task.change(finish_asked=True)
         plan = _Plan(task)
-        self._pack_finish(plan, reason)
-        await self._post(plan)
+        self._pack_finish(plan, "limit")
+        task.asking = True
+        try:
+            await self._post(plan)
+        finally:
+            task.asking = False
 
     async def _post(self, plan: _Plan) -> None:
         task = plan.task
@@ -272,10 +315,11 @@ class Conclusions:
         self.wake()
 
     def _finish_pending(self, task: LiveTask) -> bool:
-        return any(
-            turn.control is not None and turn.control.kind is ControlKind.FINISH
-            for turn in task.turns.values()
-        ) or self.parts.mailbox.holds_finish(task.task_id)
+        return (
+            task.asking
+            or any(turn.letter.finish for turn in task.turns.values())
+            or self.parts.mailbox.holds_finish(task.task_id)
+        )
 
     def _step_back(self, turn: Turn) -> None:
         turn.task.turns.pop(turn.agent, None)
@@ -285,13 +329,14 @@ class Conclusions:
     def _come_back(self, task: LiveTask, letter: Letter) -> None:
         task.arriving -= 1
         self.post_office.put_back(task, letter)
+        self.settle(task)  # when the task was closed meanwhile
         self.wake()
 
     def _turn_commit(self, turn: Turn, draft: Draft, plan: _Plan) -> TurnCommit:
         ending = plan.ending
         histories: tuple[HistoryRow, ...] = ()
-        if draft.entries and draft.failure is None:
-            histories = (HistoryRow(turn.agent, to_json(draft.entries).decode()),)
+        if draft.history and draft.failure is None:
+            histories = (HistoryRow(turn.agent, draft.history),)
         return TurnCommit(
             owner=self.parts.owner,
             task=plan.task.row,
@@ -306,20 +351,21 @@ class Conclusions:
             snapshot=ending is not None,
         )
 
-    def _remember(self, turn: Turn, entries: list[Entry], ending: Ending | None) -> None:
-        histories = self.parts.histories
-        histories.append(LaneKey(turn.task.task_id, turn.agent), entries)
-        if ending is not None and ending.histories:
-            histories.forget(turn.task.task_id, {row.agent for row in ending.histories})
-
     async def _tell(self, plan: _Plan, post: Post, receipt: Receipt) -> None:
         task, ending = plan.task, plan.ending
         due = []
         if ending is not None:
             last = receipt.first_event + len(post.events) - 1
             due = self.endings.announce(task, ending, last)
+            self._reopen_lanes(task, ending)
         self.parts.events.publish(task.task_id, receipt.first_event, post.events)
         await self.post_office.hand_out(task, plan.mail, receipt)
         if ending is not None:
             for waiter in due:
                 waiter.resolve(ending.result)
+
+    def _reopen_lanes(self, task: LiveTask, ending: Ending) -> None:
+        """Let agents go on whose open calls an ending has answered, with these answers."""
+        for row in ending.histories:
+            self.parts.histories.forget(task.task_id, (row.agent,))
+            self.parts.mailbox.unblock(LaneKey(task.task_id, row.agent))

@@ -55,6 +55,11 @@ class Draft:
     reprompts: list[Reprompt] = field(default_factory=list)
     completes: str | None = None
     failure: str | None = None
+    history: str = ""
+
+    def seal(self) -> None:
+        """Write the entries as JSON; fails on what an agent put into them and JSON cannot hold."""
+        self.history = to_json(self.entries).decode() if self.entries else ""
 
     def log(self, kind: str, description: str = "", **extra: Any) -> None:
         """Add an event."""
@@ -76,6 +81,14 @@ class Draft:
     def journal_row(self, key: str, state: str, payload: Any) -> None:
         """Add a fact to the journal."""
         self.journal.append(JournalRow(key, state, to_json(payload).decode()))
+
+    def close_paused(self, answer: str) -> None:
+        """Answer the breakpoint calls here and now: the task ended in the same turn."""
+        for row in self.paused:
+            call = AgentToolCall.model_validate_json(row.call)
+            self.entries.append(call.create_response_msg(answer))
+        self.paused.clear()
+        self.seal()
 
     def pause(self, agent: str, calls: Sequence[AgentToolCall]) -> None:
         """Add breakpoint calls: they wait for their results with the task."""

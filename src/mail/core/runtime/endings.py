@@ -17,9 +17,9 @@ from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.db.base import CallRow, EventRow, HistoryRow
 
-__all__ = ["Ending", "Endings"]
+__all__ = ["UNANSWERED", "Ending", "Endings"]
 
-_UNANSWERED = "not run: the task ended before this call was answered"
+UNANSWERED = "not run: the task ended before this call was answered"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,12 +101,13 @@ class Endings:
         """Tell streams where they end; return the waiters to resolve once events are out."""
         due = [w for w in task.waiters if ending.everybody or w.consumed]
         for waiter in due:
-            waiter.last_event = last_event
+            waiter.end_at(last_event)
             task.waiters.remove(waiter)
         return due
 
     def _settle_row(self, task: LiveTask, state: TaskState) -> None:
         goes_on = bool(task.people)
+        task.pausing = False
         task.change(
             state=TaskState.RUNNING if goes_on else state,
             steps=0,
@@ -118,9 +119,9 @@ class Endings:
         """Answer open calls with "not run", so that no history keeps a call without a result."""
         rows, histories = [], []
         for call in task.open_calls():
-            closed = call._replace(answer=_UNANSWERED)
+            closed = call._replace(answer=UNANSWERED)
             task.calls[(call.agent, call.call_id)] = closed
-            entry = AgentToolCall.model_validate_json(call.call).create_response_msg(_UNANSWERED)
+            entry = AgentToolCall.model_validate_json(call.call).create_response_msg(UNANSWERED)
             rows.append(closed)
             histories.append(HistoryRow(call.agent, to_json([entry]).decode()))
         return tuple(rows), tuple(histories)

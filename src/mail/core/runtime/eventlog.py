@@ -7,7 +7,8 @@ behind loses its buffer, not its events, and catches up from the store.
 import asyncio
 import json
 from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from weakref import WeakSet
 
 from mail.core.events import TaskEvent
 from mail.db.base import EventRow, Owner, Store
@@ -25,6 +26,7 @@ class Subscription:
         self.deltas = deltas
         self.closed = False
         self.cursor = 0
+        self.last = 0  # the number of the event that ends the stream, once it is known
         self._limit = limit
         self._buffer: deque[TaskEvent] = deque()
         self._lagging = True  # until the first look at the store
@@ -68,16 +70,17 @@ class Subscription:
         """Return what can be read now, in order, without gaps or repeats."""
         self._wake.clear()
         if self._lagging:
-            return await self._catch_up(store, owner)
+            return await self.catch_up(store, owner)
         fresh = [event for event in self._buffer if not event.seq or event.seq > self.cursor]
         self._buffer.clear()
         stored = [event.seq for event in fresh if event.seq]
         if stored and stored[-1] != self.cursor + len(stored):
-            return await self._catch_up(store, owner)
+            return await self.catch_up(store, owner)
         self.cursor = stored[-1] if stored else self.cursor
         return fresh
 
-    async def _catch_up(self, store: Store, owner: Owner) -> list[TaskEvent]:
+    async def catch_up(self, store: Store, owner: Owner) -> list[TaskEvent]:
+        """Return what the store has beyond the cursor: a page at most."""
         self._lagging = False  # before the read: what is committed during it goes to the buffer
         page = await store.events(owner, self.task_id, self.cursor, _PAGE)
         if len(page) == _PAGE:
@@ -97,11 +100,15 @@ class EventLog:
         self._recent_limit = recent
         self._buffer = buffer
         self._recent: dict[str, deque[tuple[int, Sequence[EventRow]]]] = {}
-        self._readers: dict[str, list[Subscription]] = {}
+        # Weak: a stream that nobody ever began to read goes with the caller's handle.
+        self._readers: dict[str, WeakSet[Subscription]] = {}
+        self._closed = False
 
     @property
     def has_readers(self) -> bool:
         """Tell whether any stream is open."""
+        for task_id in [task_id for task_id, readers in self._readers.items() if not readers]:
+            del self._readers[task_id]
         return bool(self._readers)
 
     def subscribe(
@@ -110,15 +117,17 @@ class EventLog:
         """Open a stream of a task's events after number ``after`` (None: set by the caller)."""
         subscription = Subscription(task_id, self._buffer, deltas=deltas)
         subscription.cursor = after or 0
-        self._readers.setdefault(task_id, []).append(subscription)
+        self._readers.setdefault(task_id, WeakSet()).add(subscription)
+        if self._closed:
+            subscription.close()
         return subscription
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Close a stream; closing it twice is fine."""
         subscription.close()
-        readers = self._readers.get(subscription.task_id, [])
-        if subscription in readers:
-            readers.remove(subscription)
+        readers = self._readers.get(subscription.task_id)
+        if readers is not None:
+            readers.discard(subscription)
             if not readers:
                 del self._readers[subscription.task_id]
 
@@ -164,13 +173,16 @@ class EventLog:
     def forget(self, task_id: str) -> None:
         """Let go of a task's newest events."""
         self._recent.pop(task_id, None)
+        if not self._readers.get(task_id, True):
+            del self._readers[task_id]
 
     async def read(
         self, subscription: Subscription, ping_interval: float
-    ) -> AsyncIterator[TaskEvent | None]:
+    ) -> AsyncGenerator[TaskEvent | None, None]:
         """Yield events as they come, and None after each quiet ``ping_interval`` (seconds).
 
-        Ends when the subscription is closed and everything up to there was read.
+        Ends when the subscription's last event was read, or when it is closed and everything up to
+        there was read.
         """
         try:
             while True:
@@ -178,7 +190,7 @@ class EventLog:
                 events = await subscription.take(self._store, self._owner)
                 for event in events:
                     yield event
-                if closing and not events:
+                if 0 < subscription.last <= subscription.cursor or (closing and not events):
                     return
                 if not (events or await subscription.wait(ping_interval)):
                     yield None
@@ -186,7 +198,8 @@ class EventLog:
             self.unsubscribe(subscription)
 
     def close(self) -> None:
-        """End every stream."""
+        """End every stream, and those that are still to come."""
+        self._closed = True
         for readers in list(self._readers.values()):
             for reader in list(readers):
                 reader.close()

@@ -47,6 +47,12 @@ class HistoryView(list[Entry]):
         self._unshare()
         return super().__add__(other)
 
+    def __radd__(self, other: list[Any]) -> list[Any]:
+        return [*other, *self]
+
+    def __rmul__(self, times: SupportsIndex) -> list[Entry]:
+        return self * times
+
     def __mul__(self, times: SupportsIndex) -> list[Entry]:
         self._unshare()
         return super().__mul__(times)

@@ -29,7 +29,7 @@ from mail.core.suggest import did_you_mean
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.wire import MAILMessage
-from mail.db.base import CallRow, EventRow, HistoryRow, Post, Receipt, TaskRow
+from mail.db.base import CallRow, Delivery, EventRow, HistoryRow, Post, Receipt, TaskRow
 from mail.errors import (
     BreakpointError,
     ProtocolError,
@@ -94,10 +94,28 @@ class Intake:
             raise ShuttingDown
         envelope = Envelope.from_wire(parse_message(request.message))
         self._check(envelope, request.resume_from)
+        if not self.parts.store.durable:
+            return await self._take_in(envelope, request)
+        # A commit that is under way cannot be called back: a caller that gives up must not leave
+        # a stored message behind that nobody hands out.
+        work = asyncio.ensure_future(self._take_in(envelope, request))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            work.add_done_callback(self._unclaimed)
+            raise
+
+    async def _take_in(self, envelope: Envelope, request: RunRequest) -> Waiter | None:
         async with self._task(envelope.task_id, new=request.resume_from is None) as task:
+            if self.parts.draining:
+                raise ShuttingDown
             if request.resume_from == BREAKPOINT:
                 return await self._resume(task, request)
             return await self._deliver(task, envelope, request)
+
+    def _unclaimed(self, work: "asyncio.Future[Waiter | None]") -> None:
+        if not work.cancelled() and work.exception() is None:
+            self._leave(work.result())
 
     async def cancel(self, task_id: str) -> None:
         """Cancel an open task; a finished one stays as it is.
@@ -105,6 +123,9 @@ class Intake:
         Raises:
             UnknownTask: there is no such task.
         """
+        await asyncio.shield(asyncio.ensure_future(self._cancel(task_id)))
+
+    async def _cancel(self, task_id: str) -> None:
         async with self._task(task_id, new=False) as task:
             if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
                 ending = self.conclusions.endings.cancel(task)
@@ -164,7 +185,7 @@ class Intake:
         calls = await self.parts.store.calls(self.parts.owner, task.task_id)
         task.row, task.stored, task.fresh = row, True, False
         task.calls = {(call.agent, call.call_id): call for call in calls}
-        task.loaded = row.state is TaskState.RUNNING
+        task.loaded = False
 
     async def _deliver(
         self, task: LiveTask, envelope: Envelope, request: RunRequest
@@ -200,11 +221,11 @@ class Intake:
         except BaseException:
             task.people.discard(envelope.id)
             self._leave(waiter)
-            if not joins:
+            if task.row is post.task:
                 task.row = before
             raise
         task.stored = True
-        await self._delivered(task, mail, post, receipt, waiter)
+        await self._delivered(task, mail, post, receipt, waiter, reopened=not joins)
         return waiter
 
     async def _resume(self, task: LiveTask, request: RunRequest) -> Waiter | None:
@@ -216,7 +237,8 @@ class Intake:
             )
         answers = match_answers(task, request.breakpoint_tool_call_result)
         calls, histories, events = _record(answers, self.parts.clock.now())
-        before, old_calls = task.row, dict(task.calls)
+        before, was_pausing = task.row, task.pausing
+        old_calls = {(call.agent, call.call_id): call for call, _ in answers}
         was_running = before.state is TaskState.RUNNING
         task.calls.update(((call.agent, call.call_id), call) for call in calls)
         ready = {call.agent for call in calls if not task.open_calls(call.agent)}
@@ -239,13 +261,15 @@ class Intake:
         try:
             receipt = await self.parts.store.post(post)
         except BaseException:
-            task.row, task.calls = before, old_calls
+            task.calls.update(old_calls)
             self._leave(waiter)
+            if task.row is post.task:
+                task.row, task.pausing = before, was_pausing
             raise
         self.parts.histories.forget(task.task_id, {call.agent for call in calls})
         for agent in ready:
             self.parts.mailbox.unblock(LaneKey(task.task_id, agent))
-        await self._delivered(task, mail, post, receipt, waiter)
+        await self._delivered(task, mail, post, receipt, waiter, reopened=not was_running)
         return waiter
 
     def _wake_agents(self, task: LiveTask, mail: Mail, agents: list[str]) -> None:
@@ -263,8 +287,9 @@ class Intake:
             state=TaskState.RUNNING,
             steps=task.row.steps if joins else 0,
             max_steps=limit,
-            awaited=request.awaited or (joins and task.row.awaited),
-            finish_asked=False,
+            awaited=request.awaited or bool(task.waiters) or (joins and task.row.awaited),
+            # A run at its limit is being finished; the new message is for the run after it.
+            finish_asked=joins and task.row.finish_asked and self.parts.mailbox.held(task.task_id),
         )
 
     def _wait(
@@ -288,18 +313,23 @@ class Intake:
             self.parts.events.unsubscribe(waiter.subscription)
 
     async def _delivered(
-        self, task: LiveTask, mail: Mail, post: Post, receipt: Receipt, waiter: Waiter | None
+        self,
+        task: LiveTask,
+        mail: Mail,
+        post: Post,
+        receipt: Receipt,
+        waiter: Waiter | None,
+        *,
+        reopened: bool,
     ) -> None:
         if waiter is not None and waiter.subscription is not None:
             waiter.subscription.cursor = receipt.first_event - 1
         self.parts.events.publish(task.task_id, receipt.first_event, post.events)
         if task.row.state is TaskState.RUNNING and not task.loaded:
-            for envelope in mail.envelopes:
-                task.note_sent(envelope)
             await self.refill(task)
         else:
             await self.post_office.hand_out(task, mail, receipt)
-            if task.row.state is TaskState.RUNNING:
+            if reopened and task.row.state is TaskState.RUNNING:
                 self.parts.mailbox.unhold(task.task_id)
         self.conclusions.wake()
 
@@ -309,20 +339,32 @@ class Intake:
         Args:
             recovered: The first letter of each lane may have been in work when a process died.
         """
-        at_work = {turn.seq for turn in task.turns.values()}
-        rows = await self.parts.store.waiting_mail(self.parts.owner, task.task_id)
+        rows: list[Delivery] = []
+        begun: set[int] = set()
+        out: set[int] | None = None
+        while out != task.out:  # else what is out was consumed or put back during the read
+            out = set(task.out)
+            rows = await self.parts.store.waiting_mail(self.parts.owner, task.task_id)
+            begun = set(await self.parts.store.begun(self.parts.owner, task.task_id))
+        rows.sort(key=lambda row: row.seq not in begun)
         for call in task.open_calls():
             self.parts.mailbox.block(LaneKey(task.task_id, call.agent))
         task.loaded = True
         seen: set[str] = set()
         for row in rows:
-            if row.seq not in at_work:
+            if row.seq not in task.out:
                 first = row.recipient not in seen
                 seen.add(row.recipient)
-                self.post_office.put_back(task, Letter.read(row, recovered=recovered and first))
+                letter = Letter.read(row, recovered=recovered and first, filed=row.seq in begun)
+                task.note_waiting(letter.envelope)
+                self.post_office.put_back(task, letter)
+        self.conclusions.hold_at_limit(task)
 
     async def recover(self, row: TaskRow) -> None:
         """Take up a task that an earlier process left running or half paused."""
+        live = self.parts.ledger.get(row.task_id)
+        if live is not None and live.loaded:
+            return  # a start that was cut short has taken it up
         async with self._task(row.task_id, new=False) as task:
             if row.state is TaskState.RUNNING:
                 for delivery in await self.parts.store.all_mail(self.parts.owner, row.task_id):

@@ -29,6 +29,8 @@ class LiveTask:
     ``arriving`` counts mail that is on its way into the mailbox, ``pins`` work that needs the
     task in memory. ``loaded`` tells that the task's waiting mail is in the mailbox, ``pausing``
     that a pause still has to be told.
+    ``out`` holds the numbers of deliveries that somebody has taken out of the mailbox and has not
+    consumed or put back yet; ``asking`` tells that a request to finish is being posted.
     ``asks`` maps (who asked, who was asked) to the open request ids, oldest first.
     """
 
@@ -37,6 +39,7 @@ class LiveTask:
     stored: bool = False
     turns: dict[str, Turn] = field(default_factory=dict)
     people: set[str] = field(default_factory=set)
+    out: set[int] = field(default_factory=set)
     asks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
     waiters: list[Waiter] = field(default_factory=list)
@@ -45,11 +48,20 @@ class LiveTask:
     pins: int = 0
     loaded: bool = True
     pausing: bool = False
+    asking: bool = False
 
     @property
     def task_id(self) -> str:
         """The task's id."""
         return self.row.task_id
+
+    @property
+    def steps(self) -> int:
+        """Messages processed in this run, with those that are being processed.
+
+        The row has only what is committed, so a turn that is run again after a crash is one step.
+        """
+        return self.row.steps + sum(turn.counted for turn in self.turns.values())
 
     def change(self, **fields: Any) -> TaskRow:
         """Replace fields of the row and return the new row."""
@@ -77,6 +89,15 @@ class LiveTask:
                 open_requests.remove(envelope.ref)
                 if not open_requests:
                     del self.asks[key]
+
+    def note_waiting(self, envelope: Envelope) -> None:
+        """Keep account of mail that comes back from the store: unread users' mail, requests."""
+        if envelope.sender["address_type"] in ("user", "admin"):
+            self.people.add(envelope.id)
+        if envelope.kind == "request":
+            key = (envelope.sender["address"], envelope.recipients[0]["address"])
+            if envelope.ref not in self.asks.get(key, ()):
+                self.note_sent(envelope)
 
 
 class TaskLedger:

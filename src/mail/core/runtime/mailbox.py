@@ -1,9 +1,10 @@
 """The mailbox: waiting mail in lanes, one lane per (task, agent), claimed one turn at a time.
 
-A lane's own order is: the system's request to finish, then interrupts, then by tier, then by
+A lane's own order is: a turn that was begun, the request to finish, interrupts, by tier, by
 number. Among lanes the one whose first letter has the lowest (tier, number) goes first, so no
 task can starve another beyond the tiers. A lane is not claimable while its turn runs, while it is
-blocked by an open breakpoint, or while its task is held; a request to finish passes a hold.
+blocked by an open breakpoint, or while its task is held; a request to finish and
+a turn that was begun pass a hold that is not firm.
 
 Pure and synchronous: no clock, no store, no asyncio.
 """
@@ -32,7 +33,8 @@ class Letter:
 
     ``envelope`` and ``control`` are the delivery's payload and instruction, read. ``recovered``
     marks mail that a crashed process may have been working on, ``claimed`` that this process has
-    counted its attempt on it; ``delays`` counts how often the provider asked to come back later.
+    counted its attempt on it, ``filed`` that its turn has a journal in the store;
+    ``delays`` counts how often the provider asked to come back later.
     """
 
     delivery: Delivery
@@ -40,17 +42,19 @@ class Letter:
     control: Control | None = None
     recovered: bool = False
     claimed: bool = False
+    filed: bool = False
     delays: int = 0
     seq: int = 0
 
     @classmethod
-    def read(cls, delivery: Delivery, *, recovered: bool = False) -> "Letter":
+    def read(cls, delivery: Delivery, *, recovered: bool = False, filed: bool = False) -> "Letter":
         """Make a letter of what the store holds."""
         return cls(
             delivery,
             Envelope.from_json(delivery.payload),
             Control.from_json(delivery.control),
             recovered,
+            filed=filed,
             seq=delivery.seq,
         )
 
@@ -62,8 +66,8 @@ class Letter:
     @property
     def place(self) -> tuple[int, int, int]:
         """The letter's place in its lane."""
-        rank = 0 if self.finish else 1 if self.delivery.interrupt else 2
-        return rank, self.delivery.tier, self.seq
+        rank = 1 if self.finish else 2 if self.delivery.interrupt else 3
+        return 0 if self.filed else rank, self.delivery.tier, self.seq
 
 
 @dataclass(slots=True, eq=False)
@@ -84,12 +88,13 @@ class Mailbox:
     def __init__(self) -> None:
         self._lanes: dict[LaneKey, _Lane] = {}
         self._tasks: dict[str, dict[str, _Lane]] = {}
-        self._held: set[str] = set()
+        self._held: dict[str, bool] = {}
+        self._seqs: set[int] = set()
         self._ready: list[tuple[int, int, _Lane]] = []
         self._counts: dict[str, int] = {}
 
     def __len__(self) -> int:
-        return sum(self._counts.values())
+        return len(self._seqs)
 
     def waiting(self, task_id: str) -> int:
         """Return how many letters of a task wait."""
@@ -104,10 +109,13 @@ class Mailbox:
     def holds_finish(self, task_id: str) -> bool:
         """Tell whether a request to finish waits in a task's lanes."""
         lanes = self._tasks.get(task_id, {}).values()
-        return any(lane.head is not None and lane.head.finish for lane in lanes)
+        return any(letter.finish for lane in lanes for _, letter in lane.letters)
 
     def put(self, letter: Letter) -> None:
-        """Add a letter to its lane."""
+        """Add a letter to its lane, unless it waits there already."""
+        if letter.seq in self._seqs:
+            return
+        self._seqs.add(letter.seq)
         delivery = letter.delivery
         lane = self._lane(LaneKey(delivery.task_id, delivery.recipient))
         heapq.heappush(lane.letters, (letter.place, letter))
@@ -126,6 +134,7 @@ class Mailbox:
                 continue
             heapq.heappop(lane.letters)
             lane.busy = True
+            self._seqs.discard(seq)
             self._counts[lane.key.task_id] -= 1
             return head
         return None
@@ -148,14 +157,17 @@ class Mailbox:
             lane.blocked = False
             self._offer_or_forget(lane)
 
-    def hold(self, task_id: str) -> None:
-        """Keep a whole task from being claimed, save for a request to finish."""
-        self._held.add(task_id)
+    def hold(self, task_id: str, *, firmly: bool = False) -> None:
+        """Keep a task from being claimed; begun turns and a request to finish pass a soft hold."""
+        self._held[task_id] = firmly or self._held.get(task_id, False)
+
+    def held(self, task_id: str) -> bool:
+        """Tell whether a task is held."""
+        return task_id in self._held
 
     def unhold(self, task_id: str) -> None:
         """Take a `hold` back."""
-        if task_id in self._held:
-            self._held.discard(task_id)
+        if self._held.pop(task_id, None) is not None:
             for lane in self._tasks.get(task_id, {}).values():
                 self._offer(lane)
 
@@ -167,15 +179,17 @@ class Mailbox:
             lane.letters = []
             lane.blocked = False
             self._offer_or_forget(lane)
-        self._held.discard(task_id)
+        self._held.pop(task_id, None)
         self._counts.pop(task_id, None)
+        self._seqs.difference_update(letter.seq for _, letter in dropped)
         return [letter for _, letter in sorted(dropped, key=lambda pair: pair[0])]
 
     def _claimable(self, lane: _Lane) -> bool:
         head = lane.head
         if head is None or lane.busy or lane.blocked:
             return False
-        return head.finish or lane.key.task_id not in self._held
+        firmly = self._held.get(lane.key.task_id)
+        return firmly is None or ((head.finish or head.filed) and not firmly)
 
     def _lane(self, key: LaneKey) -> _Lane:
         lane = self._lanes.get(key)

@@ -93,19 +93,27 @@ class Parts:
             try:
                 receipt = await self._write(post)
             except StoreConflict:
+                self.degraded = None
                 raise
             except StoreError as error:
                 if self.draining:
                     raise
-                self.degraded = str(error)
-                logger.warning("store failed, trying again in %.2f s: %s", pause, error)
-                await asyncio.sleep(pause)
+                await self._wait_for_store(error, pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
                 live = self.ledger.get(post.task.task_id)
                 post = replace(post, task=live.row if live else post.task)
             else:
                 self.degraded = None
                 return receipt
+
+    async def _wait_for_store(self, error: StoreError, pause: float) -> None:
+        self.degraded = str(error)
+        logger.warning("store failed, trying again in %.2f s: %s", pause, error)
+        try:
+            await asyncio.sleep(pause)
+        except asyncio.CancelledError:
+            self.degraded = None  # nobody would take it back; whoever still tries sets it again
+            raise
 
     async def _write(self, post: Post) -> Receipt:
         if isinstance(post, TurnCommit):

@@ -104,9 +104,12 @@ class PostOffice:
 
     def put_back(self, task: LiveTask, letter: Letter) -> None:
         """Return a letter whose turn did not happen to its old place."""
+        task.out.discard(letter.seq)
         self._put(task, letter)
 
     def _put(self, task: LiveTask, letter: Letter) -> None:
+        if letter.seq in task.out:
+            return  # a refill found it in the store first, and it is being worked on
         if task.loaded and task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
             self.parts.mailbox.put(letter)
 
@@ -122,10 +125,12 @@ class PostOffice:
             f"agent {turn.agent} was interrupted by {sender}",
             {"caller": turn.agent, "by": sender, "partial_text": "".join(turn.partial)},
         )
-        await self.log(task, turn.seq, event)
-        task.arriving -= 1
-        self.put_back(task, turn.letter)
-        self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
+        try:
+            await self.log(task, turn.seq, event)
+        finally:
+            task.arriving -= 1
+            self.put_back(task, turn.letter)
+            self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
 
     def abandon(self, turn: Turn) -> None:
         """Cancel a turn that has committed nothing; whatever it still returns is dropped.
@@ -135,7 +140,7 @@ class PostOffice:
         turn.abandoned = True
         self.parts.abandoned += 1
         turn.task.turns.pop(turn.agent, None)
-        if turn.handle is not None:
+        if turn.handle is not None and turn.begun:  # what has not begun must clean up after itself
             turn.handle.cancel()
 
     async def log(self, task: LiveTask, seq: int, event: EventDraft) -> None:

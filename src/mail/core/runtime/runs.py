@@ -1,10 +1,11 @@
 """A caller's handle on one run: its result, or its events as they happen."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from dataclasses import dataclass
 
-from mail.core.events import TERMINAL_KINDS, TaskEvent
+from mail.core.events import TaskEvent
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.errors import MAILError, TaskTimeout
@@ -42,7 +43,7 @@ class Run:
         finally:
             self.waiter.leave()
 
-    async def events(self, ping_interval: float = 15.0) -> AsyncIterator[TaskEvent]:
+    async def events(self, ping_interval: float = 15.0) -> AsyncGenerator[TaskEvent, None]:
         """Yield the run's events until its ``task_complete`` or ``task_error``.
 
         A ``ping`` without id comes after each quiet ``ping_interval`` (seconds). When the runtime
@@ -55,18 +56,16 @@ class Run:
         if subscription is None:
             raise MAILError("this run was not opened as a stream")
         try:
-            async for event in self.parts.events.read(subscription, ping_interval):
-                yield event or self._note("ping")
-                if event is not None and self._is_last(event):
-                    return
-            yield self._note("server_drain")
+            async with aclosing(self.parts.events.read(subscription, ping_interval)) as events:
+                async for event in events:
+                    yield event or self._note("ping")
+                    if event is not None and event.seq and event.seq == subscription.last:
+                        return
+            if not 0 < subscription.last <= subscription.cursor:
+                yield self._note("server_drain")
         finally:
             self.parts.events.unsubscribe(subscription)
             self.waiter.leave()
-
-    def _is_last(self, event: TaskEvent) -> bool:
-        last = self.waiter.last_event
-        return event.kind in TERMINAL_KINDS and 0 < last <= event.seq
 
     def _note(self, kind: str) -> TaskEvent:
         return TaskEvent(task_id=self.task_id, kind=kind, timestamp=self.parts.clock.now())

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,7 @@ class MAILRuntime:
         self.enable_db_agent_histories = enable_db_agent_histories
         self.settings = settings or RuntimeSettings()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._started = asyncio.Lock()
+        self._opening: asyncio.Future[None] | None = None
         self._recovered = False
         self.shutdown_event = asyncio.Event()
         self._wire(store or _memory(), clock or SystemClock(), print_llm_streams)
@@ -152,15 +153,22 @@ class MAILRuntime:
             raise MAILError("a swarm belongs to its first event loop; make another one for this")
         if self._recovered:
             return
-        async with self._started:
-            if not self._recovered:
-                await self._parts.store.open()
-                states = (TaskState.RUNNING, TaskState.PAUSED)
-                rows = await self._parts.store.list_tasks(self._parts.owner, states=states)
-                for row in reversed(rows):
-                    if row.state is TaskState.RUNNING or row.awaited:
-                        await self._intake.recover(row)
-                self._recovered = True
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(self._recover())
+        # Shared by all callers: one that gives up must not leave it half done.
+        await asyncio.shield(self._opening)
+
+    async def _recover(self) -> None:
+        try:
+            await self._parts.store.open()
+            states = (TaskState.RUNNING, TaskState.PAUSED)
+            rows = await self._parts.store.list_tasks(self._parts.owner, states=states)
+            for row in reversed(rows):
+                if row.state is TaskState.RUNNING or row.awaited:
+                    await self._intake.recover(row)
+            self._recovered = True
+        finally:
+            self._opening = None
 
     async def run_continuous(
         self,
@@ -284,12 +292,18 @@ class MAILRuntime:
             TaskTimeout: the run took longer than ``timeout`` seconds; the task goes on.
         """
         run = await self.open_run(_request(message, resume_from, kwargs, streamed=True))
-        try:
-            async with asyncio.timeout(timeout):
-                async for event in run.events():
-                    yield event
-        except TimeoutError:
-            raise TaskTimeout("The task timed out.", run.task_id) from None
+        deadline = asyncio.get_running_loop().time() + timeout
+        async with aclosing(run.events()) as events:
+            while True:
+                try:
+                    # Never around the yield: there the time-out would cancel the reader's own work.
+                    async with asyncio.timeout_at(deadline):
+                        event = await anext(events, None)
+                except TimeoutError:
+                    raise TaskTimeout("The task timed out.", run.task_id) from None
+                if event is None:
+                    return
+                yield event
 
     async def cancel_task(self, task_id: str) -> MAILTask:
         """Cancel an open task and drop its mail; a finished task stays as it is.
@@ -363,8 +377,14 @@ class MAILRuntime:
                         task_id=task_id, kind="server_drain", timestamp=parts.clock.now()
                     )
                     return
-                if row.state is not TaskState.RUNNING and not subscription.pending:
-                    return
+                if row.state is not TaskState.RUNNING:
+                    # The end may be stored and not yet published; the store has it for certain.
+                    rest = await subscription.catch_up(parts.store, parts.owner)
+                    for event in rest:
+                        yield event
+                    if not rest:
+                        return
+                    continue
                 if not await subscription.wait(ping_interval):
                     yield TaskEvent(task_id=task_id, kind="ping", timestamp=parts.clock.now())
         finally:

@@ -52,14 +52,17 @@ class Scheduler:
             raise RuntimeError(f"mail for task '{delivery.task_id}' that is not in the ledger")
         turn = Turn(task=task, agent=delivery.recipient, letter=letter)
         task.turns[turn.agent] = turn
+        task.out.add(letter.seq)
         handle = asyncio.create_task(self._run(turn), name=f"turn {turn.agent}")
         turn.handle = handle
         self.active[handle] = turn
 
     async def _run(self, turn: Turn) -> None:
         handle = turn.handle
+        turn.begun = True
         try:
-            await self.run_turn(turn)
+            if not turn.abandoned:  # it may have been, between its claim and now
+                await self.run_turn(turn)
         except asyncio.CancelledError:
             if not turn.abandoned:
                 self._let_go(turn)
@@ -79,6 +82,7 @@ class Scheduler:
         """Forget a turn without consuming its mail."""
         if turn.task.turns.get(turn.agent) is turn:
             del turn.task.turns[turn.agent]
+            turn.task.out.discard(turn.seq)
             self.parts.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
 
     async def drain(self, grace: float) -> None:

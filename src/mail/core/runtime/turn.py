@@ -29,6 +29,7 @@ __all__ = [
     "Phase",
     "Reprompt",
     "Turn",
+    "storable",
 ]
 
 
@@ -78,6 +79,11 @@ class Control:
             return None
         kind, reason, attempt, origin = from_json(text)
         return cls(ControlKind(kind), reason, attempt, Origin(*origin) if origin else None)
+
+
+def storable(text: str) -> str:
+    """Return text without the unpaired surrogates that neither JSON nor a store can hold."""
+    return text.encode("utf-8", "replace").decode()
 
 
 class EventDraft(NamedTuple):
@@ -146,6 +152,8 @@ class Turn:
     """A claimed delivery while its agent works on it.
 
     ``step`` is the turn's identity: the same text when the turn is run again after a crash.
+    ``counted`` tells that the turn got past the step limit; it is a step once it is committed.
+    ``begun`` tells that its asyncio task runs, ``void`` that its mail was cancelled meanwhile.
     """
 
     task: "LiveTask"
@@ -153,6 +161,9 @@ class Turn:
     letter: "Letter"
     phase: Phase = Phase.MODEL
     abandoned: bool = False
+    counted: bool = False
+    begun: bool = False
+    void: bool = False
     handle: "asyncio.Task[None] | None" = None
     partial: list[str] = field(default_factory=list)
     step: str = field(init=False)

@@ -23,7 +23,7 @@ from mail.core.runtime.pausing import split_breakpoints
 from mail.core.runtime.sink import TurnSink
 from mail.core.runtime.textual import take_text
 from mail.core.runtime.toolevents import log_tool_calls
-from mail.core.runtime.turn import ControlKind, EventDraft, Phase, Turn
+from mail.core.runtime.turn import ControlKind, EventDraft, Phase, Turn, storable
 from mail.core.tools.call import AgentToolCall
 from mail.db.base import JournalRow, TurnCommit
 from mail.errors import AgentError, ModelError, StoreConflict, StoreError
@@ -36,6 +36,7 @@ _FORCED = {"type": "function", "name": "task_complete"}
 _LONG_RETRY = 30.0
 _LONGEST_RETRY = 120.0
 _MAX_DELAYS = 8
+_STORE_PAUSE = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +49,6 @@ class TurnRunner:
 
     async def run(self, turn: Turn) -> None:
         """Run a turn to its commit."""
-        task = turn.task
         try:
             if await self.conclusions.stopped_by_limit(turn):
                 return
@@ -56,11 +56,23 @@ class TurnRunner:
             if journal is None:
                 await self.conclusions.bury(turn)
                 return
-            task.change(steps=task.row.steps + 1)
+            turn.counted = True
             await self._work(turn, journal)
         except StoreConflict:
             logger.info("the mail of agent '%s' was dropped while it worked on it", turn.agent)
-            self.conclusions.drop(turn)
+            await self.conclusions.drop(turn)
+        except StoreError as error:
+            if self.parts.draining or turn.abandoned:
+                raise
+            logger.warning("the store failed before agent '%s' was called: %s", turn.agent, error)
+            turn.letter.filed = True
+            await self.conclusions.put_off(turn, _STORE_PAUSE)
+        except Exception as error:  # a fault of the engine: nobody may wait for ever because of it
+            logger.exception("the turn of agent '%s' broke", turn.agent)
+            if turn.abandoned:
+                return
+            turn.counted = False
+            await self._failed(turn, f"internal error: {type(error).__name__}")
 
     async def _work(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
         draft = Draft(self.parts.clock.now())
@@ -69,10 +81,11 @@ class TurnRunner:
             if turn.abandoned:
                 return
             await self._act(turn, draft, reply, journal)
+            draft.seal()
         except (StoreError, asyncio.CancelledError):
             raise
         except ModelError as error:
-            if not turn.abandoned and not self._put_off(turn, error):
+            if not turn.abandoned and not await self._put_off(turn, error):
                 await self._failed(turn, str(error))
             return
         except Exception as error:  # the engine's guard around agent functions
@@ -89,14 +102,18 @@ class TurnRunner:
 
         Returns None when the mail has seen too many processes die.
         """
-        if not turn.letter.recovered:
-            return {}
-        turn.letter.recovered, turn.letter.claimed = False, True
-        attempts = await self.parts.store.claim(self.parts.owner, turn.seq)
-        if attempts > self.parts.settings.max_attempts:
-            return None
-        rows = {row.key: row for row in await self.parts.store.journal(self.parts.owner, turn.seq)}
-        if REPLY_KEY not in rows:
+        letter = turn.letter
+        if letter.recovered and not letter.claimed:
+            attempts = await self.parts.store.claim(self.parts.owner, turn.seq)
+            letter.claimed = True
+            if attempts > self.parts.settings.max_attempts:
+                return None
+        rows = {}
+        if letter.filed:
+            found = await self.parts.store.journal(self.parts.owner, turn.seq)
+            rows = {row.key: row for row in found}
+        restarted, letter.recovered = letter.recovered and REPLY_KEY not in rows, False
+        if restarted:
             event = EventDraft(
                 "turn_restarted", f"agent {turn.agent} starts over", {"caller": turn.agent}
             )
@@ -141,6 +158,8 @@ class TurnRunner:
             if turn.abandoned or handle is None or handle.cancelling():
                 raise
             raise AgentError(f"agent '{turn.agent}' was cancelled from within") from None
+        except StoreError as error:  # not the engine's own
+            raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
         return _checked(turn.agent, output)
 
     async def _act(
@@ -156,18 +175,18 @@ class TurnRunner:
         if not paused and all(_passive(call) for call in calls):
             take_text(turn, draft, reply, self.parts)
 
-    def _put_off(self, turn: Turn, error: ModelError) -> bool:
+    async def _put_off(self, turn: Turn, error: ModelError) -> bool:
         """Free the slot when the provider asks for a long pause (ruling 41)."""
         wait = error.retry_after or 0.0
         if wait <= _LONG_RETRY or turn.letter.delays >= _MAX_DELAYS:
             return False
         turn.letter.delays += 1
-        self.conclusions.put_off(turn, min(wait, _LONGEST_RETRY))
+        await self.conclusions.put_off(turn, min(wait, _LONGEST_RETRY))
         return True
 
     async def _failed(self, turn: Turn, reason: str) -> None:
         draft = Draft(self.parts.clock.now())
-        draft.failure = reason
+        draft.failure = storable(reason)
         await self.conclusions.commit(turn, draft)
 
     async def flush(self, turn: Turn, draft: Draft) -> None:
@@ -207,4 +226,4 @@ def _checked(agent: str, output: object) -> Reply:
         raise AgentError(f"{problem}; its text is a {type(text).__name__}")
     if not isinstance(calls, list) or not all(isinstance(c, AgentToolCall) for c in calls):
         raise AgentError(f"{problem}; its calls are not")
-    return Reply(text, calls)
+    return Reply(None if text is None else storable(text), calls)

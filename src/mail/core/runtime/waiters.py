@@ -41,13 +41,17 @@ class Waiter:
     message_id: str
     future: "asyncio.Future[RunResult]"
     consumed: bool = False
-    last_event: int = 0
     subscription: Subscription | None = None
 
     def leave(self) -> None:
         """Stop waiting; the task goes on."""
         if self in self.task.waiters:
             self.task.waiters.remove(self)
+
+    def end_at(self, last_event: int) -> None:
+        """Tell the caller's stream which event is its last."""
+        if self.subscription is not None:
+            self.subscription.last = last_event
 
     def resolve(self, result: RunResult) -> None:
         """Give the caller its answer, once."""

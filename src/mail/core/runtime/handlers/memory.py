@@ -7,6 +7,7 @@ from mail.core.runtime.desk import Desk
 from mail.core.runtime.turn import Outcome, Reprompt
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import SearchMemoryArgs, parse_arguments
+from mail.errors import StoreError, ToolError
 
 __all__ = ["handle_search_memory"]
 
@@ -14,7 +15,10 @@ __all__ = ["handle_search_memory"]
 async def handle_search_memory(desk: Desk, call: AgentToolCall) -> Outcome:
     """Search the calling agent's own memory; the findings are the tool result."""
     args = parse_arguments(call.tool_name, call.tool_args, SearchMemoryArgs)
-    rows = await desk.search_memory(args.query, args.limit)
+    try:
+        rows = await desk.search_memory(args.query, args.limit)
+    except StoreError:
+        raise ToolError("the memory cannot be searched at the moment") from None
     found = [_text(from_json(row.value)) for row in rows]
     details = f"{len(found)} memories found" + "".join(f"\n\n{text}" for text in found)
     return Outcome(details=details, reprompt=Reprompt(Subject.ACTION_COMPLETE, "Memory searched."))

@@ -1,0 +1,263 @@
+"""Pauses among other things that go on at the same time (rulings 11, 31)."""
+
+import asyncio
+
+from mail.core.actions import ActionCore
+from mail.core.runtime import RunRequest
+from mail.core.runtime.mailbox import LaneKey
+from mail.core.tasks import TaskState
+from mail.errors import ModelError
+from mail.testing import agent_from, tool_calls
+from tests.support.stores import HookedStore
+from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
+
+RESUME = "breakpoint_tool_call"
+REVIEW = ("human_review", {"draft": "x"})
+DONE = ("task_complete", {"finish_message": "done"})
+
+
+def send(target: str, tool: str = "send_request") -> tuple[str, dict]:
+    return tool, {"target": target, "subject": "Job", "body": "do it"}
+
+
+def runtime_with_review(agents, **options):
+    for core in agents.values():
+        core.actions = {"human_review": ActionCore(function=None, name="human_review")}
+    return runtime_of(agents, breakpoint_tools=["human_review"], **options)
+
+
+def resume(result: object = "ok") -> RunRequest:
+    return RunRequest(
+        message=user_message(""), resume_from=RESUME, breakpoint_tool_call_result=result
+    )
+
+
+async def test_no_turn_begins_while_the_pause_is_being_stored(store) -> None:
+    asked: list[str] = []
+    storing, release = asyncio.Event(), asyncio.Event()
+
+    async def hold(post) -> None:
+        if post.task.task_id == "task-1" and post.task.state is TaskState.PAUSED:
+            storing.set()
+            await release.wait()
+
+    def lead(messages, choice):
+        if "other task" in last_body(messages):
+            return [DONE]
+        return [send("worker"), REVIEW] if not asked else [DONE]
+
+    async def slow_lead(messages, choice):
+        return await agent_from(lead)(messages, choice)
+
+    def work(messages, choice):
+        asked.append("worker")
+        return [("await_message", {})]
+
+    agents = {"supervisor": supervisor(slow_lead), "worker": worker(agent_from(work))}
+    runtime = runtime_with_review(agents, store=HookedStore(store, after=hold))
+    await runtime.start()
+    runtime._scheduler.driving = False
+    await runtime.submit(user_message("for the worker", to="worker"))  # waits in its lane
+    run = await runtime._intake.accept(RunRequest(message=user_message()))
+    mailbox, lane = runtime._parts.mailbox, LaneKey("task-1", "worker")
+    mailbox.block(lane)  # as if the worker's mail came in a moment later
+    runtime._scheduler.driving = True
+    runtime._scheduler.pump()
+    await storing.wait()
+    mailbox.unblock(lane)
+    await runtime.submit_and_wait(user_message("other task", task_id="task-2"))
+    assert asked == []
+    release.set()
+    assert (await run.future).status is TaskState.PAUSED
+    await runtime.shutdown()
+
+
+async def test_an_interrupt_that_takes_the_last_running_turn_away_lets_the_pause_be_told(
+    store,
+) -> None:
+    writing, go = asyncio.Event(), asyncio.Event()
+
+    async def busy(messages, choice):
+        if "<subject>Stop" in last_body(messages):
+            return None, tool_calls(("await_message", {}))
+        writing.set()
+        await asyncio.sleep(3600)
+        return None, []
+
+    async def pest(messages, choice):
+        await writing.wait()
+        go.set()
+        arguments = {"target": "busy", "subject": "Stop", "body": "stop"}
+        return None, tool_calls(("send_interrupt", arguments))
+
+    async def starter(messages, choice):
+        if "ok" in str(messages):
+            return None, tool_calls(DONE, prefix="end")
+        if len(messages) == 1:
+            return None, tool_calls(send("busy"), send("pest"), ("help", {}), prefix="a")
+        await writing.wait()
+        return None, tool_calls(REVIEW, prefix="b")
+
+    agents = {
+        "supervisor": supervisor(starter, ("busy", "pest")),
+        "busy": worker(busy),
+        "pest": supervisor(pest, ("busy",)),
+    }
+    hold = asyncio.Event()
+
+    async def later(post) -> None:
+        if any(d.interrupt for d in post.deliveries):
+            await hold.wait()
+
+    runtime = runtime_with_review(agents, store=HookedStore(store, before=later))
+    run = await runtime.open_run(RunRequest(message=user_message()))
+    await go.wait()
+    while runtime.get_task_by_id("task-1").status is not TaskState.PAUSED:
+        await asyncio.sleep(0.001)
+    hold.set()
+    result = await run.result(5)
+    assert result.status is TaskState.PAUSED
+    final = await (await runtime.open_run(resume())).result(5)
+    assert final.status is TaskState.COMPLETED
+    await runtime.shutdown()
+
+
+async def test_a_turn_that_is_put_off_does_not_keep_the_pause_from_being_told(store) -> None:
+    refuse = asyncio.Event()
+
+    async def lead(messages, choice):
+        if len(messages) == 1:
+            return None, tool_calls(send("worker"), ("help", {}), prefix="a")
+        return None, tool_calls(REVIEW, prefix="b")
+
+    async def work(messages, choice):
+        await refuse.wait()
+        raise ModelError("busy", status=429, retry_after=60)
+
+    runtime = runtime_with_review(
+        {"supervisor": supervisor(lead), "worker": worker(work)}, store=store
+    )
+    run = await runtime.open_run(RunRequest(message=user_message()))
+    while runtime.get_task_by_id("task-1").status is not TaskState.PAUSED:
+        await asyncio.sleep(0.001)
+    refuse.set()
+    assert (await run.result(5)).status is TaskState.PAUSED
+    await runtime.shutdown()
+
+
+async def test_a_partial_resume_pauses_again_though_users_mail_waits_for_the_other_agent(
+    store,
+) -> None:
+    thinking, go = asyncio.Event(), asyncio.Event()
+
+    async def lead(messages, choice):
+        results = [m["content"] for m in messages if m.get("role") == "tool"]
+        if "lead ok" in results:
+            return None, tool_calls(DONE, prefix=f"end{len(messages)}")
+        if len(messages) == 1:
+            return None, tool_calls(send("worker"), ("help", {}), prefix="a")
+        thinking.set()
+        await go.wait()
+        return None, tool_calls(REVIEW, prefix="b")
+
+    async def work(messages, choice):
+        results = [m for m in messages if m.get("role") == "tool"]
+        if results:
+            return None, tool_calls(("await_message", {}), prefix="w2")
+        return None, tool_calls(REVIEW, prefix="w1")
+
+    runtime = runtime_with_review(
+        {"supervisor": supervisor(lead), "worker": worker(work)},
+        store=store,
+    )
+    work_gate = asyncio.Event()
+    original = runtime.agents["worker"].function
+
+    async def gated(messages, choice):
+        await work_gate.wait()
+        return await original(messages, choice)
+
+    runtime.agents["worker"].function = gated
+    run = await runtime.open_run(RunRequest(message=user_message()))
+    await thinking.wait()
+    await runtime.submit(user_message("and another thing"))
+    work_gate.set()
+    go.set()
+    paused = await run.result(5)
+    assert {call["call_id"] for call in paused.breakpoints} == {"b_0", "w1_0"}
+    half = await runtime.open_run(resume([{"call_id": "w1_0", "content": "worker ok"}]))
+    again = await half.result(5)
+    assert again.status is TaskState.PAUSED
+    assert [call["call_id"] for call in again.breakpoints] == ["b_0"]
+    final = await (await runtime.open_run(resume("lead ok"))).result(5)
+    assert final.status is TaskState.COMPLETED
+    await runtime.shutdown()
+
+
+async def test_a_breakpoint_call_beside_task_complete_is_answered_not_left_open(store) -> None:
+    seen: list[list[dict]] = []
+    turns = iter([[REVIEW, DONE], [DONE]])
+
+    async def lead(messages, choice):
+        seen.append(list(messages))
+        return None, tool_calls(*next(turns), prefix=f"t{len(messages)}")
+
+    runtime = runtime_with_review({"supervisor": supervisor(lead, ())}, store=store)
+    first = await (await runtime.open_run(RunRequest(message=user_message()))).result(5)
+    assert first.status is TaskState.COMPLETED and first.breakpoints == []
+    assert (await runtime.read_task("task-1")).breakpoints == []
+    second = await (await runtime.open_run(RunRequest(message=user_message("more")))).result(5)
+    assert second.status is TaskState.COMPLETED
+    calls = [c["id"] for m in seen[1] for c in m.get("tool_calls", ())]
+    results = [m["tool_call_id"] for m in seen[1] if m.get("role") == "tool"]
+    assert sorted(calls) == sorted(results)
+    await runtime.shutdown()
+
+
+async def test_an_action_of_a_half_paused_process_is_not_run_twice(store) -> None:  # noqa: C901
+    running, runs = asyncio.Event(), 0
+
+    async def count(args):
+        nonlocal runs
+        runs += 1
+        running.set()
+        await asyncio.sleep(3600)
+
+    async def lead(messages, choice):
+        if any(m.get("content") == "ok" for m in messages):
+            body = last_body(messages)
+            if "Report" in body:
+                return None, tool_calls(DONE, prefix="end")
+            return None, tool_calls(("await_message", {}), prefix=f"l{len(messages)}")
+        if len(messages) == 1:
+            return None, tool_calls(send("worker"), ("help", {}), prefix="a")
+        await running.wait()
+        return None, tool_calls(REVIEW, prefix="b")
+
+    async def work(messages, choice):
+        if len(messages) == 1:
+            return None, tool_calls(("count", {}), prefix="w1")
+        report = ("send_response", {"target": "supervisor", "subject": "Report", "body": "done"})
+        return None, tool_calls(report, prefix="w2")
+
+    def process():
+        agents = {"supervisor": supervisor(lead), "worker": worker(work)}
+        for core in agents.values():
+            core.actions = {"human_review": ActionCore(function=None, name="human_review")}
+        agents["worker"].actions = {"count": ActionCore(function=count, name="count")}
+        return runtime_of(agents, breakpoint_tools=["human_review"], store=store)
+
+    first = process()
+    await first.open_run(RunRequest(message=user_message()))
+    while (task := first.get_task_by_id("task-1")) is None or task.status is TaskState.RUNNING:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.02)  # until the pause is stored
+    first._scheduler.driving = False
+    for turn in asyncio.all_tasks() - {asyncio.current_task()}:
+        turn.cancel()
+    await asyncio.sleep(0.01)
+    second = process()
+    final = await (await second.open_run(resume())).result(5)
+    assert final.status is TaskState.COMPLETED
+    assert runs == 1
+    await second.shutdown()

@@ -1,0 +1,38 @@
+"""The tables that must agree: the catalogue, its handlers, what is offered and what is allowed."""
+
+import inspect
+
+import pytest
+
+from mail.core.agents import AgentCore
+from mail.core.runtime.handlers import HANDLERS
+from mail.core.tools.build import (
+    create_mail_tools,
+    create_search_memory_tool,
+    create_supervisor_tools,
+)
+from mail.core.tools.catalogue import CATALOGUE
+from mail.core.tools.schema import get_tool_spec_name
+
+
+async def nothing(history, tool_choice):
+    return None, []
+
+
+def test_every_tool_has_a_handler_and_every_handler_a_tool() -> None:
+    assert HANDLERS.keys() == CATALOGUE.keys()
+    assert all(inspect.iscoroutinefunction(handler) for handler in HANDLERS.values())
+
+
+def test_every_tool_is_offered_to_somebody() -> None:
+    offered = [*create_mail_tools(["b"]), *create_supervisor_tools(["b"])]
+    names = [get_tool_spec_name(tool) for tool in [*offered, create_search_memory_tool()]]
+    assert sorted(names) == sorted(CATALOGUE)
+
+
+@pytest.mark.parametrize("supervisor", [False, True])
+def test_an_agent_may_call_every_tool_of_the_catalogue_but_those_above_it(supervisor) -> None:
+    agent = AgentCore(nothing, ["b"], can_complete_tasks=supervisor)
+    refused = {name for name in CATALOGUE if not agent.can_access_action_or_tool(name)}
+    above = {"send_interrupt", "send_broadcast", "task_complete"}
+    assert refused == (set() if supervisor else above)
