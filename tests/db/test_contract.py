@@ -351,6 +351,8 @@ class TestJournal:
             JournalRow("call-1", "started", "{}"),
         ]
         assert await store.journal(rows.bob, seq) == []
+        assert await store.begun(rows.alice, "t1") == [seq]
+        assert await store.begun(rows.bob, "t1") == []
         assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == [seq]
 
     async def test_a_journal_commit_carries_its_events(self, store: Store, rows: Rows) -> None:
@@ -363,8 +365,11 @@ class TestJournal:
         first, second = await begin(store, rows), await begin(store, rows)
         row = JournalRow("reply", "done", "{}")
         for seq in (first, second):
+            assert seq not in await store.begun(rows.alice, "t1")
             await store.commit_turn(rows.turn(seq, done=False, journal=(row,)))
+        assert await store.begun(rows.alice, "t1") == [first, second]
         await store.commit_turn(rows.turn(first))
+        assert await store.begun(rows.alice, "t1") == [second]
         assert await store.journal(rows.alice, first) == []
         assert await store.journal(rows.alice, second) == [row]
 

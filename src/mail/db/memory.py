@@ -29,7 +29,7 @@ from mail.errors import StoreConflict
 
 __all__ = ["MemoryStore"]
 
-_OPEN = frozenset({TaskState.RUNNING, TaskState.PAUSED})
+_OPEN = (TaskState.RUNNING, TaskState.PAUSED)
 
 
 @dataclass(slots=True)

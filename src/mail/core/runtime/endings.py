@@ -11,7 +11,7 @@ from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.runtime.ledger import LiveTask
 from mail.core.runtime.parts import Parts
-from mail.core.runtime.turn import EventDraft, Turn
+from mail.core.runtime.turn import EventDraft, Turn, message_event
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
@@ -48,15 +48,18 @@ class Endings:
         """End a task with an answer in an agent's name."""
         sender = create_agent_address(agent)
         message = self.parts.composer.completion(task.task_id, sender, answer, subject)
-        shown = EventDraft(
-            "new_message",
-            f"task_complete response from {agent}:",
-            {"full_message": message.to_wire()},
-        ).row(message.timestamp)
+        response = message.to_json()
+        shown = message_event(response, message.timestamp, f"task_complete response from {agent}:")
         calls, histories = self._close_calls(task)
         self._settle_row(task, TaskState.COMPLETED)
         return self._ending(
-            task, message, TaskState.COMPLETED, before=(shown,), calls=calls, histories=histories
+            task,
+            message,
+            TaskState.COMPLETED,
+            response=response,
+            before=(shown,),
+            calls=calls,
+            histories=histories,
         )
 
     def pause(self, task: LiveTask) -> Ending:
@@ -133,13 +136,13 @@ class Endings:
         status: TaskState,
         *,
         reason: str | None = None,
+        response: str | None = None,
         before: Sequence[EventRow] = (),
         everybody: bool = False,
         calls: tuple[CallRow, ...] = (),
         histories: tuple[HistoryRow, ...] = (),
     ) -> Ending:
         open_calls = [from_json(call.shown) for call in task.open_calls()]
-        wire = message.to_wire()
         terminal = EventDraft(
             "task_error" if reason is not None else "task_complete",
             f"error for task: {reason}" if reason is not None else f"response: '{message.body}'",
@@ -153,13 +156,13 @@ class Endings:
         return Ending(
             result=RunResult(
                 task_id=task.task_id,
-                message=wire,
+                message=message.to_wire(),
                 status=status,
                 breakpoints=open_calls,
                 reason=reason,
             ),
             events=(*before, terminal),
-            response=to_json(wire).decode(),
+            response=response or message.to_json(),
             everybody=everybody,
             calls=calls,
             histories=histories,

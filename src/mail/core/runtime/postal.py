@@ -10,7 +10,7 @@ from mail.core.runtime.ledger import LiveTask
 from mail.core.runtime.mailbox import LaneKey, Letter
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.policy import local_recipients
-from mail.core.runtime.turn import Control, EventDraft, Phase, Turn
+from mail.core.runtime.turn import Control, EventDraft, Phase, Turn, message_event
 from mail.core.tasks import TaskState
 from mail.db.base import Delivery, EventRow, Receipt, TurnCommit
 from mail.errors import StoreConflict
@@ -43,7 +43,7 @@ class Mail:
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
         """The deliveries for the commit."""
-        return tuple(letter.delivery for letter in self.letters)
+        return tuple([letter.delivery for letter in self.letters])
 
 
 @dataclass(slots=True, eq=False)
@@ -87,10 +87,7 @@ class PostOffice:
             mail.letters.append(Letter(delivery, envelope, control))
         mail.envelopes.append(envelope)
         if not silent:
-            extra = f'{{"full_message":{payload}}}'
-            mail.events.append(
-                EventRow(kind="new_message", timestamp=envelope.timestamp, extra=extra)
-            )
+            mail.events.append(message_event(payload, envelope.timestamp))
 
     async def hand_out(self, task: LiveTask, mail: Mail, receipt: Receipt) -> None:
         """Put committed mail into its lanes; interrupts first cancel what they interrupt."""

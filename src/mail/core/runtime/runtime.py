@@ -7,8 +7,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic_core import from_json
-
 from mail.clock import Clock, SystemClock
 from mail.core.actions import ActionCore, ActionOverrideFunction
 from mail.core.agents import AgentCore
@@ -22,11 +20,12 @@ from mail.core.runtime.endings import Endings
 from mail.core.runtime.eventlog import EventLog
 from mail.core.runtime.histories import Entry, Histories
 from mail.core.runtime.intake import Intake, RunRequest
-from mail.core.runtime.ledger import TaskLedger, task_view
+from mail.core.runtime.ledger import TaskLedger
 from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.postal import PostOffice
 from mail.core.runtime.prompting import Prompting
+from mail.core.runtime.reading import TaskReader
 from mail.core.runtime.runs import Run
 from mail.core.runtime.scheduler import Scheduler
 from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
@@ -34,7 +33,7 @@ from mail.core.runtime.turn import Turn
 from mail.core.runtime.turns import TurnRunner
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.wire import MAILMessage
-from mail.db.base import Owner, Store, TaskRow
+from mail.db.base import Owner, Store
 from mail.errors import MAILError, ShuttingDown, TaskTimeout, UnknownTask
 
 if TYPE_CHECKING:
@@ -125,6 +124,7 @@ class MAILRuntime:
         dispatcher = Dispatcher(parts, ActionRunner(parts, self._flush))
         self._turns = TurnRunner(parts, dispatcher, self._conclusions)
         self._intake = Intake(parts, post_office, self._conclusions)
+        self._reader = TaskReader(parts)
 
     async def _run_turn(self, turn: Turn) -> None:
         await self._turns.run(turn)
@@ -323,8 +323,7 @@ class MAILRuntime:
     async def read_task(self, task_id: str, *, with_events: bool = True) -> MAILTask | None:
         """Return a task as the store has it, or None."""
         await self._open()
-        row = await self._parts.store.load_task(self._parts.owner, task_id)
-        return None if row is None else await self._view(row, with_events=with_events)
+        return await self._reader.task(task_id, with_events=with_events)
 
     async def read_tasks(
         self, limit: int | None = None, cursor: str | None = None, *, with_events: bool = True
@@ -336,18 +335,7 @@ class MAILRuntime:
             cursor: The id of the last task of the page before.
         """
         await self._open()
-        rows = await self._parts.store.list_tasks(self._parts.owner, limit=limit, before=cursor)
-        return [await self._view(row, with_events=with_events) for row in rows]
-
-    async def _view(self, row: TaskRow, *, with_events: bool) -> MAILTask:
-        store, owner = self._parts.store, self._parts.owner
-        view = task_view(row, await store.calls(owner, row.task_id))
-        if with_events:
-            view.events = await store.events(owner, row.task_id)
-        if row.state is not TaskState.RUNNING:
-            waiting = await store.waiting_mail(owner, row.task_id)
-            view.task_message_queue = [from_json(delivery.payload) for delivery in waiting]
-        return view
+        return await self._reader.tasks(limit, cursor, with_events=with_events)
 
     async def replay(
         self, task_id: str, after: int = 0, ping_interval: float = 15.0
@@ -359,36 +347,10 @@ class MAILRuntime:
         Raises:
             UnknownTask: the owner has no such task.
         """
-        parts = self._parts
         await self._open()
-        subscription = parts.events.subscribe(task_id, after=after)
-        try:
-            while True:
-                events = await subscription.take(parts.store, parts.owner)
-                for event in events:
-                    yield event
-                if events:
-                    continue
-                row = await parts.store.load_task(parts.owner, task_id)
-                if row is None:
-                    raise UnknownTask(task_id)
-                if subscription.closed:
-                    yield TaskEvent(
-                        task_id=task_id, kind="server_drain", timestamp=parts.clock.now()
-                    )
-                    return
-                if row.state is not TaskState.RUNNING:
-                    # The end may be stored and not yet published; the store has it for certain.
-                    rest = await subscription.catch_up(parts.store, parts.owner)
-                    for event in rest:
-                        yield event
-                    if not rest:
-                        return
-                    continue
-                if not await subscription.wait(ping_interval):
-                    yield TaskEvent(task_id=task_id, kind="ping", timestamp=parts.clock.now())
-        finally:
-            parts.events.unsubscribe(subscription)
+        async with aclosing(self._reader.replay(task_id, after, ping_interval)) as events:
+            async for event in events:
+                yield event
 
     # --- the documented synchronous accessors (ruling 37) --------------------------------------
 
@@ -413,26 +375,15 @@ class MAILRuntime:
 
     def get_task_by_id(self, task_id: str) -> MAILTask | None:
         """Return a live or recently finished task, or None."""
-        row = self._parts.ledger.row(task_id)
-        if row is None:
-            return None
-        live = self._parts.ledger.get(task_id)
-        view = task_view(row, live.calls.values() if live else ())
-        view.events = self._parts.events.recent(task_id)
-        return view
+        return self._reader.recent_task(task_id)
 
     def get_all_tasks(self) -> dict[str, MAILTask]:
         """Return the live and recently finished tasks by id."""
-        found = (self.get_task_by_id(row.task_id) for row in self._parts.ledger.rows())
-        return {task.task_id: task for task in found if task is not None}
+        return self._reader.recent_tasks()
 
     def get_response_message(self, task_id: str) -> MAILMessage | None:
         """Return the final message of a live or recently finished task, or None."""
-        for event in reversed(self._parts.events.recent(task_id)):
-            message = event.extra.get("full_message", {})
-            if message.get("msg_type") == "broadcast_complete":
-                return message  # type: ignore[no-any-return]  # a wire message by construction
-        return None
+        return self._reader.recent_answer(task_id)
 
     @property
     def agent_histories(self) -> dict[str, list[Entry]]:

@@ -19,7 +19,7 @@ def log_tool_calls(draft: Draft, agent: str, calls: Sequence[AgentToolCall]) -> 
         hidden = _PRIVATE.get(call.tool_name)
         extra: dict[str, Any] = {
             "tool_name": call.tool_name,
-            "tool_args": {k: v for k, v in call.tool_args.items() if k != hidden},
+            "tool_args": _without(call.tool_args, hidden) if hidden else call.tool_args,
             "tool_call_id": call.tool_call_id,
             "caller": agent,
         }
@@ -32,3 +32,7 @@ def log_tool_calls(draft: Draft, agent: str, calls: Sequence[AgentToolCall]) -> 
         if call.preamble:
             extra["preamble"] = call.preamble
         draft.log("tool_call", f"agent {agent} called {call.tool_name}", **extra)
+
+
+def _without(arguments: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in arguments.items() if key != name}

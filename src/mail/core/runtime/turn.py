@@ -29,6 +29,7 @@ __all__ = [
     "Phase",
     "Reprompt",
     "Turn",
+    "message_event",
     "storable",
 ]
 
@@ -99,6 +100,11 @@ class EventDraft(NamedTuple):
         return EventRow(
             kind=self.kind, timestamp=timestamp, description=self.description, extra=extra
         )
+
+
+def message_event(message: str, timestamp: str, description: str = "") -> EventRow:
+    """Return the ``new_message`` event of a message that is JSON already."""
+    return EventRow("new_message", timestamp, description, f'{{"full_message":{message}}}')
 
 
 class Reprompt(NamedTuple):
