@@ -121,6 +121,10 @@ class TestTasks:
         await store.post(rows.post(owner=rows.bob, task=rows.task(state=TaskState.PAUSED)))
         await store.post(rows.post(task=rows.task("t2", state=TaskState.COMPLETED)))
         assert await store.open_owners("example") == [rows.alice]
+        untold = rows.task(state=TaskState.PAUSED, awaited=True)
+        await store.post(rows.post(owner=rows.bob, task=untold))
+        assert sorted(await store.open_owners("example")) == [rows.alice, rows.bob]
+        await store.post(rows.post(owner=rows.bob, task=rows.task(state=TaskState.PAUSED)))
         await store.post(rows.post(task=rows.task(state=TaskState.CANCELLED)))
         assert await store.open_owners("example") == []
 

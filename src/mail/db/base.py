@@ -246,7 +246,10 @@ class Store(Protocol):
         """
 
     async def open_owners(self, swarm: str) -> list[Owner]:
-        """Return the owners in a swarm that have running tasks."""
+        """Return the owners in a swarm that have work left: a running task, or a pause untold.
+
+        A paused task that is still ``awaited`` has callers who were not told of the pause.
+        """
 
     async def waiting_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
         """Return a task's unconsumed deliveries by (tier, seq)."""

@@ -182,8 +182,7 @@ class MemoryStore:
         return [
             owner
             for owner, shelf in self._shelves.items()
-            if owner.swarm == swarm
-            and any(task.row.state is TaskState.RUNNING for task in shelf.tasks.values())
+            if owner.swarm == swarm and any(_has_work(task.row) for task in shelf.tasks.values())
         ]
 
     async def waiting_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
@@ -295,3 +294,8 @@ class MemoryStore:
     async def list_tokens(self) -> list[TokenRow]:
         """See `mail.db.base.Store.list_tokens`."""
         return sorted(self._tokens.values(), key=lambda token: token.created_at)
+
+
+def _has_work(row: TaskRow) -> bool:
+    paused = row.state is TaskState.PAUSED and row.awaited
+    return paused or row.state is TaskState.RUNNING

@@ -43,7 +43,7 @@ _LOAD_TASK: Final = f"SELECT {_TASK_COLUMNS} FROM tasks WHERE {_OWNED} AND task_
 
 _OPEN_OWNERS: Final = """
 SELECT DISTINCT swarm_name, caller_role, caller_id FROM tasks
-WHERE is_running = 1 AND swarm_name = ? ORDER BY 1, 2, 3
+WHERE (is_running = 1 OR (state = 'paused' AND awaited = 1)) AND swarm_name = ? ORDER BY 1, 2, 3
 """
 
 _MAIL_COLUMNS: Final = "recipient, tier, interrupt, payload, control, seq, attempts"

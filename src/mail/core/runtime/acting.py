@@ -109,7 +109,8 @@ class ActionRunner:
         prompt = Reprompt(
             Subject.ACTION_OUTCOME_UNKNOWN, f"Error: {call.tool_name}\n{_UNKNOWN}", error=True
         )
-        return Outcome(ok=False, details=_UNKNOWN, reprompt=prompt)
+        [event] = _outcome(turn.agent, call, "unknown", _UNKNOWN).events
+        return Outcome(ok=False, details=_UNKNOWN, events=(event,), reprompt=prompt)
 
 
 def _outcome(agent: str, call: AgentToolCall, status: str, content: str) -> Outcome:

@@ -1,7 +1,6 @@
 """`MAILRuntime`: the engine of one caller's swarm. It wires the parts together and delegates."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
@@ -40,8 +39,6 @@ if TYPE_CHECKING:
     from mail.core.runtime.waiters import RunResult
 
 __all__ = ["MAILRuntime"]
-
-logger = logging.getLogger(__name__)
 
 
 class MAILRuntime:

@@ -1,0 +1,21 @@
+"""A place per test: folder, tokens, provider; and one warm process that servers come from."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.processes import Place, place_of, warm_up
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm() -> None:
+    """Load the heavy libraries once."""
+    warm_up()
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Place]:
+    """Where a test's server lives."""
+    async with place_of(tmp_path) as made:
+        yield made

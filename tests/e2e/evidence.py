@@ -1,0 +1,182 @@
+"""What a test can find out afterwards: the provider's log, the actions' traces, the database."""
+
+import asyncio
+import json
+import shutil
+import sqlite3
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mail.llm.scripted import call_id
+from tests.e2e.swarm import runs
+
+_OPEN = "SELECT count(*) FROM tasks WHERE is_running = 1"
+_RECORDED = """
+SELECT entries FROM history_entries UNION ALL SELECT payload FROM journal WHERE key = 'reply'
+"""
+_EVENTS = """
+SELECT seq, event_type, event_data FROM task_events JOIN tasks ON tasks.id = task
+WHERE tasks.task_id = ? AND tasks.caller_id = ? ORDER BY seq
+"""
+_HISTORY = """
+SELECT entries FROM history_entries JOIN tasks ON tasks.id = task
+WHERE tasks.task_id = ? AND agent = ? ORDER BY history_entries.id
+"""
+
+
+def report(figures: str) -> None:
+    """Print a test's figures; ``pytest -s`` shows them, and so does a failure."""
+    sys.stdout.write(f"\n{figures}\n")
+
+
+@dataclass(frozen=True)
+class Kill:
+    """The state of affairs right after a kill.
+
+    ``asked`` counts the provider's requests so far, by digest. ``recorded`` are those whose replies
+    the store holds, ``lost`` those that were in flight: made in this process, without a reply in
+    the store.
+    """
+
+    asked: Counter[str]
+    recorded: frozenset[str]
+    lost: frozenset[str]
+
+
+@dataclass
+class Evidence:
+    """What the processes of one place left behind."""
+
+    folder: Path
+    kills: list[Kill] = field(default_factory=list)
+
+    # --- the provider ---------------------------------------------------------------------------
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Return the provider's records of requests, in order."""
+        return [record for record in self._provider() if record["event"] == "request"]
+
+    def ends(self) -> list[dict[str, Any]]:
+        """Return the provider's records of how requests ended."""
+        return [record for record in self._provider() if record["event"] == "end"]
+
+    def asked(self) -> Counter[str]:
+        """Return how often each model call reached the provider, by digest."""
+        return Counter(record["digest"] for record in self.requests())
+
+    def repeats(self) -> int:
+        """Return how many calls the provider saw that it had seen before."""
+        asked = self.asked()
+        return asked.total() - len(asked)
+
+    def _provider(self) -> list[dict[str, Any]]:
+        file = self.folder / "provider.jsonl"
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+    # --- the actions ----------------------------------------------------------------------------
+
+    def runs(self) -> Counter[tuple[str, str]]:
+        """Return how often each (action, job) ran."""
+        return Counter(runs(self.folder / "actions.jsonl"))
+
+    # --- the database ---------------------------------------------------------------------------
+
+    def running(self) -> int:
+        """Return how many tasks are running, while a server is at work; asks no server."""
+        with closing(sqlite3.connect(f"file:{self.folder}/mail.db?mode=ro", uri=True)) as database:
+            return int(database.execute(_OPEN).fetchone()[0])
+
+    @contextmanager
+    def copy(self) -> Iterator[sqlite3.Connection]:
+        """Open a copy of the database as it is on disk now."""
+        with tempfile.TemporaryDirectory() as folder:
+            for file in self.folder.glob("mail.db*"):
+                if file.suffix in (".db", ".db-wal"):
+                    shutil.copy(file, folder)
+            with closing(sqlite3.connect(Path(folder, "mail.db"))) as database:
+                yield database
+
+    async def note_kill(self) -> Kill:
+        """Remember how things stand right after a kill, before the next server starts."""
+        seen = -1
+        while seen != (seen := len(self._provider())):  # what was sent has arrived
+            await asyncio.sleep(0.1)
+        with self.copy() as database:
+            recorded = " ".join(text for (text,) in database.execute(_RECORDED))
+        asked = self.asked()
+        kept = frozenset(digest for digest in asked if call_id(digest, 0) in recorded)
+        before = self.kills[-1].asked if self.kills else Counter[str]()
+        self.kills.append(Kill(asked, kept, frozenset(asked - before) - kept))
+        return self.kills[-1]
+
+    def tasks(self) -> list[str]:
+        """Return the ids of all tasks in order."""
+        with self.copy() as database:
+            return [row[0] for row in database.execute("SELECT task_id FROM tasks ORDER BY 1")]
+
+    def events(self, task_id: str, who: str = "alice") -> list[tuple[int, str, dict[str, Any]]]:
+        """Return a task's log: number, kind and fields of each event."""
+        with self.copy() as database:
+            rows = database.execute(_EVENTS, (task_id, who)).fetchall()
+        return [(seq, kind, json.loads(extra)) for seq, kind, extra in rows]
+
+    def history(self, task_id: str, agent: str) -> list[dict[str, Any]]:
+        """Return an agent's history."""
+        with self.copy() as database:
+            rows = database.execute(_HISTORY, (task_id, agent)).fetchall()
+        return [entry for (text,) in rows for entry in json.loads(text)]
+
+    # --- judgements -----------------------------------------------------------------------------
+
+    def check_calls(self) -> None:
+        """Check that no recorded reply was asked for again, and nothing but what was in flight."""
+        asked = self.asked()
+        may_repeat: Counter[str] = Counter()
+        for kill in self.kills:
+            may_repeat.update(kill.lost)
+            for digest in kill.recorded:
+                assert asked[digest] == kill.asked[digest], "a recorded reply was asked for again"
+        for digest, count in asked.items():
+            assert count <= 1 + may_repeat[digest], "a call that was not in flight was repeated"
+
+    def check_log(self, task_id: str) -> None:
+        """Check a finished task: no event or message is lost or doubled, nothing is left over."""
+        events = self.events(task_id)
+        assert [seq for seq, _, _ in events] == list(range(1, len(events) + 1))
+        kinds = Counter(kind for _, kind, _ in events)
+        assert kinds["task_complete"] == 1 and not kinds["task_error"], kinds
+        assert events[-1][1] == "task_complete"
+        ids = [data["full_message"]["id"] for _, kind, data in events if kind == "new_message"]
+        assert len(ids) == len(set(ids))
+        done = [data["tool_call_id"] for _, kind, data in events if kind == "action_complete"]
+        assert len(done) == len(set(done))
+        for agent in ("lead", "north", "south"):
+            self._check_history(task_id, agent)
+        self._check_mail(task_id)
+
+    def _check_history(self, task_id: str, agent: str) -> None:
+        history = self.history(task_id, agent)
+        calls = [call["id"] for entry in history for call in entry.get("tool_calls") or ()]
+        results = [entry["tool_call_id"] for entry in history if entry["role"] == "tool"]
+        assert calls == results
+        assert len(calls) == len(set(calls))
+        mails = [entry["content"] for entry in history if entry["role"] == "user"]
+        assert len(mails) == len(set(mails))
+
+    def _check_mail(self, task_id: str) -> None:
+        query = """
+        SELECT messages.state, recipient, payload FROM messages JOIN tasks ON tasks.id = task
+        WHERE tasks.task_id = ?
+        """
+        with self.copy() as database:
+            rows = database.execute(query, (task_id,)).fetchall()
+            assert database.execute("SELECT count(*) FROM journal").fetchone() == (0,)
+        assert {state for state, _, _ in rows} == {"acked"}
+        letters = [(recipient, json.loads(payload)["id"]) for _, recipient, payload in rows]
+        assert len(letters) == len(set(letters))

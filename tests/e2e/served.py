@@ -1,0 +1,114 @@
+"""The server under test as a process: ``mail server`` with our swarm, and a kill point if asked.
+
+By hand: ``python -m tests.e2e.served '{"folder": "/tmp/place", "port": 8123}'``.
+"""
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from mail.config.server import LimitsConfig, ServerConfig, SettingsConfig, SwarmConfig
+from mail.db.base import Post, Store, TurnCommit
+from mail.db.urls import open_store
+from mail.server.run import run_server
+from mail.testing import KillingStore, KillPoint
+from mail.utils.logger import init_logger
+from tests.e2e.swarm import SWARM, make_template
+
+NO_LIMITS = LimitsConfig(max_requests=0, max_running_tasks=0, max_streams=0, request_rate=0.0)
+
+
+def _accepts(post: Post, who: str) -> bool:
+    return not isinstance(post, TurnCommit) and post.new
+
+
+def _journals_reply(post: Post, who: str) -> bool:
+    return isinstance(post, TurnCommit) and any(
+        row.key == "reply" and f"note_{who}" in row.payload for row in post.journal
+    )
+
+
+def _starts_note(post: Post, who: str) -> bool:
+    started = isinstance(post, TurnCommit) and any(r.state == "started" for r in post.journal)
+    return started and any(f"note_{who}" in event.description for event in post.events)
+
+
+def _ends_turn(post: Post, who: str) -> bool:
+    done = isinstance(post, TurnCommit) and post.done
+    return done and any(row.agent == who for row in post.histories)
+
+
+def _ends_run(post: Post, who: str) -> bool:
+    return isinstance(post, TurnCommit) and post.response is not None
+
+
+COMMITS: Mapping[str, Callable[[Post, str], bool]] = {
+    "accept": _accepts,
+    "reply": _journals_reply,
+    "action": _starts_note,
+    "turn": _ends_turn,
+    "end": _ends_run,
+}
+"""The commits around which the process can die."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """``kill`` is "before" or "after", one of `COMMITS` and, where it matters, an agent."""
+
+    folder: str
+    port: int
+    kill: str = ""
+    limit: int | None = None
+    pause: float = 0.0
+    use_proxy: bool = False
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def _point(kill: str) -> KillPoint:
+    when, what, *rest = kill.split()
+    if when not in ("before", "after"):
+        raise ValueError(f"a kill is before or after a commit, not {when!r}")
+    matches, who = COMMITS[what], "".join(rest)
+    return KillPoint(
+        "before" if when == "before" else "after",
+        lambda post: matches(post, who),
+        die=lambda: os.kill(os.getpid(), signal.SIGKILL),
+    )
+
+
+def serve(options: Options) -> None:
+    """Serve until the process is told to stop, or dies."""
+    folder = Path(options.folder)
+    os.environ.update(options.environment)
+    init_logger(log_dir=folder / "logs")
+    store: Store = open_store(f"sqlite:///{folder / 'mail.db'}")
+    if options.kill:
+        store = KillingStore(store, _point(options.kill))  # type: ignore[assignment]
+    config = ServerConfig(
+        host="127.0.0.1",
+        port=options.port,
+        swarm=SwarmConfig(name=SWARM, registry_file=str(folder / "registry.json")),
+        settings=SettingsConfig(task_message_limit=50, print_llm_streams=True),
+        limits=NO_LIMITS,
+    )
+    template = make_template(
+        folder, limit=options.limit, pause=options.pause, use_proxy=options.use_proxy
+    )
+    run_server(config, template=template, store=store)
+
+
+def serve_logged(options: Options) -> None:
+    """Serve with everything that the process writes in ``server.log``."""
+    log = os.open(Path(options.folder, "server.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    serve(options)
+
+
+if __name__ == "__main__":
+    serve(Options(**json.loads(sys.argv[1])))

@@ -1,0 +1,140 @@
+"""Kills at random moments while clients keep posting: nothing accepted is lost or done twice."""
+
+import asyncio
+import itertools
+import os
+import random
+import time
+from collections import Counter
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from tests.e2e.evidence import report
+from tests.e2e.processes import Place
+from tests.e2e.script import WORKERS
+
+pytestmark = pytest.mark.e2e
+
+KILLS = 8
+PAUSE = 0.1  # seconds that an action takes, so that kills hit some
+CUSTOMERS = ("ada", "ben", "cleo")
+SEED = int(os.environ.get("E2E_SEED") or time.time_ns() % 1_000_000)
+
+
+class Customer:
+    """A client that posts one task after the other, each under a fixed id until it is accepted."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self._place = place
+        self._name = name
+        self.stopping = False
+        self.accepted: list[str] = []
+
+    async def work(self) -> None:
+        """Post tasks until told to stop."""
+        async with self._place.client() as client:
+            for number in itertools.count():
+                if self.stopping:
+                    return
+                await self._order(client, f"{self._name} {number}")
+
+    async def _order(self, client: httpx.AsyncClient, job: str) -> None:
+        """Post until a 2xx; whether a post without an answer was accepted, the server knows."""
+        body = {"body": job, "task_id": job, "stream": True}
+        while job not in self.accepted:
+            with suppress(httpx.TransportError):
+                async with client.stream("POST", "/message", json=body) as answer:
+                    assert answer.status_code == 200
+                    self.accepted.append(job)
+                    await answer.aread()
+            if job not in self.accepted and await self._is_known(client, job):
+                self.accepted.append(job)
+
+    async def _is_known(self, client: httpx.AsyncClient, job: str) -> bool:
+        while True:
+            try:
+                answer = await client.get("/task", params={"task_id": job})
+            except httpx.TransportError:
+                await asyncio.sleep(0.02)
+                continue
+            assert answer.status_code in (200, 404)
+            return answer.status_code == 200
+
+
+async def kill_again_and_again(place: Place) -> list[float]:
+    """Kill and restart the server; return how long each restart took.
+
+    Every process lives for some model calls, however slow the machine is: mail that sees five
+    processes die is put aside (ruling 41).
+    """
+    chance = random.Random(SEED)
+    starts = []
+    for _ in range(KILLS):
+        enough = len(place.evidence.ends()) + chance.randint(8, 40)
+        while len(place.evidence.ends()) < enough:
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(chance.uniform(0.0, 0.1))
+        await place.kill()
+        await place.evidence.note_kill()
+        begun = time.monotonic()
+        await place.start(pause=PAUSE)
+        starts.append(time.monotonic() - begun)
+    return starts
+
+
+async def test_every_accepted_task_is_completed_exactly_once(place: Place) -> None:
+    report(f"E2E_SEED={SEED}")
+    begun = time.monotonic()
+    await place.start(pause=PAUSE)
+    customers = [Customer(place, name) for name in CUSTOMERS]
+    async with asyncio.TaskGroup() as group:
+        for customer in customers:
+            group.create_task(customer.work())
+        starts = await kill_again_and_again(place)
+        for customer in customers:
+            customer.stopping = True
+    async with asyncio.timeout(20):
+        while place.evidence.running():
+            await asyncio.sleep(0.05)
+    jobs = [job for customer in customers for job in customer.accepted]
+    check(place, jobs)
+    kills = place.evidence.kills
+    report(
+        f"{len(kills)} kills, {len(jobs)} tasks, {len(place.evidence.requests())} model calls, "
+        f"in flight {sum(len(kill.lost) for kill in kills)}, repeats {place.evidence.repeats()}, "
+        f"unknown outcomes {unknown(place, jobs)}, "
+        f"slowest restart {max(starts):.2f} s, all in {time.monotonic() - begun:.1f} s"
+    )
+
+
+def unknown(place: Place, jobs: list[str]) -> int:
+    """Return how many agents were told that an action's outcome is unknown."""
+    return sum(
+        "outcome is unknown" in str(place.evidence.history(job, worker))
+        for job in jobs
+        for worker in WORKERS
+    )
+
+
+def check(place: Place, jobs: list[str]) -> None:
+    """Check every task's log and answer, every action, every model call."""
+    assert len(jobs) >= len(CUSTOMERS)
+    assert len(jobs) == len(set(jobs))
+    runs = place.evidence.runs()
+    for job in jobs:
+        place.evidence.check_log(job)
+        events = place.evidence.events(job)
+        answer = f"{job}: north has 1 lines; south has 1 lines"
+        assert events[-1][2]["response"] == answer
+        senders = Counter(
+            data["full_message"]["message"]["sender"]["address_type"]
+            for _, kind, data in events
+            if kind == "new_message"
+        )
+        assert senders["user"] == 1
+        assert [runs[(f"note_{worker}", job)] for worker in WORKERS] == [1, 1]
+    assert place.evidence.tasks() == sorted(jobs)
+    place.evidence.check_calls()
+    assert "Traceback" not in place.log
