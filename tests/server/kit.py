@@ -14,7 +14,13 @@ import httpx
 import uvicorn
 from starlette.applications import Starlette
 
-from mail.config.server import LimitsConfig, ServerConfig, SettingsConfig, SwarmConfig
+from mail.config.server import (
+    LimitsConfig,
+    ServerConfig,
+    SettingsConfig,
+    StoreConfig,
+    SwarmConfig,
+)
 from mail.core.agents import AgentCore
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ModelError
@@ -44,6 +50,7 @@ def config(**limits: Any) -> ServerConfig:
         host="127.0.0.1",
         port=0,
         swarm=SwarmConfig(name="test-swarm"),
+        store=StoreConfig(url="memory://"),
         settings=SettingsConfig(task_message_limit=15, print_llm_streams=False),
         limits=LimitsConfig(**{"request_rate": 0.0} | limits),
     )

@@ -3,7 +3,7 @@
 import inspect
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 from pydantic import BaseModel
 
@@ -14,6 +14,9 @@ from mail.errors import ConfigError
 __all__ = ["action"]
 
 
+@overload
+def action(function: ActionCallback, /) -> MAILAction: ...
+@overload
 def action(
     *,
     name: str | None = None,
@@ -23,8 +26,20 @@ def action(
     style: ToolStyle = "responses",
     idempotent: bool = False,
     timeout: float | None = None,
-) -> Callable[[ActionCallback], MAILAction]:
-    """Turn a function of one argument into a `MAILAction`.
+) -> Callable[[ActionCallback], MAILAction]: ...
+def action(  # noqa: PLR0913 - the documented keywords
+    function: ActionCallback | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    model: type[BaseModel] | None = None,
+    parameters: dict[str, Any] | None = None,
+    style: ToolStyle = "responses",
+    idempotent: bool = False,
+    timeout: float | None = None,
+) -> MAILAction | Callable[[ActionCallback], MAILAction]:
+    """Turn a function of one argument into a `MAILAction`; plain ``@action`` works, too.
 
     With a model, given or read from the argument's annotation, the function gets a validated
     instance of it; with ``parameters`` it gets the dictionary.
@@ -69,7 +84,7 @@ def action(
             reader=ModelReader(title, found, as_dict=False) if found else None,
         )
 
-    return decorate
+    return decorate if function is None else decorate(function)
 
 
 def _choose_model(

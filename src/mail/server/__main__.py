@@ -1,9 +1,26 @@
-"""``python -m mail.server``: run the server with the settings of ``mail.toml``."""
+"""``python -m mail.server``: run the server with the settings of ``mail.toml``, and no flags."""
+
+import sys
 
 from mail.config.server import ServerConfig
+from mail.errors import MAILError
 from mail.server.run import run_server
 from mail.utils.logger import init_logger
 
-if __name__ == "__main__":
+
+def main() -> int:
+    """Run the server; return the exit code."""
+    if len(sys.argv) > 1:
+        sys.stderr.write("mail: python -m mail.server takes no arguments; use `mail server`\n")
+        return 2
     init_logger()
-    run_server(ServerConfig())
+    try:
+        run_server(ServerConfig())
+    except MAILError as error:
+        sys.stderr.write(f"mail: {error}\n")
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -68,7 +68,12 @@ def create_app(
         quotas=Quotas(config.limits),
     )
     app = FastAPI(
-        title="MAIL", lifespan=_lifespan(owned), docs_url=None, redoc_url=None, openapi_url=None
+        title="MAIL",
+        lifespan=_lifespan(owned),
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
     )
     app.state.mail, app.state.auth, app.state.debug = state, auth, config.debug
     _add_routes(app, state)
