@@ -171,3 +171,13 @@ async def test_a_running_task_can_be_cancelled(client: httpx.AsyncClient, script
     assert answer.json()["status"] == "cancelled"
     again = await client.post("/tasks/t-1/cancel", headers=bearer("alice"))
     assert again.json() == cancelled.json()
+
+
+async def test_a_cursor_that_names_no_task_of_the_caller_is_refused(
+    client: httpx.AsyncClient,
+) -> None:
+    await post(client, "hers", who="alice")
+    for cursor in ("zzz", "hers"):
+        answer = await get(client, f"/tasks?limit=1&cursor={cursor}", who="bob")
+        assert answer.status_code == 400
+        assert "next_cursor" in answer.json()["detail"]

@@ -121,7 +121,10 @@ async def _read_task(state: ServerState, caller: Caller, token: str, task_id: st
 async def _read_tasks(
     state: ServerState, caller: Caller, token: str, size: int | None, cursor: str | None
 ) -> list[MAILTask]:
-    if not await state.store.list_tasks(owner_of(state, caller), limit=1):
+    owner = owner_of(state, caller)
+    if cursor is not None and await state.store.load_task(owner, cursor) is None:
+        raise ProtocolError("cursor names no task of yours; take it from 'next_cursor' of a page")
+    if not await state.store.list_tasks(owner, limit=1):
         return []  # without making an instance for somebody who only looks
     async with state.pool.lease(caller, token) as swarm:
         limit = None if size is None else size + 1
