@@ -2,9 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from mail.clock import Clock
 from mail.core.actions import ActionCore, ActionOverrideFunction
@@ -53,7 +52,6 @@ class Parts:
     draining: bool = False
     degraded: str | None = None
     abandoned: int = 0
-    background: set["asyncio.Task[None]"] = field(default_factory=set)
 
     @property
     def swarm(self) -> str:
@@ -70,13 +68,6 @@ class Parts:
             if agent.can_complete_tasks:
                 return name
         return self.entrypoint
-
-    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
-        """Run something beside the turns; the runtime owns the task until it ends."""
-        task = asyncio.create_task(work, name=name)
-        self.background.add(task)
-        task.add_done_callback(self.background.discard)
-        return task
 
     async def commit(self, post: Post) -> Receipt:
         """Commit inside the engine, where work that is done must not be lost.

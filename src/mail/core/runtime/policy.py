@@ -6,7 +6,6 @@ from mail.core.addresses import local_agent_name, parse_agent_address
 from mail.core.agents import AgentCore
 from mail.core.envelope import Envelope
 from mail.core.suggest import did_you_mean
-from mail.core.tools.catalogue import CATALOGUE
 from mail.errors import ToolError
 
 __all__ = ["allowed_target", "check_tool", "local_recipients"]
@@ -48,7 +47,7 @@ def check_tool(name: str, agent: AgentCore, exclude_tools: Collection[str]) -> N
     """
     if name in exclude_tools or name in agent.exclude_tools:
         raise ToolError(f"the tool '{name}' is not available to you")
-    if CATALOGUE[name].audience == "supervisor" and not agent.can_complete_tasks:
+    if not agent.can_access_action_or_tool(name):
         raise ToolError(f"only a supervisor may call '{name}'")
 
 

@@ -154,6 +154,8 @@ class PostOffice:
 
     def delta(self, turn: Turn, kind: str, text: str) -> None:
         """Pass a piece of a running model call to the streams that asked for it."""
+        if not self.parts.events.wants_deltas(turn.task.task_id):
+            return
         self.parts.events.delta(
             TaskEvent(
                 task_id=turn.task.task_id,
