@@ -13,6 +13,7 @@
     │   └── BreakpointError             a resume payload that does not fit the open calls
     │       └── AlreadyAnswered
     ├── TaskFailed                      a run ended in failure; carries the reason
+    │   ├── BudgetExceeded              the task has used up its tokens or its money
     │   └── TaskTimeout                 the caller stopped waiting; the task goes on
     ├── ShuttingDown                    the runtime takes no more work
     ├── AgentError                      an agent function broke its contract
@@ -39,6 +40,7 @@ __all__ = [
     "AuthError",
     "AuthUnavailable",
     "BreakpointError",
+    "BudgetExceeded",
     "ClientDecodeError",
     "ClientError",
     "ClientHTTPError",
@@ -129,6 +131,10 @@ class TaskFailed(MAILError):
     def __init__(self, reason: str, task_id: str) -> None:
         super().__init__(reason)
         self.task_id = task_id
+
+
+class BudgetExceeded(TaskFailed):
+    """The task has used up a budget (tokens or money), so no further model call is made for it."""
 
 
 class TaskTimeout(TaskFailed):

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from mail.config import ClientConfig, LimitsConfig, ServerConfig, StoreConfig, SwarmConfig
+from mail.config import (
+    ClientConfig,
+    LimitsConfig,
+    ServerConfig,
+    SettingsConfig,
+    StoreConfig,
+    SwarmConfig,
+)
 from mail.config.env import overridden
 from mail.config.server import base_url, export_environment, resolve_store_url
 from mail.config.toml import find_config_file
@@ -42,6 +49,9 @@ def test_without_values_in_the_file_the_documented_literals_apply(write) -> None
         registry_file="registries/example-no-proxy.json",
     )
     assert (config.settings.task_message_limit, config.settings.print_llm_streams) == (15, True)
+    settings = config.settings
+    assert (settings.task_token_limit, settings.task_cost_limit) == (None, None)
+    assert settings.dynamic_ctx_ratio == 0.0
     assert (config.store.url, config.store.durability) == (None, "full")
     assert config.limits.max_body_bytes == 4 * 1024 * 1024
     assert ClientConfig().timeout == 3600.0
@@ -56,6 +66,8 @@ def test_the_shipped_file_says_what_the_documents_say(monkeypatch: pytest.Monkey
     assert config.store.url == "sqlite:///mail.db"
     literals = {name: field.default for name, field in LimitsConfig.model_fields.items()}
     assert config.limits.model_dump() == literals
+    literals = {name: field.default for name, field in SettingsConfig.model_fields.items()}
+    assert config.settings.model_dump() == literals
     monkeypatch.setenv("MAIL_CONFIG_PATH", "/dev/null/nothing")
     with pytest.raises(ConfigError):
         ServerConfig()
@@ -76,6 +88,39 @@ def test_arguments_win_over_the_file_and_the_file_over_literals(write) -> None:
 def test_settings_are_read_without_a_swarm_table(write) -> None:
     write("[server.settings]\nprint_llm_streams = false\n")
     assert ServerConfig().settings.print_llm_streams is False
+
+
+def test_budgets_are_read_with_the_settings(write) -> None:
+    write(
+        "[server.settings]\ntask_token_limit = 200000\ntask_cost_limit = 2\n"
+        "dynamic_ctx_ratio = 0.75\n"
+    )
+    settings = SettingsConfig()
+    assert (settings.task_token_limit, settings.task_cost_limit) == (200_000, 2.0)
+    assert settings.dynamic_ctx_ratio == 0.75
+    assert SettingsConfig(task_token_limit=None).task_token_limit is None
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("task_token_limit = 0", r"\[server.settings\] 'task_token_limit': .*1"),
+        ("task_token_limit = 1.5", "'task_token_limit': expected an integer"),
+        ("task_token_limit = '9'", "'task_token_limit': expected an integer, got text"),
+        ("task_cost_limit = 0.0", "'task_cost_limit': .*greater than 0"),
+        ("task_cost_limit = -1", "'task_cost_limit': .*greater than 0"),
+        ("task_cost_limit = inf", "'task_cost_limit': .*finite"),
+        ("task_cost_limit = '1 $'", "'task_cost_limit': expected a number, got text"),
+        ("dynamic_ctx_ratio = 1.01", "'dynamic_ctx_ratio': .*less than or equal to 1"),
+        ("dynamic_ctx_ratio = -0.5", "'dynamic_ctx_ratio': .*greater than or equal to 0"),
+        ("dynamic_ctx_ratio = nan", "'dynamic_ctx_ratio'"),
+        ("task_tokens_limit = 5", "did you mean 'task_token_limit'"),
+    ],
+)
+def test_a_wrong_budget_is_refused_at_the_start(write, text: str, problem: str) -> None:
+    write(f"[server.settings]\n{text}\n")
+    with pytest.raises(ConfigError, match=problem):
+        ServerConfig()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import MAILTask, TaskState
+from mail.core.usage import Usage
 from tests.support.messages import envelopes, json_objects, texts
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -101,7 +102,15 @@ def test_the_record_has_the_documented_fields() -> None:
         "remote_swarms": ["a", "z"],
         "breakpoints": [],
         "title": None,
+        "usage": {"total": Usage.none().to_dict(), "agents": {}},
     }
+
+
+def test_the_record_sums_what_the_agents_have_used() -> None:
+    usage = {"a": Usage(total_tokens=5, cost=0.5), "b": Usage(calls=2, total_tokens=7)}
+    record = task_of(usage=usage).to_record()["usage"]
+    assert record["agents"] == {name: used.to_dict() for name, used in usage.items()}
+    assert record["total"] == Usage(calls=3, total_tokens=12, cost=0.5).to_dict()
 
 
 @given(st.lists(envelopes(), max_size=3), json_objects, texts)

@@ -32,13 +32,16 @@ class TestTasks:
             awaited=True,
             finish_asked=True,
             title="Wetter in Zürich",
+            usage='{"Ärztin":{"calls":1,"cost":0.25}}',
         )
         await store.post(rows.post(task=task))
         assert await store.load_task(rows.alice, "t1") == task
 
     async def test_a_later_commit_replaces_the_row_whole(self, store: Store, rows: Rows) -> None:
         await store.post(rows.post(task=rows.task(title="first", max_steps=3, awaited=True)))
-        later = rows.task(state=TaskState.COMPLETED, task_owner="user:x@example", steps=2)
+        later = rows.task(
+            state=TaskState.COMPLETED, task_owner="user:x@example", steps=2, usage='{"a":{}}'
+        )
         await store.post(rows.post(task=later))
         assert await store.load_task(rows.alice, "t1") == later
 
@@ -291,6 +294,24 @@ class TestMail:
         await store.commit_turn(rows.turn(seq, task=ended, cancel_mail=True))
         assert await store.waiting_mail(rows.alice, "t1") == []
         assert [m.seq for m in await store.all_mail(rows.alice, "t1")] == [seq, rest]
+
+    async def test_a_commit_may_consume_further_mail_of_its_task(
+        self, store: Store, rows: Rows
+    ) -> None:
+        row = JournalRow("reply", "done", "{}")
+        seqs = [await begin(store, rows) for _ in range(4)]
+        elsewhere = await begin(store, rows, "t2")
+        await store.commit_turn(rows.turn(seqs[1], done=False, journal=(row,)))
+        await store.commit_turn(rows.turn(seqs[0], settled=(seqs[1], elsewhere, 999)))
+        assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == seqs[2:]
+        assert await store.journal(rows.alice, seqs[1]) == []
+        assert await store.begun(rows.alice, "t1") == []
+        assert [m.seq for m in await store.waiting_mail(rows.alice, "t2")] == [elsewhere]
+        await store.post(rows.post(settled=(seqs[0], seqs[2])))
+        assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == seqs[3:]
+        assert [m.seq for m in await store.all_mail(rows.alice, "t1")] == seqs
+        with pytest.raises(StoreConflict):
+            await store.commit_turn(rows.turn(seqs[2]))
 
     async def test_one_conflict_among_parallel_turns_fails_alone(
         self, store: Store, rows: Rows

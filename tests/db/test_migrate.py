@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mail.core.tasks import TaskState
+from mail.db.base import Owner, Post
 from mail.db.migrate import Migration, migrate, packaged_migrations, schema_version
 from mail.db.sqlite import SQLiteStore
 from mail.errors import StoreError
@@ -68,3 +70,26 @@ async def test_a_store_migrates_on_its_first_open_only(tmp_path: Path) -> None:
         connection.close()
     assert schemas[:2] * 3 == schemas
     assert len(schemas[1]) == len(packaged_migrations())
+
+
+async def test_a_database_of_the_first_version_opens_and_keeps_its_tasks(tmp_path: Path) -> None:
+    connection = sqlite3.connect(tmp_path / "mail.db", isolation_level=None)
+    assert migrate(connection, packaged_migrations()[:1]) == 1
+    connection.execute(
+        "INSERT INTO tasks (task_id, swarm_name, caller_role, caller_id, task_owner, start_time,"
+        " created_at, updated_at, state, entrypoint, steps, awaited, finish_asked, next_event)"
+        " VALUES ('t1', 'example', 'user', 'alice', 'user:alice@example', 's', 'c', 'u',"
+        " 'completed', 'supervisor', 0, 0, 0, 1)"
+    )
+    connection.close()
+    store, alice = SQLiteStore(tmp_path / "mail.db"), Owner("example", "user", "alice")
+    await store.open()
+    row = await store.load_task(alice, "t1")
+    assert row is not None and (row.state, row.usage) == (TaskState.COMPLETED, "{}")
+    changed = row._replace(usage='{"a":{"calls":1}}')
+    await store.post(Post(owner=alice, task=changed))
+    assert await store.load_task(alice, "t1") == changed
+    await store.close()
+    connection = sqlite3.connect(tmp_path / "mail.db")
+    assert schema_version(connection) == len(packaged_migrations())
+    connection.close()

@@ -22,7 +22,9 @@ from mail.config.server import (
     SwarmConfig,
 )
 from mail.core.agents import AgentCore
+from mail.core.call_context import current_call
 from mail.core.tools.call import AgentToolCall
+from mail.core.usage import Usage
 from mail.errors import ModelError
 
 TOKENS = {
@@ -75,20 +77,28 @@ class Script:
     """What the swarm's only agent does: it finishes with what it was told.
 
     ``hang`` in a message makes it wait for ``gate``; ``fail`` makes its model fail; ``consult``
-    makes it call the breakpoint tool.
+    makes it call the breakpoint tool; ``waste`` makes it ask for help again and again. Every call
+    reports ``usage``, if there is any.
     """
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     entered: asyncio.Event = field(default_factory=asyncio.Event)
+    usage: Usage | None = None
+    calls: int = 0
 
     async def __call__(
         self, messages: list[dict[str, Any]], tool_choice: Any
     ) -> tuple[str | None, list[AgentToolCall]]:
+        self.calls += 1
+        if self.usage is not None:
+            current_call().report("test/model", self.usage)
         last = str(messages[-1].get("content"))
         if messages[-1].get("role") == "tool":
             return None, [call("task_complete", finish_message=f"the tool said {last}")]
         found = re.search(r"<body>(.*?)</body>", last, re.DOTALL)
         body = found[1] if found else ""
+        if "waste" in str(messages):
+            return None, [call("help")]
         if "fail" in body:
             raise ModelError("the provider is out of tokens")
         if "consult" in body:

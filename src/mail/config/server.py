@@ -47,11 +47,20 @@ class SwarmConfig(FileBacked):
 
 
 class SettingsConfig(FileBacked):
-    """``[server.settings]``: messages a task may process per run, and model output on stdout."""
+    """``[server.settings]``: what a task may process and use up, and model output on stdout.
+
+    ``task_message_limit`` counts messages per run; ``task_token_limit`` (tokens) and
+    ``task_cost_limit`` (US dollars) hold for all runs of a task together, None is no limit.
+    ``dynamic_ctx_ratio`` is the share of a model's context, from 0 (never) to 1, above which older
+    history is summarised.
+    """
 
     table = "server.settings"
 
     task_message_limit: _Positive = 15
+    task_token_limit: _Positive | None = None
+    task_cost_limit: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    dynamic_ctx_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
     print_llm_streams: bool = True
 
 

@@ -6,9 +6,12 @@ which model or system prompt this one call overrides.
 """
 
 import sys
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Protocol
+
+from mail.core.usage import Usage
 
 __all__ = ["CallContext", "ConsoleSink", "NullSink", "StreamSink", "current_call", "enter_call"]
 
@@ -67,12 +70,18 @@ class ConsoleSink:
         return NullSink()
 
 
+def _unreported(model: str, usage: Usage) -> None:
+    """Nobody counts what the call uses."""
+
+
 @dataclass(slots=True, kw_only=True)
 class CallContext:
     """The surroundings of one agent call.
 
     ``llm`` and ``system`` override the agent's own model and prompt for this call only. ``step``
-    identifies the turn: the same text when the turn is run again after a crash.
+    identifies the turn: the same text when the turn is run again after a crash. ``report`` takes
+    the name of a model and what one call to it used. ``dynamic_ctx_ratio`` is the share of the
+    model's context above which older history is summarised (0: never).
     """
 
     task_id: str = ""
@@ -81,6 +90,8 @@ class CallContext:
     sink: StreamSink = field(default_factory=NullSink)
     llm: str | None = None
     system: str | None = None
+    report: Callable[[str, Usage], None] = _unreported
+    dynamic_ctx_ratio: float = 0.0
 
 
 _call: ContextVar[CallContext | None] = ContextVar("mail_call", default=None)

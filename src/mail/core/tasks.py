@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from mail.core.events import TaskEvent
+from mail.core.usage import Usage
 from mail.core.wire import MAILMessage
 
 __all__ = ["MAILTask", "TaskState"]
@@ -27,7 +28,8 @@ class MAILTask:
     """The documented task record (docs: ``TaskRecord``).
 
     ``task_message_queue`` holds the mail that waits for the task to be resumed (the stash), as
-    wire messages in the order in which they would be processed.
+    wire messages in the order in which they would be processed. ``usage`` is what the model calls
+    of each agent have used, in all runs of the task.
     """
 
     task_id: str
@@ -40,6 +42,12 @@ class MAILTask:
     remote_swarms: list[str] = field(default_factory=list)
     breakpoints: list[dict[str, Any]] = field(default_factory=list)
     title: str | None = None
+    usage: dict[str, Usage] = field(default_factory=dict)
+
+    @property
+    def total_usage(self) -> Usage:
+        """What all model calls of the task have used together."""
+        return sum(self.usage.values(), Usage.none())
 
     @property
     def is_running(self) -> bool:
@@ -107,6 +115,10 @@ class MAILTask:
             "remote_swarms": sorted(self.remote_swarms),
             "breakpoints": list(self.breakpoints),
             "title": self.title,
+            "usage": {
+                "total": self.total_usage.to_dict(),
+                "agents": {agent: usage.to_dict() for agent, usage in self.usage.items()},
+            },
         }
 
     def _sent_by(self, address_type: str) -> list[MAILMessage]:

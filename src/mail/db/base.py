@@ -51,7 +51,9 @@ class TaskRow(NamedTuple):
 
     ``awaited`` tells that a caller waits for an answer of the current run. ``finish_asked`` tells
     that the finisher was asked to end the task already (rulings 16 and 34). ``steps`` counts the
-    messages processed in this run, ``max_steps`` limits them (None: no limit).
+    messages processed in this run, ``max_steps`` limits them (None: no limit). ``usage`` is what
+    the task's model calls have used, per agent and over all runs, as JSON (see
+    `mail.core.runtime.spending.Spending`).
     """
 
     task_id: str
@@ -66,6 +68,7 @@ class TaskRow(NamedTuple):
     awaited: bool = False
     finish_asked: bool = False
     title: str | None = None
+    usage: str = "{}"
 
 
 class Delivery(NamedTuple):
@@ -155,8 +158,10 @@ class Post:
 
     ``new`` demands that the task does not exist yet. ``calls`` are breakpoint calls, inserted or
     replaced by (agent, call_id). ``response`` is the run's final message as JSON (upserted).
-    ``cancel_mail`` drops the task's waiting mail. ``snapshot`` asks the store to bring the
-    documented ``agent_histories`` rows of the task up to date (at a pause or an end).
+    ``settled`` are waiting deliveries of the task that are consumed with the commit (those that do
+    not wait any more are passed over); ``cancel_mail`` drops all of its waiting mail. ``snapshot``
+    asks the store to bring the documented ``agent_histories`` rows of the task up to date (at a
+    pause or an end).
     """
 
     owner: Owner
@@ -168,6 +173,7 @@ class Post:
     calls: tuple[CallRow, ...] = ()
     memories: tuple[MemoryRow, ...] = ()
     response: str | None = None
+    settled: tuple[int, ...] = ()
     cancel_mail: bool = False
     snapshot: bool = False
 

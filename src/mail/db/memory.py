@@ -45,6 +45,11 @@ class _Task:
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
     response: str | None = None
 
+    def settle(self, seq: int) -> None:
+        """Consume a waiting delivery."""
+        self.settled[seq] = self.ready.pop(seq)
+        self.journals.pop(seq, None)
+
 
 @dataclass(slots=True)
 class _Shelf:
@@ -87,8 +92,7 @@ class MemoryStore:
         if task is None or turn.seq not in task.ready:
             raise StoreConflict(f"delivery {turn.seq} is not waiting")
         if turn.done:
-            task.settled[turn.seq] = task.ready.pop(turn.seq)
-            task.journals.pop(turn.seq, None)
+            task.settle(turn.seq)
         elif turn.journal:
             journal = task.journals.setdefault(turn.seq, {})
             journal.update((row.key, row) for row in turn.journal)
@@ -101,6 +105,9 @@ class MemoryStore:
             raise StoreConflict(f"task '{post.task.task_id}' exists already")
         task.row = post.task
         self._file(shelf, post.task)
+        for seq in post.settled:
+            if seq in task.ready:
+                task.settle(seq)
         if post.cancel_mail:
             task.settled.update(task.ready)
             task.ready.clear()

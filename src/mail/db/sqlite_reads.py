@@ -34,7 +34,7 @@ _OWNED: Final = "swarm_name = ? AND caller_role = ? AND caller_id = ?"
 
 _TASK_COLUMNS: Final = """
 task_id, task_owner, task_contributors, start_time, entrypoint, state, remote_swarms, steps,
-max_steps, awaited, finish_asked, title
+max_steps, awaited, finish_asked, title, usage
 """
 
 _THE_TASK: Final = f"(SELECT id FROM tasks WHERE {_OWNED} AND task_id = ?)"
@@ -279,7 +279,7 @@ def _mail(task_id: str, rows: Iterable[Any]) -> list[Delivery]:
 
 def _task(row: Any) -> TaskRow:
     task_id, task_owner, contributors, start_time, entrypoint, state, remote_swarms, *rest = row
-    steps, max_steps, awaited, finish_asked, title = rest
+    steps, max_steps, awaited, finish_asked, title, usage = rest
     return TaskRow(
         task_id=task_id,
         task_owner=task_owner,
@@ -293,6 +293,7 @@ def _task(row: Any) -> TaskRow:
         awaited=bool(awaited),
         finish_asked=bool(finish_asked),
         title=title,
+        usage=usage,
     )
 
 

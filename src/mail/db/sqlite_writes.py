@@ -40,15 +40,16 @@ _INSERT_TASK: Final = """
 INSERT INTO tasks (
     task_owner, task_contributors, remote_swarms, is_running, completed, start_time, updated_at,
     state, entrypoint, steps, max_steps, awaited, finish_asked, title, next_event,
-    swarm_name, caller_role, caller_id, task_id, created_at
+    swarm_name, caller_role, caller_id, task_id, created_at, usage
 ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 1 + ?15,
-    ?16, ?17, ?18, ?19, ?7)
+    ?16, ?17, ?18, ?19, ?7, ?20)
 """
 
 _CHANGES: Final = """
 SET task_owner = ?1, task_contributors = ?2, remote_swarms = ?3, is_running = ?4,
     completed = ?5, start_time = ?6, updated_at = ?7, state = ?8, entrypoint = ?9, steps = ?10,
-    max_steps = ?11, awaited = ?12, finish_asked = ?13, title = ?14, next_event = next_event + ?15
+    max_steps = ?11, awaited = ?12, finish_asked = ?13, title = ?14, next_event = next_event + ?15,
+    usage = ?20
 """
 
 _RETURNING: Final = "RETURNING id, next_event"
@@ -244,6 +245,7 @@ def _put_task(
             events,
             *post.owner,
             row.task_id,
+            row.usage,
         ),
     ).fetchone()
     return None if found is None else (found[0], found[1] - events)
@@ -271,6 +273,9 @@ def _write_journal(
 
 def _write(cursor: sqlite3.Cursor, post: Post, task: int, first_event: int, now: str) -> Receipt:
     """Write what posts and turns have in common."""
+    for seq in post.settled:
+        if cursor.execute(_CONSUME, ("acked", None, seq, task)).rowcount == 1:
+            cursor.execute(_DROP_JOURNAL, (seq,))
     if post.cancel_mail:
         cursor.execute(_CANCEL_JOURNALS, (task,))
         cursor.execute(_CANCEL_MAIL, (task,))

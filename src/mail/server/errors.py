@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse
 from mail.errors import (
     AlreadyAnswered,
     AuthUnavailable,
+    BudgetExceeded,
     ConfigError,
     Forbidden,
     MAILError,
@@ -86,6 +87,7 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     TaskError: 400,
     ConfigError: 400,
     Unauthenticated: 401,
+    BudgetExceeded: 402,
     Forbidden: 403,
     UnknownTask: 404,
     BodyTooSlow: 408,

@@ -71,6 +71,9 @@ def _load(swarm: SwarmConfig) -> "MAILSwarmTemplate":
 def _factory(config: ServerConfig, template: "MAILSwarmTemplate", store: Store) -> SwarmFactory:
     settings = RuntimeSettings(
         max_steps=step_limit(config, template),
+        task_token_limit=config.settings.task_token_limit,
+        task_cost_limit=config.settings.task_cost_limit,
+        dynamic_ctx_ratio=config.settings.dynamic_ctx_ratio,
         max_concurrent_turns=config.limits.max_concurrent_turns,
         shutdown_grace=config.limits.shutdown_grace,
     )

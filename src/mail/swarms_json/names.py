@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from mail.core.suggest import did_you_mean
-from mail.core.tools.catalogue import CATALOGUE
+from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.errors import ConfigError
 
 __all__ = [
@@ -51,12 +51,16 @@ def check_action_name(name: str) -> str:
     """Return a good action name unchanged.
 
     Raises:
-        ConfigError: it is blank, or the name of a MAIL tool.
+        ConfigError: it is blank, or the name of a MAIL tool or of what a provider runs itself.
     """
     if not name.strip():
         raise ConfigError(f"action name must be at least 1 character long, got {len(name.strip())}")
     if name in CATALOGUE:
         raise ConfigError(f"action name '{name}' is the name of a MAIL tool; choose another")
+    if name in BUILTIN_TOOLS or name == TEXT_TOOL:
+        raise ConfigError(
+            f"action name '{name}' is reserved for what a model's provider does; choose another"
+        )
     return name
 
 

@@ -10,9 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from mail.clock import SystemClock
 from mail.core.compose import Composer
 from mail.core.message import create_agent_address
-from mail.core.runtime.mailbox import LaneKey, Letter, Mailbox
+from mail.core.runtime import RuntimeSettings
+from mail.core.runtime.mailbox import Hold, LaneKey, Letter, Mailbox
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.tasks import TaskState
+from mail.core.usage import Usage
 from mail.db.base import Delivery
 from mail.db.memory import MemoryStore
 from mail.errors import MAILError
@@ -38,15 +40,16 @@ class MailboxModel(RuleBasedStateMachine):
         self.waiting: list[Letter] = []
         self.busy: dict[LaneKey, Letter] = {}
         self.blocked: set[LaneKey] = set()
-        self.held: set[str] = set()
+        self.held: dict[str, Hold] = {}
 
-    @rule(task=TASKS, agent=AGENTS, tier=st.integers(1, 5), kind=st.sampled_from("nnnif"))
+    @rule(task=TASKS, agent=AGENTS, tier=st.integers(1, 5), kind=st.sampled_from("nnnifb"))
     def put(self, task: str, agent: str, tier: int, kind: str) -> None:
         delivery = Delivery(
             task_id=task, recipient=agent, tier=tier, interrupt=kind == "i", payload=""
         )
         control = FINISH if kind == "f" else None
-        letter = Letter(delivery, ENVELOPE, control, seq=next(self.seq))
+        begun = kind == "b"
+        letter = Letter(delivery, ENVELOPE, control, filed=begun, seq=next(self.seq))
         self.mailbox.put(letter)
         self.waiting.append(letter)
 
@@ -70,15 +73,15 @@ class MailboxModel(RuleBasedStateMachine):
             self.waiting.append(letter)
         self.mailbox.release(lane)
 
-    @rule(task=TASKS)
-    def hold(self, task: str) -> None:
-        self.mailbox.hold(task)
-        self.held.add(task)
+    @rule(task=TASKS, level=st.sampled_from(Hold))
+    def hold(self, task: str, level: Hold) -> None:
+        self.mailbox.hold(task, level)
+        self.held[task] = max(level, self.held.get(task, level))
 
     @rule(task=TASKS)
     def unhold(self, task: str) -> None:
         self.mailbox.unhold(task)
-        self.held.discard(task)
+        self.held.pop(task, None)
 
     @rule(task=TASKS, agent=AGENTS)
     def block(self, task: str, agent: str) -> None:
@@ -96,7 +99,7 @@ class MailboxModel(RuleBasedStateMachine):
         mine = [letter for letter in self.waiting if letter.delivery.task_id == task]
         assert dropped == sorted(mine, key=lambda letter: letter.place)
         self.waiting = [letter for letter in self.waiting if letter not in mine]
-        self.held.discard(task)
+        self.held.pop(task, None)
         self.blocked = {lane for lane in self.blocked if lane.task_id != task}
 
     @invariant()
@@ -108,10 +111,15 @@ class MailboxModel(RuleBasedStateMachine):
             assert self.mailbox.workable(task) == any(
                 lane_of(letter) not in self.blocked for letter in mine
             )
-            finishing = any(
-                head.finish for lane, head in self.heads().items() if lane.task_id == task
-            )
-            assert self.mailbox.holds_finish(task) == finishing
+            assert self.mailbox.holds_finish(task) == any(letter.finish for letter in mine)
+            assert {*map(id, self.mailbox.letters(task))} == {*map(id, mine)}
+            heads = [
+                head
+                for lane, head in self.heads().items()
+                if lane.task_id == task and lane not in self.blocked
+            ]
+            begun = any(head.filed for head in heads) and self.held.get(task) is not Hold.FIRM
+            assert self.mailbox.begun(task) == begun
 
     def heads(self) -> dict[LaneKey, Letter]:
         lanes: dict[LaneKey, list[Letter]] = {}
@@ -125,9 +133,14 @@ class MailboxModel(RuleBasedStateMachine):
             for lane, head in self.heads().items()
             if lane not in self.busy
             and lane not in self.blocked
-            and (head.finish or lane.task_id not in self.held)
+            and self.passes(head, self.held.get(lane.task_id))
         ]
         return min(free, key=lambda head: (head.delivery.tier, head.seq), default=None)
+
+    def passes(self, head: Letter, level: Hold | None) -> bool:
+        if level is None:
+            return True
+        return (head.filed and level < Hold.FIRM) or (head.finish and level < Hold.BEGUN)
 
 
 def lane_of(letter: Letter) -> LaneKey:
@@ -151,29 +164,36 @@ STEPS = st.lists(
 
 
 @settings(max_examples=120, deadline=None)
-@given(steps=STEPS)
-def test_random_interleavings_lose_and_double_nothing(steps: list[tuple[str, int]]) -> None:
-    asyncio.run(_interleave(steps))
+@given(steps=STEPS, budget=st.none() | st.integers(1, 50))
+def test_random_interleavings_lose_and_double_nothing(
+    steps: list[tuple[str, int]], budget: int | None
+) -> None:
+    asyncio.run(_interleave(steps, budget))
 
 
-async def _interleave(steps: list[tuple[str, int]]) -> None:  # noqa: C901, PLR0915 - one play
+async def _interleave(steps: list[tuple[str, int]], budget: int | None) -> None:  # noqa: C901, PLR0915 - one play
     """Drive a runtime by hand: agents stand still until a step lets one of their calls return."""
     store = MemoryStore()
     gates: list[asyncio.Future[str]] = []
     running: set[tuple[str, str]] = set()
     consumed: list[str] = []
+    used: dict[str, int] = {}
 
     def gated(name: str):  # type: ignore[no-untyped-def]
         async def agent(messages, choice):  # type: ignore[no-untyped-def]
             from mail.core.call_context import current_call
 
-            lane = (current_call().task_id, name)
+            task_id = current_call().task_id
+            lane = (task_id, name)
+            assert budget is None or used.get(task_id, 0) < budget, "a call without a budget"
             assert lane not in running, "two turns of one agent in one task"
             running.add(lane)
             gate: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             gates.append(gate)
             try:
                 decision = await gate
+                current_call().report("m", Usage(total_tokens=10))
+                used[task_id] = used.get(task_id, 0) + 10
             finally:
                 running.discard(lane)
             consumed.append(current_call().step)
@@ -188,6 +208,7 @@ async def _interleave(steps: list[tuple[str, int]]) -> None:  # noqa: C901, PLR0
     runtime = runtime_of(
         {"supervisor": supervisor(gated("supervisor")), "worker": worker(gated("worker"))},
         store=store,
+        settings=RuntimeSettings(task_token_limit=budget),
     )
     posted: list[str] = []
     for action, number in steps:
@@ -210,6 +231,8 @@ async def _interleave(steps: list[tuple[str, int]]) -> None:  # noqa: C901, PLR0
         for _ in range(12):
             await asyncio.sleep(0)
     await _check(runtime, store, posted, consumed)
+    for task in await runtime.read_tasks():
+        assert task.total_usage.total_tokens == used.get(task.task_id, 0)
     for gate in gates:
         gate.cancel()
     await runtime.shutdown(grace=0)
@@ -233,5 +256,6 @@ async def _check(runtime, store, posted, consumed) -> None:  # type: ignore[no-u
         if live is not None and task.status is TaskState.RUNNING:
             at_work = len(live.turns)
             assert runtime._parts.mailbox.waiting(task.task_id) + at_work == len(waiting)
+            assert at_work or not live.exhausted, "nobody will end this task"
     assert len(logged) == len(set(logged))
     assert set(posted) <= set(logged)

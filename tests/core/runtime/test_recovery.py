@@ -9,8 +9,10 @@ import asyncio
 import pytest
 
 from mail.core.actions import ActionCore
+from mail.core.call_context import current_call
 from mail.core.runtime import RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
+from mail.core.usage import Usage
 from mail.db.base import Post, TurnCommit
 from mail.errors import TaskTimeout
 from mail.testing import KillingStore, KillPoint, agent_from
@@ -29,10 +31,14 @@ class World:
         self.actions = 0
         self.idempotent = idempotent
 
+    def ask_model(self, about: str) -> None:
+        self.model.append(about)
+        current_call().report("m", Usage(total_tokens=10))
+
     def runtime(self, store):
         def lead(messages, choice):
             text = last_body(messages)
-            self.model.append("lead: " + text.split("<subject>")[1].split("<")[0])
+            self.ask_model("lead: " + text.split("<subject>")[1].split("<")[0])
             if "Report" in text:
                 answer = text.split("<body>")[1].split("<")[0]
                 return [("task_complete", {"finish_message": answer})]
@@ -40,7 +46,7 @@ class World:
 
         def work(messages, choice):
             text = last_body(messages)
-            self.model.append("work: " + text.split("<subject>")[1].split("<")[0])
+            self.ask_model("work: " + text.split("<subject>")[1].split("<")[0])
             results = [m["content"] for m in messages if m.get("role") == "tool"]
             if results:
                 reply = {"target": "supervisor", "subject": "Report", "body": results[-1]}
@@ -120,6 +126,9 @@ async def test_dying_at_any_commit_loses_and_doubles_nothing(store, when, nth, i
     messages = [m["id"] for m in task.get_messages()]
     assert len(messages) == len(set(messages))
     assert task.task_message_queue == []
+    # A call whose reply was lost is made again; what was lost with the process is not counted.
+    assert task.total_usage == Usage(calls=len(set(asked)), total_tokens=10 * len(set(asked)))
+    assert [event.kind for event in events].count("model_usage") == len(set(asked))
     for agent in ("supervisor", "worker"):
         history = [
             entry

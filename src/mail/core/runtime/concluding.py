@@ -11,19 +11,18 @@ from dataclasses import dataclass, field
 from mail.core.compose import Subject
 from mail.core.runtime.draft import Draft
 from mail.core.runtime.endings import UNANSWERED, Ending, Endings
+from mail.core.runtime.lanes import OPEN, Lanes
 from mail.core.runtime.ledger import LiveTask
-from mail.core.runtime.mailbox import LaneKey, Letter
+from mail.core.runtime.mailbox import Hold, LaneKey, Letter
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.postal import Mail, PostOffice
 from mail.core.runtime.prompting import Prompting
-from mail.core.runtime.turn import Control, ControlKind, Phase, Turn
+from mail.core.runtime.turn import Control, ControlKind, Turn
 from mail.core.tasks import TaskState
-from mail.db.base import HistoryRow, Post, Receipt, TurnCommit
+from mail.db.base import EventRow, HistoryRow, Post, Receipt, TurnCommit
 from mail.errors import StoreConflict
 
 __all__ = ["Conclusions"]
-
-_OPEN = (TaskState.RUNNING, TaskState.PAUSED)
 
 
 @dataclass(slots=True, eq=False)
@@ -34,6 +33,7 @@ class _Plan:
     mail: Mail = field(default_factory=Mail)
     ending: Ending | None = None
     dead: str | None = None
+    cut_off: tuple[EventRow, ...] = ()  # of turns that end with the task
 
 
 @dataclass(slots=True, eq=False)
@@ -43,6 +43,7 @@ class Conclusions:
     parts: Parts
     endings: Endings
     post_office: PostOffice
+    lanes: Lanes
     prompting: Prompting
     wake: Callable[[], None]
 
@@ -67,26 +68,28 @@ class Conclusions:
                 key = LaneKey(task.task_id, turn.agent)
                 self.parts.histories.append(key, draft.entries)
             await self._tell(plan, post, receipt)
-            if task.pausing and not task.turns:  # its interrupt took the last running turn away
+            # An interrupt in it may have taken the last running turn away.
+            if (task.pausing or task.exhausted) and not task.turns:
                 await self.check(task)
         finally:
             task.arriving -= letters
             task.pins -= 1
             task.out.discard(turn.seq)
             self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
-            self.settle(task)
+            self.lanes.settle(task)
 
     async def end(self, task: LiveTask, ending: Ending, *, cancel_mail: bool = False) -> None:
         """End a run outside a turn."""
-        self.close_lanes(task)
+        cut_off = self.lanes.close(task)
         task.pins += 1
         post = Post(
             owner=self.parts.owner,
             task=task.row,
-            events=ending.events,
+            events=(*cut_off, *ending.events),
             response=ending.response,
             calls=ending.calls,
             histories=ending.histories,
+            settled=ending.settled,
             cancel_mail=cancel_mail,
             snapshot=True,
         )
@@ -105,7 +108,7 @@ class Conclusions:
             return False
         if turn.letter.finish or turn.letter.filed:
             return False
-        self._step_back(turn)
+        self.lanes.step_back(turn)
         self.parts.mailbox.hold(task.task_id)
         if task.row.state is TaskState.PAUSED:  # between the claim and now
             await self.check(task)
@@ -113,8 +116,22 @@ class Conclusions:
             await self._ask_to_finish(task)
         elif not self._finish_pending(task):
             await self.end(task, self.prompting.what_there_is(task, self.endings))
-        self.settle(task)
+        self.lanes.settle(task)
         return True
+
+    async def refuse(self, turn: Turn, reason: str) -> None:
+        """Let a turn not happen because the task's budget is used up, and end the task.
+
+        No turn begins any more, but those that run, or ran when a process died, go on to their
+        commits; one of them may still finish the task. Else it fails when the last has ended.
+        """
+        task = turn.task
+        task.exhausted = reason
+        turn.letter.filed = False  # its journal has no reply
+        self.parts.mailbox.hold(task.task_id, Hold.BEGUN)
+        self.lanes.step_back(turn)
+        await self.check(task)
+        self.lanes.settle(task)
 
     def hold_at_limit(self, task: LiveTask) -> None:
         """Hold a task again that its finisher was asked to end before a restart."""
@@ -138,44 +155,17 @@ class Conclusions:
         task.out.discard(turn.seq)
         self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
         await self.check(task)
-        self.settle(task)
+        self.lanes.settle(task)
 
     async def put_off(self, turn: Turn, seconds: float) -> None:
         """Return a turn's mail to its lane after a while; its slot is free until then."""
         task, letter = turn.task, turn.letter
+        await self.post_office.log_reports(turn)
         task.arriving += 1
         task.turns.pop(turn.agent, None)
         self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
         asyncio.get_running_loop().call_later(seconds, self._come_back, task, letter)
         await self.check(task)
-
-    def settle(self, task: LiveTask) -> None:
-        """Let go of a task that nothing is happening to; the store has it all."""
-        if task.turns or task.arriving or task.pins or task.waiters:
-            return
-        if task.row.state is TaskState.RUNNING and self.parts.mailbox.waiting(task.task_id):
-            return
-        if self.parts.ledger.get(task.task_id) is not task:
-            return
-        self.parts.mailbox.drop(task.task_id)
-        self.parts.histories.forget(task.task_id, self.parts.agents)
-        for forgotten in self.parts.ledger.remove(task):
-            self.parts.events.forget(forgotten)
-
-    def close_lanes(self, task: LiveTask) -> None:
-        """Stop all work on a task that is not open any more; its mail stays in the store."""
-        if task.row.state in _OPEN:
-            if task.row.state is TaskState.RUNNING:
-                self.parts.mailbox.unhold(task.task_id)
-            return
-        for turn in list(task.turns.values()):
-            turn.void = task.row.state is TaskState.CANCELLED
-            if turn.phase is Phase.MODEL:
-                self.post_office.abandon(turn)
-                task.out.discard(turn.seq)
-                self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
-        self.parts.mailbox.drop(task.task_id)
-        task.loaded = False
 
     async def check(self, task: LiveTask) -> None:
         """Look after a task that no turn will look after: finish or pause it when it is stuck."""
@@ -186,7 +176,7 @@ class Conclusions:
             self._look_after(plan)
         if plan.ending is not None:
             await self.end(task, plan.ending)
-            self.settle(task)
+            self.lanes.settle(task)
         elif plan.mail.letters:
             await self._post(plan)
 
@@ -201,7 +191,7 @@ class Conclusions:
         if task.row.state is not TaskState.CANCELLED:
             for envelope in draft.mail:
                 self.post_office.add(plan.mail, envelope)
-        if task.row.state in _OPEN:
+        if task.row.state in OPEN:
             self._decide(turn, draft, plan)
             if plan.ending is None:
                 self._look_after(plan)
@@ -210,7 +200,7 @@ class Conclusions:
         if draft.paused and task.row.state is not TaskState.PAUSED:
             draft.close_paused(UNANSWERED)
         if plan.ending is not None:
-            self.close_lanes(task)
+            plan.cut_off = self.lanes.close(task)
         return plan
 
     def _decide(self, turn: Turn, draft: Draft, plan: _Plan) -> None:
@@ -221,7 +211,7 @@ class Conclusions:
             plan.ending = self.endings.complete(turn, draft.completes)
         elif control and control.kind is ControlKind.FINISH and control.reason == "limit":
             plan.ending = self.prompting.what_there_is(task, self.endings, turn)
-        elif draft.paused:
+        elif draft.paused and task.exhausted is None:
             task.calls.update(((call.agent, call.call_id), call) for call in draft.paused)
             self.parts.mailbox.block(LaneKey(task.task_id, turn.agent))
             self._pause(task)
@@ -242,7 +232,7 @@ class Conclusions:
         """Start no more turns; the pause is told when those that run have ended (ruling 31)."""
         task.change(state=TaskState.PAUSED, awaited=True)
         task.pausing = True
-        self.parts.mailbox.hold(task.task_id, firmly=True)
+        self.parts.mailbox.hold(task.task_id, Hold.FIRM)
 
     def _report(self, turn: Turn, draft: Draft, plan: _Plan, reason: str) -> None:
         """Tell whoever the agent works for that it failed (ruling 17)."""
@@ -262,6 +252,10 @@ class Conclusions:
     def _look_after(self, plan: _Plan) -> None:
         task = plan.task
         if task.turns:
+            return
+        if task.exhausted is not None:
+            if not self.parts.mailbox.begun(task.task_id):
+                plan.ending = self.endings.fail(task, task.exhausted, over_budget=True)
             return
         if task.row.state is TaskState.PAUSED:
             if task.pausing:
@@ -321,15 +315,10 @@ class Conclusions:
             or self.parts.mailbox.holds_finish(task.task_id)
         )
 
-    def _step_back(self, turn: Turn) -> None:
-        turn.task.turns.pop(turn.agent, None)
-        self.post_office.put_back(turn.task, turn.letter)
-        self.parts.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
-
     def _come_back(self, task: LiveTask, letter: Letter) -> None:
         task.arriving -= 1
         self.post_office.put_back(task, letter)
-        self.settle(task)  # when the task was closed meanwhile
+        self.lanes.settle(task)  # when the task was closed meanwhile
         self.wake()
 
     def _turn_commit(self, turn: Turn, draft: Draft, plan: _Plan) -> TurnCommit:
@@ -343,10 +332,16 @@ class Conclusions:
             seq=turn.seq,
             dead=plan.dead,
             deliveries=plan.mail.deliveries,
-            events=(*draft.events, *plan.mail.events, *(ending.events if ending else ())),
+            events=(
+                *draft.events,
+                *plan.mail.events,
+                *plan.cut_off,
+                *(ending.events if ending else ()),
+            ),
             histories=histories + (ending.histories if ending else ()),
             calls=(*draft.paused, *(ending.calls if ending else ())),
             memories=tuple(draft.memories),
+            settled=ending.settled if ending else (),
             response=ending.response if ending else None,
             snapshot=ending is not None,
         )
@@ -357,15 +352,9 @@ class Conclusions:
         if ending is not None:
             last = receipt.first_event + len(post.events) - 1
             due = self.endings.announce(task, ending, last)
-            self._reopen_lanes(task, ending)
+            self.lanes.reopen(task, ending)
         self.parts.events.publish(task.task_id, receipt.first_event, post.events)
         await self.post_office.hand_out(task, plan.mail, receipt)
         if ending is not None:
             for waiter in due:
                 waiter.resolve(ending.result)
-
-    def _reopen_lanes(self, task: LiveTask, ending: Ending) -> None:
-        """Let agents go on whose open calls an ending has answered, with these answers."""
-        for row in ending.histories:
-            self.parts.histories.forget(task.task_id, (row.agent,))
-            self.parts.mailbox.unblock(LaneKey(task.task_id, row.agent))

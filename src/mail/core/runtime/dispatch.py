@@ -7,6 +7,7 @@ call becomes a tool result that the agent can act on, and every call gets exactl
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from mail.core.compose import Subject
 from mail.core.runtime.acting import ActionRunner
@@ -17,6 +18,7 @@ from mail.core.runtime.parts import Parts
 from mail.core.runtime.policy import check_tool
 from mail.core.runtime.turn import Outcome, Reprompt, Turn
 from mail.core.tools.call import AgentToolCall
+from mail.core.tools.catalogue import BUILTIN_TOOLS, TEXT_TOOL
 from mail.db.base import JournalRow
 from mail.errors import StoreError, ToolError
 
@@ -24,10 +26,7 @@ __all__ = ["BUILTIN_TOOLS", "TEXT_TOOL", "Dispatcher"]
 
 logger = logging.getLogger(__name__)
 
-TEXT_TOOL = "text_output"
-BUILTIN_TOOLS = frozenset({"web_search_call", "code_interpreter_call"})
-"""Tools that the provider ran itself: they are logged and need no result."""
-
+_GLIMPSE = 200
 _AFTER_END = "not run: the task was completed by an earlier call"
 
 
@@ -81,14 +80,27 @@ class Dispatcher:
             return _refused(call, f"{type(error).__name__}: {error}")
 
     def _note_builtin(self, turn: Turn, draft: Draft, call: AgentToolCall) -> None:
-        query = call.tool_args.get("query")
         tool = call.tool_name.removesuffix("_call")
         draft.log(
             "builtin_tool_call",
-            f"agent {turn.agent} used {tool}" + (f" with query: {query}" if query else ""),
+            f"agent {turn.agent} used {tool}{_glimpse(call.tool_args)}",
+            caller=turn.agent,
             tool_type=call.tool_name,
             tool_args=call.tool_args,
+            tool_call_id=call.tool_call_id,
         )
+
+
+def _glimpse(arguments: Mapping[str, Any]) -> str:
+    """Return what a provider's tool was asked, for people: the query, or how the code begins."""
+    queries = arguments.get("queries")
+    query = arguments.get("query") or (
+        ", ".join(map(str, queries)) if isinstance(queries, list) else queries
+    )
+    if query:
+        return f" with query: {str(query)[:_GLIMPSE]}"
+    code = str(arguments.get("code") or "").strip()
+    return f" with code: {code.splitlines()[0][:_GLIMPSE]}" if code else ""
 
 
 def _refused(call: AgentToolCall, problem: str) -> Outcome:

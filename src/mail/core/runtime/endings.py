@@ -32,6 +32,7 @@ class Ending:
     everybody: bool = False
     calls: tuple[CallRow, ...] = ()
     histories: tuple[HistoryRow, ...] = ()
+    settled: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -72,13 +73,30 @@ class Endings:
         task.pausing = False
         return self._ending(task, message, TaskState.PAUSED, everybody=True)
 
-    def fail(self, task: LiveTask, reason: str) -> Ending:
-        """The run cannot be finished; the reason goes to the caller (ruling 17)."""
+    def fail(self, task: LiveTask, reason: str, *, over_budget: bool = False) -> Ending:
+        """The run cannot be finished; the reason goes to the caller (ruling 17).
+
+        A task over its budget goes on for nobody: every caller gets the reason, and with it the
+        answer to users' mail that waits. The mail between agents is kept.
+        """
+        settled: tuple[int, ...] = ()
+        if over_budget:
+            task.people.clear()
+            waiting = self.parts.mailbox.letters(task.task_id)
+            settled = tuple(letter.seq for letter in waiting if letter.personal or letter.finish)
         message = self.parts.composer.system_completion(task.task_id, Subject.TASK_ERROR, reason)
         calls, histories = self._close_calls(task)
         self._settle_row(task, TaskState.FAILED)
         return self._ending(
-            task, message, TaskState.FAILED, reason=reason, calls=calls, histories=histories
+            task,
+            message,
+            TaskState.FAILED,
+            reason=reason,
+            everybody=over_budget,
+            over_budget=over_budget,
+            calls=calls,
+            histories=histories,
+            settled=settled,
         )
 
     def cancel(self, task: LiveTask) -> Ending:
@@ -110,7 +128,7 @@ class Endings:
 
     def _settle_row(self, task: LiveTask, state: TaskState) -> None:
         goes_on = bool(task.people)
-        task.pausing = False
+        task.pausing, task.exhausted = False, None
         task.change(
             state=TaskState.RUNNING if goes_on else state,
             steps=0,
@@ -139,8 +157,10 @@ class Endings:
         response: str | None = None,
         before: Sequence[EventRow] = (),
         everybody: bool = False,
+        over_budget: bool = False,
         calls: tuple[CallRow, ...] = (),
         histories: tuple[HistoryRow, ...] = (),
+        settled: tuple[int, ...] = (),
     ) -> Ending:
         open_calls = [from_json(call.shown) for call in task.open_calls()]
         terminal = EventDraft(
@@ -160,10 +180,12 @@ class Endings:
                 status=status,
                 breakpoints=open_calls,
                 reason=reason,
+                over_budget=over_budget,
             ),
             events=(*before, terminal),
             response=response or message.to_json(),
             everybody=everybody,
             calls=calls,
             histories=histories,
+            settled=settled,
         )

@@ -165,7 +165,7 @@ class Intake:
             task.arriving -= 1
             if task.stored:
                 await self.conclusions.check(task)
-            self.conclusions.settle(task)
+            self.conclusions.lanes.settle(task)
 
     def _blank(self, task_id: str) -> TaskRow:
         owner = self.parts.owner

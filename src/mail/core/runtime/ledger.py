@@ -11,9 +11,11 @@ from pydantic_core import from_json
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.mailbox import LaneKey
+from mail.core.runtime.spending import Spending
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.waiters import Waiter
 from mail.core.tasks import MAILTask
+from mail.core.usage import Usage
 from mail.db.base import CallRow, TaskRow
 
 __all__ = ["LiveTask", "TaskLedger", "task_view"]
@@ -32,6 +34,8 @@ class LiveTask:
     ``out`` holds the numbers of deliveries that somebody has taken out of the mailbox and has not
     consumed or put back yet; ``asking`` tells that a request to finish is being posted.
     ``asks`` maps (who asked, who was asked) to the open request ids, oldest first.
+    ``exhausted`` tells why the task's budget allows no further model call; it fails for that
+    reason when the turns that still run have ended.
     """
 
     row: TaskRow
@@ -49,6 +53,8 @@ class LiveTask:
     loaded: bool = True
     pausing: bool = False
     asking: bool = False
+    exhausted: str | None = None
+    _account: tuple[str, Spending] | None = None
 
     @property
     def task_id(self) -> str:
@@ -62,6 +68,20 @@ class LiveTask:
         The row has only what is committed, so a turn that is run again after a crash is one step.
         """
         return self.row.steps + sum(turn.counted for turn in self.turns.values())
+
+    @property
+    def spending(self) -> Spending:
+        """What the task's model calls have used, as the row says."""
+        if self._account is None or self._account[0] is not self.row.usage:
+            self._account = (self.row.usage, Spending.from_json(self.row.usage))
+        return self._account[1]
+
+    def spend(self, agent: str, usage: Usage) -> Usage:
+        """Add an agent's model call to the row; return what the task has used by now."""
+        spending = self.spending.plus(agent, usage)
+        self._account = (spending.to_json(), spending)
+        self.change(usage=self._account[0])
+        return spending.total
 
     def change(self, **fields: Any) -> TaskRow:
         """Replace fields of the row and return the new row."""
@@ -161,4 +181,5 @@ def task_view(row: TaskRow, calls: Iterable[CallRow] = ()) -> MAILTask:
         remote_swarms=list(row.remote_swarms),
         breakpoints=[from_json(call.shown) for call in calls if call.answer is None],
         title=row.title,
+        usage=dict(Spending.from_json(row.usage).agents),
     )

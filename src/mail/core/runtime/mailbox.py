@@ -3,21 +3,32 @@
 A lane's own order is: a turn that was begun, the request to finish, interrupts, by tier, by
 number. Among lanes the one whose first letter has the lowest (tier, number) goes first, so no
 task can starve another beyond the tiers. A lane is not claimable while its turn runs, while it is
-blocked by an open breakpoint, or while its task is held; a request to finish and
-a turn that was begun pass a hold that is not firm.
+blocked by an open breakpoint, or while its task is held.
 
 Pure and synchronous: no clock, no store, no asyncio.
 """
 
 import heapq
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.turn import Control, ControlKind
 from mail.db.base import Delivery
 
-__all__ = ["LaneKey", "Letter", "Mailbox"]
+__all__ = ["Hold", "LaneKey", "Letter", "Mailbox"]
+
+
+class Hold(IntEnum):
+    """How firmly a task is held.
+
+    Begun turns and the request to finish pass a SOFT hold, begun turns a BEGUN one, nothing a FIRM.
+    """
+
+    SOFT = 0
+    BEGUN = 1
+    FIRM = 2
 
 
 class LaneKey(NamedTuple):
@@ -64,6 +75,11 @@ class Letter:
         return self.control is not None and self.control.kind is ControlKind.FINISH
 
     @property
+    def personal(self) -> bool:
+        """Tell whether a user or administrator wrote it."""
+        return self.envelope.sender["address_type"] in ("user", "admin")
+
+    @property
     def place(self) -> tuple[int, int, int]:
         """The letter's place in its lane."""
         rank = 1 if self.finish else 2 if self.delivery.interrupt else 3
@@ -88,7 +104,7 @@ class Mailbox:
     def __init__(self) -> None:
         self._lanes: dict[LaneKey, _Lane] = {}
         self._tasks: dict[str, dict[str, _Lane]] = {}
-        self._held: dict[str, bool] = {}
+        self._held: dict[str, Hold] = {}
         self._seqs: set[int] = set()
         self._ready: list[tuple[int, int, _Lane]] = []
         self._counts: dict[str, int] = {}
@@ -108,8 +124,18 @@ class Mailbox:
 
     def holds_finish(self, task_id: str) -> bool:
         """Tell whether a request to finish waits in a task's lanes."""
+        return any(letter.finish for letter in self.letters(task_id))
+
+    def begun(self, task_id: str) -> bool:
+        """Tell whether a begun turn waits that the task's hold lets pass."""
         lanes = self._tasks.get(task_id, {}).values()
-        return any(letter.finish for lane in lanes for _, letter in lane.letters)
+        heads = [lane.head for lane in lanes if not lane.blocked]
+        return self._held.get(task_id) is not Hold.FIRM and any(h and h.filed for h in heads)
+
+    def letters(self, task_id: str) -> list[Letter]:
+        """Return a task's waiting letters."""
+        lanes = self._tasks.get(task_id, {}).values()
+        return [letter for lane in lanes for _, letter in lane.letters]
 
     def put(self, letter: Letter) -> None:
         """Add a letter to its lane, unless it waits there already."""
@@ -157,9 +183,9 @@ class Mailbox:
             lane.blocked = False
             self._offer_or_forget(lane)
 
-    def hold(self, task_id: str, *, firmly: bool = False) -> None:
-        """Keep a task from being claimed; begun turns and a request to finish pass a soft hold."""
-        self._held[task_id] = firmly or self._held.get(task_id, False)
+    def hold(self, task_id: str, level: Hold = Hold.SOFT) -> None:
+        """Keep a task from being claimed, but for what passes the hold; it only gets firmer."""
+        self._held[task_id] = max(level, self._held.get(task_id, level))
 
     def held(self, task_id: str) -> bool:
         """Tell whether a task is held."""
@@ -188,8 +214,10 @@ class Mailbox:
         head = lane.head
         if head is None or lane.busy or lane.blocked:
             return False
-        firmly = self._held.get(lane.key.task_id)
-        return firmly is None or ((head.finish or head.filed) and not firmly)
+        level = self._held.get(lane.key.task_id)
+        if level is None or (level is Hold.SOFT and head.finish):
+            return True
+        return head.filed and level is not Hold.FIRM
 
     def _lane(self, key: LaneKey) -> _Lane:
         lane = self._lanes.get(key)

@@ -117,13 +117,15 @@ class PostOffice:
         task.arriving += 1
         self.abandon(turn)
         sender = letter.envelope.sender["address"]
+        now = self.parts.clock.now()
+        reports = turn.take_reports(now)
         event = EventDraft(
             "turn_interrupted",
             f"agent {turn.agent} was interrupted by {sender}",
             {"caller": turn.agent, "by": sender, "partial_text": "".join(turn.partial)},
         )
         try:
-            await self.log(task, turn.seq, event)
+            await self._log(task, turn.seq, (*reports, event.row(now)))
         finally:
             task.arriving -= 1
             self.put_back(task, turn.letter)
@@ -142,15 +144,21 @@ class PostOffice:
 
     async def log(self, task: LiveTask, seq: int, event: EventDraft) -> None:
         """Commit one event about a delivery that stays waiting."""
-        row = event.row(self.parts.clock.now())
-        commit = TurnCommit(
-            owner=self.parts.owner, task=task.row, seq=seq, done=False, events=(row,)
-        )
+        await self._log(task, seq, (event.row(self.parts.clock.now()),))
+
+    async def log_reports(self, turn: Turn) -> None:
+        """Commit what the model calls of a turn used that is not going to be committed now."""
+        reports = turn.take_reports(self.parts.clock.now())
+        if reports:
+            await self._log(turn.task, turn.seq, reports)
+
+    async def _log(self, task: LiveTask, seq: int, rows: tuple[EventRow, ...]) -> None:
+        commit = TurnCommit(owner=self.parts.owner, task=task.row, seq=seq, done=False, events=rows)
         try:
             receipt = await self.parts.commit(commit)
         except StoreConflict:
             return  # the mail was dropped meanwhile; there is nothing to tell
-        self.parts.events.publish(task.task_id, receipt.first_event, (row,))
+        self.parts.events.publish(task.task_id, receipt.first_event, rows)
 
     def delta(self, turn: Turn, kind: str, text: str) -> None:
         """Pass a piece of a running model call to the streams that asked for it."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from mail.core.runtime.endings import Endings
 from mail.core.runtime.eventlog import EventLog
 from mail.core.runtime.histories import Entry, Histories
 from mail.core.runtime.intake import Intake, RunRequest
+from mail.core.runtime.lanes import Lanes
 from mail.core.runtime.ledger import TaskLedger
 from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.parts import Parts
@@ -33,7 +34,7 @@ from mail.core.runtime.turns import TurnRunner
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.wire import MAILMessage
 from mail.db.base import Owner, Store
-from mail.errors import MAILError, ShuttingDown, TaskTimeout, UnknownTask
+from mail.errors import MAILError, ShuttingDown, StoreError, TaskTimeout, UnknownTask
 
 if TYPE_CHECKING:
     from mail.core.runtime.waiters import RunResult
@@ -115,8 +116,9 @@ class MAILRuntime:
         )
         self._scheduler = Scheduler(parts, self._run_turn)
         post_office = PostOffice(parts)
+        lanes, prompting = Lanes(parts, post_office), Prompting(parts)
         self._conclusions = Conclusions(
-            parts, Endings(parts), post_office, Prompting(parts), self._scheduler.pump
+            parts, Endings(parts), post_office, lanes, prompting, self._scheduler.pump
         )
         dispatcher = Dispatcher(parts, ActionRunner(parts, self._flush))
         self._turns = TurnRunner(parts, dispatcher, self._conclusions)
@@ -200,7 +202,9 @@ class MAILRuntime:
         """
         self._parts.draining = True
         wait = self._parts.settings.shutdown_grace if grace is None else grace
-        await self._scheduler.drain(wait)
+        for turn in await self._scheduler.drain(wait):
+            with suppress(StoreError):  # it was the last chance
+                await self._conclusions.post_office.log_reports(turn)
         for task in self._parts.ledger:
             for waiter in list(task.waiters):
                 waiter.fail(ShuttingDown(task.task_id))

@@ -85,8 +85,8 @@ class Scheduler:
             turn.task.out.discard(turn.seq)
             self.parts.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
 
-    async def drain(self, grace: float) -> None:
-        """Wait up to ``grace`` seconds for running turns, then cancel what is left."""
+    async def drain(self, grace: float) -> list[Turn]:
+        """Wait up to ``grace`` seconds for running turns, then cancel and return what is left."""
         deadline = asyncio.get_running_loop().time() + grace
         while self.working:
             self._quiet.clear()
@@ -102,6 +102,7 @@ class Scheduler:
             await asyncio.wait(list(self.active), timeout=1.0)
         for turn in left:
             await self._uncount(turn)
+        return left
 
     async def _uncount(self, turn: Turn) -> None:
         """Take back the attempt that was counted on mail which was put off in good order."""

@@ -1,6 +1,9 @@
 """The knobs of one runtime instance."""
 
+import math
 from dataclasses import dataclass
+
+from mail.errors import ConfigError
 
 __all__ = ["UNSET", "RuntimeSettings", "Unset"]
 
@@ -18,6 +21,12 @@ class RuntimeSettings:
 
     Attributes:
         max_steps: Messages that a task may process in one run; None for no limit.
+        task_token_limit: Tokens that the model calls of a task may use, in all of its runs
+            together; None for no limit.
+        task_cost_limit: US dollars that they may cost, as far as prices are known; None for no
+            limit.
+        dynamic_ctx_ratio: The share of a model's context (0 to 1) above which older history is
+            summarised for the call; 0 for never.
         max_concurrent_turns: Agent turns that run at the same time.
         shutdown_grace: Seconds that running turns get when the runtime stops.
         max_repairs: Turns an agent gets to mend a reply that cannot be used.
@@ -28,6 +37,9 @@ class RuntimeSettings:
     """
 
     max_steps: int | None = None
+    task_token_limit: int | None = None
+    task_cost_limit: float | None = None
+    dynamic_ctx_ratio: float = 0.0
     max_concurrent_turns: int = 64
     shutdown_grace: float = 20.0
     max_repairs: int = 2
@@ -35,3 +47,18 @@ class RuntimeSettings:
     recent_events: int = 1000
     recent_tasks: int = 256
     stream_buffer: int = 256
+
+    def __post_init__(self) -> None:
+        """Check the limits that cost money when they are wrong.
+
+        Raises:
+            ConfigError: a budget that is not above 0, or a ratio outside of 0 to 1.
+        """
+        for name in ("task_token_limit", "task_cost_limit"):
+            limit = getattr(self, name)
+            if limit is not None and not 0 < limit < math.inf:
+                raise ConfigError(f"{name} must be above 0, or None for no limit; got {limit!r}")
+        if not 0 <= self.dynamic_ctx_ratio <= 1:
+            raise ConfigError(
+                f"dynamic_ctx_ratio must be from 0 to 1, got {self.dynamic_ctx_ratio!r}"
+            )

@@ -160,6 +160,7 @@ class Turn:
     ``step`` is the turn's identity: the same text when the turn is run again after a crash.
     ``counted`` tells that the turn got past the step limit; it is a step once it is committed.
     ``begun`` tells that its asyncio task runs, ``void`` that its mail was cancelled meanwhile.
+    ``reports`` are the events of its model calls that no commit has taken yet.
     """
 
     task: "LiveTask"
@@ -172,6 +173,7 @@ class Turn:
     void: bool = False
     handle: "asyncio.Task[None] | None" = None
     partial: list[str] = field(default_factory=list)
+    reports: list[EventDraft] = field(default_factory=list)
     step: str = field(init=False)
     _made: int = 0
 
@@ -202,6 +204,12 @@ class Turn:
         if sender["address_type"] == "system":
             return self.control.origin if self.control else None
         return Origin(sender["address_type"], sender["address"], self.envelope.ref)
+
+    def take_reports(self, timestamp: str) -> tuple[EventRow, ...]:
+        """Return the events of its model calls for a commit of its own, once."""
+        rows = tuple(event.row(timestamp) for event in self.reports)
+        self.reports.clear()
+        return rows
 
     def next_id(self) -> str:
         """Return an id for something that the turn makes; a re-run gives the same ids."""

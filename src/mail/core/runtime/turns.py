@@ -1,9 +1,9 @@
 """The turn transaction: take one letter, call the agent, run its calls, commit everything at once.
 
-In order: the step limit, the history and the incoming mail, the agent's reply (or the journaled
-one, after a crash), a journal commit when actions or breakpoints follow, the calls, and one final
-commit with the consumed letter, the history, the outgoing mail, the events and the task's state.
-Streams, waiters and the scheduler hear of it after the commit.
+In order: the step limit, the history and the incoming mail, the budget, the agent's reply (or the
+journaled one, after a crash), a journal commit when actions or breakpoints follow, the calls, and
+one final commit with the consumed letter, the history, the outgoing mail, the events and the task's
+state. Streams, waiters and the scheduler hear of it after the commit.
 """
 
 import asyncio
@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mail.core.call_context import CallContext, ConsoleSink, NullSink, enter_call
+from mail.core.runtime.budget import refusal
 from mail.core.runtime.concluding import Conclusions
 from mail.core.runtime.dispatch import BUILTIN_TOOLS, TEXT_TOOL, Dispatcher
 from mail.core.runtime.draft import REPLY_KEY, Draft, Reply
 from mail.core.runtime.handlers import HANDLERS
-from mail.core.runtime.histories import Entry
+from mail.core.runtime.histories import Entry, HistoryView
 from mail.core.runtime.mailbox import LaneKey
+from mail.core.runtime.metering import Meter, log_usage
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.pausing import split_breakpoints
 from mail.core.runtime.sink import TurnSink
@@ -78,7 +80,7 @@ class TurnRunner:
         draft = Draft(self.parts.clock.now())
         try:
             reply = await self._reply(turn, draft, journal)
-            if turn.abandoned:
+            if reply is None:
                 return
             await self._act(turn, draft, reply, journal)
             draft.seal()
@@ -120,7 +122,10 @@ class TurnRunner:
             await self.conclusions.post_office.log(turn.task, turn.seq, event)
         return rows
 
-    async def _reply(self, turn: Turn, draft: Draft, journal: Mapping[str, JournalRow]) -> Reply:
+    async def _reply(
+        self, turn: Turn, draft: Draft, journal: Mapping[str, JournalRow]
+    ) -> Reply | None:
+        """Return the agent's reply; None when it was not asked, or nobody wants its reply."""
         known = journal.get(REPLY_KEY)
         incoming = self._incoming(turn)
         draft.entries.extend(incoming)
@@ -128,11 +133,19 @@ class TurnRunner:
             turn.phase = Phase.ACTING
             reply = Reply.from_json(known.payload)
         else:
-            reply = await self._call_agent(turn, incoming)
+            key = LaneKey(turn.task.task_id, turn.agent)
+            view = await self.parts.histories.view(key, incoming, fresh=turn.task.fresh)
+            # Nothing is awaited between this look at the account and the call.
+            reason = refusal(turn.task, turn.agent, self.parts.settings)
+            if reason is not None:
+                await self.conclusions.refuse(turn, reason)
+                return None
+            reply = await self._call_agent(turn, view)
             if turn.abandoned:
-                return reply
+                return None
             turn.phase = Phase.ACTING
             log_tool_calls(draft, turn.agent, reply.calls)
+            log_usage(draft, turn)
         draft.entries.extend(_assistant_entries(reply))
         return reply
 
@@ -142,14 +155,9 @@ class TurnRunner:
             return []  # the results of its calls are what the agent sees
         return [turn.envelope.to_entry()]
 
-    async def _call_agent(self, turn: Turn, incoming: list[Entry]) -> Reply:
-        task = turn.task
-        key = LaneKey(task.task_id, turn.agent)
-        view = await self.parts.histories.view(key, incoming, fresh=task.fresh)
+    async def _call_agent(self, turn: Turn, view: HistoryView) -> Reply:
         forced = turn.control is not None and turn.control.kind is ControlKind.FINISH
-        console = ConsoleSink() if self.parts.print_llm_streams else NullSink()
-        sink = TurnSink(turn, self.conclusions.post_office, console)
-        enter_call(CallContext(task_id=task.task_id, agent=turn.agent, step=turn.step, sink=sink))
+        enter_call(self._surroundings(turn))
         function = self.parts.agents[turn.agent].function
         try:
             output = await function(view, dict(_FORCED) if forced else "required")
@@ -161,6 +169,18 @@ class TurnRunner:
         except StoreError as error:  # not the engine's own
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
         return _checked(turn.agent, output)
+
+    def _surroundings(self, turn: Turn) -> CallContext:
+        settings = self.parts.settings
+        console = ConsoleSink() if self.parts.print_llm_streams else NullSink()
+        return CallContext(
+            task_id=turn.task.task_id,
+            agent=turn.agent,
+            step=turn.step,
+            sink=TurnSink(turn, self.conclusions.post_office, console),
+            report=Meter(turn, priced=settings.task_cost_limit is not None).report,
+            dynamic_ctx_ratio=settings.dynamic_ctx_ratio,
+        )
 
     async def _act(
         self, turn: Turn, draft: Draft, reply: Reply, journal: Mapping[str, JournalRow]
@@ -186,6 +206,7 @@ class TurnRunner:
 
     async def _failed(self, turn: Turn, reason: str) -> None:
         draft = Draft(self.parts.clock.now())
+        log_usage(draft, turn)
         draft.failure = storable(reason)
         await self.conclusions.commit(turn, draft)
 
@@ -194,6 +215,7 @@ class TurnRunner:
         events, journal = tuple(draft.events), tuple(draft.journal)
         draft.events.clear()
         draft.journal.clear()
+        turn.reports.clear()
         commit = TurnCommit(
             owner=self.parts.owner,
             task=turn.task.row,

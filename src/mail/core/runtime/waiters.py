@@ -24,6 +24,7 @@ class RunResult:
         status: completed, paused, failed or cancelled.
         breakpoints: The open breakpoint calls, as callers see them.
         reason: Why the run failed, or None.
+        over_budget: Whether it failed because the task has used up its budget.
     """
 
     task_id: str
@@ -31,6 +32,7 @@ class RunResult:
     status: TaskState
     breakpoints: list[dict[str, Any]] = field(default_factory=list)
     reason: str | None = None
+    over_budget: bool = False
 
 
 @dataclass(slots=True, eq=False)

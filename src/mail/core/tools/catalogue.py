@@ -13,8 +13,10 @@ from mail.core.tools.call import INVALID_JSON_KEY
 from mail.errors import ToolError
 
 __all__ = [
+    "BUILTIN_TOOLS",
     "CATALOGUE",
     "MAIL_TOOL_NAMES",
+    "TEXT_TOOL",
     "AcknowledgeArgs",
     "AwaitArgs",
     "BroadcastArgs",
@@ -198,6 +200,21 @@ MAIL_TOOL_NAMES: Final[list[str]] = [
     "help",
 ]
 """The tools that show in an agent's visible history (ruling 43)."""
+
+TEXT_TOOL: Final = "text_output"
+"""The call that stands for plain text in a model's reply."""
+
+BUILTIN_TOOLS: Final = frozenset(
+    {
+        "web_search_call",
+        "code_interpreter_call",
+        "file_search_call",
+        "image_generation_call",
+        "mcp_call",
+        "server_tool_use",
+    }
+)
+"""Tools that a provider runs itself: they are logged and need no result."""
 
 A = TypeVar("A", bound=BaseModel)
 

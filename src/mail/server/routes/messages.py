@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from mail.core.runtime.settings import UNSET
 from mail.core.tasks import TaskState
-from mail.errors import ShuttingDown, TaskFailed
+from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.server.bodies import MessageIn, read_body
 from mail.server.deps import BearerToken, Person, State
 from mail.server.state import ServerState, owner_of
@@ -99,7 +99,8 @@ async def _disconnected(request: Request) -> None:
 async def _answer(swarm: "MAILSwarm", result: "RunResult", show_events: bool) -> dict[str, object]:
     payload = result.message["message"]
     if result.status == "failed":
-        raise TaskFailed(result.reason or payload["body"], result.task_id)
+        failure = BudgetExceeded if result.over_budget else TaskFailed
+        raise failure(result.reason or payload["body"], result.task_id)
     events = None
     if show_events:
         task = await swarm.read_task(result.task_id)
