@@ -3,7 +3,9 @@
 Everything is real: a server process on a free loopback port, a database, a token, a client that
 reads the event stream. Only the language model is scripted, so that it works offline and always
 the same. With ``MAIL_DEMO_LLM=<litellm model>`` (and the provider's key in the environment) that
-model thinks instead. The exit code is 0 only if the swarm answered and the server stopped well.
+model thinks instead; ``litellm_proxy/<model>`` is reached through the LiteLLM proxy at
+``LITELLM_PROXY_API_BASE``, in the name of the demo's user. The exit code is 0 only if the swarm
+answered and the server stopped well.
 """
 
 import asyncio
@@ -32,6 +34,7 @@ START_LIMIT = 90.0
 STOP_LIMIT = 30.0
 WIDTH = 100
 FOREIGN = ("AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT", "DATABASE_URL", "MAIL_CONFIG_PATH")
+PROXY = "litellm_proxy/"
 MAIL = (sys.executable, "-m", "mail.cli")
 
 
@@ -140,7 +143,8 @@ def choose_model(folder: Path) -> Path:
     swarms = json.loads(source.read_text(encoding="utf-8"))
     for swarm in swarms:
         for agent in swarm["agents"]:
-            agent.setdefault("agent_params", {})["llm"] = model
+            params = agent.setdefault("agent_params", {})
+            params |= {"llm": model, "use_proxy": model.startswith(PROXY)}
     copy = folder / "swarms.json"
     copy.write_text(json.dumps(swarms, indent=2), encoding="utf-8")
     return copy

@@ -162,11 +162,12 @@ class Evidence:
 
     def _check_history(self, task_id: str, agent: str) -> None:
         history = self.history(task_id, agent)
-        calls = [call["id"] for entry in history for call in entry.get("tool_calls") or ()]
-        results = [entry["tool_call_id"] for entry in history if entry["role"] == "tool"]
+        calls = [e["call_id"] for e in history if e.get("type") == "function_call"]
+        results = [e["call_id"] for e in history if e.get("type") == "function_call_output"]
+        assert calls
         assert calls == results
         assert len(calls) == len(set(calls))
-        mails = [entry["content"] for entry in history if entry["role"] == "user"]
+        mails = [entry["content"] for entry in history if entry.get("role") == "user"]
         assert len(mails) == len(set(mails))
 
     def _check_mail(self, task_id: str) -> None:

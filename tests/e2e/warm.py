@@ -8,6 +8,6 @@ modules in it is a process like any other: its own pid, threads, sockets and dat
 from mail.llm import litellm_model
 from tests.e2e import served
 
-litellm_model._library()
+litellm_model.load_library()
 
 __all__ = ["served"]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mail.core.tools.call import AgentToolCall
 from mail.factories import LiteLLMSupervisorFunction
 from mail.llm.litellm_model import close_clients
 from mail.llm.script import call, otherwise, say, when
@@ -29,6 +30,11 @@ async def provider(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeProvide
         await close_clients()
 
 
+def entries(call: AgentToolCall) -> list[dict[str, Any]]:
+    """Return what a reply adds to the history, in either format."""
+    return [call.completion] if call.completion else call.responses
+
+
 @pytest.mark.parametrize("tool_format", ["completions", "responses"])
 async def test_a_supervisors_conversation_is_accepted_step_by_step(
     provider: FakeProvider, tool_format: Any
@@ -45,13 +51,14 @@ async def test_a_supervisors_conversation_is_accepted_step_by_step(
     history: list[dict[str, Any]] = [{"role": "user", "content": "Weather and sum, please."}]
     _, calls = await agent(history, "required")
     assert [c.tool_args["target"] for c in calls] == ["weather", "math"]
-    history += [calls[0].completion, *(c.create_response_msg("SUCCESS") for c in calls)]
+    history += [*entries(calls[0]), *(c.create_response_msg("SUCCESS") for c in calls)]
     text, (spoken,) = await agent(history, "required")
     assert (text, spoken.tool_name) == ("Waiting.", "text_output")
-    history += [spoken.completion, {"role": "user", "content": "Finish."}]
+    history += [*entries(spoken), {"role": "user", "content": "Finish."}]
     _, (forced,) = await agent(history, {"type": "function", "name": "task_complete"})
     assert forced.tool_args == {"finish_message": "out of time"}
     assert [seen.status for seen in provider.requests] == [200, 200, 200]
     assert len({str(seen.body["tools"]) for seen in provider.requests}) == 1
-    assert all(seen.messages[0]["role"] == "system" for seen in provider.requests)
-    assert "system" not in [entry["role"] for entry in history]
+    assert {seen.wire for seen in provider.requests} == {tool_format}
+    assert {seen.system for seen in provider.requests} == {"You lead."}
+    assert "system" not in [entry.get("role") for entry in history]

@@ -1,27 +1,43 @@
 """Deltas become a reply."""
 
-from collections.abc import AsyncGenerator
+from typing import Any
 
-from mail.core.call_context import NullSink
+import pytest
+
+from mail.core.usage import Usage
+from mail.errors import ModelError
+from mail.llm import completions, responses
 from mail.llm.accumulate import collect
 from mail.llm.output import agent_output
-from mail.llm.request import CallPiece, Delta, ModelReply
+from mail.llm.request import (
+    BuiltinCall,
+    BuiltinResult,
+    CallPiece,
+    Delta,
+    FunctionCall,
+    ModelReply,
+    Speech,
+    Thought,
+    Wire,
+)
+from tests.llm.streams import chat_events, collected, read, responses_events, stream_of
+from tests.llm.support import Recorder
+from tests.support.payloads import load_payload, names_of
+
+WIRES: tuple[Wire, ...] = ("completions", "responses", "anthropic")
+PAYLOADS = [(wire, name) for wire in WIRES for name in names_of(wire)]
 
 
-async def stream_of(*deltas: Delta) -> AsyncGenerator[Delta, None]:
-    for delta in deltas:
-        yield delta
+def signed(text: str, signature: str) -> dict[str, Any]:
+    return {"type": "thinking", "thinking": text, "signature": signature}
 
 
-async def reply_of(*deltas: Delta) -> ModelReply:
-    return await collect(stream_of(*deltas), NullSink())
-
-
-async def test_each_call_gets_the_reasoning_and_text_before_it() -> None:
-    reply = await reply_of(
+async def test_parts_keep_their_order_and_pieces_are_joined() -> None:
+    reply = await collected(
         Delta(reasoning="first "),
         Delta(reasoning="thought"),
-        Delta(text="I look."),
+        Delta(text="I "),
+        Delta(text="look."),
         Delta(calls=(CallPiece(0, "a", "f", "{"),)),
         Delta(calls=(CallPiece(0, arguments="}"),)),
         Delta(reasoning="second thought"),
@@ -29,52 +45,213 @@ async def test_each_call_gets_the_reasoning_and_text_before_it() -> None:
         Delta(calls=(CallPiece(2, "c", "h"),)),
         Delta(reasoning="after all"),
     )
-    assert [(c.id, c.arguments, c.reasoning, c.preamble) for c in reply.calls] == [
-        ("a", "{}", ("first thought",), "I look."),
-        ("b", "", ("second thought",), ""),
-        ("c", "", (), ""),
+    assert reply.parts == (
+        Thought("first thought"),
+        Speech("I look."),
+        FunctionCall("a", "f", "{}"),
+        Thought("second thought"),
+        FunctionCall("b", "g", ""),
+        FunctionCall("c", "h", ""),
+        Thought("after all"),
+    )
+    calls = agent_output(reply)[1]
+    assert [(c.tool_call_id, c.reasoning, c.preamble) for c in calls] == [
+        ("a", ["first thought"], "I look."),
+        ("b", ["second thought"], None),
+        ("c", None, None),
     ]
-    assert reply.reasoning == ("after all",)
+
+
+async def test_pieces_of_parallel_calls_may_be_mixed() -> None:
+    pieces = [(0, "a", "f", "{"), (1, "b", "g", "["), (0, "", "", "}"), (1, "", "", "]")]
+    reply = await collected(*(Delta(calls=(CallPiece(*piece),)) for piece in pieces))
+    assert reply.calls == (FunctionCall("a", "f", "{}"), FunctionCall("b", "g", "[]"))
+
+
+async def test_calls_at_one_index_are_told_apart_by_their_ids() -> None:
+    """Some providers send whole calls one by one, each with the index 0."""
+    pieces = [("a", "f", '{"n": 1}'), ("a", "f", ""), ("b", "f", '{"n": '), ("", "", "2}")]
+    reply = await collected(*(Delta(calls=(CallPiece(0, *piece),)) for piece in pieces))
+    assert reply.calls == (FunctionCall("a", "f", '{"n": 1}'), FunctionCall("b", "f", '{"n": 2}'))
 
 
 async def test_signed_and_redacted_thinking_blocks_are_kept_apart() -> None:
-    reply = await reply_of(
-        Delta(reasoning="one", thinking=({"type": "thinking", "thinking": "one"},)),
+    reply = await collected(
+        Delta(reasoning="o", thinking=({"type": "thinking", "thinking": "o"},)),
+        Delta(reasoning="ne", thinking=({"type": "thinking", "thinking": "ne"},)),
         Delta(thinking=({"type": "thinking", "thinking": "", "signature": "s1"},)),
         Delta(thinking=({"type": "redacted_thinking", "data": "xyz"},)),
         Delta(reasoning="two", thinking=({"type": "thinking", "thinking": "two"},)),
         Delta(thinking=({"type": "thinking", "thinking": "", "signature": "s2"},)),
         Delta(calls=(CallPiece(0, "a", "f"),)),
     )
-    assert reply.calls[0].reasoning == ("one", "[redacted thinking]", "two")
-    assert reply.thinking == (
-        {"type": "thinking", "thinking": "one", "signature": "s1"},
-        {"type": "redacted_thinking", "data": "xyz"},
-        {"type": "thinking", "thinking": "two", "signature": "s2"},
+    assert reply.parts == (
+        Thought("one", signed("one", "s1")),
+        Thought("[redacted thinking]", {"type": "redacted_thinking", "data": "xyz"}),
+        Thought("two", signed("two", "s2")),
+        FunctionCall("a", "f", ""),
     )
+
+
+async def test_whole_thinking_blocks_in_one_delta_keep_their_own_text() -> None:
+    blocks = (signed("one", "s1"), signed("two", "s2"))
+    reply = await collected(Delta(reasoning="onetwo", thinking=blocks))
+    assert reply.parts == tuple(Thought(block["thinking"], block) for block in blocks)
+
+
+async def test_thinking_whose_text_is_withheld_still_goes_back() -> None:
+    block = signed("", "s1")
+    reply = await collected(
+        Delta(thinking=(block,)), Delta(calls=(CallPiece(0, "a", "f"),)), Delta(wire="anthropic")
+    )
+    call = agent_output(reply)[1][0]
+    assert call.reasoning is None
+    assert call.completion["content"][0] == block
+
+
+async def test_unsigned_thinking_is_shown_but_never_sent_back() -> None:
+    reply = await collected(
+        Delta(reasoning="hm", thinking=({"type": "thinking", "thinking": "hm"},)),
+        Delta(text="well"),
+        Delta(wire="anthropic"),
+    )
+    call = agent_output(reply)[1][0]
+    assert call.reasoning == ["hm"]
+    assert call.completion["content"] == [{"type": "text", "text": "well"}]
 
 
 async def test_missing_and_repeated_ids_are_replaced() -> None:
     pieces = [CallPiece(0, "a", "f"), CallPiece(1, "a", "f"), CallPiece(2, "", "")]
-    reply = await reply_of(*(Delta(calls=(piece,)) for piece in pieces))
-    assert len({call.id for call in reply.calls}) == 3
+    reply = await collected(*(Delta(calls=(piece,)) for piece in pieces))
+    ids = [call.id for call in reply.calls]
+    assert ids[0] == "a"
+    assert all(ids)
+    assert len(set(ids)) == 3
     assert reply.calls[2].name == "unnamed_tool"
 
 
+async def test_missing_and_repeated_ids_of_items_are_replaced_in_the_history_too() -> None:
+    item = {"type": "function_call", "name": "f", "arguments": "{}", "id": "fc"}
+    items = [{**item, "call_id": "a"}, {**item, "call_id": "a"}, item]
+    reply = await read("responses", responses_events(*items))
+    ids = [call.id for call in reply.calls]
+    assert ids[0] == "a"
+    assert len(set(ids)) == 3
+    assert [item["call_id"] for item in reply.items] == ids
+    calls = agent_output(reply)[1]
+    assert [call.create_response_msg("ok")["call_id"] for call in calls] == ids
+
+
 async def test_blank_reasoning_is_dropped() -> None:
-    reply = await reply_of(Delta(reasoning=" \n"), Delta(calls=(CallPiece(0, "a", "f"),)))
-    assert reply.calls[0].reasoning == ()
+    reply = await collected(Delta(reasoning=" \n"), Delta(calls=(CallPiece(0, "a", "f"),)))
+    assert reply.parts == (FunctionCall("a", "f", ""),)
 
 
-async def test_text_alone_is_one_text_output_with_an_id_of_its_own() -> None:
-    reply = await reply_of(Delta(reasoning="r"), Delta(text="Hello"), Delta(text=" you"))
-    text, (only,) = agent_output(reply, "step-1")
-    assert text == "Hello you"
-    assert (only.tool_name, only.tool_args) == ("text_output", {"content": "Hello you"})
-    assert (only.reasoning, only.preamble) == (["r"], None)
-    assert agent_output(reply, "step-1")[1][0].tool_call_id == only.tool_call_id
-    assert agent_output(reply)[1][0].tool_call_id != agent_output(reply)[1][0].tool_call_id
+async def test_halves_of_a_character_in_two_pieces_become_one() -> None:
+    halves = "\ud83d", "\ude00"
+    reply = await collected(
+        *(Delta(reasoning=half) for half in halves),
+        *(Delta(text=half) for half in halves),
+        *(Delta(calls=(CallPiece(0, "a", "f", half),)) for half in halves),
+    )
+    assert reply.parts == (Thought("😀"), Speech("😀"), FunctionCall("a", "f", "😀"))
+    broken = await collected(Delta(text="a\ud83d"))
+    assert broken.text == "a\ufffd"
 
 
-async def test_an_empty_reply_gives_nothing() -> None:
-    assert agent_output(await reply_of(Delta(text=" "), Delta(finish="stop"))) == (None, [])
+async def test_built_in_calls_take_the_result_that_streams_in_once() -> None:
+    result = {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}
+    other = {**result, "tool_use_id": "srvtoolu_2"}
+    piece = CallPiece(0, "srvtoolu_1", "web_search", '{"query": "q"}', builtin=True)
+    reply = await collected(
+        Delta(text="so"),
+        Delta(calls=(piece,), wire="anthropic"),
+        Delta(results=(result,)),
+        Delta(text="and"),
+        Delta(calls=(CallPiece(1, "srvtoolu_2", "web_search", builtin=True),)),
+        Delta(results=(result, other)),
+    )
+    kinds = [Speech, BuiltinCall, BuiltinResult, Speech, BuiltinCall, BuiltinResult]
+    assert kinds_of(reply) == kinds
+    assert reply.parts[1:3] == (
+        BuiltinCall(
+            "srvtoolu_1",
+            "web_search_call",
+            {"query": "q", "status": "completed", "results": []},
+            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search"}
+            | {"input": {"query": "q"}},
+        ),
+        BuiltinResult(result),
+    )
+
+
+async def test_a_restart_forgets_everything_before_it() -> None:
+    sink = Recorder()
+    reply = await collected(
+        Delta(reasoning="old", text="old", usage=Usage(total_tokens=1), finish="stop"),
+        Delta(calls=(CallPiece(0, "a", "f"),), items=((0, {"type": "message", "content": []}),)),
+        Delta(restart=True),
+        Delta(reasoning="why"),
+        Delta(text="new"),
+        sink=sink,
+    )
+    assert reply == ModelReply(parts=(Thought("why"), Speech("new")))
+    assert (sink.thoughts, sink.texts) == (["why"], ["new"])
+
+
+async def test_the_sink_gets_every_piece_as_it_comes() -> None:
+    sink = Recorder()
+    events = chat_events({"reasoning_content": "h"}, {"reasoning_content": "m"}, {"content": "a"})
+    await collect(stream_of(map(completions.decode, events)), sink)
+    assert (sink.thoughts, sink.texts) == (["h", "m"], ["a"])
+
+
+async def test_a_failure_ends_the_stream_and_closes_it() -> None:
+    closed: list[bool] = []
+
+    async def broken() -> Any:
+        try:
+            yield Delta(text="a")
+            raise ModelError("no more")
+        finally:
+            closed.append(True)
+
+    with pytest.raises(ModelError, match="no more"):
+        await collect(broken(), Recorder())
+    assert closed == [True]
+
+
+async def test_the_last_usage_and_finish_count() -> None:
+    reply = await collected(
+        Delta(usage=Usage(total_tokens=1)), Delta(finish="stop"), Delta(usage=Usage(total_tokens=5))
+    )
+    assert (reply.usage, reply.finish) == (Usage(total_tokens=5), "stop")
+
+
+async def test_summary_deltas_are_joined_without_anything_between() -> None:
+    kind = "response.reasoning_summary_text.delta"
+    deltas = [
+        responses.decode({"type": kind, "delta": piece})
+        for piece in ("**Ana", "lyzing**\n", "\nok")
+    ]
+    begun = {"type": "function_call", "call_id": "c", "name": "f"}
+    added = {"type": "response.output_item.added", "output_index": 1, "item": begun}
+    reply = await collected(*deltas, responses.decode(added))
+    assert reply.parts == (Thought("**Analyzing**\n\nok"), FunctionCall("c", "f", ""))
+
+
+def kinds_of(reply: ModelReply) -> list[type]:
+    return [type(part) for part in reply.parts]
+
+
+@pytest.mark.parametrize(("wire", "name"), PAYLOADS)
+async def test_mappings_and_objects_of_a_payload_read_the_same(wire: Wire, name: str) -> None:
+    events = load_payload(wire, name).events
+    plain = await read(wire, events)
+    of_objects = await read(wire, events, objects=True)
+    assert plain.parts
+    assert kinds_of(plain) == kinds_of(of_objects)
+    assert (plain.text, plain.calls) == (of_objects.text, of_objects.calls)
+    assert (plain.wire, plain.finish, plain.usage) == (wire, of_objects.finish, of_objects.usage)
+    first, second = agent_output(plain, "step"), agent_output(of_objects, "step")
+    assert [call.model_dump() for call in first[1]] == [call.model_dump() for call in second[1]]

@@ -81,6 +81,22 @@ async def test_it_answers_plainly_and_records_requests(tmp_path: Path) -> None:
     assert [line["outcome"] for line in lines[1::2]] == ["complete", "fault", "refused"]
 
 
+@pytest.mark.parametrize("path", ["responses", "messages"])
+async def test_its_log_is_the_same_in_every_format(tmp_path: Path, path: str) -> None:
+    log = tmp_path / "log.jsonl"
+    async with FakeProvider(log=log) as provider, httpx.AsyncClient() as client:
+        body: dict[str, Any] = {"model": "m", "input": [USER], "instructions": "Be brief."}
+        if path == "messages":
+            body = {"model": "m", "messages": [USER], "system": "Be brief.", "max_tokens": 99}
+        headers = {"anthropic-version": "2023-06-01"}
+        for prefix in (provider.root_url, provider.base_url):
+            reply = await client.post(f"{prefix}/{path}", json=body, headers=headers)
+            assert reply.status_code == 200, reply.text
+    request, end, *_ = [json.loads(line) for line in log.read_text().splitlines()]
+    assert (request["roles"], request["messages"], request["system"]) == (["user"], 1, "Be brief.")
+    assert (end["status"], end["outcome"], end["digest"]) == (200, "complete", request["digest"])
+
+
 def test_it_runs_as_a_process_of_its_own(tmp_path: Path) -> None:
     port_file, log = tmp_path / "port", tmp_path / "log"
     command = [sys.executable, "-m", "tests.support.provider", "--port-file", str(port_file)]

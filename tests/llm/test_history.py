@@ -1,65 +1,218 @@
-"""Histories become acceptable to a provider, whatever they look like."""
+"""Histories become acceptable to a provider, whatever they look like and in whatever formats."""
 
+import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mail.llm.completions import encode
-from mail.llm.history import paired
+from mail.core.tools.call import INVALID_JSON_KEY
+from mail.llm import completions
+from mail.llm.history import (
+    NO_RESULT,
+    Replied,
+    Said,
+    conversation,
+    is_reply_item,
+    parse_arguments_text,
+    plain_copy,
+    text_of,
+    written_arguments,
+)
+from mail.llm.request import FunctionCall
+from tests.llm.entries import (
+    SEARCH_ITEM,
+    USER,
+    Entry,
+    call_item,
+    called,
+    output,
+    reasoning_item,
+    result,
+    said_item,
+    use,
+)
 from tests.llm.support import ask
-from tests.support.provider import problems_of
 
 
-def called(*ids: str) -> dict[str, Any]:
-    function = {"name": "look_up", "arguments": "{}"}
-    calls = [{"id": call_id, "type": "function", "function": function} for call_id in ids]
-    return {"role": "assistant", "content": None, "tool_calls": calls}
-
-
-def result(call_id: str, content: str = "SUCCESS") -> dict[str, Any]:
-    return {"role": "tool", "name": "look_up", "content": content, "tool_call_id": call_id}
-
-
-USER = {"role": "user", "content": "hi"}
+def of(*exchanges: Entry) -> list[tuple[Any, ...]]:
+    """Return a history's exchanges in short: what was said, or calls with their results."""
+    return [
+        (exchange.message["content"],)
+        if isinstance(exchange, Said)
+        else (exchange.wire, [call.id for call in exchange.calls], exchange.results)
+        for exchange in conversation(exchanges)
+    ]
 
 
 def test_results_follow_their_calls_in_the_order_of_the_calls() -> None:
     history = [USER, called("a", "b"), USER, result("b", "B"), result("a", "A")]
-    assert [m.get("content") for m in paired(history)] == ["hi", None, "A", "B", "hi"]
+    assert of(*history) == [("hi",), ("completions", ["a", "b"], ["A", "B"]), ("hi",)]
+    wire = completions.encode(ask(messages=history, system=""))
+    assert [m.get("content") for m in wire["messages"]] == ["hi", None, "A", "B", "hi"]
+
+
+def test_a_late_result_goes_back_to_its_call() -> None:
+    history = [call_item("a"), USER, called("b"), result("b", "B"), USER, output("a", "A")]
+    assert of(*history) == [
+        ("responses", ["a"], ["A"]),
+        ("hi",),
+        ("completions", ["b"], ["B"]),
+        ("hi",),
+    ]
 
 
 def test_a_call_without_a_result_gets_an_error() -> None:
-    _, answer, user = paired([called("a"), USER])
-    assert answer["content"] == "ERROR: no result of this call was recorded"
-    assert user == USER
+    assert NO_RESULT == "ERROR: no result of this call was recorded"
+    assert of(called("a"), USER) == [("completions", ["a"], [NO_RESULT]), ("hi",)]
+
+
+def test_a_second_result_of_one_call_becomes_user_text() -> None:
+    assert of(called("a"), result("a", "1"), result("a", "2")) == [
+        ("completions", ["a"], ["1"]),
+        ("Tool result: 2",),
+    ]
 
 
 def test_a_result_without_a_call_becomes_user_text() -> None:
-    assert paired([USER, result("x", "lost"), {"role": "tool", "content": "bare"}]) == [
-        USER,
-        {"role": "user", "content": "Tool result: lost"},
-        {"role": "user", "content": "Tool result: bare"},
+    bare = {"role": "tool", "content": "bare"}
+    assert of(USER, result("x", "lost"), bare, output("y", "gone")) == [
+        ("hi",),
+        ("Tool result: lost",),
+        ("Tool result: bare",),
+        ("Tool result: gone",),
+    ]
+
+
+def test_a_result_before_its_call_is_not_its_result() -> None:
+    assert of(result("a", "early"), called("a")) == [
+        ("Tool result: early",),
+        ("completions", ["a"], [NO_RESULT]),
     ]
 
 
 def test_the_same_id_in_two_turns_gets_the_result_of_each_turn() -> None:
     history = [called("a"), result("a", "1"), called("a"), result("a", "2")]
-    assert [m.get("content") for m in paired(history)] == [None, "1", None, "2"]
+    assert of(*history) == [("completions", ["a"], ["1"]), ("completions", ["a_2"], ["2"])]
 
 
-_ids = st.sampled_from(["a", "b", "c"])
-_entries = st.one_of(
-    st.just(USER),
-    st.just({"role": "assistant", "content": "text"}),
-    st.lists(_ids, min_size=1, max_size=3, unique=True).map(lambda ids: called(*ids)),
-    _ids.map(result),
+def test_ids_that_come_again_are_renamed_alike_every_time() -> None:
+    blocks = {"role": "assistant", "content": [use("a"), use("b")]}
+    history = [called("a"), blocks, result("a", "1"), call_item("a"), output("a", "2")]
+    first, second, third = conversation([*history[:1], result("a", "0"), *history[1:]])
+    assert isinstance(first, Replied)
+    assert isinstance(second, Replied)
+    assert isinstance(third, Replied)
+    assert first.entries == (called("a"),)
+    assert second.entries[0]["content"] == [use("a_2"), use("b")]
+    assert third.entries[0] == {**call_item("a"), "call_id": "a_3"}
+    assert [call.id for call in second.calls + third.calls] == ["a_2", "b", "a_3"]
+    assert (second.results, third.results) == (["1", NO_RESULT], ["2"])
+    assert blocks["content"][0]["id"] == "a"
+
+
+def test_either_kind_of_result_answers_either_kind_of_call() -> None:
+    blocks = {"role": "assistant", "content": [use("b")]}
+    assert of(call_item("a"), result("a", "A"), blocks, output("b", "B")) == [
+        ("responses", ["a"], ["A"]),
+        ("anthropic", ["b"], ["B"]),
+    ]
+
+
+def test_output_items_of_one_reply_belong_together() -> None:
+    history = [reasoning_item(), call_item("a"), SEARCH_ITEM, call_item("b"), output("b", "B")]
+    (reply,) = conversation([*history, output("a", "A")])
+    assert isinstance(reply, Replied)
+    assert reply.entries == tuple(history[:4])
+    assert reply.calls == (
+        FunctionCall("a", "look_up", "{}"),
+        FunctionCall("b", "look_up", "{}"),
+    )
+    assert reply.results == ["A", "B"]
+
+
+def test_what_a_result_holds_becomes_text() -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    results = [{**result("x"), "content": parts}, {**result("x"), "content": None}]
+    assert of(*results) == [("Tool result: ab",), ("Tool result: ",)]
+    assert of({**output("x"), "output": {"n": 1}}) == [('Tool result: {"n": 1}',)]
+
+
+def test_the_text_of_a_reply_leaves_out_its_reasoning() -> None:
+    thought = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "secret"}]}
+    refused = {**said_item(""), "content": [{"type": "refusal", "refusal": "No."}]}
+    (reply,) = conversation([thought, said_item("One."), SEARCH_ITEM, refused])
+    assert isinstance(reply, Replied)
+    assert reply.text == "One.\nNo."
+    blocks = [{"type": "thinking", "thinking": "secret"}, {"type": "text", "text": "So."}]
+    assert text_of({"role": "assistant", "content": blocks}) == "So."
+
+
+def test_only_output_items_are_reply_items() -> None:
+    assert is_reply_item(said_item("x"))
+    assert is_reply_item(SEARCH_ITEM)
+    assert not is_reply_item({"type": "message", "role": "user", "content": "x"})
+    assert not is_reply_item(USER)
+    assert not is_reply_item(called("a"))
+    assert not is_reply_item(output("a"))
+
+
+def test_a_long_history_of_one_id_takes_linear_time() -> None:
+    """Some providers number the calls of every reply anew."""
+    history = [entry for _ in range(20_000) for entry in (called("call_0"), result("call_0"))]
+    assert all(
+        isinstance(one, Replied) and one.results == ["SUCCESS"] for one in conversation(history)
+    )
+
+
+# --- arguments ---
+
+
+@pytest.mark.parametrize("text", ["", "  ", "{}"])
+def test_no_arguments_are_an_empty_object(text: str) -> None:
+    assert parse_arguments_text(text) == {}
+    assert written_arguments(text) == "{}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1',
+        "[1]",
+        "null",
+        '"text"',
+        "<xml/>",
+        "[" * 100_000,
+        '{"a": NaN}',
+        '{"a": -Infinity}',
+        '{"a": 1e999}',
+        '{"a": "\\ud800"}',
+        '{"a":' * 300 + "1" + "}" * 300,
+        '{"a": 1}{"b": 2}',
+    ],
 )
+def test_anything_but_an_object_that_can_travel_is_marked(text: str) -> None:
+    assert parse_arguments_text(text) == {INVALID_JSON_KEY: text[:2000]}
+    assert json.loads(written_arguments(text)) == {INVALID_JSON_KEY: text[:2000]}
 
 
-@given(st.lists(_entries, min_size=1, max_size=12))
-def test_every_history_is_accepted_by_the_provider(history: list[dict[str, Any]]) -> None:
-    wire = encode(ask(messages=history))
-    assert problems_of(wire) == []
-    roles = [m["role"] for m in history]
-    assert [m["role"] for m in wire["messages"]].count("assistant") == roles.count("assistant")
+def test_half_a_character_does_not_get_into_the_history() -> None:
+    assert parse_arguments_text('{"a": "\ud800"}') == {INVALID_JSON_KEY: '{"a": "?"}'}
+
+
+@given(st.dictionaries(st.text(), st.integers() | st.floats(allow_nan=False) | st.text()))
+def test_good_arguments_stay_as_the_model_wrote_them(arguments: dict[str, Any]) -> None:
+    text = json.dumps(arguments)
+    if "Infinity" in text:
+        return
+    assert parse_arguments_text(text) == arguments
+    assert written_arguments(f" {text}\n") == f" {text}\n"
+
+
+def test_copies_share_nothing() -> None:
+    value = {"a": [{"b": (1, {"c": 2})}]}
+    copied = plain_copy(value)
+    assert copied == {"a": [{"b": [1, {"c": 2}]}]}
+    copied["a"][0]["b"][1]["c"] = 3
+    assert value == {"a": [{"b": (1, {"c": 2})}]}

@@ -7,6 +7,7 @@ HEAVY = ("litellm", "openai", "langgraph", "langmem", "aiohttp", "httpx", "fasta
 MODULES = (
     "mail.llm.accumulate",
     "mail.llm.completions",
+    "mail.llm.compress",
     "mail.llm.failures",
     "mail.llm.litellm_model",
     "mail.llm.resolve",
@@ -31,7 +32,7 @@ def test_importing_models_and_factories_loads_no_vendor() -> None:
 
 def test_the_library_reads_nothing_remote_and_no_env_file() -> None:
     code = (
-        "import os\nfrom mail.llm import litellm_model\nlitellm_model._library()\n"
+        "import os\nfrom mail.llm import litellm_model\nlitellm_model.load_library()\n"
         "print(os.environ['LITELLM_LOCAL_MODEL_COST_MAP'], os.environ['LITELLM_MODE'])"
     )
     result = subprocess.run(

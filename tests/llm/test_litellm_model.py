@@ -52,7 +52,7 @@ async def test_reply_streams_text_and_reasoning_and_ends_with_the_calls(
     assert calls[1].reasoning is None
     assert calls[0].completion == calls[1].completion
     assert reply.usage is not None
-    assert reply.usage["completion_tokens"] > 0
+    assert reply.usage.completion_tokens > 0
 
 
 async def test_the_provider_gets_system_prompt_tools_and_choice_and_always_streams(
@@ -270,3 +270,17 @@ async def test_calls_do_not_touch_the_librarys_global_settings(provider: FakePro
 
     assert litellm.drop_params is False
     assert litellm.callbacks == []
+
+
+@pytest.mark.parametrize("use_proxy", [False, True])
+async def test_a_model_that_the_library_does_not_know_streams_too(
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch, use_proxy: bool
+) -> None:
+    monkeypatch.setenv("LITELLM_PROXY_API_BASE", provider.base_url)
+    monkeypatch.setenv("LITELLM_PROXY_API_KEY", "sk-proxy-0123456789")
+    model = "our-model" if use_proxy else "openai/made-tomorrow"
+    reply = await reply_of(model=model, tool_format="responses", use_proxy=use_proxy)
+    (seen,) = provider.requests
+    assert (seen.wire, seen.body["stream"], reply.wire) == ("responses", True, "responses")
+    assert reply.usage is not None
+    assert reply.usage.cost is None  # no price is no price of nothing

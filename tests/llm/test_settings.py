@@ -43,3 +43,10 @@ def test_nothing_given_asks_for_nothing() -> None:
 def test_wrong_settings_say_what_is_wrong(values: tuple[str | None], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         LLMSettings.resolve(*values)
+
+
+def test_times_are_taken_over_and_checked() -> None:
+    settings = LLMSettings.resolve(timeout=5.0, deadline=30.0)
+    assert (settings.timeout, settings.deadline) == (5.0, 30.0)
+    with pytest.raises(ConfigError, match="timeout must be a number of seconds above 0"):
+        LLMSettings.resolve(timeout=0.0)

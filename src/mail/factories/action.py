@@ -1,27 +1,26 @@
 """Agents with actions: their tools may also be given as pydantic models."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
-from mail.core.tools.schema import pydantic_model_to_tool
+from mail.core.tools.schema import get_tool_spec_name, pydantic_model_to_tool
 from mail.errors import ConfigError
 from mail.factories.base import (
+    CallOptions,
     LiteLLMAgentFunction,
     MAILAgentFunction,
     ReasoningEffort,
     ToolFormat,
     deprecated_factory,
 )
-from mail.llm.completions import tool_name
-from mail.llm.request import ChatModel
 
 __all__ = ["ActionAgentFunction", "LiteLLMActionAgentFunction", "action_agent_factory"]
 
 
 def _declared(agent: str, tool: Any, style: ToolFormat) -> dict[str, Any]:
     if isinstance(tool, dict):
-        if tool.get("type", "function") == "function" and tool_name(tool) is None:
+        if tool.get("type", "function") == "function" and get_tool_spec_name(tool) is None:
             raise ConfigError(f"agent '{agent}' has a function tool without a name")
         return tool
     if isinstance(tool, type) and hasattr(tool, "model_json_schema"):
@@ -94,8 +93,7 @@ class LiteLLMActionAgentFunction(ActionAgentFunction):
         stream_tokens: bool = False,
         print_llm_streams: bool = True,
         default_tool_choice: ToolChoice | None = None,
-        *,
-        model: ChatModel | None = None,
+        **options: Unpack[CallOptions],
     ) -> None:
         super().__init__(
             name,
@@ -128,7 +126,7 @@ class LiteLLMActionAgentFunction(ActionAgentFunction):
             print_llm_streams=print_llm_streams,
             _debug_include_mail_tools=_debug_include_mail_tools,
             default_tool_choice=default_tool_choice,
-            model=model,
+            **options,
         )
 
     async def __call__(

@@ -3,23 +3,25 @@
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, get_args
 
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.call_context import current_call
 from mail.core.tools.build import create_mail_tools, create_search_memory_tool
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ConfigError
-from mail.llm.accumulate import collect
-from mail.llm.completions import nested_tool, tool_name
+from mail.llm.ask import ask
+from mail.llm.compress import Compressor
 from mail.llm.output import agent_output
-from mail.llm.request import ChatModel, ModelRequest
+from mail.llm.request import ChatModel, ModelRequest, ToolFormat
 from mail.llm.resolve import model_for
 from mail.llm.settings import LLMSettings
+from mail.llm.tools import ToolSet
 
 __all__ = [
     "AgentFunction",
     "AgentToolCall",
+    "CallOptions",
     "LiteLLMAgentFunction",
     "MAILAgentFunction",
     "ReasoningEffort",
@@ -28,8 +30,15 @@ __all__ = [
     "deprecated_factory",
 ]
 
-ToolFormat = Literal["completions", "responses"]
 ReasoningEffort = Literal["minimal", "low", "medium", "high"]
+
+
+class CallOptions(TypedDict, total=False):
+    """Keyword options of `LiteLLMAgentFunction` beyond the documented ones."""
+
+    model: ChatModel | None
+    timeout: float | None
+    deadline: float | None
 
 
 class MAILAgentFunction(ABC):
@@ -62,7 +71,7 @@ class MAILAgentFunction(ABC):
         exclude_tools: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
-        if tool_format not in ("completions", "responses"):
+        if tool_format not in get_args(ToolFormat):
             raise ConfigError(
                 f"agent '{name}': tool_format must be 'completions' or 'responses', "
                 f"got '{tool_format}'"
@@ -109,6 +118,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         print_llm_streams: False keeps this agent off the console, whatever the runtime says.
         default_tool_choice: Used in place of the runtime's choice, unless that forces one tool.
         model: Answers in place of the model that ``llm`` names (for tests).
+        timeout: The longest silence of the provider in seconds; 120 when None.
+        deadline: The longest that a call may take in seconds, with all its retries; 600 when None.
 
     The other arguments are those of `MAILAgentFunction`.
 
@@ -140,6 +151,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         default_tool_choice: ToolChoice | None = None,
         *,
         model: ChatModel | None = None,
+        timeout: float | None = None,
+        deadline: float | None = None,
     ) -> None:
         super().__init__(
             name,
@@ -154,7 +167,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         self.llm = llm
         self.system = system
         self.user_token = user_token
-        self.settings = LLMSettings.resolve(reasoning_effort, thinking_budget, max_tokens)
+        self.settings = LLMSettings.resolve(
+            reasoning_effort, thinking_budget, max_tokens, timeout, deadline
+        )
         self.memory = memory
         self.use_proxy = use_proxy
         self.stream_tokens = stream_tokens
@@ -162,23 +177,19 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         self.default_tool_choice = default_tool_choice
         self.model = model or model_for(llm)
         self.tool_specs = self._specs(_debug_include_mail_tools)
+        self._compressor = Compressor()
 
-    def _specs(self, with_mail_tools: bool) -> tuple[dict[str, Any], ...]:
+    def _specs(self, with_mail_tools: bool) -> ToolSet:
         """Build the declarations once; they are the same, byte for byte, in every call."""
-        own: list[Any] = self.tools
-        if with_mail_tools and self.comm_targets:
-            style: ToolFormat = "completions"
-            mail_tools = create_mail_tools(
-                self.comm_targets, self.enable_interswarm, style, self.exclude_tools
-            )
-            if "search_memory" not in self.exclude_tools:
-                mail_tools.append(create_search_memory_tool(style))
-            own = [*mail_tools, *own]
-        specs: dict[str, dict[str, Any]] = {}
-        for position, tool in enumerate(own):
-            # Providers refuse two tools of one name: MAIL's own come first and stay.
-            specs.setdefault(tool_name(tool) or f"#{position}", nested_tool(tool))
-        return tuple(specs.values())
+        if not with_mail_tools or not self.comm_targets:
+            return ToolSet(self.tools)
+        mail_tools = create_mail_tools(
+            self.comm_targets, self.enable_interswarm, self.tool_format, self.exclude_tools
+        )
+        if "search_memory" not in self.exclude_tools:
+            mail_tools.append(create_search_memory_tool(self.tool_format))
+        # Providers refuse two tools of one name: MAIL's own come first and stay.
+        return ToolSet([*mail_tools, *self.tools])
 
     async def __call__(
         self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
@@ -196,6 +207,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             system=self.system if call.system is None else call.system,
             tools=self.tool_specs,
             tool_choice=self._choice(tool_choice),
+            tool_format=self.tool_format,
             settings=self.settings,
             use_proxy=self.use_proxy,
             user_token=self.user_token,
@@ -203,7 +215,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         )
         printed = self.stream_tokens and self.print_llm_streams
         sink = call.sink if printed else call.sink.without_console()
-        reply = await collect(model.stream(request), sink)
+        key = (call.task_id, call.agent)
+        request = await self._compressor.fit(request, model, call.dynamic_ctx_ratio, key)
+        reply = await ask(model, request, sink, call.report)
         return agent_output(reply, call.step)
 
     def _choice(self, tool_choice: ToolChoice) -> ToolChoice:

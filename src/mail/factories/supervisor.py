@@ -1,18 +1,18 @@
 """Supervisors: agents that may interrupt, broadcast and end tasks."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.tools.build import create_supervisor_tools
 from mail.factories.base import (
+    CallOptions,
     LiteLLMAgentFunction,
     MAILAgentFunction,
     ReasoningEffort,
     ToolFormat,
     deprecated_factory,
 )
-from mail.llm.request import ChatModel
 
 __all__ = ["LiteLLMSupervisorFunction", "SupervisorFunction", "supervisor_factory"]
 
@@ -85,8 +85,7 @@ class LiteLLMSupervisorFunction(SupervisorFunction):
         stream_tokens: bool = False,
         print_llm_streams: bool = True,
         default_tool_choice: ToolChoice | None = None,
-        *,
-        model: ChatModel | None = None,
+        **options: Unpack[CallOptions],
     ) -> None:
         super().__init__(
             name,
@@ -119,7 +118,7 @@ class LiteLLMSupervisorFunction(SupervisorFunction):
             print_llm_streams=print_llm_streams,
             _debug_include_mail_tools=_debug_include_mail_tools,
             default_tool_choice=default_tool_choice,
-            model=model,
+            **options,
         )
 
     async def __call__(

@@ -5,6 +5,7 @@ from mail.lazy import lazy_exports
 __all__ = [
     "ChatModel",
     "Delta",
+    "FunctionCall",
     "LLMSettings",
     "LiteLLMModel",
     "ModelReply",
@@ -12,7 +13,6 @@ __all__ = [
     "RetryPolicy",
     "ScriptView",
     "ScriptedModel",
-    "ToolCallDraft",
     "call",
     "fail",
     "model_for",
@@ -28,7 +28,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         **dict.fromkeys(
-            ("ChatModel", "Delta", "ModelReply", "ModelRequest", "ToolCallDraft"), _REQUEST
+            ("ChatModel", "Delta", "ModelReply", "ModelRequest", "FunctionCall"), _REQUEST
         ),
         "ScriptedModel": _SCRIPTED,
         "ScriptView": "mail.llm.script_view",

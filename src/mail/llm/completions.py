@@ -1,57 +1,25 @@
 """The chat-completions wire format as pure functions: request out, chunks in, history entry."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mail.core.agents import ToolChoice
-from mail.core.tools.call import INVALID_JSON_KEY
-from mail.llm.history import paired, plain_copy
-from mail.llm.request import CallPiece, Delta, ModelReply, ModelRequest, ToolCallDraft
+from mail.core.usage import Usage
+from mail.llm.history import Replied, Said, conversation, plain_copy, written_arguments
+from mail.llm.request import CallPiece, Delta, FunctionCall, ModelReply, ModelRequest, Thought
+from mail.llm.tools import choice_name, tools_for
 
 __all__ = [
     "assistant_message",
     "decode",
     "encode",
-    "nested_tool",
-    "parse_arguments_text",
-    "tool_name",
+    "field_of",
+    "tool_choice",
+    "tool_results",
+    "usage_of",
 ]
 
-_INVALID_SHOWN = 2000
 _REASONING_FIELDS = ("reasoning_content", "thinking_blocks")
-
-
-def nested_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a function tool in the nested style; other tools are only copied."""
-    spec: dict[str, Any] = plain_copy(tool)
-    if spec.get("type") != "function" or "function" in spec:
-        return spec
-    spec.pop("type")
-    return {"type": "function", "function": spec}
-
-
-def tool_name(tool: Mapping[str, Any]) -> str | None:
-    """Return the name of a tool declaration in either style; provider tools have none."""
-    name = tool.get("name") or tool.get("function", {}).get("name")
-    return str(name) if name else None
-
-
-def parse_arguments_text(text: str) -> dict[str, Any]:
-    """Read a tool call's arguments; no text is no arguments.
-
-    Returns:
-        The arguments, or ``{INVALID_JSON_KEY: <the text, cut>}`` for anything but a JSON object.
-    """
-    if not text.strip():
-        return {}
-    try:
-        arguments = json.loads(text)
-    except (ValueError, RecursionError):
-        arguments = None
-    if isinstance(arguments, dict):
-        return arguments
-    return {INVALID_JSON_KEY: text[:_INVALID_SHOWN]}
 
 
 def encode(request: ModelRequest, *, thinking: bool = False) -> dict[str, Any]:
@@ -67,88 +35,161 @@ def encode(request: ModelRequest, *, thinking: bool = False) -> dict[str, Any]:
         ``tool_choice``, ``max_tokens`` and ``thinking`` or ``reasoning_effort``.
     """
     settings = request.settings
-    wire: dict[str, Any] = {"model": request.model, "messages": _messages(request, thinking)}
-    budget = settings.thinking_budget if thinking else None
+    # Providers that think refuse to be forced to call a tool at the same time.
+    forced = choice_name(request.tool_choice) is not None
+    messages = _messages(request, thinking and not forced)
+    wire: dict[str, Any] = {"model": request.model, "messages": messages}
+    budget = settings.thinking_budget if thinking and not forced else None
     if budget is not None:
         wire["thinking"] = {"type": "enabled", "budget_tokens": budget}
-    elif settings.reasoning_effort is not None:
+    elif settings.reasoning_effort is not None and not (thinking and forced):
         wire["reasoning_effort"] = settings.reasoning_effort
     if settings.max_tokens is not None:
         wire["max_tokens"] = settings.max_tokens
     if request.tools:
-        wire["tools"] = [nested_tool(tool) for tool in request.tools]
-        # Providers that think refuse to be forced to call a tool at the same time.
-        choice = request.tool_choice if budget is None else "auto"
-        wire["tool_choice"] = _tool_choice(choice, wire["tools"])
+        wire["tools"] = tools_for(request.tools, "completions")
+        wire["tool_choice"] = tool_choice(
+            request.tool_choice, request.tools, free=budget is not None
+        )
     return wire
 
 
+def tool_choice(
+    choice: ToolChoice, tools: Sequence[Mapping[str, Any]], *, free: bool = False
+) -> ToolChoice:
+    """Return a choice in the chat-completions shape; a tool not on offer becomes "any tool".
+
+    ``free`` tells that the model must not be forced to call a tool.
+    """
+    if free:
+        return "none" if choice == "none" else "auto"
+    if isinstance(choice, str):
+        return choice
+    name = choice_name(choice)
+    if name is None or name not in (choice_name(dict(tool)) for tool in tools):
+        return "required"
+    return {"type": "function", "function": {"name": name}}
+
+
 def _messages(request: ModelRequest, keep_reasoning: bool) -> list[dict[str, Any]]:
-    messages = paired(request.messages)
-    for message in messages:
-        if message.get("role") == "assistant":
-            if not keep_reasoning:
-                for name in _REASONING_FIELDS:
-                    message.pop(name, None)
-            if not message.get("tool_calls"):
-                message["content"] = message.get("content") or ""
+    messages: list[dict[str, Any]] = []
+    for exchange in conversation(request.messages):
+        if isinstance(exchange, Said):
+            messages.append(plain_copy(exchange.message))
+            continue
+        messages.append(_assistant(exchange, keep_reasoning))
+        messages.extend(tool_results(exchange))
     has_system = bool(messages) and messages[0].get("role") == "system"
     if request.system and not has_system:
         messages.insert(0, {"role": "system", "content": request.system})
     return messages
 
 
-def _tool_choice(choice: ToolChoice, tools: Sequence[Mapping[str, Any]]) -> ToolChoice:
-    if isinstance(choice, str):
-        return choice
-    name = choice.get("name") or choice.get("function", {}).get("name")
-    if name not in map(tool_name, tools):
-        return "required"
-    return {"type": "function", "function": {"name": name}}
+def _assistant(reply: Replied, keep_reasoning: bool) -> dict[str, Any]:
+    if reply.wire != "completions":
+        return _translated(reply)
+    message: dict[str, Any] = plain_copy(reply.entries[0])
+    if not keep_reasoning:
+        for name in _REASONING_FIELDS:
+            message.pop(name, None)
+    if not message.get("tool_calls"):
+        message.pop("tool_calls", None)  # an empty list is refused
+        message["content"] = message.get("content") or ""
+    return message
 
 
-def _field(value: Any, name: str) -> Any:
-    if isinstance(value, Mapping):
+def _translated(reply: Replied) -> dict[str, Any]:
+    """Return another format's reply as a chat message: its text and its calls."""
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+    if reply.calls:
+        message["content"] = reply.text or None
+        message["tool_calls"] = [_wire_call(call) for call in reply.calls]
+    return message
+
+
+def tool_results(reply: Replied) -> Iterator[dict[str, Any]]:
+    """Yield the results of a reply's calls as chat messages, in the order of the calls."""
+    for call, result in zip(reply.calls, reply.results, strict=True):
+        yield {"role": "tool", "name": call.name, "content": result, "tool_call_id": call.id}
+
+
+def field_of(value: Any, name: str) -> Any:
+    """Return a field of a mapping or an object, or None.
+
+    Pydantic takes microseconds to find that a model lacks a field, and most pieces lack most.
+    """
+    if value is None:
+        return None
+    if isinstance(value, dict):
         return value.get(name)
-    return getattr(value, name, None)
+    fields = getattr(value, "__dict__", None)
+    if fields is not None and name in fields:
+        return fields[name]
+    extra = getattr(value, "__pydantic_extra__", None)
+    if extra is not None:
+        return extra.get(name)
+    return value.get(name) if isinstance(value, Mapping) else getattr(value, name, None)
 
 
 def decode(chunk: Any) -> Delta:
     """Read one chunk of a chat-completions stream, given as a mapping or an object."""
-    usage = _field(chunk, "usage")
-    choices = _field(chunk, "choices")
+    usage = usage_of(field_of(chunk, "usage"))
+    choices = field_of(chunk, "choices")
     if not choices:
-        return Delta(usage=_usage(usage))
-    piece = _field(choices[0], "delta")
+        return Delta(usage=usage)
+    piece = field_of(choices[0], "delta")
+    thinking = tuple(field_of(piece, "thinking_blocks") or ())
     return Delta(
-        text=_field(piece, "content") or _field(piece, "refusal") or "",
-        reasoning=_field(piece, "reasoning_content") or "",
-        thinking=tuple(_field(piece, "thinking_blocks") or ()),
-        calls=tuple(_call_pieces(_field(piece, "tool_calls") or ())),
-        finish=_field(choices[0], "finish_reason"),
-        usage=_usage(usage),
+        text=field_of(piece, "content") or field_of(piece, "refusal") or "",
+        reasoning=field_of(piece, "reasoning_content") or _thought(thinking),
+        thinking=thinking,
+        calls=tuple(_call_pieces(field_of(piece, "tool_calls") or ())),
+        finish=field_of(choices[0], "finish_reason"),
+        usage=usage,
     )
+
+
+def _thought(blocks: Sequence[Mapping[str, Any]]) -> str:
+    return "".join(block.get("thinking") or "" for block in blocks)
 
 
 def _call_pieces(calls: Sequence[Any]) -> Iterator[CallPiece]:
     for position, call in enumerate(calls):
-        function = _field(call, "function")
-        index = _field(call, "index")
+        function = field_of(call, "function")
+        index = field_of(call, "index")
         yield CallPiece(
             index=position if index is None else index,
-            id=_field(call, "id") or "",
-            name=_field(function, "name") or "",
-            arguments=_field(function, "arguments") or "",
+            id=field_of(call, "id") or "",
+            name=field_of(function, "name") or "",
+            arguments=field_of(function, "arguments") or "",
         )
 
 
-def _usage(usage: Any) -> Mapping[str, int] | None:
-    counts = {
-        name: count
-        for name in ("prompt_tokens", "completion_tokens", "total_tokens")
-        if isinstance(count := _field(usage, name), int)
-    }
-    return counts or None
+def usage_of(usage: Any) -> Usage | None:
+    """Read the usage of a call in the fields of chat completions or of the Responses API."""
+    if usage is None:
+        return None
+
+    def count(holder: Any, *names: str) -> int:
+        found = (field_of(holder, name) for name in names)
+        return next((number for number in found if isinstance(number, int)), 0)
+
+    prompt = count(usage, "prompt_tokens", "input_tokens")
+    completion = count(usage, "completion_tokens", "output_tokens")
+    total = count(usage, "total_tokens") or prompt + completion
+    if not total:
+        return None
+    asked = field_of(usage, "prompt_tokens_details") or field_of(usage, "input_tokens_details")
+    made = field_of(usage, "completion_tokens_details") or field_of(usage, "output_tokens_details")
+    cost = field_of(usage, "cost")
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=total,
+        cached_tokens=count(asked, "cached_tokens"),
+        reasoning_tokens=count(made, "reasoning_tokens"),
+        cost=float(cost) if isinstance(cost, int | float) and cost > 0 else None,
+    )
 
 
 def assistant_message(reply: ModelReply) -> dict[str, Any]:
@@ -158,19 +199,18 @@ def assistant_message(reply: ModelReply) -> dict[str, Any]:
         message["tool_calls"] = [_wire_call(call) for call in reply.calls]
     else:
         message["content"] = reply.text
-    reasoning = [block for call in reply.calls for block in call.reasoning]
-    reasoning.extend(reply.reasoning)
-    if reasoning:
-        message["reasoning_content"] = "\n\n".join(reasoning)
-    if reply.thinking:
-        message["thinking_blocks"] = plain_copy(reply.thinking)
+    thoughts = [part for part in reply.parts if isinstance(part, Thought)]
+    if any(thought.text for thought in thoughts):
+        message["reasoning_content"] = "\n\n".join(t.text for t in thoughts if t.text)
+    native = [plain_copy(thought.native) for thought in thoughts if thought.native]
+    if native:
+        message["thinking_blocks"] = native
     return message
 
 
-def _wire_call(call: ToolCallDraft) -> dict[str, Any]:
-    arguments = json.dumps(parse_arguments_text(call.arguments), ensure_ascii=False)
+def _wire_call(call: FunctionCall) -> dict[str, Any]:
     return {
         "id": call.id,
         "type": "function",
-        "function": {"name": call.name, "arguments": arguments},
+        "function": {"name": call.name, "arguments": written_arguments(call.arguments)},
     }

@@ -1,5 +1,8 @@
 """A provider library's exception as `ModelError`: the provider's own reason, without secrets."""
 
+import ast
+import contextlib
+import json
 import os
 import re
 import time
@@ -91,7 +94,17 @@ def _reason(error: BaseException) -> str:
     text = _CAUSE.sub("", str(error))
     while (shorter := _WRAPPER.sub("", text, count=1)) != text:
         text = shorter
-    return text.strip() or type(error).__name__
+    return _unpacked(text.strip()) or type(error).__name__
+
+
+def _unpacked(text: str) -> str:
+    """Return the message inside a provider's JSON error, or the text as it is."""
+    body = text
+    with contextlib.suppress(ValueError, SyntaxError):
+        if text.startswith(("b'", 'b"')):  # the library shows some bodies as it would bytes
+            body = ast.literal_eval(text).decode(errors="replace")
+        return _said(json.loads(body)) or text
+    return body
 
 
 def _said(body: Any) -> str | None:

@@ -1,72 +1,278 @@
-"""An agent's history as a provider accepts it: every tool call answered, right behind it."""
+"""An agent's history read into exchanges, whatever formats its entries are in.
 
-from collections.abc import Iterator, Mapping, Sequence
+Entries are chat messages, chat messages whose content is a list of Anthropic blocks, and output
+items of the Responses API; an agent whose model changes has them mixed. Every codec writes its own
+format from the exchanges, so that each call has its one result right behind its reply.
+"""
+
+import json
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-__all__ = ["paired", "plain_copy"]
+from pydantic_core import from_json
 
-_NO_RESULT = "ERROR: no result of this call was recorded"
+from mail.core.tools.call import INVALID_JSON_KEY
+from mail.llm.request import FunctionCall, Wire
+
+__all__ = [
+    "NO_RESULT",
+    "Replied",
+    "Said",
+    "conversation",
+    "is_reply_item",
+    "parse_arguments_text",
+    "plain_copy",
+    "text_of",
+    "unique_id",
+    "written_arguments",
+]
+
+NO_RESULT = "ERROR: no result of this call was recorded"
+_INVALID_SHOWN = 2000
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message that is no reply: the mail of an agent, above all."""
+
+    message: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Replied:
+    """A reply of the model: its entries as they are kept, its calls and their results.
+
+    ``results`` has one text for each call, in the order of the calls.
+    """
+
+    wire: Wire
+    entries: tuple[Mapping[str, Any], ...]
+    calls: tuple[FunctionCall, ...]
+    results: list[str] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """What the model said."""
+        said = (entry for entry in self.entries if entry.get("type", "message") == "message")
+        return "\n".join(filter(None, map(text_of, said)))
 
 
 def plain_copy(value: Any) -> Any:
     """Copy JSON-like data deeply; mappings become dicts, tuples lists."""
-    if isinstance(value, Mapping):
+    kind = type(value)
+    if kind in _LEAVES:
+        return value
+    if kind is dict or isinstance(value, Mapping):
         return {key: plain_copy(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
+    if kind is list or isinstance(value, list | tuple):
         return [plain_copy(item) for item in value]
     return value
 
 
+def text_of(message: Mapping[str, Any]) -> str:
+    """Return the text of a message: its content, or the text parts of it."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, Sequence) else ()
+    return "".join(
+        str(part.get("text") or part.get("refusal") or "")
+        for part in parts
+        if isinstance(part, Mapping)
+    )
+
+
+def parse_arguments_text(text: str) -> dict[str, Any]:
+    """Read a tool call's arguments; no text is no arguments.
+
+    Returns:
+        The arguments, or ``{INVALID_JSON_KEY: <the text, cut>}`` for anything but a JSON object
+        that can be stored and sent: NaN, infinity, half characters and depths beyond reason too.
+    """
+    if not text.strip():
+        return {}
+    try:
+        arguments = from_json(text)
+        json.dumps(arguments, allow_nan=False)  # numbers too large are read as infinity
+    except (ValueError, TypeError):  # the latter of text that UTF-8 cannot hold
+        arguments = None
+    if isinstance(arguments, dict):
+        return arguments
+    return {INVALID_JSON_KEY: text[:_INVALID_SHOWN].encode("utf-8", "replace").decode()}
+
+
+def written_arguments(text: str) -> str:
+    """Return a call's arguments as the text of a JSON object, the model's own if it is one."""
+    arguments = parse_arguments_text(text)
+    if text.strip() and INVALID_JSON_KEY not in arguments:
+        return text
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def unique_id(call_id: str, seen: set[str]) -> str:
+    """Return a call's id, or a new one if it has none or one that was seen; note it as seen.
+
+    Some providers give no id, or the same one twice; results could not be told apart.
+    """
+    unique = call_id if call_id and call_id not in seen else f"call_{uuid.uuid4().hex}"
+    seen.add(unique)
+    return unique
+
+
+def is_reply_item(entry: Mapping[str, Any]) -> bool:
+    """Tell whether an entry is an output item of the Responses API."""
+    kind = entry.get("type")
+    if kind in (None, "function_call_output"):
+        return False
+    return kind != "message" or entry.get("role") == "assistant"
+
+
+def _chat_calls(message: Mapping[str, Any]) -> Iterator[FunctionCall]:
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        yield FunctionCall(call["id"], function.get("name") or "", function.get("arguments") or "")
+
+
+def _block_calls(blocks: Iterable[Any]) -> Iterator[FunctionCall]:
+    for block in blocks:
+        if isinstance(block, Mapping) and block.get("type") == "tool_use":
+            arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
+            yield FunctionCall(block["id"], block.get("name") or "", arguments)
+
+
+def _item_calls(items: Iterable[Mapping[str, Any]]) -> Iterator[FunctionCall]:
+    for item in items:
+        if item.get("type") == "function_call":
+            yield FunctionCall(item["call_id"], item.get("name") or "", item.get("arguments") or "")
+
+
+def _reply(message: Mapping[str, Any]) -> Replied:
+    content = message.get("content")
+    if isinstance(content, list) and not message.get("tool_calls"):
+        return Replied("anthropic", (message,), tuple(_block_calls(content)))
+    return Replied("completions", (message,), tuple(_chat_calls(message)))
+
+
 class _Results:
-    """The tool results of a history by call id, each handed out once."""
+    """The tool results of a history by call id, each handed out once and only to earlier calls."""
 
     def __init__(self, messages: Sequence[Mapping[str, Any]]) -> None:
-        self._positions: dict[str, list[int]] = {}
-        self.taken: set[int] = set()
+        self._found: dict[str, deque[tuple[int, str]]] = {}
         for position, message in enumerate(messages):
-            if message.get("role") == "tool":
-                call_id = str(message.get("tool_call_id") or "")
-                self._positions.setdefault(call_id, []).append(position)
+            if (call_id := _result_id(message)) is not None:
+                found = self._found.setdefault(call_id, deque())
+                found.append((position, _result_text(message)))
+        self._taken: set[int] = set()
 
-    def take(self, call_id: str, after: int) -> int | None:
-        for position in self._positions.get(call_id, ()):
-            if position > after and position not in self.taken:
-                self.taken.add(position)
-                return position
-        return None
+    def take(self, call_id: str, after: int) -> str:
+        found = self._found.get(call_id, deque())
+        while found:
+            position, text = found.popleft()
+            if position > after:
+                self._taken.add(position)
+                return text
+        return NO_RESULT
 
-
-def _answers(
-    messages: Sequence[Mapping[str, Any]], asked_at: int, results: _Results
-) -> Iterator[dict[str, Any]]:
-    for call in messages[asked_at]["tool_calls"]:
-        position = results.take(call["id"], asked_at)
-        content = None if position is None else messages[position].get("content")
-        yield {
-            "role": "tool",
-            "name": call["function"]["name"],
-            "content": _NO_RESULT if position is None else plain_copy(content or ""),
-            "tool_call_id": call["id"],
-        }
+    def is_taken(self, position: int) -> bool:
+        return position in self._taken
 
 
-def paired(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return a deep copy of a chat history in which every tool call has its one result.
+def _result_id(message: Mapping[str, Any]) -> str | None:
+    if message.get("role") == "tool":
+        return str(message.get("tool_call_id") or "")
+    if message.get("type") == "function_call_output":
+        return str(message.get("call_id") or "")
+    return None
 
-    Results move to right behind the assistant message of their calls, in the order of the calls.
-    A call without a result gets an error result; a result without a call becomes user text.
+
+def _result_text(message: Mapping[str, Any]) -> str:
+    result = message.get("output") if message.get("type") else message.get("content")
+    if isinstance(result, str):
+        return result
+    return text_of(message) or ("" if result is None else json.dumps(result, default=str))
+
+
+def _distinct(reply: Replied, seen: dict[str, int]) -> Replied:
+    """Return a reply whose calls have ids that did not come before; providers refuse others."""
+    ids = [_fresh(call.id, seen) for call in reply.calls]
+    if ids == [call.id for call in reply.calls]:
+        return reply
+    calls = tuple(replace(call, id=new) for call, new in zip(reply.calls, ids, strict=True))
+    given = iter(ids)
+    entries = tuple(_renamed(entry, given) for entry in reply.entries)
+    return Replied(reply.wire, entries, calls, reply.results)
+
+
+def _fresh(call_id: str, seen: dict[str, int]) -> str:
+    """Return an id, or one made from it if it was seen; note how often it was asked for."""
+    fresh = call_id or "call"
+    while fresh in seen:
+        seen[call_id] = seen.get(call_id, 1) + 1
+        fresh = f"{call_id or 'call'}_{seen[call_id]}"
+    seen[fresh] = 1
+    return fresh
+
+
+def _renamed(entry: Mapping[str, Any], ids: Iterator[str]) -> dict[str, Any]:
+    """Return an entry whose calls have the next of the ids."""
+    renamed: dict[str, Any] = plain_copy(entry)
+    if renamed.get("type") == "function_call":
+        renamed["call_id"] = next(ids)
+    elif renamed.get("tool_calls"):
+        for call in renamed["tool_calls"]:
+            call["id"] = next(ids)
+    elif renamed.get("role") == "assistant" and isinstance(renamed.get("content"), list):
+        for block in renamed["content"]:
+            if block.get("type") == "tool_use":
+                block["id"] = next(ids)
+    return renamed
+
+
+def _groups(
+    messages: Sequence[Mapping[str, Any]],
+) -> Iterator[tuple[int, list[Mapping[str, Any]]]]:
+    """Yield entries with their position; the output items of one reply come together."""
+    items: list[Mapping[str, Any]] = []
+    for position, entry in enumerate(messages):
+        if is_reply_item(entry):
+            items.append(entry)
+            continue
+        if items:
+            yield position - 1, items
+            items = []
+        yield position, [entry]
+    if items:
+        yield len(messages) - 1, items
+
+
+def conversation(messages: Sequence[Mapping[str, Any]]) -> list[Said | Replied]:
+    """Read a history into what was said and what the model replied.
+
+    A result goes to the first call before it that has its id and no result yet; a call without
+    one gets an error as its result. A result without a call becomes user text. A call whose id
+    came before gets another.
     """
     results = _Results(messages)
-    answers = {
-        position: list(_answers(messages, position, results))
-        for position, message in enumerate(messages)
-        if message.get("role") == "assistant" and message.get("tool_calls")
-    }
-    history: list[dict[str, Any]] = []
-    for position, message in enumerate(messages):
-        if message.get("role") != "tool":
-            history.append(plain_copy(message))
-            history.extend(answers.get(position, ()))
-        elif position not in results.taken:
-            history.append({"role": "user", "content": f"Tool result: {message.get('content')}"})
-    return history
+    seen: dict[str, int] = {}
+    exchanges: list[Said | Replied] = []
+    for position, entries in _groups(messages):
+        entry = entries[0]
+        if _result_id(entry) is not None:
+            if not results.is_taken(position):
+                text = f"Tool result: {_result_text(entry)}"
+                exchanges.append(Said({"role": "user", "content": text}))
+            continue
+        if is_reply_item(entry):
+            reply = Replied("responses", tuple(entries), tuple(_item_calls(entries)))
+        elif entry.get("role") == "assistant":
+            reply = _reply(entry)
+        else:
+            exchanges.append(Said(entry))
+            continue
+        reply.results.extend(results.take(call.id, position) for call in reply.calls)
+        exchanges.append(_distinct(reply, seen))
+    return exchanges

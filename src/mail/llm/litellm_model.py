@@ -5,19 +5,29 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import AsyncGenerator
+import warnings
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any, Final
 
+from mail.core.usage import Usage
 from mail.errors import ModelError
-from mail.llm.completions import decode, encode
 from mail.llm.failures import model_error
-from mail.llm.request import Delta, ModelRequest
+from mail.llm.refusals import speak_refusals
+from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
+from mail.llm.silence import Silence
+from mail.llm.wires import PROXY_PREFIX, Abilities, abilities_of, decoder_of, encoded
 
-__all__ = ["LiteLLMModel", "close_clients"]
+__all__ = ["LiteLLMModel", "close_clients", "load_library"]
 
-_PROXY: Final = "litellm_proxy/"
 _NO_KEY: Final = "the-user-token-is-in-the-header"
+_PROXY_ADDRESS: Final = "LITELLM_PROXY_API_BASE"
+_NO_PROXY: Final = (
+    f"model call failed: {_PROXY_ADDRESS} is not set; set it, or use_proxy to false for this agent"
+)
+_NOT_TRIED_AGAIN: Final = 400
 _CONNECT_SECONDS: Final = 10.0
 _SLACK_SECONDS: Final = 5.0
 _PREPARING_SECONDS: Final = 0.02
@@ -27,31 +37,56 @@ _LOCAL_ONLY: Final = {
     # Else the library would read a .env file into this process in the middle of its work.
     "LITELLM_MODE": "PRODUCTION",
 }
+# The library warns of records that it made itself.
+_OWN_WARNINGS: Final = (
+    r"(?s)Pydantic serializer warnings:.*ResponseAPIUsage",
+    r"Item '\w+' on TypedDict class '\w+' is using the `ReadOnly` qualifier",
+)
 # What the library would import in the middle of its first call, on the event loop.
-_SLOW_PARTS: Final = ("openai.resources.chat", "litellm.litellm_core_utils.default_encoding")
+_SLOW_PARTS: Final[Mapping[Wire, tuple[str, ...]]] = MappingProxyType(
+    {
+        "completions": (
+            "openai.resources.chat",
+            "litellm.litellm_core_utils.default_encoding",
+        ),
+        "responses": (
+            "litellm.responses.mcp.litellm_proxy_mcp_handler",
+            "litellm.litellm_core_utils.default_encoding",
+        ),
+        "anthropic": (
+            "litellm.llms.anthropic.chat.handler",
+            "litellm.litellm_core_utils.default_encoding",
+        ),
+    }
+)
 
 
-def _library() -> Any:
-    for name, value in _LOCAL_ONLY.items():
-        os.environ.setdefault(name, value)
+def load_library() -> Any:
+    """Import LiteLLM, kept from fetching or printing anything; takes seconds the first time."""
+    if "litellm" not in sys.modules:
+        for name, value in _LOCAL_ONLY.items():
+            os.environ.setdefault(name, value)
+        for message in _OWN_WARNINGS:
+            warnings.filterwarnings("ignore", message=message)
     litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True  # it prints advertisements to standard output otherwise
-    for name in _SLOW_PARTS:
-        with contextlib.suppress(ImportError):
-            importlib.import_module(name)
     return litellm
 
 
 async def close_clients() -> None:
     """Close the HTTP clients that LiteLLM keeps, if it was used; later calls make new ones."""
     litellm: Any = sys.modules.get("litellm")
-    if litellm is not None:
-        await litellm.close_litellm_async_clients()
-        litellm.in_memory_llm_clients_cache.flush_cache()
+    if litellm is None:
+        return
+    await litellm.close_litellm_async_clients()
+    litellm.in_memory_llm_clients_cache.flush_cache()
+    shared = vars(litellm).pop("module_level_aclient", None)  # made anew when it is asked for
+    if shared is not None:
+        await shared.close()
 
 
 class LiteLLMModel:
-    """Any model that LiteLLM reaches, over chat completions, always streamed.
+    """Any model that LiteLLM reaches, in the wire format that suits it, always streamed.
 
     Args:
         retry: What is tried again.
@@ -61,12 +96,17 @@ class LiteLLMModel:
     def __init__(self, retry: RetryPolicy | None = None, sleep: Sleep = asyncio.sleep) -> None:
         self._retry = retry or RetryPolicy()
         self._sleep = sleep
+        self._abilities: dict[tuple[str, str], Abilities] = {}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Ask the model; see `mail.llm.request.ChatModel.stream`."""
+        if request.use_proxy:
+            request = replace(
+                request, model=PROXY_PREFIX + request.model.removeprefix(PROXY_PREFIX)
+            )
 
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
-            return _attempt(request, seconds)
+            return self._attempt(request, seconds)
 
         deadline = request.settings.deadline
         deltas = retrying(attempt, self._retry, deadline, self._sleep)
@@ -76,50 +116,122 @@ class LiteLLMModel:
         finally:
             await deltas.aclose()
 
+    def _prepared(self, request: ModelRequest) -> "_Call":
+        """Build one attempt; each has arguments of its own, because the library changes them."""
+        if request.model.startswith(PROXY_PREFIX) and not os.environ.get(_PROXY_ADDRESS):
+            # The library would send the caller's token to whatever address it finds instead.
+            raise ModelError(_NO_PROXY, status=_NOT_TRIED_AGAIN)
+        litellm = load_library()
+        key = (request.model, request.tool_format)
+        abilities = self._abilities.get(key)
+        if abilities is None:
+            abilities = abilities_of(litellm, request.model, request.tool_format)
+            for name in _SLOW_PARTS[abilities.wire]:
+                with contextlib.suppress(ImportError):
+                    importlib.import_module(name)
+            if abilities.wire == "responses":
+                _stream_unknown(litellm, request.model)
+            self._abilities[key] = abilities
+        arguments = encoded(request, abilities) | _around(request)
+        headers = arguments.pop("extra_headers", {}) | _authorization(request)
+        if headers:
+            arguments["extra_headers"] = headers
+        call = litellm.aresponses if abilities.wire == "responses" else litellm.acompletion
+        if abilities.wire != "responses":
+            arguments["stream_options"] = {"include_usage": True}
+        return _Call(litellm, call, abilities.wire, arguments)
 
-def _prepared(request: ModelRequest) -> tuple[Any, dict[str, Any]]:
-    litellm = _library()
-    return litellm, _arguments(litellm, request)
+    async def _attempt(self, request: ModelRequest, seconds: float) -> AsyncGenerator[Delta, None]:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + seconds
+        silence = request.settings.timeout
+        if (request.model, request.tool_format) in self._abilities:
+            call = self._prepared(request)
+        else:  # the first call to a model: importing its parts takes seconds
+            call = await asyncio.to_thread(self._prepared, request)
+        decode = decoder_of(call.wire)
+        watch = Silence(silence, end)
+        stream: Any = None
+        try:
+            stream = await watch.wait(_opened(call))
+            if call.wire == "completions":
+                speak_refusals(stream)
+            while (piece := await watch.wait(anext(stream, None))) is not None:
+                delta = decode(piece)
+                if delta.usage is not None and delta.usage.cost is None:
+                    given = getattr(piece, "usage", None)
+                    price = _price(call.litellm, request.model, delta.usage, given)
+                    delta.usage = replace(delta.usage, cost=price)
+                yield delta
+            _check_finished(stream)
+        except TimeoutError as error:
+            raise ModelError("model call failed: the provider did not answer in time") from error
+        except ModelError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the library raises whatever its providers raise
+            raise model_error(error, [request.user_token]) from None
+        finally:
+            watch.close()
+            if stream is not None:
+                await _close(stream)
 
 
-def _thinks(litellm: Any, model: str) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """One attempt, ready to be made."""
+
+    litellm: Any
+    function: Callable[..., Any]
+    wire: Wire
+    arguments: dict[str, Any]
+
+
+def _stream_unknown(litellm: Any, model: str) -> None:
+    """Make the library stream a model that its tables lack; it would fetch the reply whole.
+
+    The tables say of the few known models without streaming that they have none.
+    """
     try:
-        supported = litellm.get_supported_openai_params(model=model)
-    except Exception:  # noqa: BLE001 - the library knows no such model: the call itself says so
-        return False
-    return "thinking" in (supported or ())
+        name, provider, *_ = litellm.get_llm_provider(model=model)
+    except litellm.BadRequestError:
+        return  # no such provider: the call itself says so
+    try:
+        litellm.get_model_info(model=name, custom_llm_provider=provider)
+    except Exception:  # noqa: BLE001 - whatever the library raises for a model it does not know
+        known = {"litellm_provider": provider, "supports_native_streaming": True}
+        litellm.register_model({f"{provider}/{name}": known})
 
 
-def _arguments(litellm: Any, request: ModelRequest) -> dict[str, Any]:
-    # Behind a proxy the capabilities are those of the model it stands for.
-    arguments = encode(request, thinking=_thinks(litellm, request.model.removeprefix(_PROXY)))
-    if request.use_proxy:
-        arguments["model"] = _PROXY + request.model.removeprefix(_PROXY)
-        if request.user_token:
-            # As a header, because the library keeps an HTTP client for every key it is given.
-            arguments["extra_headers"] = {"Authorization": f"Bearer {request.user_token}"}
-            arguments["api_key"] = _NO_KEY
+def _authorization(request: ModelRequest) -> dict[str, str]:
+    """Return the caller's token as a header: the library keeps a client for every key it gets."""
+    if not request.use_proxy or not request.user_token:
+        return {}
+    return {"Authorization": f"Bearer {request.user_token}"}
+
+
+def _around(request: ModelRequest) -> dict[str, Any]:
+    """Return the arguments that every call has, whatever its format."""
     import httpx
 
     silence = request.settings.timeout + _SLACK_SECONDS
-    return arguments | {
+    return {
+        **({"api_key": _NO_KEY} if _authorization(request) else {}),
         "stream": True,
-        "stream_options": {"include_usage": True},
         "timeout": httpx.Timeout(silence, connect=_CONNECT_SECONDS),
         "drop_params": True,
         "max_retries": 0,
         "num_retries": 0,
-        "_skip_mcp_handler": True,  # looking for MCP gateway tools needs a package we do not
+        "_skip_mcp_handler": True,  # the library would look for tools at an MCP gateway
     }
 
 
-async def _opened(litellm: Any, arguments: dict[str, Any]) -> Any:
+async def _opened(call: _Call) -> Any:
     """Begin the call and return its stream.
 
     The library prepares a call in a thread; cancelled there, it would drop a coroutine that nobody
     ever awaits. So a cancellation leaves it the moment that the preparation takes.
     """
-    opening = asyncio.ensure_future(litellm.acompletion(**arguments))
+    opening = asyncio.ensure_future(call.function(**call.arguments))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
@@ -129,36 +241,40 @@ async def _opened(litellm: Any, arguments: dict[str, Any]) -> Any:
             opening.cancel()
         await asyncio.wait([opening])
         if not opening.cancelled() and opening.exception() is None:
-            await opening.result().aclose()
+            await _close(opening.result())
         raise
 
 
-async def _attempt(request: ModelRequest, seconds: float) -> AsyncGenerator[Delta, None]:
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    silence = request.settings.timeout
-    # Each attempt has arguments of its own, because the library may change what it is given.
-    litellm, arguments = await asyncio.to_thread(_prepared, request)
-    stream: Any = None
+async def _close(stream: Any) -> None:
+    """End a stream and its connection: the provider stops writing, and charging."""
+    if hasattr(stream, "aclose"):
+        await stream.aclose()
+    elif (response := getattr(stream, "response", None)) is not None:
+        await response.aclose()
+
+
+def _price(litellm: Any, model: str, usage: Usage, given: Any) -> float | None:
+    """Return what a call cost in US dollars, where the library knows the price.
+
+    Args:
+        litellm: The library.
+        model: The model's name.
+        usage: What the call used.
+        given: The same as the library has it, with more detail, if it does.
+    """
+    if not isinstance(given, litellm.Usage):
+        given = litellm.Usage(
+            prompt_tokens=usage.prompt_tokens,
+            completion_tokens=usage.completion_tokens,
+            total_tokens=usage.total_tokens,
+            prompt_tokens_details={"cached_tokens": usage.cached_tokens},
+        )
     try:
-        async with asyncio.timeout_at(min(end, loop.time() + silence)):
-            stream = await _opened(litellm, arguments)
-        while True:
-            async with asyncio.timeout_at(min(end, loop.time() + silence)):
-                chunk = await anext(stream, None)
-            if chunk is None:
-                break
-            yield decode(chunk)
-        _check_finished(stream)
-    except TimeoutError as error:
-        raise ModelError("model call failed: the provider did not answer in time") from error
-    except ModelError:
-        raise
-    except Exception as error:  # noqa: BLE001 - the library raises whatever its providers raise
-        raise model_error(error, [request.user_token]) from None
-    finally:
-        if stream is not None:
-            await stream.aclose()
+        name = model.removeprefix(PROXY_PREFIX)
+        asked, made = litellm.cost_per_token(model=name, usage_object=given)
+    except Exception:  # noqa: BLE001 - it knows no price of this model
+        return None
+    return float(asked + made) or None
 
 
 def _check_finished(stream: Any) -> None:

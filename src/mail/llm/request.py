@@ -2,21 +2,43 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from mail.core.agents import ToolChoice
+from mail.core.usage import Usage
 from mail.llm.settings import LLMSettings
 
-__all__ = ["CallPiece", "ChatModel", "Delta", "ModelReply", "ModelRequest", "ToolCallDraft"]
+__all__ = [
+    "BuiltinCall",
+    "BuiltinResult",
+    "CallPiece",
+    "ChatModel",
+    "Delta",
+    "FunctionCall",
+    "ModelReply",
+    "ModelRequest",
+    "Part",
+    "Speech",
+    "Thought",
+    "ToolFormat",
+    "Wire",
+]
+
+ToolFormat = Literal["completions", "responses"]
+"""The tool format that an agent asks for."""
+
+Wire = Literal["completions", "responses", "anthropic"]
+"""The format in which a reply came, and in which its history entry is kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """One question to a model.
 
-    ``messages`` is an agent's history without the system prompt, ``tools`` are tool declarations
-    in either style. With ``use_proxy`` the call goes to a LiteLLM proxy in the name of
-    ``user_token``. ``step`` names the turn; it is the same text when the turn is run again.
+    ``messages`` is an agent's history without the system prompt, in any mix of formats; ``tools``
+    are tool declarations in either style (a `mail.llm.tools.ToolSet` is converted only once). With
+    ``use_proxy`` the call goes to a LiteLLM proxy in the name of ``user_token``. ``step`` names the
+    turn; it is the same text when the turn is run again.
     """
 
     model: str
@@ -24,64 +46,119 @@ class ModelRequest:
     system: str = ""
     tools: Sequence[Mapping[str, Any]] = ()
     tool_choice: ToolChoice = "auto"
+    tool_format: ToolFormat = "completions"
     settings: LLMSettings = field(default_factory=LLMSettings)
     use_proxy: bool = False
     user_token: str = field(default="", repr=False)
     step: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CallPiece:
-    """A piece of a tool call: pieces with the same ``index`` belong together."""
+    """A piece of a tool call: pieces with the same ``index`` belong together.
+
+    ``builtin`` marks a tool that the provider runs itself.
+    """
 
     index: int
     id: str = ""
     name: str = ""
     arguments: str = ""
+    builtin: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Delta:
     """A piece of a reply as it streams in.
 
-    ``thinking`` holds pieces of the provider's own thinking blocks, which must go back to it
-    unchanged. ``restart`` says that the reply begins anew: the pieces so far came from an attempt
-    that broke.
+    ``reasoning_done`` ends a block of reasoning. ``thinking`` holds pieces of the provider's own
+    thinking blocks and ``results`` what its own tools found; both must go back to it unchanged.
+    ``items`` are finished output items of the Responses format by their place in the reply.
+    ``restart`` says that the reply begins anew: the pieces so far came from an attempt that broke.
     """
 
     text: str = ""
     reasoning: str = ""
+    reasoning_done: bool = False
     thinking: tuple[Mapping[str, Any], ...] = ()
     calls: tuple[CallPiece, ...] = ()
+    results: tuple[Mapping[str, Any], ...] = ()
+    items: tuple[tuple[int, Mapping[str, Any]], ...] = ()
+    wire: Wire | None = None
     finish: str | None = None
-    usage: Mapping[str, int] | None = None
+    usage: Usage | None = None
     restart: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ToolCallDraft:
-    """A tool call as the model wrote it; ``arguments`` is its text, which may be no JSON.
+@dataclass(frozen=True, slots=True)
+class Thought:
+    """A block of reasoning; ``native`` is the provider's own form of it, if it must go back."""
 
-    ``reasoning`` and ``preamble`` are what the model thought and said since the call before.
-    """
+    text: str
+    native: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """Text that the model wrote."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A call of one of the agent's tools; ``arguments`` is the model's text, maybe no JSON."""
 
     id: str
     name: str
     arguments: str
-    reasoning: tuple[str, ...] = ()
-    preamble: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinCall:
+    """A call of a tool that the provider ran itself: its name in events, what is shown of it.
+
+    ``native`` is the provider's own form of it.
+    """
+
+    id: str
+    name: str
+    shown: Mapping[str, Any]
+    native: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltinResult:
+    """What a provider's own tool found, as a block of the reply."""
+
+    native: Mapping[str, Any]
+
+
+Part = Thought | Speech | FunctionCall | BuiltinCall | BuiltinResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReply:
-    """A whole reply. ``reasoning`` is what was thought after the last call, or without any."""
+    """A whole reply: its parts in the order in which the model made them.
 
-    text: str = ""
-    reasoning: tuple[str, ...] = ()
-    thinking: tuple[Mapping[str, Any], ...] = ()
-    calls: tuple[ToolCallDraft, ...] = ()
+    ``items`` are the output items of the Responses format, as they go into the history.
+    """
+
+    parts: tuple[Part, ...] = ()
+    items: tuple[Mapping[str, Any], ...] = ()
+    wire: Wire = "completions"
     finish: str | None = None
-    usage: Mapping[str, int] | None = None
+    usage: Usage | None = None
+
+    @property
+    def text(self) -> str:
+        """All text of the reply."""
+        return "".join(part.text for part in self.parts if isinstance(part, Speech))
+
+    @property
+    def calls(self) -> tuple[FunctionCall, ...]:
+        """The calls of the agent's own tools."""
+        return tuple(part for part in self.parts if isinstance(part, FunctionCall))
 
 
 class ChatModel(Protocol):

@@ -10,8 +10,8 @@ from typing import Any
 
 from pydantic_core import to_json
 
+from mail.core.tools.schema import get_tool_spec_name
 from mail.errors import ModelError
-from mail.llm.completions import tool_name
 from mail.llm.request import CallPiece, Delta, ModelRequest
 from mail.llm.retry import Sleep
 from mail.llm.script import Call, Fail, Say, Script, Think, run_script
@@ -52,7 +52,7 @@ class ScriptedModel:
             request.messages,
             system=request.system,
             model=request.model,
-            tools=[name for tool in request.tools if (name := tool_name(tool))],
+            tools=[name for tool in request.tools if (name := get_tool_spec_name(tool))],
             tool_choice=request.tool_choice,
         )
         steps = await run_script(self._script, view)

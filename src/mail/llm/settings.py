@@ -37,6 +37,8 @@ class LLMSettings:
         reasoning_effort: str | None = None,
         thinking_budget: int | None = None,
         max_tokens: int | None = None,
+        timeout: float | None = None,
+        deadline: float | None = None,
     ) -> "LLMSettings":
         """Fill in what follows from what is given.
 
@@ -44,9 +46,10 @@ class LLMSettings:
         ``max_tokens``); a budget without ``max_tokens`` gets room for an answer beside it.
 
         Raises:
-            ConfigError: an unknown effort, a number below 1, or a budget that leaves no tokens
-                for the answer.
+            ConfigError: an unknown effort, a number below 1, a time that is not above 0, or a
+                budget that leaves no tokens for the answer.
         """
+        times = _times(timeout=timeout, deadline=deadline)
         if reasoning_effort is not None and reasoning_effort not in EFFORT_BUDGETS:
             known = ", ".join(EFFORT_BUDGETS)
             raise ConfigError(f"reasoning_effort '{reasoning_effort}' is not one of {known}")
@@ -68,4 +71,14 @@ class LLMSettings:
             reasoning_effort=reasoning_effort,
             thinking_budget=thinking_budget,
             max_tokens=max_tokens,
+            **times,
         )
+
+
+def _times(**given: float | None) -> dict[str, float]:
+    """Return the times that are given, once they make sense."""
+    times = {name: seconds for name, seconds in given.items() if seconds is not None}
+    for name, seconds in times.items():
+        if not 0 < seconds < float("inf"):
+            raise ConfigError(f"{name} must be a number of seconds above 0, got {seconds}")
+    return times

@@ -19,6 +19,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--script", help="<module>:<object>; the default finishes every task")
     parser.add_argument("--key", help="the only API key that is accepted")
     parser.add_argument("--token-delay", type=float, default=0.0, help="seconds per piece")
+    parser.add_argument("--proxy", action="store_true", help="be a LiteLLM proxy before Claude")
     parser.add_argument(
         "--fault", action="append", default=[], help="a Fault as JSON, for one request each"
     )
@@ -40,6 +41,7 @@ async def _main(options: argparse.Namespace) -> None:
         log=options.log,
         key=options.key,
         token_delay=options.token_delay,
+        proxy=options.proxy,
     )
     provider.faults.extend(Fault(**json.loads(text)) for text in options.fault)
     async with provider:

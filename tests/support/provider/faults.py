@@ -13,8 +13,9 @@ class Fault:
     of a reply. ``silence`` waits so many seconds before the first byte, ``token_delay`` before
     each piece of the reply. ``cut_after`` breaks the connection after so many events, or with
     ``politely`` ends the stream as if it were complete. ``truncate_arguments`` leaves the last
-    tool call's arguments unfinished. ``error_event`` sends an error as the stream's first event.
-    ``html`` answers with a web page.
+    tool call's arguments unfinished. ``error_event`` sends an error as the stream's first event,
+    or with ``cut_after`` once so many events are out; ``failed`` makes it a ``response.failed``
+    where there is such an event (Responses). ``html`` answers with a web page.
     """
 
     status: int | None = None
@@ -26,4 +27,5 @@ class Fault:
     politely: bool = False
     truncate_arguments: bool = False
     error_event: str | None = None
+    failed: bool = False
     html: bool = False

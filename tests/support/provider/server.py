@@ -2,25 +2,32 @@
 
 import asyncio
 import json
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
 
-from mail.errors import ModelError
-from mail.llm.script import Fail, Script, Step, call, run_script
+from mail.llm.script import Script, Step, call
 from mail.llm.script_view import ScriptView
+from tests.support.provider.answers import Answers, Refused
 from tests.support.provider.faults import Fault
+from tests.support.provider.inbound import WireName
 from tests.support.provider.record import Log, Seen
-from tests.support.provider.validate import problems_of
-from tests.support.provider.wire import cut_arguments, events_of, whole_reply
+from tests.support.provider.tokens import UsageOf
+from tests.support.provider.wire import Event, Reply, Wire
 
 __all__ = ["FakeProvider", "default_script"]
 
 _NO_FAULT = Fault()
+_ROUTES: dict[str, WireName] = {
+    "/chat/completions": "completions",
+    "/responses": "responses",
+    "/messages": "anthropic",
+}
 
 
 def default_script(view: ScriptView) -> Step | str:
@@ -32,13 +39,6 @@ def default_script(view: ScriptView) -> Step | str:
     return view.body or "hello"
 
 
-class _Refused(Exception):
-    def __init__(self, status: int, message: str, retry_after: float | str | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.retry_after = retry_after
-
-
 class FakeProvider:
     """A provider on a loopback port, as an async context manager.
 
@@ -48,9 +48,11 @@ class FakeProvider:
         log: A file for JSON lines about the requests.
         key: The only API key that is accepted, if given.
         token_delay: Seconds before each piece of a streamed reply.
+        usage: Input and output tokens of each request; counted from the content by default.
+        proxy: Be a LiteLLM proxy: chat completions with Claude are Anthropic's behind the scenes.
 
     ``requests`` lists what arrived, ``faults`` what the next requests suffer, one each (None lets
-    a request through).
+    a request through). ``base_url`` ends in ``/v1``, ``root_url`` (for Anthropic) does not.
     """
 
     def __init__(
@@ -61,22 +63,34 @@ class FakeProvider:
         log: Path | None = None,
         key: str | None = None,
         token_delay: float = 0.0,
+        usage: UsageOf | None = None,
+        proxy: bool = False,
     ) -> None:
-        self.script = script
         self.requests: list[Seen] = []
         self.faults: deque[Fault | None] = deque()
         self.base_url = ""
+        self.root_url = ""
         self.port = port
-        self._key = key
+        self._answers = Answers(script, key=key, usage=usage, proxy=proxy)
         self._log = Log(log)
         self._token_delay = token_delay
         self._runner: web.AppRunner | None = None
         self._changed = asyncio.Condition()
 
+    @property
+    def script(self) -> Script:
+        """What decides every reply; may be replaced at any time."""
+        return self._answers.script
+
+    @script.setter
+    def script(self, script: Script) -> None:
+        self._answers.script = script
+
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 1024 * 1024)
         for prefix in ("", "/v1"):
-            app.router.add_post(f"{prefix}/chat/completions", self._serve)
+            for path in _ROUTES:
+                app.router.add_post(prefix + path, self._serve)
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0
         )
@@ -84,7 +98,8 @@ class FakeProvider:
         site = web.TCPSite(self._runner, "127.0.0.1", self.port)
         await site.start()
         self.port = int(self._runner.addresses[0][1])
-        self.base_url = f"http://127.0.0.1:{self.port}/v1"
+        self.root_url = f"http://127.0.0.1:{self.port}"
+        self.base_url = f"{self.root_url}/v1"
         return self
 
     async def __aexit__(
@@ -103,11 +118,36 @@ class FakeProvider:
                 lambda: sum(seen.outcome is not None for seen in self.requests) >= count
             )
 
+    async def first_token(self, n: int = 1) -> float:
+        """Wait until the ``n``-th request's first piece of content is out; return when it was.
+
+        Raises:
+            RuntimeError: the request ended without content.
+        """
+
+        def told() -> bool:
+            seen = self.requests[n - 1] if len(self.requests) >= n else None
+            return seen is not None and not (seen.first_token_at is None and seen.outcome is None)
+
+        async with self._changed:
+            await self._changed.wait_for(told)
+        at = self.requests[n - 1].first_token_at
+        if at is None:
+            raise RuntimeError(f"request {n} ended without content")
+        return at
+
+    async def _tell(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
     async def _serve(self, request: web.Request) -> web.StreamResponse:
+        text = await request.text()
         seen = Seen(
             n=len(self.requests) + 1,
-            body=await request.json(),
+            body=_body(text),
             headers={name.lower(): value for name, value in request.headers.items()},
+            wire=_ROUTES[request.path.removeprefix("/v1")],
+            path=request.path,
         )
         self.requests.append(seen)
         self._log.request(seen)
@@ -123,78 +163,84 @@ class FakeProvider:
         finally:
             seen.outcome = seen.outcome or "complete"
             self._log.end(seen)
-            async with self._changed:
-                self._changed.notify_all()
+            await self._tell()
 
     async def _answer(self, request: web.Request, seen: Seen, fault: Fault) -> web.StreamResponse:
+        wire = self._answers.wire_of(seen)
         try:
             if fault.silence:
                 await asyncio.sleep(fault.silence)
-            steps = await self._steps(seen, fault)
-        except _Refused as refusal:
+            reply = await self._answers.reply(seen, fault)
+        except Refused as refusal:
             seen.status = refusal.status
             seen.outcome = "fault" if fault.status else "refused"
             headers = {}
             if refusal.retry_after is not None:
                 headers["Retry-After"] = str(refusal.retry_after)
-            error = {"message": str(refusal), "type": "fake_error", "code": None}
-            return web.json_response({"error": error}, status=refusal.status, headers=headers)
-        if fault.html:
-            seen.status, seen.outcome = 200, "fault"
-            return web.Response(text="<html><body>gateway</body></html>", content_type="text/html")
+            error = wire.error(refusal.status, str(refusal))
+            return web.json_response(error, status=refusal.status, headers=headers)
         seen.status = 200
-        prompt = sum(len(str(message.get("content") or "")) // 4 for message in seen.messages)
+        if fault.html:
+            seen.outcome = "fault"
+            return web.Response(text="<html><body>gateway</body></html>", content_type="text/html")
         if not seen.body.get("stream"):
-            return web.json_response(whole_reply(steps, seen.model, seen.digest, prompt))
-        usage = bool((seen.body.get("stream_options") or {}).get("include_usage"))
-        events = events_of(steps, seen.model, seen.digest, prompt, usage=usage)
-        return await self._stream(request, seen, fault, events)
-
-    async def _steps(self, seen: Seen, fault: Fault) -> Sequence[Step]:
-        if self._key is not None and seen.headers.get("authorization") != f"Bearer {self._key}":
-            raise _Refused(401, "Incorrect API key provided")
-        if fault.status is not None:
-            raise _Refused(fault.status, fault.message, fault.retry_after)
-        problems = problems_of(seen.body)
-        if problems:
-            raise _Refused(400, "; ".join(problems))
-        view = ScriptView(
-            seen.messages,
-            model=seen.model,
-            tools=seen.tool_names,
-            tool_choice=seen.body.get("tool_choice") or "auto",
-        )
-        try:
-            steps = await run_script(self.script, view)
-        except ModelError as error:
-            raise _Refused(400, str(error)) from error
-        for step in steps:
-            if isinstance(step, Fail):
-                raise _Refused(step.status or 500, step.reason, step.retry_after)
-        return cut_arguments(steps) if fault.truncate_arguments else steps
+            seen.first_token_at = time.perf_counter()
+            return web.json_response(wire.whole(reply))
+        events = _written(wire, reply, fault)
+        return await self._stream(request, seen, fault, events, wire.done)
 
     async def _stream(
-        self, request: web.Request, seen: Seen, fault: Fault, events: Iterator[dict[str, Any]]
+        self,
+        request: web.Request,
+        seen: Seen,
+        fault: Fault,
+        events: Iterator[Event | None],
+        done: bytes,
     ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        if fault.error_event is not None:
-            seen.outcome = "fault"
-            await _send(response, {"error": {"message": fault.error_event, "code": 500}})
-            return response
         delay = fault.token_delay or self._token_delay
-        for sent, event in enumerate(events):
-            if fault.cut_after is not None and sent >= fault.cut_after:
+        for event in events:
+            if event is None:
                 seen.outcome = "cut"
                 if not fault.politely and request.transport is not None:
                     request.transport.abort()
                 return response
-            if delay:
-                await asyncio.sleep(delay)
+            if event.content:
+                if delay:
+                    await asyncio.sleep(delay)
+                if seen.first_token_at is None:
+                    seen.first_token_at = time.perf_counter()
+                    await self._tell()
             await _send(response, event)
-        await response.write(b"data: [DONE]\n\n")
+        if fault.error_event is not None:
+            seen.outcome = "fault"
+            return response
+        await response.write(done)
         return response
 
 
-async def _send(response: web.StreamResponse, event: dict[str, Any]) -> None:
-    await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
+def _written(wire: Wire, reply: Reply, fault: Fault) -> Iterator[Event | None]:
+    """Yield the events of a reply as far as the fault lets them; None is where they break off."""
+    limit = fault.cut_after
+    if fault.error_event is not None:
+        limit = limit or 0
+    for sent, event in enumerate(wire.events(reply)):
+        if limit is not None and sent >= limit:
+            yield None if fault.error_event is None else wire.broken(reply, fault, sent)
+            return
+        yield event
+
+
+def _body(text: str) -> dict[str, Any]:
+    """Return the body, or nothing where it is no JSON object: the checks then refuse it."""
+    try:
+        body = json.loads(text)
+    except ValueError:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+async def _send(response: web.StreamResponse, event: Event) -> None:
+    name = f"event: {event.name}\n".encode() if event.name else b""
+    await response.write(name + b"data: " + json.dumps(event.data).encode() + b"\n\n")

@@ -1,106 +1,91 @@
-"""Replies in the format of OpenAI chat completions, whole or as a stream of events."""
+"""What the wire formats have in common: events, replies, and the functions that write them."""
 
-import json
-import time
-from collections.abc import Iterator, Sequence
+import hashlib
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from mail.llm.script import Call, Say, Step, Think
-from mail.llm.scripted import call_id, words
+from mail.llm.scripted import words
+from tests.support.provider.faults import Fault
+from tests.support.provider.record import Seen
+from tests.support.provider.steps import AnyStep
+from tests.support.provider.tokens import Tokens
 
-__all__ = ["cut_arguments", "events_of", "whole_reply"]
+__all__ = ["Event", "Reply", "Wire", "made_id", "noise", "openai_error", "pieces"]
 
-
-def _arguments(step: Call) -> str:
-    return step.arguments if isinstance(step.arguments, str) else json.dumps(step.arguments)
-
-
-def cut_arguments(steps: Sequence[Step]) -> list[Step]:
-    """Return the steps with the last call's arguments broken off in the middle."""
-    cut = list(steps)
-    for at in range(len(cut) - 1, -1, -1):
-        step = cut[at]
-        if isinstance(step, Call):
-            text = _arguments(step)
-            cut[at] = Call(step.name, text[: max(1, len(text) // 2)])
-            break
-    return cut
+_IDS = uuid.UUID("5d0c1d5e-6c1c-5d5e-9a3f-6f3f2b8f7a10")
+_ERRORS = {
+    400: ("invalid_request_error", None),
+    401: ("invalid_request_error", "invalid_api_key"),
+    403: ("invalid_request_error", "unsupported_country_region_territory"),
+    404: ("invalid_request_error", "model_not_found"),
+    429: ("rate_limit_error", "rate_limit_exceeded"),
+}
 
 
-def _tool_call(step: Call, seed: str, index: int) -> dict[str, Any]:
-    function = {"name": step.name, "arguments": _arguments(step)}
-    return {"id": call_id(seed, index), "type": "function", "function": function}
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A server-sent event. ``content``: it carries a piece of what the model wrote."""
+
+    data: dict[str, Any]
+    name: str | None = None
+    content: bool = False
 
 
-def _usage(steps: Sequence[Step], prompt: int) -> dict[str, int]:
-    written = sum(
-        len(words(_arguments(step) if isinstance(step, Call) else step.text))
-        for step in steps
-        if isinstance(step, Call | Say | Think)
-    )
-    return {
-        "prompt_tokens": prompt,
-        "completion_tokens": written,
-        "total_tokens": prompt + written,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What is to be written: the script's steps as an answer to a request.
+
+    ``seed`` is the request's digest, from which all ids are made. ``counted``: a chat stream is
+    to end with its usage.
+    """
+
+    seen: Seen
+    seed: str
+    steps: list[AnyStep]
+    tokens: Tokens
+    counted: bool = False
+
+    def id(self, prefix: str, at: int = 0) -> str:
+        """Return an id: always the same for the same place in the reply to the same request."""
+        return made_id(prefix, f"{self.seed}/{prefix}/{at}")
 
 
-def _frame(model: str, kind: str, choices: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "id": "chatcmpl-fake",
-        "object": kind,
-        "created": int(time.time()),
-        "model": model,
-        "choices": choices,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wire:
+    """A wire format.
+
+    ``whole`` gives the body of a plain reply, ``events`` the events of a streamed one, ``error``
+    the body of a refusal, ``broken`` the event that ends a stream after a number of others.
+    ``done`` is what follows the last event.
+    """
+
+    whole: Callable[[Reply], dict[str, Any]]
+    events: Callable[[Reply], Iterator[Event]]
+    error: Callable[[int, str], Mapping[str, Any]]
+    broken: Callable[[Reply, Fault, int], Event]
+    done: bytes = b""
 
 
-def whole_reply(steps: Sequence[Step], model: str, seed: str, prompt: int) -> dict[str, Any]:
-    """Return the body of a plain reply."""
-    calls = [step for step in steps if isinstance(step, Call)]
-    text = "".join(step.text for step in steps if isinstance(step, Say))
-    thought = "".join(step.text for step in steps if isinstance(step, Think))
-    message: dict[str, Any] = {"role": "assistant", "content": text or None}
-    if thought:
-        message["reasoning_content"] = thought
-    if calls:
-        message["tool_calls"] = [_tool_call(step, seed, at) for at, step in enumerate(calls)]
-    choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if calls else "stop"}
-    return _frame(model, "chat.completion", [choice]) | {"usage": _usage(steps, prompt)}
+def made_id(prefix: str, seed: str) -> str:
+    """Return the id for a seed."""
+    return f"{prefix}_{uuid.uuid5(_IDS, seed).hex}"
 
 
-def _deltas(steps: Sequence[Step], seed: str) -> Iterator[dict[str, Any]]:
-    index = 0
-    for step in steps:
-        if isinstance(step, Say):
-            yield from ({"content": word} for word in words(step.text))
-        elif isinstance(step, Think):
-            yield from ({"reasoning_content": word} for word in words(step.text))
-        elif isinstance(step, Call):
-            whole = _tool_call(step, seed, index)
-            text = whole["function"].pop("arguments")
-            whole["function"]["arguments"] = ""
-            yield {"tool_calls": [{"index": index, **whole}]}
-            for start in range(0, len(text), 16):
-                piece = {"arguments": text[start : start + 16]}
-                yield {"tool_calls": [{"index": index, "function": piece}]}
-            index += 1
+def pieces(text: str, size: int | None = None) -> list[str]:
+    """Split a text into the pieces that a stream sends: words, or so many characters."""
+    if size is None:
+        return words(text)
+    return [text[start : start + size] for start in range(0, len(text), size)]
 
 
-def events_of(
-    steps: Sequence[Step], model: str, seed: str, prompt: int, *, usage: bool
-) -> Iterator[dict[str, Any]]:
-    """Yield the events of a streamed reply."""
+def noise(seed: str, delta: str = "") -> str:
+    """Return the padding that hides how long a piece is; a client has no use for it."""
+    return hashlib.sha256(f"{seed}{delta}".encode()).hexdigest()[: 16 - len(delta) % 16]
 
-    def event(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
-        choice = {"index": 0, "delta": delta, "finish_reason": finish}
-        return _frame(model, "chat.completion.chunk", [choice])
 
-    yield event({"role": "assistant", "content": ""})
-    for delta in _deltas(steps, seed):
-        yield event(delta)
-    called = any(isinstance(step, Call) for step in steps)
-    yield event({}, "tool_calls" if called else "stop")
-    if usage:
-        frame = _frame(model, "chat.completion.chunk", [])
-        yield frame | {"usage": _usage(steps, prompt)}
+def openai_error(status: int, message: str) -> dict[str, Any]:
+    """Return the body with which OpenAI refuses."""
+    kind, code = _ERRORS.get(status, ("server_error" if status >= 500 else _ERRORS[400][0], None))
+    return {"error": {"message": message, "type": kind, "param": None, "code": code}}

@@ -1,0 +1,297 @@
+"""Anthropic's message blocks as pure functions, in LiteLLM's dress.
+
+A reply's blocks are kept and sent back in their exact order, because thinking is signed together
+with its place. LiteLLM takes chat messages; it joins neighbouring assistant messages, so a reply
+goes out as several of them wherever one could not keep the order.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+from mail.llm.completions import decode as decode_chat
+from mail.llm.completions import field_of, tool_choice, tool_results
+from mail.llm.history import Replied, Said, conversation, parse_arguments_text, plain_copy
+from mail.llm.request import (
+    BuiltinCall,
+    BuiltinResult,
+    CallPiece,
+    Delta,
+    FunctionCall,
+    ModelReply,
+    ModelRequest,
+    Part,
+    Speech,
+    Thought,
+)
+from mail.llm.settings import LLMSettings
+from mail.llm.tools import choice_name, tools_for
+
+__all__ = ["INTERLEAVED", "assistant_message", "decode", "encode", "server_tool", "with_results"]
+
+INTERLEAVED: Final = {"anthropic-beta": "interleaved-thinking-2025-05-14"}
+"""The header that lets a model think between its tool calls."""
+
+_LEAST_BUDGET: Final = 1024
+_CACHED: Final = {"type": "ephemeral"}
+_SERVER_CALL: Final = "srvtoolu_"
+_THINKING: Final = ("thinking", "redacted_thinking")
+_EVENT_NAMES: Final[Mapping[str, str]] = {
+    "web_search": "web_search_call",
+    "code_execution": "code_interpreter_call",
+    "bash_code_execution": "code_interpreter_call",
+    "text_editor_code_execution": "code_interpreter_call",
+}
+
+
+def encode(request: ModelRequest, *, thinking: bool = True, caching: bool = True) -> dict[str, Any]:
+    """Build the keyword arguments of LiteLLM's chat call to a Claude model.
+
+    With a thinking budget the model cannot be forced to call a tool. So a call that forces one
+    tool is made without thinking, and so is one whose last reply did not begin with thinking,
+    which the provider would refuse.
+
+    Args:
+        request: The question; nothing in it is changed or shared with the result.
+        thinking: Whether the model can think.
+        caching: Whether to mark what the provider shall cache: system prompt and tools, and the
+            conversation so far.
+    """
+    settings = request.settings
+    exchanges = conversation(request.messages)
+    budget = _budget(settings) if thinking else None
+    if choice_name(request.tool_choice) is not None or not _may_think(exchanges):
+        budget = None
+    messages = list(_messages(exchanges, keep_thinking=budget is not None))
+    system = _system(request, messages)
+    if caching:
+        _mark_for_cache(system, messages)
+    wire: dict[str, Any] = {"model": request.model, "messages": [*system, *messages]}
+    if budget is not None:
+        wire["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        wire["extra_headers"] = dict(INTERLEAVED)
+    if settings.max_tokens is not None:
+        wire["max_tokens"] = settings.max_tokens
+    if request.tools:
+        wire["tools"] = tools_for(request.tools, "anthropic")
+        wire["tool_choice"] = tool_choice(
+            request.tool_choice, request.tools, free=budget is not None
+        )
+    return wire
+
+
+def _budget(settings: LLMSettings) -> int | None:
+    """Return the thinking budget, raised to the least there is; None if that leaves no room."""
+    if settings.thinking_budget is None:
+        return None
+    budget = max(settings.thinking_budget, _LEAST_BUDGET)
+    return budget if settings.max_tokens is None or settings.max_tokens > budget else None
+
+
+def _may_think(exchanges: Sequence[Said | Replied]) -> bool:
+    message = _last_message(exchanges)
+    if not message:
+        return True
+    blocks = message[0].entries[0].get("content") if message[0].wire == "anthropic" else None
+    return isinstance(blocks, list) and bool(blocks) and blocks[0].get("type") in _THINKING
+
+
+def _last_message(exchanges: Sequence[Said | Replied]) -> list[Replied]:
+    """Return the replies of the assistant's last message, if its turn goes on.
+
+    Replies with nothing between them go out as one message.
+    """
+    replies: list[Replied] = []
+    for exchange in exchanges:
+        if isinstance(exchange, Replied):
+            replies = [exchange] if replies and replies[-1].calls else [*replies, exchange]
+        elif replies and not replies[-1].calls:
+            replies = []
+    return replies
+
+
+def _system(request: ModelRequest, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Take the system prompt off the messages, or make one of the request's, as blocks."""
+    if messages and messages[0].get("role") == "system":
+        content = messages.pop(0).get("content")
+    else:
+        content = request.system
+    if isinstance(content, str):
+        content = [{"type": "text", "text": content}] if content else []
+    return [{"role": "system", "content": list(content)}] if content else []
+
+
+def _mark_for_cache(system: Sequence[dict[str, Any]], messages: Sequence[dict[str, Any]]) -> None:
+    """Mark the end of the prompt and the end of the conversation; tools stand before both."""
+    if system:
+        system[0]["content"][-1]["cache_control"] = dict(_CACHED)
+    last = messages[-1] if messages else {}
+    if last.get("role") == "user" and last.get("content"):
+        if isinstance(last["content"], str):
+            last["content"] = [{"type": "text", "text": last["content"]}]
+        last["content"][-1]["cache_control"] = dict(_CACHED)
+    elif last.get("role") == "tool":
+        last["cache_control"] = dict(_CACHED)
+
+
+def _messages(
+    exchanges: Sequence[Said | Replied], *, keep_thinking: bool
+) -> Iterator[dict[str, Any]]:
+    for exchange in exchanges:
+        if isinstance(exchange, Said):
+            yield plain_copy(exchange.message)
+            continue
+        blocks = _blocks(exchange, keep_thinking)
+        paused = exchange is exchanges[-1] and not exchange.calls
+        yield from _chat_messages(blocks if paused else _finished(blocks))
+        yield from tool_results(exchange)
+
+
+def _blocks(reply: Replied, keep_thinking: bool) -> list[dict[str, Any]]:
+    if reply.wire == "anthropic":
+        blocks: list[dict[str, Any]] = plain_copy(reply.entries[0]["content"])
+        return [b for b in blocks if keep_thinking or b.get("type") not in _THINKING]
+    text = [{"type": "text", "text": reply.text}] if reply.text.strip() else []
+    return [*text, *(_tool_use(call) for call in reply.calls)]
+
+
+def _finished(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the blocks of a reply without what it was cut off in; the provider would refuse it."""
+    found = {block.get("tool_use_id") for block in blocks}
+    whole = [b for b in blocks if b.get("type") != "server_tool_use" or b.get("id") in found]
+    while whole and whole[-1].get("type") in _THINKING:
+        whole.pop()
+    return whole
+
+
+def _chat_messages(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Spread blocks over chat messages that LiteLLM joins again in the same order."""
+    content: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+
+    def flush() -> Iterator[dict[str, Any]]:
+        if content or calls:
+            message: dict[str, Any] = {"role": "assistant", "content": list(content) or None}
+            if calls:
+                message["tool_calls"] = list(calls)
+            yield message
+        content.clear()
+        calls.clear()
+
+    for block in blocks:
+        kind = block.get("type")
+        if kind == "tool_use":
+            calls.append(_chat_call(block))
+            continue
+        if calls or kind == "redacted_thinking":
+            yield from flush()
+        if kind == "redacted_thinking":  # inside of content it would be dropped
+            yield {"role": "assistant", "content": None, "thinking_blocks": [block]}
+        else:
+            content.append(block)
+    yield from flush()
+
+
+def _chat_call(block: Mapping[str, Any]) -> dict[str, Any]:
+    arguments = to_json(block.get("input") or {}).decode()
+    function = {"name": block["name"], "arguments": arguments}
+    return {"id": block["id"], "type": "function", "function": function}
+
+
+def decode(chunk: Any) -> Delta:
+    """Read one chunk of LiteLLM's stream, given as a mapping or an object."""
+    delta = decode_chat(chunk)
+    delta.wire = "anthropic"
+    choices = field_of(chunk, "choices")
+    piece = field_of(choices[0], "delta") if choices else None
+    if extra := field_of(piece, "provider_specific_fields"):
+        found = (extra.get(name) or () for name in ("web_search_results", "tool_results"))
+        delta.results = tuple(block for blocks in found for block in blocks)
+    if delta.calls:
+        delta.calls = tuple(_marked(call) for call in delta.calls)
+    return delta
+
+
+def _marked(call: CallPiece) -> CallPiece:
+    if not call.id.startswith(_SERVER_CALL):
+        return call
+    return CallPiece(call.index, call.id, call.name, call.arguments, builtin=True)
+
+
+def server_tool(
+    call_id: str, name: str, arguments: str, result: Mapping[str, Any] | None = None
+) -> BuiltinCall:
+    """Return a call that the provider ran itself, under the name that events have for it.
+
+    Args:
+        call_id: Its id.
+        name: The provider's name of the tool.
+        arguments: What the model gave it, as JSON text.
+        result: The provider's block with what came out, if it came.
+    """
+    given = parse_arguments_text(arguments)
+    event = _EVENT_NAMES.get(name, "server_tool_use")
+    if event == "web_search_call":
+        shown: dict[str, Any] = {"query": given.get("query", "")}
+    elif event == "code_interpreter_call":
+        shown = {"code": given.get("code") or given.get("command") or ""}
+    else:
+        shown = {"name": name, "input": given}
+    found = result.get("content") if result is not None else None
+    native = {"type": "server_tool_use", "id": call_id, "name": name, "input": given}
+    return BuiltinCall(call_id, event, shown | _found(found), native)
+
+
+def with_results(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the parts of a joined reply; a call shows the result that came after a pause."""
+    results = {
+        part.native.get("tool_use_id"): part.native
+        for part in parts
+        if isinstance(part, BuiltinResult)
+    }
+
+    def shown(part: Part) -> Part:
+        if not isinstance(part, BuiltinCall):
+            return part
+        given = to_json(part.native["input"]).decode()
+        return server_tool(part.id, part.native["name"], given, results.get(part.id))
+
+    return tuple(map(shown, parts))
+
+
+def _found(content: Any) -> dict[str, Any]:
+    """Return what an event shows of a result: its readable part, or the error."""
+    if isinstance(content, Mapping) and content.get("error_code"):
+        return {"status": "failed", "error": content["error_code"]}
+    if isinstance(content, Mapping) and ("stdout" in content or "stderr" in content):
+        logs = f"{content.get('stdout') or ''}{content.get('stderr') or ''}"
+        return {"status": "completed", "outputs": [{"type": "logs", "logs": logs}]}
+    if isinstance(content, list):
+        pages = [{key: page.get(key) for key in ("title", "url")} for page in content]
+        return {"status": "completed", "results": pages}
+    return {"status": "incomplete" if content is None else "completed"}
+
+
+def assistant_message(reply: ModelReply) -> dict[str, Any]:
+    """Return the history entry of a reply: its blocks in their order."""
+    blocks = [block for part in reply.parts if (block := _block(part)) is not None]
+    return {"role": "assistant", "content": blocks or [{"type": "text", "text": "(nothing)"}]}
+
+
+def _block(part: Part) -> dict[str, Any] | None:
+    match part:
+        case Thought(native=native):
+            return plain_copy(native) if native else None
+        case Speech(text=text):
+            return {"type": "text", "text": text} if text.strip() else None
+        case FunctionCall():
+            return _tool_use(part)
+        case BuiltinCall(native=native) | BuiltinResult(native=native):
+            block: dict[str, Any] = plain_copy(native)
+            return block
+
+
+def _tool_use(call: FunctionCall) -> dict[str, Any]:
+    given = parse_arguments_text(call.arguments)
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": given}

@@ -1,0 +1,330 @@
+"""OpenAI's Responses wire format as pure functions: request out, events in, history entries."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from mail.core.agents import ToolChoice
+from mail.errors import ModelError
+from mail.llm.completions import field_of, usage_of
+from mail.llm.failures import redact
+from mail.llm.history import (
+    Replied,
+    Said,
+    conversation,
+    plain_copy,
+    text_of,
+    unique_id,
+    written_arguments,
+)
+from mail.llm.request import (
+    BuiltinCall,
+    CallPiece,
+    Delta,
+    FunctionCall,
+    ModelRequest,
+    Part,
+    Speech,
+    Thought,
+)
+from mail.llm.tools import choice_name, tools_for
+
+__all__ = ["BUILTIN_ITEMS", "decode", "encode", "history_items", "parts_of"]
+
+BUILTIN_ITEMS: Final = frozenset(
+    {
+        "web_search_call",
+        "code_interpreter_call",
+        "file_search_call",
+        "image_generation_call",
+        "mcp_call",
+    }
+)
+"""Output items of tools that the provider ran itself."""
+
+_STATUS_OF: Final[Mapping[str, int]] = {
+    "rate_limit_exceeded": 429,
+    "server_error": 500,
+    "internal_error": 500,
+    "vector_store_timeout": 504,
+    "overloaded": 503,
+    "insufficient_quota": 402,
+}
+_REFUSED: Final = 400
+_REFUSALS: Final = (
+    "invalid",
+    "image",
+    "unsupported",
+    "empty_image",
+    "failed_to_download_image",
+    "context_length",
+    "content_policy",
+    "bio_policy",
+    "data_residency",
+    "model_not_found",
+)
+"""How codes begin that put the blame on the request itself: it would fail again."""
+_SHOWN: Final = 500
+_LARGE_FIELDS: Final = frozenset({"result", "container_id", "id", "type"})
+
+
+def encode(request: ModelRequest, *, reasoning: bool = False) -> dict[str, Any]:
+    """Build the keyword arguments of a Responses call.
+
+    Nothing is stored at the provider: reasoning comes back encrypted and is sent again with the
+    history.
+
+    Args:
+        request: The question; nothing in it is changed or shared with the result.
+        reasoning: Whether the model reasons; if so, a summary and the encrypted text are asked for.
+    """
+    settings = request.settings
+    items = list(_items(request, keep_reasoning=reasoning))
+    wire: dict[str, Any] = {"model": request.model, "input": items, "store": False}
+    if items and items[0].get("role") == "system":
+        wire["instructions"] = _plain_text(items.pop(0))
+    elif request.system:
+        wire["instructions"] = request.system
+    include = []
+    if reasoning:
+        effort = settings.reasoning_effort or "medium"
+        wire["reasoning"] = {"effort": effort, "summary": "auto"}
+        include.append("reasoning.encrypted_content")
+    if settings.max_tokens is not None:
+        wire["max_output_tokens"] = settings.max_tokens
+    if request.tools:
+        tools = tools_for(request.tools, "responses")
+        wire["tools"] = tools
+        wire["tool_choice"] = _tool_choice(request.tool_choice, tools)
+        if any(tool.get("type") == "code_interpreter" for tool in tools):
+            include.append("code_interpreter_call.outputs")
+    if include:
+        wire["include"] = include
+    return wire
+
+
+def _tool_choice(choice: ToolChoice, tools: Sequence[Mapping[str, Any]]) -> ToolChoice:
+    if isinstance(choice, str):
+        return choice
+    name = choice_name(choice)
+    if name is None:
+        own = choice.get("type") != "function" and choice in ({"type": t["type"]} for t in tools)
+        return dict(choice) if own else "required"
+    if name not in (tool.get("name") for tool in tools):
+        return "required"
+    return {"type": "function", "name": name}
+
+
+def _items(request: ModelRequest, *, keep_reasoning: bool) -> Iterator[dict[str, Any]]:
+    for exchange in conversation(request.messages):
+        if isinstance(exchange, Said):
+            yield plain_copy(exchange.message)
+            continue
+        yield from _reply_items(exchange, keep_reasoning)
+        for call, result in zip(exchange.calls, exchange.results, strict=True):
+            yield {"type": "function_call_output", "call_id": call.id, "output": result}
+
+
+def _reply_items(reply: Replied, keep_reasoning: bool) -> Iterator[dict[str, Any]]:
+    if reply.wire != "responses":
+        if reply.text:
+            yield {"role": "assistant", "content": reply.text}
+        for call in reply.calls:
+            arguments = written_arguments(call.arguments)
+            item = {"call_id": call.id, "name": call.name, "arguments": arguments}
+            yield {"type": "function_call", **item}
+        return
+    entries = reply.entries if keep_reasoning else _without_reasoning(reply.entries)
+    yield from map(plain_copy, entries)
+
+
+def _without_reasoning(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield items for a model that does not reason: no reasoning, and no ids that point to it.
+
+    Built-in calls must have their ids.
+    """
+    for item in items:
+        if item.get("type") in BUILTIN_ITEMS:
+            yield dict(item)
+        elif item.get("type") != "reasoning":
+            yield {key: value for key, value in item.items() if key != "id"}
+
+
+def _plain_text(message: Mapping[str, Any]) -> str:
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "".join(str(part.get("text") or "") for part in content or ())
+
+
+def decode(event: Any) -> Delta:
+    """Read one event of a Responses stream, given as a mapping or an object.
+
+    Raises:
+        ModelError: the event says that the reply failed.
+    """
+    kind = field_of(event, "type")
+    kind = str(getattr(kind, "value", kind))
+    if kind == "response.failed":
+        raise _failure(field_of(field_of(event, "response"), "error"))
+    if kind == "error":
+        raise _failure(field_of(event, "error") or event)
+    read = _READERS.get(kind)
+    return Delta(wire="responses") if read is None else read(event)
+
+
+def _place(event: Any) -> int:
+    return int(field_of(event, "output_index") or 0)
+
+
+def _text(event: Any) -> Delta:
+    return Delta(wire="responses", text=field_of(event, "delta") or "")
+
+
+def _reasoning(event: Any) -> Delta:
+    return Delta(wire="responses", reasoning=field_of(event, "delta") or "")
+
+
+def _reasoning_done(event: Any) -> Delta:
+    return Delta(wire="responses", reasoning_done=True)
+
+
+def _added(event: Any) -> Delta:
+    return Delta(wire="responses", calls=tuple(_begun(_place(event), field_of(event, "item"))))
+
+
+def _arguments(event: Any) -> Delta:
+    piece = CallPiece(_place(event), arguments=field_of(event, "delta") or "")
+    return Delta(wire="responses", calls=(piece,))
+
+
+def _done(event: Any) -> Delta:
+    item = (_place(event), _plain_item(field_of(event, "item")))
+    return Delta(wire="responses", items=(item,))
+
+
+def _completed(event: Any) -> Delta:
+    response = field_of(event, "response")
+    reason = field_of(field_of(response, "incomplete_details"), "reason")
+    output = [_plain_item(item) for item in field_of(response, "output") or ()]
+    return Delta(
+        wire="responses",
+        # Their places here count from 0 without the reasoning; they only fill in what is missing.
+        items=tuple((-1 - at, item) for at, item in enumerate(output)),
+        finish=str(reason or field_of(response, "status") or "completed"),
+        usage=usage_of(field_of(response, "usage")),
+    )
+
+
+_READERS: Final[Mapping[str, Callable[[Any], Delta]]] = {
+    "response.output_text.delta": _text,
+    "response.refusal.delta": _text,
+    "response.reasoning_summary_text.delta": _reasoning,
+    "response.reasoning_text.delta": _reasoning,
+    "response.reasoning_summary_part.done": _reasoning_done,
+    "response.output_item.added": _added,
+    "response.function_call_arguments.delta": _arguments,
+    "response.output_item.done": _done,
+    "response.completed": _completed,
+    "response.incomplete": _completed,
+}
+
+
+def _begun(index: int, item: Any) -> Iterator[CallPiece]:
+    """Yield the beginning of a call: what was reasoned before it belongs to it."""
+    kind = field_of(item, "type")
+    if kind == "function_call":
+        yield CallPiece(index, field_of(item, "call_id") or "", field_of(item, "name") or "")
+    elif kind in BUILTIN_ITEMS:
+        yield CallPiece(index, field_of(item, "id") or "", str(kind), builtin=True)
+
+
+def _failure(error: Any) -> ModelError:
+    code = str(field_of(error, "code") or "")
+    message = str(field_of(error, "message") or code or "the provider gave no reason")
+    status = _STATUS_OF.get(code, _REFUSED if code.startswith(_REFUSALS) else None)
+    return ModelError(f"model call failed: {redact(message)[:_SHOWN]}", status=status)
+
+
+def _plain_item(item: Any) -> dict[str, Any]:
+    if isinstance(item, Mapping):
+        plain: dict[str, Any] = plain_copy(item)
+    else:
+        plain = item.model_dump(mode="json", exclude_none=True)
+    return {key: value for key, value in plain.items() if value is not None}
+
+
+def history_items(items: Mapping[int, Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Return the items of a reply, given by their places, in order, as the history keeps them.
+
+    Negative places (from the end of the stream) count only if there are no others. Arguments
+    become a JSON object whatever the model wrote, and each call has an id of its own.
+    """
+    places = sorted(place for place in items if place >= 0)
+    places = places or sorted((place for place in items if place < 0), reverse=True)
+    seen: set[str] = set()
+    return tuple(_kept(items[place], seen) for place in places)
+
+
+def _kept(item: Mapping[str, Any], seen: set[str]) -> dict[str, Any]:
+    kept = dict(item)
+    if kept.get("type") == "function_call":
+        kept["arguments"] = written_arguments(kept.get("arguments") or "")
+        kept["call_id"] = unique_id(kept.get("call_id") or "", seen)
+    return kept
+
+
+def parts_of(
+    items: Sequence[Mapping[str, Any]],
+    streamed: Mapping[str, Sequence[str]],
+    rest: Sequence[str] = (),
+) -> tuple[Part, ...]:
+    """Return the parts of a reply in one pass over its items.
+
+    Args:
+        items: The output items in order.
+        streamed: The blocks of reasoning that streamed in before a call, by the call's id; they
+            fill in for items that hold none.
+        rest: The blocks that streamed in after the last call.
+    """
+    parts: list[Part] = []
+    thought = False
+    for item in items:
+        for part in _parts(item):
+            if isinstance(part, FunctionCall | BuiltinCall):
+                if not thought:
+                    parts.extend(Thought(text) for text in streamed.get(part.id, ()))
+                thought = False
+            elif isinstance(part, Thought):
+                thought = thought or bool(part.text.strip())
+            parts.append(part)
+    if not thought:
+        parts.extend(Thought(text) for text in rest)
+    return tuple(parts)
+
+
+def _parts(item: Mapping[str, Any]) -> Iterator[Part]:
+    kind = item.get("type")
+    if kind == "reasoning":
+        for summary in item.get("summary") or item.get("content") or ():
+            yield Thought(str(summary.get("text") or ""))
+    elif kind == "message":
+        if text := text_of(item):
+            yield Speech(text)
+    elif kind == "function_call":
+        yield FunctionCall(
+            item["call_id"], item.get("name") or "unnamed_tool", item.get("arguments") or ""
+        )
+    elif kind in BUILTIN_ITEMS:
+        yield BuiltinCall(str(item.get("id") or ""), str(kind), _shown(item), item)
+
+
+def _shown(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an event shows of a built-in call."""
+    status = item.get("status")
+    if item["type"] == "web_search_call":
+        action = item.get("action") or {}
+        query = action.get("query") or action.get("url") or item.get("query") or ""
+        return {"query": query, "search_type": action.get("type"), "status": status}
+    if item["type"] == "code_interpreter_call":
+        return {"code": item.get("code"), "outputs": item.get("outputs"), "status": status}
+    return {key: value for key, value in item.items() if key not in _LARGE_FIELDS}

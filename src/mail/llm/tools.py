@@ -1,0 +1,82 @@
+"""An agent's tool declarations, converted once for each wire format."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+from pydantic_core import from_json, to_json
+
+from mail.core.agents import ToolChoice
+from mail.core.tools.schema import get_tool_spec_name
+from mail.llm.request import Wire
+
+__all__ = ["ToolSet", "choice_name", "flat_tool", "nested_tool", "tools_for"]
+
+
+def nested_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a function tool in the layout of chat completions; other tools are only copied."""
+    spec: dict[str, Any] = from_json(to_json(dict(tool)))
+    if spec.get("type") != "function" or "function" in spec:
+        return spec
+    spec.pop("type")
+    return {"type": "function", "function": spec}
+
+
+def flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a function tool in the layout of the Responses API; other tools are only copied.
+
+    ``strict`` is always said there, because that API takes its absence for true.
+    """
+    spec: dict[str, Any] = from_json(to_json(dict(tool)))
+    if spec.get("type") != "function":
+        return spec
+    body = spec.pop("function", {})
+    return {**spec, **body, "strict": bool({**spec, **body}.get("strict"))}
+
+
+class ToolSet(Sequence[Mapping[str, Any]]):
+    """Tool declarations in either style, each name once: the first declaration of a name stays.
+
+    What `for_wire` returns is the same, byte for byte, in every call, so that providers can cache
+    it.
+    """
+
+    def __init__(self, tools: Iterable[Mapping[str, Any]] = ()) -> None:
+        named: dict[str, Mapping[str, Any]] = {}
+        for position, tool in enumerate(tools):
+            named.setdefault(get_tool_spec_name(tool) or f"#{position}", tool)
+        self._nested = [nested_tool(tool) for tool in named.values()]
+        self._written = {
+            "completions": to_json(self._nested),
+            "anthropic": to_json(self._nested),
+            "responses": to_json([flat_tool(tool) for tool in named.values()]),
+        }
+
+    @overload
+    def __getitem__(self, index: int) -> Mapping[str, Any]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Mapping[str, Any]]: ...
+    def __getitem__(self, index: int | slice) -> Mapping[str, Any] | Sequence[Mapping[str, Any]]:
+        return self._nested[index]
+
+    def __len__(self) -> int:
+        return len(self._nested)
+
+    def __iter__(self) -> Iterator[Mapping[str, Any]]:
+        return iter(self._nested)
+
+    def for_wire(self, wire: Wire) -> list[dict[str, Any]]:
+        """Return a fresh copy in a wire's layout; libraries change what they are given."""
+        tools: list[dict[str, Any]] = from_json(self._written[wire])
+        return tools
+
+
+def tools_for(tools: Sequence[Mapping[str, Any]], wire: Wire) -> list[dict[str, Any]]:
+    """Return tool declarations in a wire's layout, as a fresh copy."""
+    return (tools if isinstance(tools, ToolSet) else ToolSet(tools)).for_wire(wire)
+
+
+def choice_name(choice: ToolChoice) -> str | None:
+    """Return the name of the one tool that a choice forces, in either format, or None."""
+    if isinstance(choice, str):
+        return None
+    return get_tool_spec_name(choice)

@@ -1,0 +1,66 @@
+"""One timer for many waits."""
+
+import asyncio
+
+import pytest
+
+from mail.llm.silence import Silence
+
+
+async def soon(value: str, seconds: float = 0.0) -> str:
+    await asyncio.sleep(seconds)
+    return value
+
+
+def watch(seconds: float, most: float = 60.0) -> Silence:
+    return Silence(seconds, asyncio.get_running_loop().time() + most)
+
+
+async def test_what_comes_in_time_comes_through() -> None:
+    silence = watch(5.0)
+    assert [await silence.wait(soon(str(n))) for n in range(100)] == [str(n) for n in range(100)]
+    silence.close()
+
+
+async def test_each_wait_has_the_whole_time() -> None:
+    silence = watch(0.4)
+    for _ in range(5):  # together longer than one may take
+        assert await silence.wait(soon("there", 0.15)) == "there"
+    with pytest.raises(TimeoutError):
+        await silence.wait(asyncio.Event().wait())
+    silence.close()
+
+
+async def test_the_end_comes_first() -> None:
+    silence = watch(60.0, most=0.05)
+    with pytest.raises(TimeoutError):
+        await silence.wait(asyncio.Event().wait())
+    assert asyncio.current_task().cancelling() == 0  # type: ignore[union-attr]
+
+
+async def test_time_between_waits_does_not_count() -> None:
+    silence = watch(0.1)
+    assert await silence.wait(soon("one")) == "one"
+    await asyncio.sleep(0.3)
+    assert await silence.wait(soon("two")) == "two"
+    silence.close()
+
+
+async def test_somebody_elses_cancellation_stays_one() -> None:
+    silence = watch(30.0)
+    waiting = asyncio.create_task(silence.wait(asyncio.Event().wait()))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    silence.close()
+
+
+async def test_what_fails_fails() -> None:
+    async def broken() -> None:
+        raise ValueError("no")
+
+    silence = watch(5.0)
+    with pytest.raises(ValueError, match="no"):
+        await silence.wait(broken())
+    silence.close()

@@ -1,0 +1,139 @@
+"""Every fault on every wire: success after a retry, or the provider's reason at the caller."""
+
+import asyncio
+import time
+
+import pytest
+
+from mail.llm.script import call, call_text, otherwise, say, when
+from tests.providers.swarms import MODELS, QUICK, lead_swarm, run
+from tests.support.provider import FakeProvider, Fault
+
+PATHS = [pytest.param(path, id=path.wire) for path in MODELS]
+HASTY = {"timeout": 0.4, "deadline": 8.0}
+SCRIPT = [otherwise(say("I finish. "), call("task_complete", finish_message="fine"))]
+
+HEALING = {
+    "429": Fault(status=429),
+    "429-with-a-time": Fault(status=429, retry_after=0.05),
+    "408": Fault(status=408),
+    "500": Fault(status=500),
+    "503": Fault(status=503, retry_after=0.01),
+    "529": Fault(status=529, message="Overloaded"),
+    "silence": Fault(silence=5.0),
+    "slow": Fault(token_delay=5.0),
+    "cut-at-once": Fault(cut_after=0),
+    "cut-in-the-middle": Fault(cut_after=4),
+    "ended-at-once": Fault(cut_after=0, politely=True),
+    "ended-in-the-middle": Fault(cut_after=4, politely=True),
+    "error-event": Fault(error_event="the engine stumbled"),
+    "error-event-in-the-middle": Fault(error_event="the engine stumbled", cut_after=4),
+    "response-failed": Fault(error_event="the engine stumbled", failed=True, cut_after=2),
+    "html": Fault(html=True),
+}
+FINAL = (400, 401, 403, 404, 422)
+
+
+@pytest.mark.parametrize("fault", HEALING.values(), ids=HEALING.keys())
+@pytest.mark.parametrize("path", PATHS)
+async def test_what_may_heal_is_tried_again(
+    provider: FakeProvider, path: object, fault: Fault
+) -> None:
+    provider.script = SCRIPT
+    provider.faults.append(fault)
+    swarm = lead_swarm(path, **HASTY)
+    began = time.monotonic()
+    try:
+        outcome = await asyncio.wait_for(run(swarm, "Go.", streamed=True), 10.0)
+    finally:
+        await swarm.shutdown()
+    assert (outcome.subject, outcome.body) == ("::task_complete::", "fine")
+    assert len(provider.requests) == 2
+    assert provider.requests[0].body == provider.requests[1].body
+    assert time.monotonic() - began < HASTY["deadline"]
+    after_restart = [e for e in outcome.deltas if e.extra["type"] == "restart"]
+    assert len(after_restart) <= 1
+    text = ""
+    for event in outcome.deltas:
+        text = "" if event.extra["type"] == "restart" else text + event.extra["delta"]
+    assert text == "I finish. "
+
+
+@pytest.mark.parametrize("status", FINAL)
+@pytest.mark.parametrize("path", PATHS)
+async def test_what_cannot_heal_is_told_at_once(
+    provider: FakeProvider, path: object, status: int
+) -> None:
+    provider.faults.append(Fault(status=status, message="sk-ant-environment-key-0123456789 is bad"))
+    swarm = lead_swarm(path)
+    try:
+        outcome = await run(swarm, "Go.", streamed=False)
+    finally:
+        await swarm.shutdown()
+    assert outcome.subject == "::task_error::"
+    assert f"(HTTP {status})" in outcome.body
+    assert outcome.body.endswith(" is bad")
+    assert "environment-key" not in repr(outcome.events) + outcome.body
+    assert len(provider.requests) == 1
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_attempts_end_with_the_last_reason(provider: FakeProvider, path: object) -> None:
+    provider.faults.extend(Fault(status=500, message=f"reason {n}") for n in range(20))
+    swarm = lead_swarm(path)
+    try:
+        outcome = await run(swarm, "Go.", streamed=False)
+    finally:
+        await swarm.shutdown()
+    assert outcome.subject == "::task_error::"
+    assert f"reason {QUICK.attempts - 1}" in outcome.body
+    assert len(provider.requests) == QUICK.attempts
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_provider_that_is_always_silent_is_given_up_in_time(
+    provider: FakeProvider, path: object
+) -> None:
+    provider.faults.extend(Fault(silence=30.0) for _ in range(20))
+    swarm = lead_swarm(path, timeout=0.2, deadline=1.0)
+    began = time.monotonic()
+    try:
+        outcome = await run(swarm, "Go.", streamed=False)
+    finally:
+        await swarm.shutdown()
+    assert "did not answer in time" in outcome.body
+    assert time.monotonic() - began < 5.0
+    assert 2 <= len(provider.requests) <= QUICK.attempts
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_broken_arguments_and_unknown_tools_go_back_to_the_model(
+    provider: FakeProvider, path: object
+) -> None:
+    provider.script = [
+        when(tool_result="no_such_tool").then(call("task_complete", finish_message="mended")),
+        when(tool_result="look_up", result="JSON").then(call("no_such_tool", x=1)),
+        otherwise(call_text("look_up", '{"word": "ma')),
+    ]
+    swarm = lead_swarm(path)
+    try:
+        outcome = await run(swarm, "Go.", streamed=False)
+    finally:
+        await swarm.shutdown()
+    assert (outcome.subject, outcome.body) == ("::task_complete::", "mended")
+    assert [seen.status for seen in provider.requests] == [200, 200, 200]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_model_that_never_mends_its_calls_is_given_up(
+    provider: FakeProvider, path: object
+) -> None:
+    provider.script = [otherwise(call_text("look_up", '{"word": "ma'))]
+    swarm = lead_swarm(path)
+    try:
+        outcome = await run(swarm, "Go.", streamed=False)
+    finally:
+        await swarm.shutdown()
+    assert outcome.subject == "::task_error::"
+    assert "keeps making" in outcome.body or "kept making" in outcome.body
+    assert [seen.status for seen in provider.requests] == [200, 200, 200]

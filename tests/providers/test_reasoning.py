@@ -1,0 +1,137 @@
+"""The sequences of reasoning-trace-findings.md, as events of a task."""
+
+from typing import Any
+
+import pytest
+
+from mail.llm.script import call, otherwise, say, think, when
+from tests.providers.swarms import MODELS, Path, lead_swarm, run
+from tests.support.provider import FakeProvider
+from tests.support.provider.steps import PauseTurn, Redacted, RunCode, Search
+
+_, OPENAI, CLAUDE = MODELS
+STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
+
+
+async def events_of(
+    provider: FakeProvider, path: Path, script: list[Any], *, streamed: bool
+) -> list[dict[str, Any]]:
+    """Run a script to the end of its task and return the ``tool_call`` events."""
+    provider.script = script
+    swarm = lead_swarm(path)
+    try:
+        outcome = await run(swarm, "Compare the trade-offs.", streamed=streamed)
+    finally:
+        await swarm.shutdown()
+    assert outcome.subject == "::task_complete::", outcome.body
+    assert {seen.status for seen in provider.requests} == {200}
+    calls = outcome.calls()
+    builtins = [dict(e.extra) for e in outcome.events if e.kind == "builtin_tool_call"]
+    assert [b["tool_call_id"] for b in builtins] == [
+        c["tool_call_id"] for c in calls if c["tool_name"].endswith("_call")
+    ]
+    return calls
+
+
+def traces(calls: list[dict[str, Any]]) -> list[tuple[str, str | None, str | None]]:
+    """Return tool, reasoning and preamble of each call."""
+    return [(c["tool_name"], c.get("reasoning"), c.get("preamble")) for c in calls]
+
+
+@STREAMED
+async def test_openai_reasons_between_a_search_and_a_call(
+    provider: FakeProvider, streamed: bool
+) -> None:
+    script = [
+        when(tool_result="look_up").then(
+            think("Now I know."), call("task_complete", finish_message="done")
+        ),
+        otherwise(
+            think("**Plan**\n\nSearch first."),
+            Search("trade-offs"),
+            think("Then look it up."),
+            call("look_up", word="mail"),
+        ),
+    ]
+    calls = await events_of(provider, OPENAI, script, streamed=streamed)
+    assert traces(calls)[:2] == [
+        ("web_search_call", "**Plan**\n\nSearch first.", None),
+        ("look_up", "Then look it up.", None),
+    ]
+    assert calls[0]["tool_args"]["query"] == "trade-offs"
+    assert calls[0]["tool_args"]["status"] == "completed"
+
+
+@STREAMED
+async def test_claude_thinks_between_server_tools_calls_and_text(
+    provider: FakeProvider, streamed: bool
+) -> None:
+    script = [
+        when(tool_result="look_up", result="second").then(
+            think("Report it."),
+            say("This is what I found."),
+            call("task_complete", finish_message="done"),
+        ),
+        when(tool_result="look_up").then(
+            think("Once more."), say("One thing is left."), call("look_up", word="second")
+        ),
+        otherwise(
+            think("Research."),
+            say("I look around first."),
+            Search("Python 3.13"),
+            think("What did I learn?"),
+            say("Now the details."),
+            call("look_up", word="first"),
+        ),
+    ]
+    calls = await events_of(provider, CLAUDE, script, streamed=streamed)
+    assert traces(calls) == [
+        ("web_search_call", "Research.", "I look around first."),
+        ("look_up", "What did I learn?", "Now the details."),
+        ("look_up", "Once more.", "One thing is left."),
+        ("task_complete", "Report it.", "This is what I found."),
+    ]
+
+
+async def test_edge_cases_of_attribution(provider: FakeProvider) -> None:
+    script = [
+        when(tool_result="look_up").then(call("task_complete", finish_message="done")),
+        otherwise(
+            think("One."),
+            Redacted(),
+            think("Two."),
+            call("look_up", word="a"),
+            call("look_up", word="b"),
+            RunCode("1 + 1", "2"),
+            think("Three."),
+            call("look_up", word="c"),
+        ),
+    ]
+    calls = await events_of(provider, CLAUDE, script, streamed=False)
+    first, second, code, third, end = calls
+    assert first["reasoning"] == "One.\n\n[redacted thinking]\n\nTwo."
+    assert [c.get("reasoning_ref") for c in (second, code)] == [first["tool_call_id"]] * 2
+    assert (code["tool_name"], code["tool_args"]["code"]) == ("code_interpreter_call", "1 + 1")
+    assert code["tool_args"]["outputs"] == [{"type": "logs", "logs": "2"}]
+    assert third["reasoning"] == "Three."
+    assert "reasoning" not in end
+    assert "reasoning_ref" not in end
+
+
+@pytest.mark.parametrize("midway", [False, True])
+async def test_a_paused_turn_goes_on_unseen(provider: FakeProvider, midway: bool) -> None:
+    script = [
+        otherwise(
+            think("Search."),
+            Search("long"),
+            PauseTurn(midway=midway),
+            think("There."),
+            say("Found it."),
+        )
+    ]
+    calls = await events_of(provider, CLAUDE, script, streamed=True)
+    assert traces(calls) == [
+        ("web_search_call", "Search.", None),
+        ("text_output", "There.", None),
+    ]
+    assert len(provider.requests) == 2

@@ -1,0 +1,148 @@
+"""Requests of every wire format, translated to what scripts read: a chat-style conversation."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from mail.llm.script_view import ScriptView
+
+__all__ = ["Conversation", "WireName", "conversation_of", "messages_of", "text_of"]
+
+WireName = Literal["completions", "responses", "anthropic"]
+
+_SYSTEM = ("system", "developer")
+_ANY = {"any": "required"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """A request as a chat. ``messages`` leave the system prompt out where it is ``system``."""
+
+    messages: Sequence[Mapping[str, Any]]
+    system: str
+    tools: Sequence[str]
+    choice: str | dict[str, Any]
+
+    def view(self, model: str) -> ScriptView:
+        """Return what a script sees."""
+        return ScriptView(
+            self.messages,
+            system=self.system,
+            model=model,
+            tools=self.tools,
+            tool_choice=self.choice,
+        )
+
+
+def messages_of(wire: WireName, body: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages of a request as they were sent: messages, or input items."""
+    if wire == "responses":
+        given = body.get("input")
+        if isinstance(given, str):
+            return [{"role": "user", "content": given}]
+    else:
+        given = body.get("messages")
+    entries = given if isinstance(given, list) else ()
+    return [entry for entry in entries if isinstance(entry, dict)]
+
+
+def conversation_of(wire: WireName, body: Mapping[str, Any]) -> Conversation:
+    """Translate the body of a request; what makes no sense is left out."""
+    entries = messages_of(wire, body)
+    if wire == "completions":
+        messages = entries
+    else:
+        messages = list(_of_items(entries) if wire == "responses" else _of_blocks(entries))
+    return Conversation(
+        messages=messages,
+        system=_system(wire, body, entries),
+        tools=[name for tool in body.get("tools") or () if (name := _tool_name(tool))],
+        choice=_choice(body.get("tool_choice")),
+    )
+
+
+def text_of(content: Any) -> str:
+    """Return the text of a content: itself, or what its parts say."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
+
+
+def _system(wire: WireName, body: Mapping[str, Any], entries: Sequence[dict[str, Any]]) -> str:
+    if wire == "anthropic":
+        given = body.get("system")
+        if isinstance(given, list):
+            return "\n\n".join(text_of([block]) for block in given)
+        return text_of(given)
+    if wire == "responses" and body.get("instructions"):
+        return str(body["instructions"])
+    if entries and entries[0].get("role") in _SYSTEM:
+        return text_of(entries[0].get("content"))
+    return ""
+
+
+def _tool_name(tool: Any) -> str | None:
+    if not isinstance(tool, dict):
+        return None
+    nested = tool.get("function")
+    name = nested.get("name") if isinstance(nested, dict) else tool.get("name")
+    return str(name or tool.get("type") or "") or None
+
+
+def _choice(given: Any) -> str | dict[str, Any]:
+    if isinstance(given, dict):
+        kind = given.get("type")
+        if kind in ("auto", "any", "none"):
+            return _ANY.get(kind, str(kind))
+        return given
+    return given or "auto"
+
+
+def _called(call_id: Any, name: Any, arguments: Any) -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"id": call_id, "type": "function", "function": function}
+
+
+def _of_items(items: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Every item of the model's, be it a thought, is a message of the assistant."""
+    for item in items:
+        kind = item.get("type", "message")
+        if kind == "message":
+            yield {"role": item.get("role"), "content": item.get("content")}
+        elif kind == "function_call_output":
+            content = {"content": text_of(item.get("output")), "tool_call_id": item.get("call_id")}
+            yield {"role": "tool", **content}
+        elif kind == "function_call":
+            call = _called(item.get("call_id"), item.get("name"), item.get("arguments"))
+            yield {"role": "assistant", "content": None, "tool_calls": [call]}
+        else:
+            yield {"role": "assistant", "content": None}
+
+
+def _of_blocks(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Clients join what several wrote before a reply, so each text of a user is a message."""
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, str):
+            content = [{"type": "text", "text": content}]
+        blocks = [block for block in content or () if isinstance(block, dict)]
+        if message.get("role") == "assistant":
+            yield _assistant(blocks)
+            continue
+        for block in blocks:
+            if block.get("type") == "tool_result":
+                text = text_of(block.get("content"))
+                yield {"role": "tool", "content": text, "tool_call_id": block.get("tool_use_id")}
+            else:
+                yield {"role": message.get("role"), "content": text_of([block])}
+
+
+def _assistant(blocks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    calls = [
+        _called(block.get("id"), block.get("name"), block.get("input"))
+        for block in blocks
+        if block.get("type") == "tool_use"
+    ]
+    message = {"role": "assistant", "content": text_of(list(blocks))}
+    return message | ({"tool_calls": calls} if calls else {})
