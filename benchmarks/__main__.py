@@ -7,12 +7,13 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 
-from benchmarks import flatness, interrupts, throughput
+from benchmarks import flatness, interrupts, models, throughput
 
 REPORTS: Mapping[str, Callable[[], Awaitable[None]]] = {
     "throughput": throughput.report,
     "flatness": flatness.report,
     "interrupts": interrupts.report,
+    "models": models.report,
 }
 
 
