@@ -55,7 +55,7 @@ class _Draft:
         self._thought: list[str] = []
         self._signed: list[str] = []
         self._results: dict[str, Mapping[str, Any]] = {}
-        self._items: dict[int, Mapping[str, Any]] = {}
+        self._items: dict[int, Any] = {}
         self._wire: Wire = "completions"
         self._finish: str | None = None
         self._usage: Usage | None = None

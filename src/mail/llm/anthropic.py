@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from mail.llm.completions import decode as decode_chat
-from mail.llm.completions import field_of, tool_choice, tool_results
+from mail.llm.completions import field_of, read_chunk, tool_choice, tool_results
 from mail.llm.history import Replied, Said, conversation, parse_arguments_text, plain_copy
 from mail.llm.request import (
     BuiltinCall,
@@ -201,10 +200,8 @@ def _chat_call(block: Mapping[str, Any]) -> dict[str, Any]:
 
 def decode(chunk: Any) -> Delta:
     """Read one chunk of LiteLLM's stream, given as a mapping or an object."""
-    delta = decode_chat(chunk)
+    delta, piece = read_chunk(chunk)
     delta.wire = "anthropic"
-    choices = field_of(chunk, "choices")
-    piece = field_of(choices[0], "delta") if choices else None
     if extra := field_of(piece, "provider_specific_fields"):
         found = (extra.get(name) or () for name in ("web_search_results", "tool_results"))
         delta.results = tuple(block for blocks in found for block in blocks)

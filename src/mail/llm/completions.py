@@ -14,6 +14,7 @@ __all__ = [
     "decode",
     "encode",
     "field_of",
+    "read_chunk",
     "tool_choice",
     "tool_results",
     "usage_of",
@@ -133,13 +134,18 @@ def field_of(value: Any, name: str) -> Any:
 
 def decode(chunk: Any) -> Delta:
     """Read one chunk of a chat-completions stream, given as a mapping or an object."""
+    return read_chunk(chunk)[0]
+
+
+def read_chunk(chunk: Any) -> tuple[Delta, Any]:
+    """Read one chunk; return with it the library's own delta, which may hold more (or None)."""
     usage = usage_of(field_of(chunk, "usage"))
     choices = field_of(chunk, "choices")
     if not choices:
-        return Delta(usage=usage)
+        return Delta(usage=usage), None
     piece = field_of(choices[0], "delta")
     thinking = tuple(field_of(piece, "thinking_blocks") or ())
-    return Delta(
+    delta = Delta(
         text=field_of(piece, "content") or field_of(piece, "refusal") or "",
         reasoning=field_of(piece, "reasoning_content") or _thought(thinking),
         thinking=thinking,
@@ -147,6 +153,7 @@ def decode(chunk: Any) -> Delta:
         finish=field_of(choices[0], "finish_reason"),
         usage=usage,
     )
+    return delta, piece
 
 
 def _thought(blocks: Sequence[Mapping[str, Any]]) -> str:

@@ -98,23 +98,16 @@ class LiteLLMModel:
         self._sleep = sleep
         self._abilities: dict[tuple[str, str], Abilities] = {}
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Ask the model; see `mail.llm.request.ChatModel.stream`."""
         if request.use_proxy:
-            request = replace(
-                request, model=PROXY_PREFIX + request.model.removeprefix(PROXY_PREFIX)
-            )
+            name = request.model.removeprefix(PROXY_PREFIX)
+            request = replace(request, model=PROXY_PREFIX + name)
 
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
             return self._attempt(request, seconds)
 
-        deadline = request.settings.deadline
-        deltas = retrying(attempt, self._retry, deadline, self._sleep)
-        try:
-            async for delta in deltas:
-                yield delta
-        finally:
-            await deltas.aclose()
+        return retrying(attempt, self._retry, request.settings.deadline, self._sleep)
 
     def _prepared(self, request: ModelRequest) -> "_Call":
         """Build one attempt; each has arguments of its own, because the library changes them."""

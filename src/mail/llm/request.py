@@ -73,7 +73,8 @@ class Delta:
 
     ``reasoning_done`` ends a block of reasoning. ``thinking`` holds pieces of the provider's own
     thinking blocks and ``results`` what its own tools found; both must go back to it unchanged.
-    ``items`` are finished output items of the Responses format by their place in the reply.
+    ``items`` are finished output items of the Responses format by their place in the reply, as the
+    library gives them.
     ``restart`` says that the reply begins anew: the pieces so far came from an attempt that broke.
     """
 
@@ -83,7 +84,7 @@ class Delta:
     thinking: tuple[Mapping[str, Any], ...] = ()
     calls: tuple[CallPiece, ...] = ()
     results: tuple[Mapping[str, Any], ...] = ()
-    items: tuple[tuple[int, Mapping[str, Any]], ...] = ()
+    items: tuple[tuple[int, Any], ...] = ()
     wire: Wire | None = None
     finish: str | None = None
     usage: Usage | None = None

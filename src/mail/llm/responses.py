@@ -198,14 +198,13 @@ def _arguments(event: Any) -> Delta:
 
 
 def _done(event: Any) -> Delta:
-    item = (_place(event), _plain_item(field_of(event, "item")))
-    return Delta(wire="responses", items=(item,))
+    return Delta(wire="responses", items=((_place(event), field_of(event, "item")),))
 
 
 def _completed(event: Any) -> Delta:
     response = field_of(event, "response")
     reason = field_of(field_of(response, "incomplete_details"), "reason")
-    output = [_plain_item(item) for item in field_of(response, "output") or ()]
+    output = field_of(response, "output") or ()
     return Delta(
         wire="responses",
         # Their places here count from 0 without the reasoning; they only fill in what is missing.
@@ -253,20 +252,20 @@ def _plain_item(item: Any) -> dict[str, Any]:
     return {key: value for key, value in plain.items() if value is not None}
 
 
-def history_items(items: Mapping[int, Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+def history_items(items: Mapping[int, Any]) -> tuple[dict[str, Any], ...]:
     """Return the items of a reply, given by their places, in order, as the history keeps them.
 
+    They may be the library's objects: most are never looked at, so they are read only here.
     Negative places (from the end of the stream) count only if there are no others. Arguments
     become a JSON object whatever the model wrote, and each call has an id of its own.
     """
     places = sorted(place for place in items if place >= 0)
     places = places or sorted((place for place in items if place < 0), reverse=True)
     seen: set[str] = set()
-    return tuple(_kept(items[place], seen) for place in places)
+    return tuple(_kept(_plain_item(items[place]), seen) for place in places)
 
 
-def _kept(item: Mapping[str, Any], seen: set[str]) -> dict[str, Any]:
-    kept = dict(item)
+def _kept(kept: dict[str, Any], seen: set[str]) -> dict[str, Any]:
     if kept.get("type") == "function_call":
         kept["arguments"] = written_arguments(kept.get("arguments") or "")
         kept["call_id"] = unique_id(kept.get("call_id") or "", seen)
