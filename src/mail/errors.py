@@ -6,6 +6,7 @@
     ├── ProtocolError (ValueError)      a message, address or argument breaks the protocol
     │   └── AddressError
     ├── ConfigError (ValueError)        a setting, swarm definition or environment is wrong
+    │   └── WrongReference (TypeError)  a reference leads to something of another kind
     ├── TaskError (ValueError)          a request about a task cannot be honoured
     │   ├── UnknownTask
     │   ├── UnknownAgent
@@ -50,6 +51,7 @@ __all__ = [
     "ModelError",
     "ProtocolError",
     "ShuttingDown",
+    "StepFailed",
     "StoreConflict",
     "StoreError",
     "StoreLocked",
@@ -61,6 +63,7 @@ __all__ = [
     "Unauthenticated",
     "UnknownAgent",
     "UnknownTask",
+    "WrongReference",
 ]
 
 
@@ -82,6 +85,10 @@ class AddressError(ProtocolError):
 
 class ConfigError(MAILError, ValueError):
     """A setting, swarm definition or environment variable is wrong; the text says where."""
+
+
+class WrongReference(ConfigError, TypeError):
+    """A reference in a definition leads to an object of another kind than is needed there."""
 
 
 class TaskError(MAILError, ValueError):
@@ -151,6 +158,15 @@ class ShuttingDown(MAILError):
 
 class AgentError(MAILError):
     """An agent function returned something that is not an agent's answer."""
+
+
+class StepFailed(AgentError):
+    """A manual step ended without the agent's words. The agent's buffered mail is kept."""
+
+    def __init__(self, reason: str, task_id: str, agent: str) -> None:
+        super().__init__(reason)
+        self.task_id = task_id
+        self.agent = agent
 
 
 class ModelError(MAILError):

@@ -414,7 +414,8 @@ class TestWhatATaskKeeps:
     ) -> None:
         def call(agent: str, call_id: str, answer: str | None = None) -> CallRow:
             shown = f'{{"id": "{call_id}"}}'
-            return CallRow(agent=agent, call_id=call_id, call="{}", shown=shown, answer=answer)
+            control = f'["resume", "{agent}"]'
+            return CallRow(agent, call_id, "{}", shown, answer=answer, control=control)
 
         await store.post(rows.post(calls=(call("b", "2"), call("a", "1"))))
         await store.post(rows.post(calls=(call("a", "2"), call("b", "2", "42"))))

@@ -2,7 +2,8 @@
 
 The lead sends both workers the user's question. A worker looks, then notes; told that the outcome
 of noting is unknown, it looks again and notes only what is not there. Answers are counts of lines,
-so an action that ran twice shows in the answer.
+so an action that ran twice shows in the answer. A job that begins with "ask" makes it ask a person,
+at a breakpoint.
 """
 
 import asyncio
@@ -19,7 +20,8 @@ STORY = " ".join(f"word{number}" for number in range(300))
 
 async def reply(view: ScriptView) -> list[Call | Say]:
     """Reply for whichever agent asks, once its gate is open."""
-    agent = view.system.split()[-1].rstrip(".")
+    named = re.search(r"Your name is (\w+)\.", view.system)
+    agent = named[1] if named else ""
     while _is_closed(f"model-{agent}"):
         await asyncio.sleep(0.01)
     return lead(view) if agent == "lead" else work(view, agent)
@@ -63,6 +65,8 @@ def work(view: ScriptView, name: str) -> list[Call | Say]:
     """Look and note, then report; look again when the outcome is unknown."""
     request = view.mail_from("lead")
     job = request.body if request else ""
+    if job.startswith("ask"):
+        return ask(view, job, name)
     note, look = call(f"note_{name}", job=job), call("look", job=job, worker=name)
     if view.sender == "lead":
         return [look, note]
@@ -73,4 +77,12 @@ def work(view: ScriptView, name: str) -> list[Call | Say]:
     if last.tool == "look" and "0 lines" in last.content:
         return [note]
     report = f"{job}: {name} has {count[0] if count else last.content}"
+    return [call("send_response", target="lead", subject="Report", body=report)]
+
+
+def ask(view: ScriptView, job: str, name: str) -> list[Call | Say]:
+    """Ask a person, at a breakpoint, and report the answer."""
+    if view.sender == "lead" and not view.new_results:
+        return [call("ask_person", question=f"{name}: {job}")]
+    report = f"{job}: {name} has {view.new_results[-1].content}"
     return [call("send_response", target="lead", subject="Report", body=report)]

@@ -42,6 +42,12 @@ def _ends_turn(post: Post, who: str) -> bool:
     return done and any(row.agent == who for row in post.histories)
 
 
+def _resumes(post: Post, who: str) -> bool:
+    return not isinstance(post, TurnCommit) and any(
+        call.agent == who and call.answer is not None for call in post.calls
+    )
+
+
 def _ends_run(post: Post, who: str) -> bool:
     return isinstance(post, TurnCommit) and post.response is not None
 
@@ -51,6 +57,7 @@ COMMITS: Mapping[str, Callable[[Post, str], bool]] = {
     "reply": _journals_reply,
     "action": _starts_note,
     "turn": _ends_turn,
+    "resume": _resumes,
     "end": _ends_run,
 }
 """The commits around which the process can die."""

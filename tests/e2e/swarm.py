@@ -25,6 +25,12 @@ class Look(BaseModel):
     worker: str
 
 
+class Question(BaseModel):
+    """What to ask a person."""
+
+    question: str
+
+
 class Traces:
     """A file with one line per run of an action.
 
@@ -65,9 +71,16 @@ def make_template(
     look = _look(traces)
     agents = [_agent("lead", WORKERS, [], leads=True, use_proxy=use_proxy)]
     agents += [
-        _agent(name, ["lead"], [look, _note(traces, name)], use_proxy=use_proxy) for name in WORKERS
+        _agent(name, ["lead"], [look, _note(traces, name), _ask(traces)], use_proxy=use_proxy)
+        for name in WORKERS
     ]
-    return MAILSwarmTemplate(SWARM, agents=agents, entrypoint="lead", task_message_limit=limit)
+    return MAILSwarmTemplate(
+        SWARM,
+        agents=agents,
+        entrypoint="lead",
+        task_message_limit=limit,
+        breakpoint_tools=["ask_person"],
+    )
 
 
 def _agent(
@@ -102,6 +115,14 @@ def _note(traces: Traces, name: str) -> MAILAction:
         return f"{traces.count(action, values['job'])} lines"
 
     return MAILAction.from_pydantic_model(Job, note, action, "Add a line to the notes.")
+
+
+def _ask(traces: Traces) -> MAILAction:
+    async def ask(values: dict[str, str]) -> str:
+        await traces.run("ask_person", values["question"])
+        return "run although it is a breakpoint"
+
+    return MAILAction.from_pydantic_model(Question, ask, "ask_person", "Ask a person.")
 
 
 def _look(traces: Traces) -> MAILAction:

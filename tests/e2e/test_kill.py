@@ -121,7 +121,7 @@ async def held(place: Place, gate: str) -> None:
 def stands_at(place: Place, kind: str, name: str) -> bool:
     if kind == "model":
         systems = [request["system"] for request in place.evidence.requests()]
-        return f"Your name is {name}." in systems
+        return any(f"Your name is {name}." in system for system in systems)
     return place.evidence.runs()[(name, JOB)] > 0
 
 

@@ -49,14 +49,13 @@ def runtime_of(agents: dict[str, AgentCore], **options: Any) -> MAILRuntime:
     actions = {
         name: action for agent in agents.values() for name, action in (agent.actions or {}).items()
     }
-    options.setdefault("print_llm_streams", False)
+    options = {"entrypoint": "supervisor", "print_llm_streams": False, **options}
     return MAILRuntime(
         agents=agents,
         actions=actions,
         user_id="alice",
         user_role="user",
         swarm_name=SWARM,
-        entrypoint="supervisor",
         **options,
     )
 

@@ -1,8 +1,10 @@
 """Builders of outgoing messages: the only place that fills ids, timestamps and swarm fields."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
 
 from mail.clock import Clock
 from mail.core.addresses import (
@@ -27,6 +29,7 @@ class Subject(StrEnum):
     AGENT_ERROR = "::agent_error::"
     BREAKPOINT_TOOL_CALL = "::breakpoint_tool_call::"
     HELP = "::help::"
+    MANUAL_STEP = "::manual_step::"
     MAXIMUM_STEPS_REACHED = "::maximum_steps_reached::"
     SHUTDOWN_REQUESTED = "::shutdown_requested::"
     TASK_CANCELLED = "::task_cancelled::"
@@ -55,12 +58,14 @@ class Composer:
         *,
         ref: str | None = None,
         message_id: str | None = None,
+        routing_info: Mapping[str, Any] = MappingProxyType({}),
     ) -> Envelope:
         """Build a message of any kind inside the swarm.
 
         Args:
             ref: The payload's own id; for a response, the id of the request it answers.
             message_id: A given id for the message, in place of a random one.
+            routing_info: Notes for whoever routes the message.
         """
         return Envelope(
             id=message_id or self.clock.new_id(),
@@ -74,6 +79,7 @@ class Composer:
             body=body,
             sender_swarm=self.swarm,
             recipient_swarms=(self.swarm,),
+            routing_info=routing_info,
         )
 
     def completion(

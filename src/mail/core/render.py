@@ -1,7 +1,7 @@
 """Messages as the XML text that models read. Every value is escaped (ruling 18)."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
@@ -10,6 +10,7 @@ from mail.core.addresses import MAILAddress
 from mail.core.wire import MAILInterswarmMessage, MAILMessage, MAILPayload
 
 __all__ = [
+    "buffered_mail",
     "build_body_xml",
     "build_interswarm_mail_xml",
     "build_mail_xml",
@@ -69,13 +70,16 @@ def render_mail(
     return {"role": "user", "content": content}
 
 
-def build_mail_xml(message: MAILMessage) -> dict[str, str]:
+def build_mail_xml(message: MAILMessage, is_manual: bool = False) -> dict[str, str]:
     """Render a message as a chat entry ``{"role": "user", "content": <XML>}``.
 
     The text holds one ``incoming_message`` element with timestamp (UTC), sender, recipients,
-    subject and body, each on its own line. No value can open or close an element.
+    subject and body, each on its own line. No value can open or close an element. With
+    ``is_manual`` the text is the bare body, as a manual step composes it.
     """
     payload = message["message"]
+    if is_manual:
+        return {"role": "user", "content": payload["body"]}
     return render_mail(
         message["timestamp"],
         payload["sender"],
@@ -83,6 +87,22 @@ def build_mail_xml(message: MAILMessage) -> dict[str, str]:
         payload["subject"],
         payload["body"],
     )
+
+
+def buffered_mail(sender: MAILAddress, to: Sequence[MAILAddress], body: str, *, group: bool) -> str:
+    """Render a message that waited for a manual step, as one element of the step's text.
+
+    Args:
+        sender: Who wrote it.
+        to: Its recipients; the element is ``public_message`` when the first of them is all.
+        body: What it says; its subject is not shown.
+        group: Name the recipients of a private message, too (they are several).
+    """
+    public = bool(to) and to[0]["address"] == "all"
+    tag = "public_message" if public else "private_message"
+    names = ", ".join(_text(address["address"]) for address in to)
+    line = f"<to>{names}</to>\n" if group and not public else ""
+    return f"<{tag}>\n<from>{_text(sender['address'])}</from>\n{line}{_text(body)}\n</{tag}>"
 
 
 def build_interswarm_mail_xml(message: MAILInterswarmMessage) -> dict[str, str]:

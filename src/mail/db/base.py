@@ -120,7 +120,10 @@ class JournalRow(NamedTuple):
 class CallRow(NamedTuple):
     """A breakpoint tool call of a task and, once given, its result.
 
-    ``call`` is the serialised tool call, ``shown`` the call as callers see it (both JSON).
+    ``call_id`` names the call within its task: the provider's id, or one made from it when another
+    call of the task has that. ``call`` is the serialised tool call, ``shown`` the call as callers
+    see it (both JSON). ``control`` is the instruction to the turn that goes on with the result (see
+    `mail.core.runtime.turn.Control`); calls that were made before it was kept have none.
     """
 
     agent: str
@@ -128,6 +131,7 @@ class CallRow(NamedTuple):
     call: str
     shown: str
     answer: str | None = None
+    control: str | None = None
 
 
 class MemoryRow(NamedTuple):

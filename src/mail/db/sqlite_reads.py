@@ -78,7 +78,8 @@ WHERE task = {_THE_TASK} AND seq > ? ORDER BY seq LIMIT ?
 """
 
 _CALLS: Final = f"""
-SELECT agent, call_id, call, shown, answer FROM calls WHERE task = {_THE_TASK} ORDER BY id
+SELECT agent, call_id, call, shown, answer, control FROM calls WHERE task = {_THE_TASK}
+ORDER BY id
 """
 
 _RESPONSE: Final = f"SELECT response FROM task_responses WHERE task = {_THE_TASK}"
@@ -184,10 +185,7 @@ def events(
 def calls(connection: sqlite3.Connection, owner: Owner, task_id: str) -> list[CallRow]:
     """See `mail.db.base.Store.calls`."""
     rows = connection.execute(_CALLS, (*owner, task_id))
-    return [
-        CallRow(agent=agent, call_id=call_id, call=call, shown=shown, answer=answer)
-        for agent, call_id, call, shown, answer in rows
-    ]
+    return [CallRow(*row) for row in rows]
 
 
 def response(connection: sqlite3.Connection, owner: Owner, task_id: str) -> str | None:

@@ -100,9 +100,11 @@ INSERT INTO task_events (
 """
 
 _PUT_CALL: Final = """
-INSERT INTO calls (task, agent, call_id, call, shown, answer) VALUES (?, ?, ?, ?, ?, ?)
+INSERT INTO calls (task, agent, call_id, call, shown, answer, control)
+VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (task, agent, call_id)
-DO UPDATE SET call = excluded.call, shown = excluded.shown, answer = excluded.answer
+DO UPDATE SET call = excluded.call, shown = excluded.shown, answer = excluded.answer,
+    control = excluded.control
 """
 
 _PUT_RESPONSE: Final = """
@@ -341,4 +343,4 @@ def _add_events(cursor: sqlite3.Cursor, post: Post, task: int, first: int) -> No
 
 def _put_calls(cursor: sqlite3.Cursor, task: int, calls: Sequence[CallRow]) -> None:
     for row in calls:
-        cursor.execute(_PUT_CALL, (task, row.agent, row.call_id, row.call, row.shown, row.answer))
+        cursor.execute(_PUT_CALL, (task, *row))

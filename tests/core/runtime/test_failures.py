@@ -29,7 +29,7 @@ async def test_the_real_reason_of_a_failed_model_call_reaches_the_caller() -> No
 
     runtime, result = await run_lead(broken)
     assert result.status is TaskState.FAILED
-    assert result.reason == "the provider said: quota exhausted"
+    assert result.reason == "agent 'supervisor' failed: the provider said: quota exhausted"
     assert runtime.get_events_by_task_id("task-1")[-1].kind == "task_error"
     assert runtime.get_events_by_task_id("task-1")[-1].data["response"] == result.reason
 
@@ -292,3 +292,23 @@ async def test_what_an_agent_does_to_its_history_does_not_persist() -> None:
     rows = await runtime._parts.store.history(runtime._parts.owner, "task-1", "supervisor")
     assert "vandalised" not in "".join(rows)
     await runtime.shutdown()
+
+
+async def test_a_failed_agent_is_in_the_log(caplog) -> None:
+    async def broken(messages, choice):
+        raise ModelError("quota exhausted", status=429)
+
+    with caplog.at_level("WARNING", logger="mail.core.runtime"):
+        await run_lead(broken)
+    (record,) = [vars(r) for r in caplog.records if r.getMessage() == "agent failed"]
+    assert (record["agent"], record["task_id"]) == ("supervisor", "task-1")
+    assert record["reason"] == "quota exhausted"
+    assert record["levelname"] == "WARNING"
+
+
+async def test_a_reason_that_names_its_agent_is_not_prefixed() -> None:
+    async def wordless(messages, choice):
+        return None, []
+
+    _, result = await run_lead(wordless)
+    assert result.reason == "agent 'supervisor' gave no usable reply, even when asked again"

@@ -111,7 +111,6 @@ class MailboxModel(RuleBasedStateMachine):
             assert self.mailbox.workable(task) == any(
                 lane_of(letter) not in self.blocked for letter in mine
             )
-            assert self.mailbox.holds_finish(task) == any(letter.finish for letter in mine)
             assert {*map(id, self.mailbox.letters(task))} == {*map(id, mine)}
             heads = [
                 head

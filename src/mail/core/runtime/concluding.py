@@ -10,16 +10,19 @@ from dataclasses import dataclass, field
 
 from mail.core.compose import Subject
 from mail.core.runtime.draft import Draft
-from mail.core.runtime.endings import UNANSWERED, Ending, Endings
+from mail.core.runtime.endings import Ending, Endings
+from mail.core.runtime.failing import note_failure
 from mail.core.runtime.lanes import OPEN, Lanes
 from mail.core.runtime.ledger import LiveTask
 from mail.core.runtime.mailbox import Hold, LaneKey, Letter
 from mail.core.runtime.parts import Parts
+from mail.core.runtime.pausing import UNANSWERED, call_rows
 from mail.core.runtime.postal import Mail, PostOffice
 from mail.core.runtime.prompting import Prompting
+from mail.core.runtime.stepdesk import StepDesk
 from mail.core.runtime.turn import Control, ControlKind, Turn
 from mail.core.tasks import TaskState
-from mail.db.base import EventRow, HistoryRow, Post, Receipt, TurnCommit
+from mail.db.base import CallRow, EventRow, HistoryRow, Post, Receipt, TurnCommit
 from mail.errors import StoreConflict
 
 __all__ = ["Conclusions"]
@@ -33,6 +36,9 @@ class _Plan:
     mail: Mail = field(default_factory=Mail)
     ending: Ending | None = None
     dead: str | None = None
+    calls: tuple[CallRow, ...] = ()  # on which the turn pauses
+    step: str = ""  # the manual step that is answered itself
+    shown: tuple[int, ...] = ()  # buffered mail that a manual step has shown its agent
     cut_off: tuple[EventRow, ...] = ()  # of turns that end with the task
 
 
@@ -45,6 +51,7 @@ class Conclusions:
     post_office: PostOffice
     lanes: Lanes
     prompting: Prompting
+    steps: StepDesk
     wake: Callable[[], None]
 
     async def commit(self, turn: Turn, draft: Draft, *, dead: str | None = None) -> None:
@@ -56,7 +63,7 @@ class Conclusions:
         if turn.void:
             raise StoreConflict(f"delivery {turn.seq} was cancelled")
         plan = self._conclude(turn, draft)
-        plan.dead = dead
+        plan.dead, plan.step = dead, turn.manual.ref if turn.manual else ""
         task = plan.task
         post = self._turn_commit(turn, draft, plan)
         letters = len(plan.mail.letters)
@@ -68,13 +75,18 @@ class Conclusions:
                 key = LaneKey(task.task_id, turn.agent)
                 self.parts.histories.append(key, draft.entries)
             await self._tell(plan, post, receipt)
-            # An interrupt in it may have taken the last running turn away.
-            if (task.pausing or task.exhausted) and not task.turns:
+            last_event = receipt.first_event + len(post.events) - 1
+            self.steps.answer(turn, draft, plan.ending, last_event)
+            task.arriving, sent, letters = task.arriving - letters, letters, 0
+            # An interrupt in it may have taken the last running turn away, and its mail may lie
+            # in lanes that open breakpoints block.
+            if (sent or task.pausing or task.exhausted) and not task.turns:
                 await self.check(task)
         finally:
             task.arriving -= letters
             task.pins -= 1
-            task.out.discard(turn.seq)
+            task.out.difference_update({turn.seq, *plan.shown})
+            self.post_office.unbuffer(turn)
             self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
             self.lanes.settle(task)
 
@@ -104,7 +116,7 @@ class Conclusions:
         """Apply the step limit before a turn (ruling 16); True when the turn must not happen."""
         task = turn.task
         limit = task.row.max_steps
-        if limit is None or task.steps < max(limit, 1):
+        if limit is None or turn.manual or task.steps < max(limit, 1):
             return False
         if turn.letter.finish or turn.letter.filed:
             return False
@@ -114,7 +126,7 @@ class Conclusions:
             await self.check(task)
         elif not task.row.finish_asked:
             await self._ask_to_finish(task)
-        elif not self._finish_pending(task):
+        elif task.finish is None:
             await self.end(task, self.prompting.what_there_is(task, self.endings))
         self.lanes.settle(task)
         return True
@@ -136,7 +148,7 @@ class Conclusions:
     def hold_at_limit(self, task: LiveTask) -> None:
         """Hold a task again that its finisher was asked to end before a restart."""
         limit = task.row.max_steps
-        if limit is not None and task.row.steps >= limit and self._finish_pending(task):
+        if limit is not None and task.row.steps >= limit and task.finish is not None:
             self.parts.mailbox.hold(task.task_id)
 
     async def bury(self, turn: Turn) -> None:
@@ -153,6 +165,8 @@ class Conclusions:
         task = turn.task
         task.turns.pop(turn.agent, None)
         task.out.discard(turn.seq)
+        task.finish = None if task.finish is turn.letter else task.finish
+        self.post_office.unbuffer(turn)
         self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
         await self.check(task)
         self.lanes.settle(task)
@@ -161,7 +175,9 @@ class Conclusions:
         """Return a turn's mail to its lane after a while; its slot is free until then."""
         task, letter = turn.task, turn.letter
         await self.post_office.log_reports(turn)
+        self.post_office.unbuffer(turn)
         task.arriving += 1
+        task.away.append(turn.agent)
         task.turns.pop(turn.agent, None)
         self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
         asyncio.get_running_loop().call_later(seconds, self._come_back, task, letter)
@@ -185,23 +201,33 @@ class Conclusions:
         plan = _Plan(task)
         task.turns.pop(turn.agent, None)
         task.change(steps=task.row.steps + turn.counted)
-        task.people.discard(turn.envelope.id)
-        for waiter in task.waiters:
-            waiter.consumed = waiter.consumed or waiter.message_id == turn.envelope.id
+        self._consume(turn, draft, plan)
         if task.row.state is not TaskState.CANCELLED:
             for envelope in draft.mail:
                 self.post_office.add(plan.mail, envelope)
-        if task.row.state in OPEN:
+        late = turn.letter.finish and turn.letter is not task.finish  # the run has ended otherwise
+        task.finish = None if task.finish is turn.letter else task.finish
+        if task.row.state in OPEN and not late:
             self._decide(turn, draft, plan)
-            if plan.ending is None:
-                self._look_after(plan)
-        elif draft.reprompts and task.row.state is not TaskState.CANCELLED:
+        elif draft.reprompts and task.row.state is not TaskState.CANCELLED and not turn.manual:
             self._stash_follow_up(turn, draft, plan)
-        if draft.paused and task.row.state is not TaskState.PAUSED:
+        if task.row.state in OPEN and plan.ending is None:
+            self._look_after(plan)
+        if draft.paused and not plan.calls:
             draft.close_paused(UNANSWERED)
         if plan.ending is not None:
             plan.cut_off = self.lanes.close(task)
         return plan
+
+    def _consume(self, turn: Turn, draft: Draft, plan: _Plan) -> None:
+        """Note whose mail the turn answers: its own, and what a manual step has shown its agent."""
+        shown = turn.buffered if draft.failure is None else []
+        plan.shown = tuple(letter.seq for letter in shown)
+        read = {turn.envelope.id, *(letter.envelope.id for letter in shown)}
+        turn.buffered = [letter for letter in turn.buffered if letter not in shown]
+        turn.task.people -= read
+        for waiter in turn.task.waiters:
+            waiter.consumed = waiter.consumed or waiter.message_id in read
 
     def _decide(self, turn: Turn, draft: Draft, plan: _Plan) -> None:
         task, control = turn.task, turn.control
@@ -212,7 +238,9 @@ class Conclusions:
         elif control and control.kind is ControlKind.FINISH and control.reason == "limit":
             plan.ending = self.prompting.what_there_is(task, self.endings, turn)
         elif draft.paused and task.exhausted is None:
-            task.calls.update(((call.agent, call.call_id), call) for call in draft.paused)
+            plan.calls = tuple(call_rows(turn, draft.paused))
+            draft.log_pause(turn.agent, plan.calls)
+            task.calls.update(((call.agent, call.call_id), call) for call in plan.calls)
             self.parts.mailbox.block(LaneKey(task.task_id, turn.agent))
             self._pause(task)
         elif draft.reprompts:
@@ -236,10 +264,13 @@ class Conclusions:
 
     def _report(self, turn: Turn, draft: Draft, plan: _Plan, reason: str) -> None:
         """Tell whoever the agent works for that it failed (ruling 17)."""
+        told = draft.told = note_failure(turn, reason)
         draft.log("agent_error", f"error of agent {turn.agent}: {reason}", caller=turn.agent)
+        if turn.manual is not None:
+            return  # its driver is told
         origin = turn.origin
         if origin is None or origin.is_person or origin.address not in self.parts.agents:
-            plan.ending = self.endings.fail(turn.task, reason)
+            plan.ending = self.endings.fail(turn.task, told)
             return
         notice = self.parts.composer.notice(
             turn.task.task_id,
@@ -261,22 +292,29 @@ class Conclusions:
             if task.pausing:
                 plan.ending = self.endings.pause(task)
             return
-        coming = task.arriving or plan.mail.letters
+        stuck = sum(bool(task.open_calls(agent)) for agent in task.away)
+        coming = task.arriving > stuck or plan.mail.letters
         if coming or self.parts.mailbox.workable(task.task_id):
             return
         if task.open_calls():
             plan.ending = self.endings.pause(task)
-        elif task.row.awaited and not task.row.finish_asked:
-            task.change(finish_asked=True)
-            self._pack_finish(plan, "stall")
-        elif task.row.awaited:
+        elif task.row.awaited and not self.parts.manual:  # a driver knows what comes next
+            self._rouse(plan)
+
+    def _rouse(self, plan: _Plan) -> None:
+        """Ask for the end of a task in which nothing happens any more, once (ruling 34)."""
+        if plan.task.row.finish_asked:
             plan.ending = self.endings.fail(
-                task, "the task stalled: no agent has anything left to do and none finished it"
+                plan.task, "the task stalled: no agent has anything left to do and none finished it"
             )
+            return
+        plan.task.change(finish_asked=True)
+        self._pack_finish(plan, "stall")
 
     def _pack_finish(self, plan: _Plan, reason: str) -> None:
         notice, instruction = self.prompting.finish(plan.task, reason)
         self.post_office.add(plan.mail, notice, instruction)
+        plan.task.finish = plan.mail.letters[-1]
 
     async def _ask_to_finish(self, task: LiveTask) -> None:
         if task.open_calls(self.parts.finisher):  # it cannot be asked before these are answered
@@ -286,11 +324,7 @@ class Conclusions:
         task.change(finish_asked=True)
         plan = _Plan(task)
         self._pack_finish(plan, "limit")
-        task.asking = True
-        try:
-            await self._post(plan)
-        finally:
-            task.asking = False
+        await self._post(plan)
 
     async def _post(self, plan: _Plan) -> None:
         task = plan.task
@@ -308,15 +342,9 @@ class Conclusions:
             task.arriving -= 1
         self.wake()
 
-    def _finish_pending(self, task: LiveTask) -> bool:
-        return (
-            task.asking
-            or any(turn.letter.finish for turn in task.turns.values())
-            or self.parts.mailbox.holds_finish(task.task_id)
-        )
-
     def _come_back(self, task: LiveTask, letter: Letter) -> None:
         task.arriving -= 1
+        task.away.remove(letter.delivery.recipient)
         self.post_office.put_back(task, letter)
         self.lanes.settle(task)  # when the task was closed meanwhile
         self.wake()
@@ -339,9 +367,9 @@ class Conclusions:
                 *(ending.events if ending else ()),
             ),
             histories=histories + (ending.histories if ending else ()),
-            calls=(*draft.paused, *(ending.calls if ending else ())),
+            calls=(*plan.calls, *(ending.calls if ending else ())),
             memories=tuple(draft.memories),
-            settled=ending.settled if ending else (),
+            settled=plan.shown + (ending.settled if ending else ()),
             response=ending.response if ending else None,
             snapshot=ending is not None,
         )
@@ -355,6 +383,11 @@ class Conclusions:
             self.lanes.reopen(task, ending)
         self.parts.events.publish(task.task_id, receipt.first_event, post.events)
         await self.post_office.hand_out(task, plan.mail, receipt)
+        late = [m.seq for m in plan.mail.letters if m.finish and m is not task.finish]
+        if late:  # the run ended while the request to finish it was on its way
+            unwanted = Post(owner=self.parts.owner, task=task.row, settled=tuple(late))
+            await self.parts.commit(unwanted)
         if ending is not None:
             for waiter in due:
                 waiter.resolve(ending.result)
+            self.steps.give_up(task, ending.result, keep=plan.step)

@@ -8,7 +8,6 @@ from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.histories import Entry
-from mail.core.runtime.pausing import call_row
 from mail.core.runtime.turn import Outcome, Reprompt
 from mail.core.tools.call import AgentToolCall
 from mail.db.base import CallRow, EventRow, JournalRow, MemoryRow
@@ -42,7 +41,9 @@ class Draft:
     """The parts of the turn's next commit.
 
     ``entries`` belong to the agent's history; ``events`` and ``journal`` may be committed earlier
-    by a journal commit, which empties them here.
+    by a journal commit, which empties them here. ``paused`` are its
+    breakpoint calls. ``spoken`` is the message that ends a manual
+    step, ``told`` why the agent failed.
     """
 
     timestamp: str
@@ -51,10 +52,12 @@ class Draft:
     journal: list[JournalRow] = field(default_factory=list)
     mail: list[Envelope] = field(default_factory=list)
     memories: list[MemoryRow] = field(default_factory=list)
-    paused: list[CallRow] = field(default_factory=list)
+    paused: list[AgentToolCall] = field(default_factory=list)
     reprompts: list[Reprompt] = field(default_factory=list)
     completes: str | None = None
+    spoken: Envelope | None = None
     failure: str | None = None
+    told: str | None = None
     history: str = ""
 
     def seal(self) -> None:
@@ -83,21 +86,18 @@ class Draft:
         self.journal.append(JournalRow(key, state, to_json(payload).decode()))
 
     def close_paused(self, answer: str) -> None:
-        """Answer the breakpoint calls here and now: the task ended in the same turn."""
-        for row in self.paused:
-            call = AgentToolCall.model_validate_json(row.call)
-            self.entries.append(call.create_response_msg(answer))
+        """Answer the breakpoint calls here and now: the task does not pause on them."""
+        self.entries.extend(call.create_response_msg(answer) for call in self.paused)
         self.paused.clear()
         self.seal()
 
-    def pause(self, agent: str, calls: Sequence[AgentToolCall]) -> None:
-        """Add breakpoint calls: they wait for their results with the task."""
-        self.paused.extend(call_row(agent, call) for call in calls)
-        names = ", ".join(call.tool_name for call in calls)
-        arguments = ", ".join(to_json(call.tool_args).decode() for call in calls)
+    def log_pause(self, agent: str, calls: Sequence[CallRow]) -> None:
+        """Add the event of an agent's breakpoint calls, once they have their ids."""
+        names = ", ".join(call.tool_name for call in self.paused)
+        arguments = ", ".join(to_json(call.tool_args).decode() for call in self.paused)
         self.log(
             "breakpoint_tool_call",
             f"agent {agent} used breakpoint tools {names} with args: {arguments}",
             caller=agent,
-            call_ids=[call.tool_call_id for call in calls],
+            call_ids=[call.call_id for call in calls],
         )

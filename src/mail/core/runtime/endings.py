@@ -11,15 +11,14 @@ from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.runtime.ledger import LiveTask
 from mail.core.runtime.parts import Parts
-from mail.core.runtime.turn import EventDraft, Turn, message_event
+from mail.core.runtime.pausing import UNANSWERED
+from mail.core.runtime.turn import EventDraft, Phase, Turn, message_event
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.db.base import CallRow, EventRow, HistoryRow
 
-__all__ = ["UNANSWERED", "Ending", "Endings"]
-
-UNANSWERED = "not run: the task ended before this call was answered"
+__all__ = ["Ending", "Endings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,7 @@ class Endings:
         message = self.parts.composer.system_completion(
             task.task_id, Subject.BREAKPOINT_TOOL_CALL, json.dumps(shown, ensure_ascii=False)
         )
-        task.change(state=TaskState.PAUSED, awaited=False)
+        task.change(state=TaskState.PAUSED, awaited=False, finish_asked=False)
         task.pausing = False
         return self._ending(task, message, TaskState.PAUSED, everybody=True)
 
@@ -83,7 +82,7 @@ class Endings:
         if over_budget:
             task.people.clear()
             waiting = self.parts.mailbox.letters(task.task_id)
-            settled = tuple(letter.seq for letter in waiting if letter.personal or letter.finish)
+            settled = tuple(letter.seq for letter in waiting if letter.personal)
         message = self.parts.composer.system_completion(task.task_id, Subject.TASK_ERROR, reason)
         calls, histories = self._close_calls(task)
         self._settle_row(task, TaskState.FAILED)
@@ -127,7 +126,7 @@ class Endings:
         return due
 
     def _settle_row(self, task: LiveTask, state: TaskState) -> None:
-        goes_on = bool(task.people)
+        goes_on = bool(task.people) and not self.parts.manual
         task.pausing, task.exhausted = False, None
         task.change(
             state=TaskState.RUNNING if goes_on else state,
@@ -135,6 +134,29 @@ class Endings:
             awaited=goes_on and task.row.awaited,
             finish_asked=False,
         )
+
+    def _settle_finish(self, task: LiveTask) -> tuple[int, ...]:
+        """Take back the request to finish the run, for it has ended; return its number.
+
+        A turn that has begun on it goes on to its own commit, but ends nothing any more.
+        """
+        letter, task.finish = task.finish, None
+        if letter is None or letter.filed:
+            return ()
+        self.parts.mailbox.remove(letter)
+        for turn in task.turns.values():
+            if turn.letter is letter and turn.phase is not Phase.MODEL:
+                return ()
+        return (letter.seq,) if letter.seq else ()  # without a number it is still on its way
+
+    def _settle_steps(self, task: LiveTask) -> tuple[int, ...]:
+        """Take back the manual steps of the run; their callers are told why; return the numbers."""
+        waiting = [letter for letter in self.parts.mailbox.letters(task.task_id) if letter.of_step]
+        for letter in waiting:
+            self.parts.mailbox.remove(letter)
+        running = [turn for turn in task.turns.values() if turn.letter.of_step]
+        cut_off = [turn.seq for turn in running if turn.phase is Phase.MODEL]
+        return (*(letter.seq for letter in waiting), *cut_off)
 
     def _close_calls(self, task: LiveTask) -> tuple[tuple[CallRow, ...], tuple[HistoryRow, ...]]:
         """Answer open calls with "not run", so that no history keeps a call without a result."""
@@ -162,6 +184,7 @@ class Endings:
         histories: tuple[HistoryRow, ...] = (),
         settled: tuple[int, ...] = (),
     ) -> Ending:
+        settled += self._settle_finish(task) + self._settle_steps(task)
         open_calls = [from_json(call.shown) for call in task.open_calls()]
         terminal = EventDraft(
             "task_error" if reason is not None else "task_complete",

@@ -9,29 +9,24 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from pydantic_core import to_json
-
 from mail.core.addresses import format_contributor
-from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.runtime.concluding import Conclusions
 from mail.core.runtime.ledger import LiveTask
 from mail.core.runtime.mailbox import LaneKey, Letter
 from mail.core.runtime.parts import Parts
-from mail.core.runtime.pausing import match_answers
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.postal import Mail, PostOffice
+from mail.core.runtime.resuming import prepare_resumption
 from mail.core.runtime.settings import UNSET, Unset
-from mail.core.runtime.turn import Control, ControlKind, EventDraft
+from mail.core.runtime.turn import Control
 from mail.core.runtime.waiters import Waiter
 from mail.core.schema import parse_message
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import TaskState
-from mail.core.tools.call import AgentToolCall
 from mail.core.wire import MAILMessage
-from mail.db.base import CallRow, Delivery, EventRow, HistoryRow, Post, Receipt, TaskRow
+from mail.db.base import Delivery, Post, Receipt, TaskRow
 from mail.errors import (
-    BreakpointError,
     ProtocolError,
     ShuttingDown,
     StoreConflict,
@@ -113,6 +108,26 @@ class Intake:
                 return await self._resume(task, request)
             return await self._deliver(task, envelope, request)
 
+    async def accept_step(
+        self, letter: Envelope, control: Control, answer: "asyncio.Future[MAILMessage]"
+    ) -> None:
+        """Deliver the letter of a manual step; its task is opened when there is none.
+
+        Raises:
+            TaskPaused, ShuttingDown, StoreError: see `accept`; nothing was started.
+        """
+        step = control.step
+        if self.parts.draining or step is None:
+            raise ShuttingDown
+        request = RunRequest(message=letter.to_wire(), awaited=False)
+        async with self._task(letter.task_id, new=True) as task:
+            task.steps_due[step.ref] = answer
+            try:
+                await self._deliver(task, letter, request, control)
+            except BaseException:
+                task.steps_due.pop(step.ref, None)
+                raise
+
     def _unclaimed(self, work: "asyncio.Future[Waiter | None]") -> None:
         if not work.cancelled() and work.exception() is None:
             self._leave(work.result())
@@ -188,9 +203,14 @@ class Intake:
         task.loaded = False
 
     async def _deliver(
-        self, task: LiveTask, envelope: Envelope, request: RunRequest
+        self,
+        task: LiveTask,
+        envelope: Envelope,
+        request: RunRequest,
+        control: Control | None = None,
     ) -> Waiter | None:
-        mail = self.post_office.pack([envelope])
+        mail = Mail()
+        self.post_office.add(mail, envelope, control)
         if not task.stored:
             try:
                 return await self._open(task, envelope, mail, request, new=True)
@@ -208,7 +228,8 @@ class Intake:
         joins = before.state is TaskState.RUNNING and not new
         self._reopen(task, request, joins=joins)
         waiter = self._wait(task, request, envelope.id, consumed=False)
-        task.people.add(envelope.id)
+        if envelope.sender["address_type"] != "system":
+            task.people.add(envelope.id)
         post = Post(
             owner=self.parts.owner,
             task=task.row,
@@ -230,54 +251,34 @@ class Intake:
 
     async def _resume(self, task: LiveTask, request: RunRequest) -> Waiter | None:
         """Give paused agents the results of their breakpoint calls (ruling 31)."""
-        if request.breakpoint_tool_call_result is None:
-            raise BreakpointError(
-                "breakpoint_tool_call_result is required to resume from a breakpoint",
-                [call.call_id for call in task.open_calls()],
-            )
-        answers = match_answers(task, request.breakpoint_tool_call_result)
-        calls, histories, events = _record(answers, self.parts.clock.now())
+        results = request.breakpoint_tool_call_result
+        resumption = prepare_resumption(task, results, self.parts, self.post_office)
+        if not task.loaded:
+            await self._recall(task)
         before, was_pausing = task.row, task.pausing
-        old_calls = {(call.agent, call.call_id): call for call, _ in answers}
         was_running = before.state is TaskState.RUNNING
-        task.calls.update(((call.agent, call.call_id), call) for call in calls)
-        ready = {call.agent for call in calls if not task.open_calls(call.agent)}
+        resumption.apply()
         waiter = self._wait(task, request, "", consumed=True)
-        mail = Mail()
-        if ready or was_running:
+        if resumption.ready or was_running:
             self._reopen(task, request, joins=was_running)
-            self._wake_agents(task, mail, sorted(ready))
         else:
             task.change(awaited=True)
             task.pausing = True
-        post = Post(
-            owner=self.parts.owner,
-            task=task.row,
-            deliveries=mail.deliveries,
-            events=tuple(events),
-            histories=tuple(histories),
-            calls=tuple(calls),
-        )
+        post = Post(owner=self.parts.owner, task=task.row)
+        resumption.fill(post)
         try:
             receipt = await self.parts.store.post(post)
         except BaseException:
-            task.calls.update(old_calls)
+            resumption.undo()
             self._leave(waiter)
             if task.row is post.task:
                 task.row, task.pausing = before, was_pausing
             raise
-        self.parts.histories.forget(task.task_id, {call.agent for call in calls})
-        for agent in ready:
-            self.parts.mailbox.unblock(LaneKey(task.task_id, agent))
-        await self._delivered(task, mail, post, receipt, waiter, reopened=not was_running)
+        resumption.stored(self.parts)
+        await self._delivered(
+            task, resumption.mail, post, receipt, waiter, reopened=not was_running
+        )
         return waiter
-
-    def _wake_agents(self, task: LiveTask, mail: Mail, agents: list[str]) -> None:
-        for agent in agents:
-            notice = self.parts.composer.notice(
-                task.task_id, agent, Subject.ACTION_COMPLETE_BROADCAST, ""
-            )
-            self.post_office.add(mail, notice, Control(ControlKind.RESUME), silent=True)
 
     def _reopen(self, task: LiveTask, request: RunRequest, *, joins: bool) -> None:
         limit = request.max_steps
@@ -351,13 +352,22 @@ class Intake:
             self.parts.mailbox.block(LaneKey(task.task_id, call.agent))
         task.loaded = True
         seen: set[str] = set()
+        orphans: list[int] = []
         for row in rows:
             if row.seq not in task.out:
                 first = row.recipient not in seen
                 seen.add(row.recipient)
                 letter = Letter.read(row, recovered=recovered and first, filed=row.seq in begun)
+                if letter.finish and task.row.finish_asked:
+                    task.finish = letter
+                if _is_orphan(letter, task, recovered=recovered):
+                    orphans.append(row.seq)
+                    continue
                 task.note_waiting(letter.envelope)
                 self.post_office.put_back(task, letter)
+        if orphans:
+            orphaned = Post(owner=self.parts.owner, task=task.row, settled=tuple(orphans))
+            await self.parts.commit(orphaned)
         self.conclusions.hold_at_limit(task)
 
     async def recover(self, row: TaskRow) -> None:
@@ -367,31 +377,18 @@ class Intake:
             return  # a start that was cut short has taken it up
         async with self._task(row.task_id, new=False) as task:
             if row.state is TaskState.RUNNING:
-                for delivery in await self.parts.store.all_mail(self.parts.owner, row.task_id):
-                    task.note_sent(Envelope.from_json(delivery.payload))
+                await self._recall(task)
                 await self.refill(task, recovered=True)
             task.pausing = row.awaited
 
+    async def _recall(self, task: LiveTask) -> None:
+        """Find out which requests of a task from the store are still open (ruling 12)."""
+        for delivery in await self.parts.store.all_mail(self.parts.owner, task.task_id):
+            task.note_sent(Envelope.from_json(delivery.payload))
 
-def _record(
-    answers: list[tuple[CallRow, str]], timestamp: str
-) -> tuple[list[CallRow], list[HistoryRow], list[EventRow]]:
-    """Return the rows that store the results of breakpoint calls."""
-    calls, histories, events = [], [], []
-    for call, content in answers:
-        calls.append(call._replace(answer=content))
-        made = AgentToolCall.model_validate_json(call.call)
-        entry = to_json([made.create_response_msg(content)]).decode()
-        histories.append(HistoryRow(call.agent, entry))
-        event = EventDraft(
-            "breakpoint_action_complete",
-            f"breakpoint action complete (caller = {call.agent}):\n{content}",
-            {
-                "caller": call.agent,
-                "tool_name": made.tool_name,
-                "tool_call_id": call.call_id,
-                "result": content,
-            },
-        )
-        events.append(event.row(timestamp))
-    return calls, histories, events
+
+def _is_orphan(letter: Letter, task: LiveTask, *, recovered: bool) -> bool:
+    """Tell whether nobody wants a letter any more."""
+    if letter.finish:  # the run that it was to finish has ended
+        return letter is not task.finish and not letter.filed
+    return letter.of_step and recovered  # its driver died with the process

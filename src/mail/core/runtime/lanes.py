@@ -28,25 +28,35 @@ class Lanes:
 
         Returns the events of model calls that were reported by turns which end here.
         """
+        reports: list[EventRow] = []
         if task.row.state in OPEN:
             if task.row.state is TaskState.RUNNING:
                 self.parts.mailbox.unhold(task.task_id)
-            return ()
-        reports: list[EventRow] = []
+            for turn in list(task.turns.values()):
+                if turn.letter.finish and turn.letter is not task.finish:
+                    reports.extend(self._stop(turn))  # it was to finish the run that has ended
+            return tuple(reports)
         for turn in list(task.turns.values()):
-            turn.void = task.row.state is TaskState.CANCELLED
-            if turn.phase is Phase.MODEL:
-                self.post_office.abandon(turn)
-                reports.extend(turn.take_reports(self.parts.clock.now()))
-                task.out.discard(turn.seq)
-                self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
+            turn.void = turn.void or task.row.state is TaskState.CANCELLED  # for good
+            reports.extend(self._stop(turn))
         self.parts.mailbox.drop(task.task_id)
         task.loaded = False
         return tuple(reports)
 
+    def _stop(self, turn: Turn) -> tuple[EventRow, ...]:
+        """Cancel a turn whose model has not replied yet."""
+        if turn.phase is not Phase.MODEL:
+            return ()
+        self.post_office.abandon(turn)
+        turn.task.out.discard(turn.seq)
+        self.post_office.unbuffer(turn)
+        self.parts.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
+        return turn.take_reports(self.parts.clock.now())
+
     def reopen(self, task: LiveTask, ending: Ending) -> None:
         """Let agents go on whose open calls an ending has answered, with these answers."""
         for row in ending.histories:
+            task.fresh = False  # the store knows more of them than there is here
             self.parts.histories.forget(task.task_id, (row.agent,))
             self.parts.mailbox.unblock(LaneKey(task.task_id, row.agent))
 
@@ -54,6 +64,7 @@ class Lanes:
         """Return the letter of a turn that does not happen to its place."""
         turn.task.turns.pop(turn.agent, None)
         self.post_office.put_back(turn.task, turn.letter)
+        self.post_office.unbuffer(turn)
         self.parts.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
 
     def settle(self, task: LiveTask) -> None:

@@ -5,18 +5,21 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
 from mail.core.envelope import Envelope
-from mail.core.runtime.mailbox import LaneKey
+from mail.core.runtime.mailbox import LaneKey, Letter
 from mail.core.runtime.spending import Spending
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.waiters import Waiter
 from mail.core.tasks import MAILTask
 from mail.core.usage import Usage
 from mail.db.base import CallRow, TaskRow
+
+if TYPE_CHECKING:
+    from mail.core.wire import MAILMessage
 
 __all__ = ["LiveTask", "TaskLedger", "task_view"]
 
@@ -32,10 +35,13 @@ class LiveTask:
     task in memory. ``loaded`` tells that the task's waiting mail is in the mailbox, ``pausing``
     that a pause still has to be told.
     ``out`` holds the numbers of deliveries that somebody has taken out of the mailbox and has not
-    consumed or put back yet; ``asking`` tells that a request to finish is being posted.
+    consumed or put back yet. ``finish`` is the request to finish the run that is on its way, waits
+    or is being worked on; ``away`` names the agents whose mail was put off and comes back by itself
+    (it counts as arriving).
     ``asks`` maps (who asked, who was asked) to the open request ids, oldest first.
     ``exhausted`` tells why the task's budget allows no further model call; it fails for that
-    reason when the turns that still run have ended.
+    reason when the turns that still run have ended. ``steps_due`` maps the ids of manual steps to
+    where their callers wait for the agent's words.
     """
 
     row: TaskRow
@@ -52,8 +58,10 @@ class LiveTask:
     pins: int = 0
     loaded: bool = True
     pausing: bool = False
-    asking: bool = False
+    finish: Letter | None = None
+    away: list[str] = field(default_factory=list)
     exhausted: str | None = None
+    steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
     _account: tuple[str, Spending] | None = None
 
     @property
@@ -99,6 +107,8 @@ class LiveTask:
     def note_sent(self, envelope: Envelope) -> None:
         """Keep account of open requests (ruling 12)."""
         sender = envelope.sender["address"]
+        if envelope.sender["address_type"] == "system":
+            return  # nobody answers the system
         if envelope.kind == "request":
             key = (sender, envelope.recipients[0]["address"])
             self.asks.setdefault(key, []).append(envelope.ref)

@@ -5,6 +5,9 @@ number. Among lanes the one whose first letter has the lowest (tier, number) goe
 task can starve another beyond the tiers. A lane is not claimable while its turn runs, while it is
 blocked by an open breakpoint, or while its task is held.
 
+In manual mode mail without an instruction of the system is *buffered*: it waits behind everything
+else, in the order in which it came, until a step takes all of it at once.
+
 Pure and synchronous: no clock, no store, no asyncio.
 """
 
@@ -18,6 +21,8 @@ from mail.core.runtime.turn import Control, ControlKind
 from mail.db.base import Delivery
 
 __all__ = ["Hold", "LaneKey", "Letter", "Mailbox"]
+
+_BUFFERED = 4  # behind every rank of `Letter.place`
 
 
 class Hold(IntEnum):
@@ -75,9 +80,20 @@ class Letter:
         return self.control is not None and self.control.kind is ControlKind.FINISH
 
     @property
+    def of_step(self) -> bool:
+        """Tell whether it belongs to a manual step whose caller waits."""
+        control = self.control
+        return bool(control and control.step and control.kind is not ControlKind.RESUME)
+
+    @property
     def personal(self) -> bool:
         """Tell whether a user or administrator wrote it."""
         return self.envelope.sender["address_type"] in ("user", "admin")
+
+    @property
+    def passive(self) -> bool:
+        """Tell whether manual mode buffers it: nothing of the system's, and no begun turn."""
+        return self.control is None and not self.filed
 
     @property
     def place(self) -> tuple[int, int, int]:
@@ -108,6 +124,7 @@ class Mailbox:
         self._seqs: set[int] = set()
         self._ready: list[tuple[int, int, _Lane]] = []
         self._counts: dict[str, int] = {}
+        self._manual = False
 
     def __len__(self) -> int:
         return len(self._seqs)
@@ -116,15 +133,49 @@ class Mailbox:
         """Return how many letters of a task wait."""
         return self._counts.get(task_id, 0)
 
-    def workable(self, task_id: str) -> bool:
-        """Tell whether a task has mail in a lane that no open breakpoint blocks."""
-        return any(
-            lane.letters and not lane.blocked for lane in self._tasks.get(task_id, {}).values()
-        )
+    @property
+    def ready(self) -> bool:
+        """Tell whether anything could be claimed."""
+        return any(self._claimable(lane) for lane in self._lanes.values())
 
-    def holds_finish(self, task_id: str) -> bool:
-        """Tell whether a request to finish waits in a task's lanes."""
-        return any(letter.finish for letter in self.letters(task_id))
+    def set_manual(self, manual: bool) -> None:
+        """Switch manual mode on or off for all lanes."""
+        self._manual = manual
+        for lane in self._lanes.values():
+            lane.letters = [(self._place(letter), letter) for _, letter in lane.letters]
+            heapq.heapify(lane.letters)
+            self._offer(lane)
+
+    def take_buffer(self, key: LaneKey) -> list[Letter]:
+        """Take an agent's buffered letters out, in the order in which they came."""
+        lane = self._lanes.get(key)
+        buffered = [letter for _, letter in lane.letters if letter.passive] if lane else []
+        self._take(key, buffered)
+        return sorted(buffered, key=lambda letter: letter.seq)
+
+    def remove(self, letter: Letter) -> bool:
+        """Take one waiting letter out; False when it does not wait."""
+        if letter.seq not in self._seqs:
+            return False
+        self._take(LaneKey(letter.delivery.task_id, letter.delivery.recipient), [letter])
+        return True
+
+    def _take(self, key: LaneKey, letters: list[Letter]) -> None:
+        if not letters:
+            return
+        seqs = {letter.seq for letter in letters}
+        lane = self._lanes[key]
+        lane.letters = [pair for pair in lane.letters if pair[1].seq not in seqs]
+        heapq.heapify(lane.letters)
+        self._seqs -= seqs
+        self._counts[key.task_id] -= len(seqs)
+        self._offer_or_forget(lane)
+
+    def workable(self, task_id: str) -> bool:
+        """Tell whether a task has mail to work on in a lane that no open breakpoint blocks."""
+        lanes = self._tasks.get(task_id, {}).values()
+        heads = [lane.head for lane in lanes if not lane.blocked]
+        return any(head and not (self._manual and head.passive) for head in heads)
 
     def begun(self, task_id: str) -> bool:
         """Tell whether a begun turn waits that the task's hold lets pass."""
@@ -144,7 +195,7 @@ class Mailbox:
         self._seqs.add(letter.seq)
         delivery = letter.delivery
         lane = self._lane(LaneKey(delivery.task_id, delivery.recipient))
-        heapq.heappush(lane.letters, (letter.place, letter))
+        heapq.heappush(lane.letters, (self._place(letter), letter))
         self._counts[delivery.task_id] = self._counts.get(delivery.task_id, 0) + 1
         if lane.letters[0][1] is letter:
             self._offer(lane)
@@ -210,9 +261,12 @@ class Mailbox:
         self._seqs.difference_update(letter.seq for _, letter in dropped)
         return [letter for _, letter in sorted(dropped, key=lambda pair: pair[0])]
 
+    def _place(self, letter: Letter) -> tuple[int, int, int]:
+        return (_BUFFERED, 0, letter.seq) if self._manual and letter.passive else letter.place
+
     def _claimable(self, lane: _Lane) -> bool:
         head = lane.head
-        if head is None or lane.busy or lane.blocked:
+        if head is None or lane.busy or lane.blocked or (self._manual and head.passive):
             return False
         level = self._held.get(lane.key.task_id)
         if level is None or (level is Hold.SOFT and head.finish):

@@ -29,8 +29,9 @@ _LONGEST_PAUSE = 2.0
 class Parts:
     """What the steps of a turn share. Parts know nothing of one another.
 
-    ``draining`` stops new work, ``degraded`` tells why the store fails at the moment, and
-    ``abandoned`` counts interrupted turns whose agent functions have not returned yet.
+    ``manual`` tells that agents are stepped by a driver, ``draining`` stops new work, ``degraded``
+    tells why the store fails at the moment, and ``abandoned`` counts interrupted turns whose agent
+    functions have not returned yet.
     """
 
     owner: Owner
@@ -49,6 +50,7 @@ class Parts:
     events: EventLog
     print_llm_streams: bool = True
     action_override: ActionOverrideFunction | None = None
+    manual: bool = False
     draining: bool = False
     degraded: str | None = None
     abandoned: int = 0

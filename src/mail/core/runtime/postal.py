@@ -6,6 +6,8 @@ from typing import Final
 
 from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
+from mail.core.render import buffered_mail
+from mail.core.runtime.histories import Entry
 from mail.core.runtime.ledger import LiveTask
 from mail.core.runtime.mailbox import LaneKey, Letter
 from mail.core.runtime.parts import Parts
@@ -25,6 +27,9 @@ _KIND_TIER: Final[Mapping[str, int]] = {
     "request": 5,
     "response": 5,
 }
+
+
+_YOUR_TURN = "It is your turn."  # providers refuse an empty message
 
 
 def tier_of(envelope: Envelope) -> int:
@@ -104,15 +109,33 @@ class PostOffice:
         task.out.discard(letter.seq)
         self._put(task, letter)
 
+    def open_buffer(self, turn: Turn) -> Entry:
+        """Take a manual step's buffered mail; return it and the payload as the agent's entry."""
+        if not turn.buffered:
+            turn.buffered = self.parts.mailbox.take_buffer(LaneKey(turn.task.task_id, turn.agent))
+            turn.task.out.update(letter.seq for letter in turn.buffered)
+        blocks = [f"{_block(letter.envelope)}\n\n\n" for letter in turn.buffered]
+        payload = turn.manual.payload if turn.manual else ""
+        text = "".join([*blocks, payload]).rstrip()
+        return {"role": "user", "content": text or _YOUR_TURN}
+
+    def unbuffer(self, turn: Turn) -> None:
+        """Return the mail of a manual step that did not happen."""
+        for letter in turn.buffered:
+            self.put_back(turn.task, letter)
+        turn.buffered.clear()
+
     def _put(self, task: LiveTask, letter: Letter) -> None:
         if letter.seq in task.out:
             return  # a refill found it in the store first, and it is being worked on
+        if letter.finish and letter is not task.finish and not letter.filed:
+            return  # the run that it was to finish has ended
         if task.loaded and task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
             self.parts.mailbox.put(letter)
 
     async def _interrupt(self, task: LiveTask, letter: Letter) -> None:
         turn = task.turns.get(letter.delivery.recipient)
-        if turn is None or turn.phase is not Phase.MODEL:
+        if turn is None or turn.phase is not Phase.MODEL or self.parts.manual:
             return
         task.arriving += 1
         self.abandon(turn)
@@ -172,3 +195,8 @@ class PostOffice:
                 extra={"agent": turn.agent, "type": kind, "delta": text},
             )
         )
+
+
+def _block(mail: Envelope) -> str:
+    group = mail.kind == "broadcast" and len(mail.recipients) > 1
+    return buffered_mail(mail.sender, mail.recipients, mail.body, group=group)

@@ -48,7 +48,14 @@ class Prompting:
             attempt = 1 + (tried.attempt if tried and tried.kind is ControlKind.REPAIR else 0)
             if attempt > self.parts.settings.max_repairs:
                 return None, Control(kind, reason=f"it kept making tool calls that fail: {body}")
-        control = Control(kind, attempt=attempt, origin=turn.origin)
+        step = turn.manual
+        if step is not None:
+            if step.calls >= self.parts.settings.max_step_calls:
+                return None, Control(
+                    kind, reason=f"it was called {step.calls} times and never spoke"
+                )
+            step = step._replace(calls=step.calls + 1)
+        control = Control(kind, attempt=attempt, origin=turn.origin, step=step)
         notice = self.parts.composer.message(
             "response",
             turn.task.task_id,

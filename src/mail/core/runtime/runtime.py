@@ -1,10 +1,10 @@
 """`MAILRuntime`: the engine of one caller's swarm. It wires the parts together and delegates."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from mail.clock import Clock, SystemClock
 from mail.core.actions import ActionCore, ActionOverrideFunction
@@ -17,11 +17,13 @@ from mail.core.runtime.dispatch import Dispatcher
 from mail.core.runtime.draft import Draft
 from mail.core.runtime.endings import Endings
 from mail.core.runtime.eventlog import EventLog
-from mail.core.runtime.histories import Entry, Histories
+from mail.core.runtime.histories import Histories
 from mail.core.runtime.intake import Intake, RunRequest
+from mail.core.runtime.interswarm import Federation
 from mail.core.runtime.lanes import Lanes
 from mail.core.runtime.ledger import TaskLedger
 from mail.core.runtime.mailbox import Mailbox
+from mail.core.runtime.manual import ManualSteps, StepRequest
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.postal import PostOffice
 from mail.core.runtime.prompting import Prompting
@@ -29,20 +31,24 @@ from mail.core.runtime.reading import TaskReader
 from mail.core.runtime.runs import Run
 from mail.core.runtime.scheduler import Scheduler
 from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
+from mail.core.runtime.stepdesk import StepDesk
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.turns import TurnRunner
+from mail.core.runtime.views import RuntimeViews
+from mail.core.runtime.wiring import check_names
+from mail.core.suggest import did_you_mean
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.wire import MAILMessage
 from mail.db.base import Owner, Store
-from mail.errors import MAILError, ShuttingDown, StoreError, TaskTimeout, UnknownTask
+from mail.errors import ConfigError, MAILError, ShuttingDown, StoreError, TaskTimeout, UnknownTask
 
-if TYPE_CHECKING:
-    from mail.core.runtime.waiters import RunResult
+__all__ = ["MAILRuntime", "RunMode"]
 
-__all__ = ["MAILRuntime"]
+RunMode = Literal["continuous", "manual"]
+"""Whether agents take their mail as it comes, or when a driver steps them."""
 
 
-class MAILRuntime:
+class MAILRuntime(Federation, RuntimeViews):
     """Mailbox, turns and tasks of one owner (swarm, role, id).
 
     Args:
@@ -57,6 +63,9 @@ class MAILRuntime:
         store: Where everything is kept; memory when absent. It is shared, not owned.
         settings: Limits.
         clock: Time and ids.
+
+    Raises:
+        ConfigError: an entrypoint, communication target or tool that nobody has.
     """
 
     def __init__(  # noqa: PLR0913 - the documented signature
@@ -85,6 +94,15 @@ class MAILRuntime:
         self.breakpoint_tools = list(breakpoint_tools or ())
         self.exclude_tools = list(exclude_tools or ())
         self.enable_db_agent_histories = enable_db_agent_histories
+        check_names(
+            agents=agents,
+            actions=actions,
+            swarm=swarm_name,
+            entrypoint=entrypoint,
+            enable_interswarm=enable_interswarm,
+            breakpoint_tools=self.breakpoint_tools,
+            exclude_tools=self.exclude_tools,
+        )
         self.settings = settings or RuntimeSettings()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Future[None] | None = None
@@ -117,12 +135,14 @@ class MAILRuntime:
         self._scheduler = Scheduler(parts, self._run_turn)
         post_office = PostOffice(parts)
         lanes, prompting = Lanes(parts, post_office), Prompting(parts)
+        self._steps = StepDesk(parts)
         self._conclusions = Conclusions(
-            parts, Endings(parts), post_office, lanes, prompting, self._scheduler.pump
+            parts, Endings(parts), post_office, lanes, prompting, self._steps, self._scheduler.pump
         )
         dispatcher = Dispatcher(parts, ActionRunner(parts, self._flush))
         self._turns = TurnRunner(parts, dispatcher, self._conclusions)
         self._intake = Intake(parts, post_office, self._conclusions)
+        self._manual = ManualSteps(parts, self._intake, self._conclusions)
         self._reader = TaskReader(parts)
 
     async def _run_turn(self, turn: Turn) -> None:
@@ -169,23 +189,52 @@ class MAILRuntime:
         finally:
             self._opening = None
 
-    async def run_continuous(
+    def run_continuous(
         self,
         max_steps: int | None = None,
         action_override: ActionOverrideFunction | None = None,
-    ) -> None:
-        """Process mail until `shutdown`.
+        mode: RunMode = "continuous",
+    ) -> Coroutine[Any, Any, None]:
+        """Process mail until `shutdown`. The settings act at once, when this is called.
 
         Args:
             max_steps: Messages per run of a task, for tasks posted without a limit of their own.
             action_override: Answers every action call in place of the action.
+            mode: ``"continuous"``, or ``"manual"``: mail waits until `manual_step` shows it.
+
+        Returns:
+            A coroutine to await or to run as an asyncio task.
+
+        Raises:
+            ConfigError: there is no such mode.
         """
+        if mode not in ("continuous", "manual"):
+            hint = did_you_mean(str(mode), ("continuous", "manual"))
+            raise ConfigError(
+                f"run_continuous has no mode '{mode}'; 'continuous' or 'manual'.{hint}"
+            )
+        self._parts.manual = mode == "manual"
+        self._parts.mailbox.set_manual(self._parts.manual)
         if max_steps is not None:
             self._parts.settings = replace(self._parts.settings, max_steps=max_steps)
         if action_override is not None:
             self._parts.action_override = action_override
+        return self._run_until_shutdown()
+
+    async def _run_until_shutdown(self) -> None:
         await self.start()
         await self.shutdown_event.wait()
+
+    async def manual_step(self, request: StepRequest) -> MAILMessage:
+        """Call an agent once in manual mode; see `mail.core.runtime.manual.ManualSteps.step`."""
+        if self._parts.manual:
+            await self.start()
+        return await self._manual.step(request)
+
+    async def await_queue_empty(self) -> None:
+        """Wait until no agent is at work and no mail could wake one. Buffered mail may wait."""
+        await self.start()
+        await self._scheduler.quiet()
 
     async def run(
         self,
@@ -208,6 +257,7 @@ class MAILRuntime:
         for task in self._parts.ledger:
             for waiter in list(task.waiters):
                 waiter.fail(ShuttingDown(task.task_id))
+            self._steps.close(task)
         self._parts.events.close()
         self.shutdown_event.set()
 
@@ -239,14 +289,18 @@ class MAILRuntime:
             raise MAILError("open_run needs an awaited request")
         return Run(self._parts, waiter)
 
-    async def submit(self, message: MAILMessage) -> None:
+    async def submit(self, message: MAILMessage, *, max_steps: int | Unset | None = UNSET) -> None:
         """Store and enqueue a message; nobody waits for an answer, and nothing is started.
+
+        Args:
+            message: The message.
+            max_steps: The limit of its run in place of the runtime's own; None lifts it.
 
         Raises:
             MAILError: the message is refused.
         """
         await self._open()
-        await self._intake.accept(RunRequest(message=message, awaited=False))
+        await self._intake.accept(RunRequest(message=message, awaited=False, max_steps=max_steps))
 
     async def submit_and_wait(
         self,
@@ -352,45 +406,6 @@ class MAILRuntime:
         async with aclosing(self._reader.replay(task_id, after, ping_interval)) as events:
             async for event in events:
                 yield event
-
-    # --- the documented synchronous accessors (ruling 37) --------------------------------------
-
-    @property
-    def this_owner(self) -> str:
-        """The owner as ``role:id@swarm``."""
-        return str(self._parts.owner)
-
-    @property
-    def pending_requests(self) -> "dict[str, asyncio.Future[RunResult]]":
-        """The newest waiting caller of each live task."""
-        return {t.task_id: t.waiters[-1].future for t in self._parts.ledger if t.waiters}
-
-    @property
-    def print_llm_streams(self) -> bool:
-        """Whether pieces of model calls are printed."""
-        return self._parts.print_llm_streams
-
-    def get_events_by_task_id(self, task_id: str) -> list[TaskEvent]:
-        """Return the newest events of a live or recently finished task."""
-        return self._parts.events.recent(task_id)
-
-    def get_task_by_id(self, task_id: str) -> MAILTask | None:
-        """Return a live or recently finished task, or None."""
-        return self._reader.recent_task(task_id)
-
-    def get_all_tasks(self) -> dict[str, MAILTask]:
-        """Return the live and recently finished tasks by id."""
-        return self._reader.recent_tasks()
-
-    def get_response_message(self, task_id: str) -> MAILMessage | None:
-        """Return the final message of a live or recently finished task, or None."""
-        return self._reader.recent_answer(task_id)
-
-    @property
-    def agent_histories(self) -> dict[str, list[Entry]]:
-        """Copies of the histories in memory, keyed ``task::agent``."""
-        histories = self._parts.histories
-        return {f"{k.task_id}::{k.agent}": histories.known(k) for k in histories.lanes()}
 
 
 def _request(

@@ -82,12 +82,19 @@ class Scheduler:
         """Forget a turn without consuming its mail."""
         if turn.task.turns.get(turn.agent) is turn:
             del turn.task.turns[turn.agent]
-            turn.task.out.discard(turn.seq)
+            turn.task.out.difference_update({turn.seq, *(mail.seq for mail in turn.buffered)})
             self.parts.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
+
+    async def quiet(self) -> None:
+        """Wait until no turn is under way and none could start."""
+        while (self.working or self.parts.mailbox.ready) and not self.parts.draining:
+            self._quiet.clear()
+            await self._quiet.wait()
 
     async def drain(self, grace: float) -> list[Turn]:
         """Wait up to ``grace`` seconds for running turns, then cancel and return what is left."""
         deadline = asyncio.get_running_loop().time() + grace
+        self._quiet.set()  # whoever waits for quiet sees that no more will start
         while self.working:
             self._quiet.clear()
             try:

@@ -29,6 +29,7 @@ class RuntimeSettings:
             summarised for the call; 0 for never.
         max_concurrent_turns: Agent turns that run at the same time.
         shutdown_grace: Seconds that running turns get when the runtime stops.
+        max_step_calls: Times that an agent is called in one manual step before the step fails.
         max_repairs: Turns an agent gets to mend a reply that cannot be used.
         max_attempts: Process deaths that one delivery may cause before it is put aside.
         recent_events: Events kept in memory per task for the synchronous accessors.
@@ -42,6 +43,7 @@ class RuntimeSettings:
     dynamic_ctx_ratio: float = 0.0
     max_concurrent_turns: int = 64
     shutdown_grace: float = 20.0
+    max_step_calls: int = 50
     max_repairs: int = 2
     max_attempts: int = 5
     recent_events: int = 1000

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -24,14 +24,20 @@ __all__ = [
     "Control",
     "ControlKind",
     "EventDraft",
+    "ManualStep",
     "Origin",
     "Outcome",
     "Phase",
     "Reprompt",
+    "ResponseType",
     "Turn",
     "message_event",
     "storable",
 ]
+
+
+ResponseType = Literal["broadcast", "response", "request"]
+"""How the words that end a manual step are sent."""
 
 
 class ControlKind(StrEnum):
@@ -42,6 +48,7 @@ class ControlKind(StrEnum):
     REPAIR = "repair"
     FINISH = "finish"
     RESUME = "resume"
+    STEP = "step"
 
 
 class Origin(NamedTuple):
@@ -57,29 +64,62 @@ class Origin(NamedTuple):
         return self.address_type in ("user", "admin")
 
 
+class ManualStep(NamedTuple):
+    """A step that a driver in manual mode asked for: who hears the words that end it, and how.
+
+    Attributes:
+        ref: The step's own id; its caller waits under it.
+        response_type: broadcast, response or request.
+        targets: The agents that get the words, or ``("all",)``.
+        payload: What the driver adds to the agent's buffered mail.
+        llm: The model of this step in place of the agent's own.
+        system: The system prompt of this step in place of the agent's own.
+        ctx_ratio: The step's ``dynamic_ctx_ratio``; 0 for the runtime's.
+        calls: How often the agent has been called in this step, with the running call.
+    """
+
+    ref: str
+    response_type: "ResponseType"
+    targets: tuple[str, ...]
+    payload: str = ""
+    llm: str | None = None
+    system: str | None = None
+    ctx_ratio: float = 0.0
+    calls: int = 1
+
+
 @dataclass(frozen=True, slots=True)
 class Control:
     """The typed instruction beside a system message (ruling 18: never read from its text).
 
-    ``reason`` of a FINISH is ``"limit"`` or ``"stall"``; ``attempt`` counts repair turns.
+    ``reason`` of a FINISH is ``"limit"`` or ``"stall"``; ``attempt`` counts repair turns. ``step``
+    is the manual step that the turn belongs to.
     """
 
     kind: ControlKind
     reason: str = ""
     attempt: int = 0
     origin: Origin | None = None
+    step: ManualStep | None = None
 
     def to_json(self) -> str:
         """Return the instruction as JSON."""
-        return to_json([self.kind, self.reason, self.attempt, self.origin]).decode()
+        return to_json([self.kind, self.reason, self.attempt, self.origin, self.step]).decode()
 
     @classmethod
     def from_json(cls, text: str | None) -> "Control | None":
         """Read what `to_json` wrote; None stays None."""
         if text is None:
             return None
-        kind, reason, attempt, origin = from_json(text)
-        return cls(ControlKind(kind), reason, attempt, Origin(*origin) if origin else None)
+        kind, reason, attempt, origin, *more = from_json(text)
+        step = ManualStep(*more[0]) if more and more[0] else None
+        return cls(
+            ControlKind(kind),
+            reason,
+            attempt,
+            Origin(*origin) if origin else None,
+            step._replace(targets=tuple(step.targets)) if step else None,
+        )
 
 
 def storable(text: str) -> str:
@@ -160,7 +200,8 @@ class Turn:
     ``step`` is the turn's identity: the same text when the turn is run again after a crash.
     ``counted`` tells that the turn got past the step limit; it is a step once it is committed.
     ``begun`` tells that its asyncio task runs, ``void`` that its mail was cancelled meanwhile.
-    ``reports`` are the events of its model calls that no commit has taken yet.
+    ``reports`` are the events of its model calls that no commit has taken yet. ``buffered`` is the
+    mail that a manual step shows its agent; it is consumed together with the step.
     """
 
     task: "LiveTask"
@@ -174,6 +215,7 @@ class Turn:
     handle: "asyncio.Task[None] | None" = None
     partial: list[str] = field(default_factory=list)
     reports: list[EventDraft] = field(default_factory=list)
+    buffered: "list[Letter]" = field(default_factory=list)
     step: str = field(init=False)
     _made: int = 0
 
@@ -191,6 +233,11 @@ class Turn:
     def control(self) -> Control | None:
         """The system's instruction beside the message."""
         return self.letter.control
+
+    @property
+    def manual(self) -> ManualStep | None:
+        """The manual step that the turn belongs to, if any."""
+        return self.control.step if self.control else None
 
     @property
     def seq(self) -> int:

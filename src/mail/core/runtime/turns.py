@@ -11,6 +11,7 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from mail.core.agents import ToolChoice
 from mail.core.call_context import CallContext, ConsoleSink, NullSink, enter_call
 from mail.core.runtime.budget import refusal
 from mail.core.runtime.concluding import Conclusions
@@ -153,14 +154,15 @@ class TurnRunner:
         control = turn.control
         if control is not None and control.kind is ControlKind.RESUME:
             return []  # the results of its calls are what the agent sees
+        if control is not None and control.kind is ControlKind.STEP:
+            return [self.conclusions.post_office.open_buffer(turn)]
         return [turn.envelope.to_entry()]
 
     async def _call_agent(self, turn: Turn, view: HistoryView) -> Reply:
-        forced = turn.control is not None and turn.control.kind is ControlKind.FINISH
         enter_call(self._surroundings(turn))
         function = self.parts.agents[turn.agent].function
         try:
-            output = await function(view, dict(_FORCED) if forced else "required")
+            output = await function(view, _choice(turn))
         except asyncio.CancelledError:
             handle = turn.handle
             if turn.abandoned or handle is None or handle.cancelling():
@@ -171,28 +173,34 @@ class TurnRunner:
         return _checked(turn.agent, output)
 
     def _surroundings(self, turn: Turn) -> CallContext:
-        settings = self.parts.settings
+        settings, step = self.parts.settings, turn.manual
         console = ConsoleSink() if self.parts.print_llm_streams else NullSink()
         return CallContext(
             task_id=turn.task.task_id,
             agent=turn.agent,
             step=turn.step,
             sink=TurnSink(turn, self.conclusions.post_office, console),
+            llm=step.llm if step else None,
+            system=step.system if step else None,
             report=Meter(turn, priced=settings.task_cost_limit is not None).report,
-            dynamic_ctx_ratio=settings.dynamic_ctx_ratio,
+            dynamic_ctx_ratio=(step.ctx_ratio if step else 0.0) or settings.dynamic_ctx_ratio,
         )
 
     async def _act(
         self, turn: Turn, draft: Draft, reply: Reply, journal: Mapping[str, JournalRow]
     ) -> None:
-        paused, calls = split_breakpoints(reply.calls, self.parts.breakpoint_tools)
+        agent = self.parts.agents[turn.agent]
+        paused, calls = split_breakpoints(agent, reply.calls, self.parts)
         slow = any(call.tool_name not in HANDLERS for call in calls if not _passive(call))
         if REPLY_KEY not in journal and (slow or paused):
             draft.journal.append(JournalRow(REPLY_KEY, "done", reply.to_json()))
-        if paused:
-            draft.pause(turn.agent, paused)
+        draft.paused.extend(paused)
         await self.dispatcher.run(turn, draft, calls, journal)
-        if not paused and all(_passive(call) for call in calls):
+        if paused:
+            return
+        # A step ends with words, so an agent that only sent mail is asked for them.
+        silent = turn.manual and not draft.reprompts and draft.completes is None
+        if silent or all(_passive(call) for call in calls):
             take_text(turn, draft, reply, self.parts)
 
     async def _put_off(self, turn: Turn, error: ModelError) -> bool:
@@ -201,6 +209,8 @@ class TurnRunner:
         if wait <= _LONG_RETRY or turn.letter.delays >= _MAX_DELAYS:
             return False
         turn.letter.delays += 1
+        known = {"agent": turn.agent, "task_id": turn.task.task_id, "reason": str(error)}
+        logger.info("turn put off, as its provider asks", extra={**known, "seconds": wait})
         await self.conclusions.put_off(turn, min(wait, _LONGEST_RETRY))
         return True
 
@@ -226,6 +236,13 @@ class TurnRunner:
         )
         receipt = await self.parts.commit(commit)
         self.parts.events.publish(turn.task.task_id, receipt.first_event, events)
+
+
+def _choice(turn: Turn) -> ToolChoice:
+    if turn.manual is not None:
+        return "auto"
+    forced = turn.control is not None and turn.control.kind is ControlKind.FINISH
+    return dict(_FORCED) if forced else "required"
 
 
 def _passive(call: AgentToolCall) -> bool:

@@ -45,6 +45,11 @@ class Waiter:
     consumed: bool = False
     subscription: Subscription | None = None
 
+    @property
+    def resumes(self) -> bool:
+        """Tell whether it came with the results of breakpoint calls, not with a message."""
+        return not self.message_id
+
     def leave(self) -> None:
         """Stop waiting; the task goes on."""
         if self in self.task.waiters:

@@ -1,0 +1,176 @@
+"""Manual mode: a driver calls agents one at a time, and their mail waits for them meanwhile.
+
+A step is a letter of the system to one agent. Its turn shows the agent all mail that is buffered
+for it and the driver's payload; the agent may use its tools, and the words that it ends with go
+where the driver said. The buffered mail is consumed in the same commit as the step, so a step that
+fails loses nothing. A step belongs to its caller: when the process dies, the step dies with it.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from mail.core.addresses import create_agent_address, local_agent_name
+from mail.core.compose import Subject
+from mail.core.envelope import Envelope
+from mail.core.runtime.concluding import Conclusions
+from mail.core.runtime.intake import Intake
+from mail.core.runtime.mailbox import LaneKey
+from mail.core.runtime.parts import Parts
+from mail.core.runtime.turn import Control, ControlKind, ManualStep, Phase, ResponseType, Turn
+from mail.core.schema import check_task_id
+from mail.core.suggest import did_you_mean
+from mail.core.wire import MAILMessage
+from mail.db.base import Post, TurnCommit
+from mail.errors import ConfigError, MAILError, ProtocolError, UnknownAgent
+
+__all__ = ["ManualSteps", "StepRequest"]
+
+_TYPES = ("broadcast", "response", "request")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRequest:
+    """What a driver asks of one step; see `MAILSwarm.manual_step`."""
+
+    task_id: str
+    target: str
+    response_targets: Sequence[str] | None = None
+    response_type: ResponseType = "broadcast"
+    payload: str = ""
+    ctx_ratio: float = 0.0
+    llm: str | None = None
+    system: str | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ManualSteps:
+    """Takes the steps of a driver and waits for the agents' words."""
+
+    parts: Parts
+    intake: Intake
+    conclusions: Conclusions
+    _leaving: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    async def step(self, request: StepRequest) -> MAILMessage:
+        """Call an agent once, with its tools, and return the message that its words became.
+
+        Raises:
+            MAILError: the runtime is not in manual mode.
+            ProtocolError, UnknownAgent, ConfigError: the request is wrong; nothing was started.
+            TaskPaused: the task waits, or now waits, for the results of breakpoint calls.
+            StepFailed: the agent failed; its mail stays buffered.
+            TaskError: the task ended before the step did.
+        """
+        if not self.parts.manual:
+            raise MAILError(
+                "manual_step needs manual mode: start the swarm with run_continuous(mode='manual')"
+            )
+        step = self._read(request)
+        answer: asyncio.Future[MAILMessage] = asyncio.get_running_loop().create_future()
+        letter = self._letter(request.task_id, request.target, step)
+        control = Control(ControlKind.STEP, step=step)
+        accepting = asyncio.ensure_future(self.intake.accept_step(letter, control, answer))
+        try:
+            await asyncio.shield(accepting)
+            return await answer
+        except asyncio.CancelledError:
+            leaving = asyncio.ensure_future(self._leave(request.task_id, step.ref, accepting))
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+            raise
+
+    def _read(self, request: StepRequest) -> ManualStep:
+        check_task_id(request.task_id)
+        if request.response_type not in _TYPES:
+            hint = did_you_mean(str(request.response_type), _TYPES)
+            raise ProtocolError(
+                f"invalid response type: '{request.response_type}'; one of {', '.join(_TYPES)}."
+                f"{hint}"
+            )
+        if request.response_type != "broadcast" and not request.response_targets:
+            raise ProtocolError(
+                "response_targets must be provided for non-broadcast response types"
+            )
+        if not 0 <= request.ctx_ratio <= 1:
+            raise ConfigError(f"dynamic_ctx_ratio must be from 0 to 1, got {request.ctx_ratio!r}")
+        self._known("agent target", request.target)
+        return ManualStep(
+            ref=self.parts.clock.new_id(),
+            response_type=request.response_type,
+            targets=self._targets(request),
+            payload=request.payload,
+            llm=request.llm,
+            system=request.system,
+            ctx_ratio=request.ctx_ratio,
+        )
+
+    def _targets(self, request: StepRequest) -> tuple[str, ...]:
+        if isinstance(request.response_targets, str):
+            raise ProtocolError("response_targets must be a list of agent names")
+        names = list(request.response_targets or ("all",))
+        if "all" in names:
+            if request.response_type != "broadcast":
+                raise ProtocolError(f"a {request.response_type} goes to named agents, not to 'all'")
+            return ("all",)
+        known = [self._known("agent response target", name) for name in names]
+        others = [name for name in dict.fromkeys(known) if name != request.target]
+        if not others:
+            raise ProtocolError(f"agent '{request.target}' cannot be its own response target")
+        return tuple(others)
+
+    def _known(self, what: str, name: str) -> str:
+        local = name if name in self.parts.agents else local_agent_name(name, self.parts.swarm)
+        if local not in self.parts.agents:
+            hint = did_you_mean(name, self.parts.agents)
+            raise UnknownAgent(f"unknown {what}: '{name}'" + (f".{hint}" if hint else ""))
+        return local
+
+    def _letter(self, task_id: str, target: str, step: ManualStep) -> Envelope:
+        composer = self.parts.composer
+        return composer.message(
+            "request",
+            task_id,
+            composer.system_address,
+            [create_agent_address(self._known("agent target", target))],
+            Subject.MANUAL_STEP,
+            step.payload,
+            ref=step.ref,
+            routing_info={
+                "manual_response_type": step.response_type,
+                "manual_response_targets": list(step.targets),
+            },
+        )
+
+    async def _leave(self, task_id: str, ref: str, accepting: "asyncio.Future[None]") -> None:
+        """Take a step back whose caller gave up; once its agent acts it runs to its end."""
+        await asyncio.wait([accepting])
+        task = self.parts.ledger.get(task_id)
+        if task is None or task.steps_due.pop(ref, None) is None:
+            return
+        for turn in list(task.turns.values()):
+            if turn.manual and turn.manual.ref == ref and turn.phase is Phase.MODEL:
+                await self._withdraw(turn)
+        for letter in self.parts.mailbox.letters(task_id):
+            if letter.control and letter.control.step and letter.control.step.ref == ref:
+                self.parts.mailbox.remove(letter)
+                owner = self.parts.owner
+                await self.parts.commit(Post(owner=owner, task=task.row, settled=(letter.seq,)))
+        self.conclusions.lanes.settle(task)
+
+    async def _withdraw(self, turn: Turn) -> None:
+        """Cancel the running model call of a step and forget its letter."""
+        task = turn.task
+        task.arriving += 1
+        self.conclusions.post_office.abandon(turn)
+        events = turn.take_reports(self.parts.clock.now())
+        commit = TurnCommit(owner=self.parts.owner, task=task.row, seq=turn.seq, events=events)
+        try:
+            receipt = await self.parts.commit(commit)
+            self.parts.events.publish(task.task_id, receipt.first_event, events)
+        finally:
+            task.arriving -= 1
+            task.out.discard(turn.seq)
+            self.conclusions.post_office.unbuffer(turn)
+            self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
+        self.conclusions.wake()

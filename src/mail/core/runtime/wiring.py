@@ -1,0 +1,92 @@
+"""Names that a swarm refers to and must have: entrypoint, communication targets, tools.
+
+The same rules and texts hold for templates, swarms and a runtime that is built directly.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from mail.core.actions import ActionCore
+from mail.core.addresses import local_agent_name
+from mail.core.agents import AgentCore
+from mail.core.suggest import hinted
+from mail.core.tools.catalogue import CATALOGUE
+from mail.errors import ConfigError
+
+__all__ = ["check_entrypoint", "check_names", "check_target", "check_tools"]
+
+
+def check_names(
+    *,
+    agents: Mapping[str, AgentCore],
+    actions: Mapping[str, ActionCore],
+    swarm: str,
+    entrypoint: str,
+    enable_interswarm: bool,
+    breakpoint_tools: Iterable[str],
+    exclude_tools: Iterable[str],
+) -> None:
+    """Check every name that a runtime is given.
+
+    Raises:
+        ConfigError: naming the first one that is unknown, and which one may be meant.
+    """
+    check_entrypoint(entrypoint, agents)
+    for name, agent in agents.items():
+        for target in agent.comm_targets:
+            check_target(name, target, agents, swarm, enable_interswarm)
+    own = [action for agent in agents.values() for action in agent.actions or {}]
+    excluded = [tool for agent in agents.values() for tool in sorted(agent.exclude_tools)]
+    check_tools(breakpoint_tools, [*exclude_tools, *excluded], [*actions, *own])
+
+
+def check_entrypoint(entrypoint: str, agents: Collection[str]) -> None:
+    """Check that the entrypoint is one of the agents.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if entrypoint not in agents:
+        text = f"entrypoint agent '{entrypoint}' not found in swarm"
+        raise ConfigError(hinted(text, entrypoint, agents))
+
+
+def check_target(
+    agent: str, target: str, agents: Collection[str], swarm: str, enable_interswarm: bool
+) -> None:
+    """Check a communication target of an agent.
+
+    Raises:
+        ConfigError: there is no such agent, or it is in another swarm although mail stays here.
+    """
+    name = local_agent_name(target, swarm)
+    if "@" in name:
+        if not enable_interswarm:
+            raise ConfigError(
+                f"agent '{agent}' has interswarm communication target '{target}' but "
+                "interswarm messaging is not enabled for this swarm"
+            )
+    elif name not in agents:
+        text = f"agent '{agent}' has invalid communication target '{target}'"
+        raise ConfigError(hinted(text, name, agents))
+
+
+def check_tools(
+    breakpoint_tools: Iterable[str], excluded: Iterable[str], own: Iterable[str]
+) -> None:
+    """Check tool names against MAIL's own tools and a swarm's actions.
+
+    Args:
+        breakpoint_tools: Tools whose calls pause a task.
+        excluded: Tools that the swarm or an agent excludes.
+        own: The names of the swarm's actions.
+
+    Raises:
+        ConfigError: naming the first one that is unknown.
+    """
+    known = [*CATALOGUE, *own]
+    for tool in breakpoint_tools:
+        if tool not in known:
+            raise ConfigError(hinted(f"breakpoint tool '{tool}' not found in swarm", tool, known))
+    for tool in excluded:
+        if tool not in known:
+            raise ConfigError(hinted(f"excluded tool '{tool}' is not valid", tool, known))
