@@ -1,6 +1,7 @@
 """Agent functions: what they offer to the model, what they return, what they leave alone."""
 
 import copy
+import re
 import warnings
 from collections.abc import AsyncGenerator, Awaitable
 from typing import Any
@@ -148,11 +149,28 @@ def test_an_action_tool_that_is_no_declaration_is_refused(tool: Any) -> None:
         ({"reasoning_effort": "extreme"}, "reasoning_effort"),
         ({"thinking_budget": 5000, "max_tokens": 100}, "max_tokens"),
         ({"llm": "", "model": None}, "llm"),
+        ({"llm": 42}, "llm must be a text, got int"),
+        ({"system": 12}, "system must be a text, got int"),
+        ({"user_token": None}, "user_token must be a text"),
+        ({"use_proxy": "false"}, "use_proxy must be true or false, got the text 'false'"),
+        ({"stream_tokens": "no"}, "stream_tokens must be true or false"),
+        ({"print_llm_streams": 0}, "print_llm_streams must be true or false, got int"),
+        ({"enable_interswarm": "false"}, "enable_interswarm must be true or false"),
+        ({"max_tokens": "5000"}, "max_tokens must be a whole number"),
+        ({"timeout": "30"}, "timeout must be a number of seconds"),
+        ({"default_tool_choice": 5}, "default_tool_choice must be 'auto', 'required', 'none'"),
+        ({"default_tool_choice": "sometimes"}, "got the text 'sometimes'"),
+        ({"model": "openai/gpt-5"}, "the name of a model belongs into llm"),
+        ({"comm_targets": "boss"}, "comm_targets must be a list of names, got the text 'boss'"),
+        ({"comm_targets": [1]}, "comm_targets must be a list of names, got int in it"),
+        ({"exclude_tools": "send_response"}, "exclude_tools must be a list of names"),
+        ({"tools": [5]}, "tools must be a list of declarations, got int in it"),
+        ({"tools": "x"}, "tools must be a list of declarations"),
         ({"llm": "scripted/no.such:THING", "model": None}, "names no script"),
     ],
 )
 def test_wrong_settings_are_told_when_the_agent_is_made(values: Any, text: str) -> None:
-    with pytest.raises(ConfigError, match=text):
+    with pytest.raises(ConfigError, match=f"^agent 'worker': .*{re.escape(text)}"):
         plain(**values)
 
 

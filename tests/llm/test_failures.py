@@ -1,11 +1,13 @@
 """Exceptions of provider libraries become ModelError with the provider's own words."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
 
-from mail.llm.failures import model_error, redact
+from mail.errors import ModelError
+from mail.llm.failures import ReportedError, model_error, redact
 
 
 class ProviderError(Exception):
@@ -87,3 +89,108 @@ def test_what_looks_like_a_key_is_redacted(text: str, monkeypatch: pytest.Monkey
 def test_ordinary_text_stays() -> None:
     text = "The model `gpt-5` does not exist; ask-me-anything about task-123."
     assert redact(text) == text
+
+
+class HTTPStatusError(ProviderError):
+    """Like httpx's, which all libraries have underneath."""
+
+
+def raised(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+def test_the_status_is_that_of_the_answer_whatever_a_library_makes_of_it() -> None:
+    response = type("Response", (), {"status_code": 529, "headers": {"retry-after": "3"}})()
+    answer = HTTPStatusError("Server error '529'", response=response)
+    error = model_error(raised(ProviderError("Overloaded", status_code=500), answer))
+    assert (str(error), error.status) == ("model call failed (HTTP 529): Overloaded", 529)
+    assert error.retry_after == 3.0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """b'{"type": "error", "error": {"type": "api_error", "message": "Oh no."}}'""",
+        '{"error": {"message": "Oh no.", "code": null}}',
+        "litellm.InternalServerError: AnthropicException - Oh no.. Handle with `litellm.X`.",
+        "AnthropicException BadGatewayError - b'Oh no.'",
+        'litellm.APIConnectionError: Oh no.\nTraceback (most recent call last):\n  File "/x.py"',
+    ],
+)
+def test_what_a_library_puts_around_the_reason_is_taken_off(text: str) -> None:
+    outer = ProviderError(f"litellm.APIError: {text}", status_code=500)
+    assert str(model_error(raised(outer, ProviderError(text, status_code=500)))) == (
+        "model call failed: Oh no."
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ({"message": "x", "type": "invalid_request_error", "code": "server_error"}, 500),
+        ({"message": "x", "type": "invalid_request_error", "code": None}, 400),
+        ({"type": "error", "error": {"type": "rate_limit_error", "message": "x"}}, 429),
+        ({"message": "x", "code": 503}, 503),
+        ({"message": "x", "code": "429"}, 429),
+        ({"message": "x", "type": "never_heard_of"}, None),
+    ],
+)
+def test_in_a_stream_the_name_of_an_error_stands_for_its_status(
+    body: dict[str, object], status: int | None
+) -> None:
+    error = model_error(ProviderError("x", body=body), began=True)
+    assert (str(error), error.status) == ("model call failed: x", status)
+    reported = model_error(ReportedError(body), began=True)
+    assert (str(reported), reported.status) == ("model call failed: x", status)
+
+
+def test_the_status_of_an_answer_counts_more_than_a_name_but_for_money() -> None:
+    known = {"status_code": 408, "body": {"message": "x", "type": "invalid_request_error"}}
+    assert model_error(ProviderError("x", **known)).status == 408
+    broke = {"status_code": 429, "body": {"message": "x", "code": "insufficient_quota"}}
+    assert model_error(ProviderError("x", **broke)).status == 402
+
+
+@pytest.mark.parametrize(
+    ("cause", "reason"),
+    [
+        (ValueError("no such tool"), "no such tool"),
+        (KeyError("name"), "KeyError: 'name'"),
+        (ModuleNotFoundError("No module named 'boto3'"), "ModuleNotFoundError: No module named"),
+    ],
+)
+def test_a_request_that_cannot_be_written_would_fail_again(cause: Exception, reason: str) -> None:
+    error = model_error(cause)
+    assert str(error).startswith(f"model call failed: this request cannot be made: {reason}")
+    assert error.status == 400
+    assert model_error(cause, began=True).status is None  # the provider wrote something odd
+
+
+@pytest.mark.parametrize("cause", [ConnectionResetError("gone"), TimeoutError("late"), OSError()])
+def test_a_broken_transport_may_heal(cause: Exception) -> None:
+    assert model_error(raised(ValueError("what came of it"), cause)).status is None
+
+
+def test_garbage_may_heal() -> None:
+    with pytest.raises(ValueError, match="Expecting") as caught:
+        json.loads("{oops")
+    assert model_error(caught.value).status is None
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-5", "1e400", "5,5"])
+def test_a_retry_after_without_sense_counts_as_none(value: str) -> None:
+    headers = {"retry-after": value}
+    limited = ProviderError("x", status_code=429, litellm_response_headers=headers)
+    assert model_error(limited).retry_after is None
+
+
+def test_our_own_errors_stay_what_they_are() -> None:
+    own = ModelError("model call failed: set it", status=400)
+    assert model_error(own) is own
+
+
+def test_the_callers_token_is_not_in_what_a_provider_reports() -> None:
+    reported = ReportedError({"message": "token my-own-token is over its budget"})
+    error = model_error(reported, ["my-own-token"], began=True)
+    assert str(error) == "model call failed: token [redacted] is over its budget"

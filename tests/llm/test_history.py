@@ -216,3 +216,41 @@ def test_copies_share_nothing() -> None:
     assert copied == {"a": [{"b": [1, {"c": 2}]}]}
     copied["a"][0]["b"][1]["c"] = 3
     assert value == {"a": [{"b": (1, {"c": 2})}]}
+
+
+NAMES = {
+    "look_up": "look_up",
+    "functions.look_up": "functions_look_up",
+    "look up": "look_up",
+    "größe": "gr__e",
+    "x" * 65: "x" * 64,
+    "": "unnamed_tool",
+}
+
+
+@pytest.mark.parametrize(("name", "sent"), NAMES.items())
+@pytest.mark.parametrize("wire", ["completions", "responses", "anthropic"])
+def test_a_call_goes_back_under_a_name_that_providers_take(wire: str, name: str, sent: str) -> None:
+    entries: dict[str, Entry] = {
+        "completions": called("a") | {"tool_calls": [{"id": "a", "function": {"name": name}}]},
+        "responses": call_item("a") | {"name": name},
+        "anthropic": {"role": "assistant", "content": [use("a") | {"name": name}]},
+    }
+    before = json.dumps(entries[wire])
+    (reply,) = conversation([entries[wire]])
+    assert isinstance(reply, Replied)
+    assert [call.name for call in reply.calls] == [sent]
+    assert f'"name": "{sent}"' in json.dumps(reply.entries)
+    assert json.dumps(entries[wire]) == before  # what is kept stays as the model wrote it
+
+
+@pytest.mark.parametrize("wire", ["completions", "responses", "anthropic"])
+def test_a_call_without_an_id_gets_one(wire: str) -> None:
+    entries: dict[str, Entry] = {
+        "completions": called("a") | {"tool_calls": [{"function": {"name": "f"}}]},
+        "responses": {"type": "function_call", "name": "f", "arguments": "{}"},
+        "anthropic": {"role": "assistant", "content": [{"type": "tool_use", "name": "f"}]},
+    }
+    (reply,) = conversation([entries[wire], {"role": "tool", "content": "found"}])
+    assert isinstance(reply, Replied)
+    assert ([call.id for call in reply.calls], reply.results) == (["call"], ["found"])

@@ -268,7 +268,7 @@ def test_no_key_gets_into_the_error() -> None:
         decode({"type": "error", "code": "invalid_api_key", "message": message})
     assert "0123456789" not in str(caught.value)
     assert len(str(caught.value)) < 1000
-    assert caught.value.status == 400
+    assert caught.value.status == 401
 
 
 # --- replies ---

@@ -1,5 +1,7 @@
 """Effort, budget and max_tokens."""
 
+from typing import Any
+
 import pytest
 
 from mail.errors import ConfigError
@@ -38,9 +40,13 @@ def test_nothing_given_asks_for_nothing() -> None:
         ((None, 4000, 4000), "must be above thinking_budget"),
         ((None, 0), "thinking_budget must be at least 1"),
         ((None, None, -1), "max_tokens must be at least 1"),
+        ((["low"],), "is not one of minimal"),
+        ((None, True), "thinking_budget must be a whole number of tokens, got True"),
+        ((None, None, "5000"), "max_tokens must be a whole number of tokens, got '5000'"),
+        ((None, None, 12.5), "max_tokens must be a whole number of tokens, got 12.5"),
     ],
 )
-def test_wrong_settings_say_what_is_wrong(values: tuple[str | None], text: str) -> None:
+def test_wrong_settings_say_what_is_wrong(values: tuple[Any, ...], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         LLMSettings.resolve(*values)
 
@@ -50,3 +56,10 @@ def test_times_are_taken_over_and_checked() -> None:
     assert (settings.timeout, settings.deadline) == (5.0, 30.0)
     with pytest.raises(ConfigError, match="timeout must be a number of seconds above 0"):
         LLMSettings.resolve(timeout=0.0)
+
+
+@pytest.mark.parametrize("seconds", ["30", True, float("nan"), float("inf"), -1])
+def test_a_time_is_a_number(seconds: Any) -> None:
+    for name in ("timeout", "deadline"):
+        with pytest.raises(ConfigError, match=f"{name} must be a number of seconds above 0"):
+            LLMSettings.resolve(**{name: seconds})

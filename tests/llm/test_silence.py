@@ -64,3 +64,17 @@ async def test_what_fails_fails() -> None:
     with pytest.raises(ValueError, match="no"):
         await silence.wait(broken())
     silence.close()
+
+
+async def test_signs_of_life_begin_the_wait_anew() -> None:
+    silence = watch(0.4)
+
+    async def slow() -> str:
+        for _ in range(5):
+            await asyncio.sleep(0.15)
+            silence.alive()
+        return "at last"
+
+    assert await silence.wait(slow()) == "at last"
+    with pytest.raises(TimeoutError):
+        await silence.wait(asyncio.Event().wait())

@@ -47,9 +47,11 @@ def test_model_and_format_decide_the_wire(
         ("anthropic/claude-sonnet-4-5", True, True, True),
         ("litellm_proxy/anthropic/claude-sonnet-4-5", True, True, True),
         ("anthropic/claude-sonnet-9-9", True, True, True),
-        ("openai/gpt-5-mini", False, True, True),
-        ("litellm_proxy/openai/gpt-5-mini", False, True, True),
-        ("openai/gpt-4.1", False, False, True),
+        ("bedrock/anthropic.claude-sonnet-4-5-20250929-v1:0", True, True, True),
+        ("openai/gpt-5-mini", False, True, False),
+        ("litellm_proxy/openai/gpt-5-mini", False, True, False),
+        ("openai/gpt-4.1", False, False, False),
+        ("gemini/gemini-2.5-pro", True, True, False),
         ("groq/llama-3.3-70b-versatile", False, False, False),
         ("litellm_proxy/alias", False, False, False),
     ],
@@ -59,6 +61,27 @@ def test_what_a_model_can_do_comes_from_the_tables(
 ) -> None:
     found = abilities_of(library(), model, "responses")
     assert (found.thinks, found.reasons, found.caches) == (thinks, reasons, caches)
+
+
+@pytest.mark.parametrize(
+    ("model", "adapts", "signs"),
+    [
+        ("anthropic/claude-sonnet-4-5", False, True),
+        ("anthropic/claude-opus-4-6", False, True),  # takes a budget still
+        ("anthropic/claude-opus-4-7", True, True),
+        ("litellm_proxy/anthropic/claude-opus-4-8", True, True),
+        ("vertex_ai/claude-sonnet-5", True, True),
+        ("bedrock/us.anthropic.claude-opus-4-7", True, True),
+        ("openai/gpt-5-mini", False, False),
+        ("gemini/gemini-2.5-pro", False, False),
+        ("alias", False, False),
+    ],
+)
+def test_some_models_decide_themselves_how_long_they_think(
+    model: str, adapts: bool, signs: bool
+) -> None:
+    found = abilities_of(library(), model, "responses")
+    assert (found.adapts, found.signs) == (adapts, signs)
 
 
 @pytest.mark.parametrize("name", ["", "/", "a/b/c", "litellm_proxy/", "openai/", "é \n", "x" * 999])
@@ -75,14 +98,14 @@ def test_requests_are_encoded_as_the_model_can_take_them(wire: Wire, able: bool)
     request = ask(settings=LLMSettings.resolve("low"))
     found = encoded(request, Abilities(wire=wire, thinks=able, reasons=able, caches=able))
     expected = {
-        "completions": lambda: completions.encode(request, thinking=able),
+        "completions": lambda: completions.encode(request, thinking=able, caching=able),
         "responses": lambda: responses.encode(request, reasoning=able),
         "anthropic": lambda: anthropic.encode(request, thinking=able, caching=able),
     }
     assert found == expected[wire]()
     assert ("thinking" in found) is (able and wire != "responses")
     assert ("reasoning" in found) is (able and wire == "responses")
-    assert ("cache_control" in str(found)) is (able and wire == "anthropic")
+    assert ("cache_control" in str(found)) is (able and wire != "responses")
 
 
 def test_each_wire_has_its_decoder() -> None:

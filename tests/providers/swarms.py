@@ -10,7 +10,7 @@ from mail.factories import LiteLLMSupervisorFunction
 from mail.llm.litellm_model import LiteLLMModel
 from mail.llm.retry import RetryPolicy
 
-__all__ = ["BUILTIN_TOOLS", "MODELS", "Outcome", "Path", "lead_swarm", "run"]
+__all__ = ["ADAPTIVE", "BUILTIN_TOOLS", "MODELS", "Outcome", "Path", "lead_swarm", "run"]
 
 QUICK = RetryPolicy(base=0.001, cap=0.01)
 
@@ -35,6 +35,10 @@ MODELS = (
     Path("responses", "openai/gpt-5-mini", "responses"),
     Path("anthropic", "anthropic/claude-sonnet-4-5", "responses"),
 )
+
+
+ADAPTIVE = Path("anthropic", "anthropic/claude-opus-4-7", "responses")
+"""A model that takes an effort in place of a thinking budget."""
 
 
 def _look_up(args: dict[str, Any]) -> str:

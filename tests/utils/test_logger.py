@@ -71,6 +71,35 @@ def test_markup_is_just_text() -> None:
     assert logged("body %s", "[/red] </body> [bold]x").endswith("body [/red] </body> [bold]x\n")
 
 
+def record_line(name: str, **extra: object) -> str:
+    stream = io.StringIO()
+    init_logger(log_dir=None, stream=stream)
+    formatter = LineFormatter()
+    record = logging.makeLogRecord({"name": name, "msg": "agent failed", **extra})
+    return formatter.format(record).partition("  ")[2]
+
+
+def test_the_data_of_our_records_follows_their_text() -> None:
+    line = record_line("mail.x", agent="boss", status=None, pause=0.51249, reason='no "key" = 401')
+    assert line == r'agent failed agent=boss status=- pause=0.512 reason="no \"key\" = 401"'
+    assert record_line("mail", empty="") == 'agent failed empty=""'
+
+
+def test_data_shows_no_secret_and_forges_no_line() -> None:
+    values = {"reason": f"got {TOKEN}", "user_token": "hunter2", "api_key": "hunter2"}
+    line = record_line("mail.x", **values, note="a\r\nforged\x1b[31m")
+    assert TOKEN not in line
+    assert "hunter2" not in line
+    assert "user_token=[redacted] api_key=[redacted]" in line
+    assert "\n" not in line
+    assert "\x1b" not in line
+
+
+def test_the_data_of_other_libraries_is_not_shown() -> None:
+    assert record_line("uvicorn.error", color_message="x") == "agent failed"
+    assert record_line("mailbox", note="x") == "agent failed"
+
+
 def test_a_traceback_is_indented_and_redacted() -> None:
     try:
         int(f"bad\nkey {TOKEN}")

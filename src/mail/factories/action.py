@@ -14,6 +14,7 @@ from mail.factories.base import (
     ToolFormat,
     deprecated_factory,
 )
+from mail.factories.checks import check_listed, of_agent
 
 __all__ = ["ActionAgentFunction", "LiteLLMActionAgentFunction", "action_agent_factory"]
 
@@ -52,6 +53,8 @@ class ActionAgentFunction(MAILAgentFunction):
         exclude_tools: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
+        with of_agent(name):
+            check_listed("tools", tools, object, "declarations and pydantic models")
         super().__init__(
             name,
             comm_targets,
@@ -128,6 +131,11 @@ class LiteLLMActionAgentFunction(ActionAgentFunction):
             default_tool_choice=default_tool_choice,
             **options,
         )
+
+    def set_peers(self, comm_targets: Sequence[str], peers: str) -> None:
+        """See `MAILAgentFunction.set_peers`."""
+        super().set_peers(comm_targets, peers)
+        self.action_agent_fn.set_peers(comm_targets, peers)
 
     async def __call__(
         self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"

@@ -2,14 +2,22 @@
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Sequence
-from typing import Any, Literal, TypedDict, get_args
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Final, Literal, TypedDict, get_args
 
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.call_context import current_call
 from mail.core.tools.build import create_mail_tools, create_search_memory_tool
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ConfigError
+from mail.factories.checks import (
+    check_flags,
+    check_listed,
+    check_model,
+    check_texts,
+    check_tool_choice,
+    of_agent,
+)
 from mail.llm.ask import ask
 from mail.llm.compress import Compressor
 from mail.llm.output import agent_output
@@ -19,6 +27,7 @@ from mail.llm.settings import LLMSettings
 from mail.llm.tools import ToolSet
 
 __all__ = [
+    "PEERS_HEADLINE",
     "AgentFunction",
     "AgentToolCall",
     "CallOptions",
@@ -31,6 +40,9 @@ __all__ = [
 ]
 
 ReasoningEffort = Literal["minimal", "low", "medium", "high"]
+
+PEERS_HEADLINE: Final = "Here are details about the agents you can communicate with:"
+"""Begins what a system prompt says about other agents; a swarm replaces all that follows."""
 
 
 class CallOptions(TypedDict, total=False):
@@ -55,9 +67,14 @@ class MAILAgentFunction(ABC):
         exclude_tools: MAIL tools that the agent does not get.
         kwargs: Anything else, kept as it is.
 
+    Attributes:
+        peers: What the system prompt says about the agents it may write to; see `set_peers`.
+
     Raises:
-        ConfigError: an unknown ``tool_format``.
+        ConfigError: an unknown ``tool_format``, or an argument of the wrong type.
     """
+
+    peers: str = ""
 
     def __init__(  # noqa: PLR0913 - the documented signature
         self,
@@ -76,6 +93,16 @@ class MAILAgentFunction(ABC):
                 f"agent '{name}': tool_format must be 'completions' or 'responses', "
                 f"got '{tool_format}'"
             )
+        with of_agent(name):
+            check_texts(name=name)
+            check_listed("comm_targets", comm_targets, str, "names")
+            check_listed("tools", tools, object, "declarations")
+            check_listed("exclude_tools", exclude_tools or (), str, "names")
+            check_flags(
+                enable_entrypoint=enable_entrypoint,
+                enable_interswarm=enable_interswarm,
+                can_complete_tasks=can_complete_tasks,
+            )
         self.name = name
         self.comm_targets = list(comm_targets)
         self.tools: list[Any] = list(tools)
@@ -85,6 +112,18 @@ class MAILAgentFunction(ABC):
         self.tool_format: ToolFormat = tool_format
         self.exclude_tools = list(exclude_tools or ())
         self.kwargs = kwargs
+
+    def set_peers(self, comm_targets: Sequence[str], peers: str) -> None:
+        """Change whom the agent may write to, from its next call on.
+
+        The swarm calls it when it is made and whenever its wiring changes.
+
+        Args:
+            comm_targets: The agents.
+            peers: What the system prompt says about them; begins with `PEERS_HEADLINE` or is empty.
+        """
+        self.comm_targets = list(comm_targets)
+        self.peers = peers
 
     @abstractmethod
     def __call__(
@@ -124,7 +163,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
     The other arguments are those of `MAILAgentFunction`.
 
     Raises:
-        ConfigError: a wrong setting; see `LLMSettings.resolve` and `model_for`.
+        ConfigError: an argument of the wrong type, or a wrong setting; see `LLMSettings.resolve`
+            and `model_for`.
     """
 
     def __init__(  # noqa: PLR0913 - the documented signature
@@ -164,24 +204,51 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             tool_format,
             exclude_tools,
         )
-        self.llm = llm
-        self.system = system
-        self.user_token = user_token
-        self.settings = LLMSettings.resolve(
-            reasoning_effort, thinking_budget, max_tokens, timeout, deadline
-        )
-        self.memory = memory
-        self.use_proxy = use_proxy
-        self.stream_tokens = stream_tokens
-        self.print_llm_streams = print_llm_streams
+        self.llm, self.system, self.user_token = llm, system, user_token
+        self.memory, self.use_proxy = memory, use_proxy
+        self.stream_tokens, self.print_llm_streams = stream_tokens, print_llm_streams
         self.default_tool_choice = default_tool_choice
-        self.model = model or model_for(llm)
-        self.tool_specs = self._specs(_debug_include_mail_tools)
+        self._with_mail_tools = _debug_include_mail_tools
+        with of_agent(name):
+            self._check_arguments(model)
+            self.settings = LLMSettings.resolve(
+                reasoning_effort, thinking_budget, max_tokens, timeout, deadline
+            )
+            self.model = model or model_for(llm)
+        self.tool_specs = self._specs()
         self._compressor = Compressor()
 
-    def _specs(self, with_mail_tools: bool) -> ToolSet:
+    def _check_arguments(self, model: object) -> None:
+        check_texts(llm=self.llm, system=self.system, user_token=self.user_token)
+        check_listed("tools", self.tools, Mapping, "declarations")
+        check_flags(
+            memory=self.memory,
+            use_proxy=self.use_proxy,
+            stream_tokens=self.stream_tokens,
+            print_llm_streams=self.print_llm_streams,
+            _debug_include_mail_tools=self._with_mail_tools,
+        )
+        check_tool_choice(self.default_tool_choice)
+        check_model(model)
+
+    def set_peers(self, comm_targets: Sequence[str], peers: str) -> None:
+        """See `MAILAgentFunction.set_peers`; the model is offered the new targets."""
+        changed = list(comm_targets) != self.comm_targets
+        super().set_peers(comm_targets, peers)
+        if changed:
+            self.tool_specs = self._specs()
+
+    @property
+    def system_prompt(self) -> str:
+        """The system prompt as the model gets it: ``system``, then what there is about peers."""
+        if not self.peers:
+            return self.system
+        own = self.system.partition(PEERS_HEADLINE)[0].rstrip()
+        return f"{own}\n\n{self.peers}" if own else self.peers
+
+    def _specs(self) -> ToolSet:
         """Build the declarations once; they are the same, byte for byte, in every call."""
-        if not with_mail_tools or not self.comm_targets:
+        if not self._with_mail_tools or not self.comm_targets:
             return ToolSet(self.tools)
         mail_tools = create_mail_tools(
             self.comm_targets, self.enable_interswarm, self.tool_format, self.exclude_tools
@@ -204,7 +271,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         request = ModelRequest(
             model=call.llm or self.llm,
             messages=messages,
-            system=self.system if call.system is None else call.system,
+            system=self.system_prompt if call.system is None else call.system,
             tools=self.tool_specs,
             tool_choice=self._choice(tool_choice),
             tool_format=self.tool_format,
@@ -240,6 +307,7 @@ def deprecated_factory(old: str, new: str, agent: MAILAgentFunction) -> AgentFun
         return await agent(messages, tool_choice)
 
     setattr(run, "_mail_agent", agent)  # noqa: B010 - the documented handle
+    setattr(run, "set_peers", agent.set_peers)  # noqa: B010 - a function has no methods
     return run
 
 

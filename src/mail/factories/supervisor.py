@@ -36,18 +36,10 @@ class SupervisorFunction(MAILAgentFunction):
         exclude_tools: Sequence[str] | None = None,
         **kwargs: Any,
     ) -> None:
-        control_tools = create_supervisor_tools(
-            list(comm_targets),
-            can_complete_tasks=True,
-            enable_interswarm=enable_interswarm,
-            exclude_tools=list(exclude_tools or ()),
-            style=tool_format,
-            _debug_include_intraswarm=bool(comm_targets),
-        )
         super().__init__(
             name,
             comm_targets,
-            [*tools, *control_tools],
+            tools,
             enable_entrypoint,
             enable_interswarm,
             True,
@@ -55,6 +47,25 @@ class SupervisorFunction(MAILAgentFunction):
             exclude_tools,
             **kwargs,
         )
+        self._own_tools = list(tools)
+        self.tools = [*self._own_tools, *self._control_tools()]
+
+    def _control_tools(self) -> list[dict[str, Any]]:
+        return create_supervisor_tools(
+            self.comm_targets,
+            can_complete_tasks=True,
+            enable_interswarm=self.enable_interswarm,
+            exclude_tools=self.exclude_tools,
+            style=self.tool_format,
+            _debug_include_intraswarm=bool(self.comm_targets),
+        )
+
+    def set_peers(self, comm_targets: Sequence[str], peers: str) -> None:
+        """See `MAILAgentFunction.set_peers`."""
+        changed = list(comm_targets) != self.comm_targets
+        super().set_peers(comm_targets, peers)
+        if changed:
+            self.tools = [*self._own_tools, *self._control_tools()]
 
 
 class LiteLLMSupervisorFunction(SupervisorFunction):
@@ -120,6 +131,12 @@ class LiteLLMSupervisorFunction(SupervisorFunction):
             default_tool_choice=default_tool_choice,
             **options,
         )
+
+    def set_peers(self, comm_targets: Sequence[str], peers: str) -> None:
+        """See `MAILAgentFunction.set_peers`."""
+        super().set_peers(comm_targets, peers)
+        self.supervisor_fn.tools = self.tools
+        self.supervisor_fn.set_peers(comm_targets, peers)
 
     async def __call__(
         self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"

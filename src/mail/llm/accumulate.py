@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mail.core.call_context import StreamSink
 from mail.llm.anthropic import server_tool
-from mail.llm.history import unique_id
+from mail.llm.history import arguments_so_far, unique_id
 from mail.llm.request import (
     BuiltinResult,
     CallPiece,
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["collect"]
 
 _REDACTED = "[redacted thinking]"
+_CUT = frozenset({"content_filter", "length", "max_output_tokens", "max_tokens"})
+"""Why a reply ends that the model had not finished."""
 
 
 @dataclass(slots=True)
@@ -43,6 +45,11 @@ class _Call:
         self.name = self.name or piece.name
         self.builtin = self.builtin or piece.builtin
         self.arguments.append(piece.arguments)
+
+    def cut(self) -> None:
+        """End here, where the reply was cut off."""
+        if not self.builtin:
+            self.arguments = [arguments_so_far("".join(self.arguments))]
 
 
 class _Draft:
@@ -136,7 +143,10 @@ class _Draft:
     def reply(self) -> ModelReply:
         self._end_thought()
         self._end_speech()
-        items = history_items(self._items)
+        cut = self._finish in _CUT
+        if cut and self._parts and isinstance(last := self._parts[-1], _Call):
+            last.cut()
+        items = history_items(self._items, cut=cut)
         parts = parts_of(items, *self._streamed()) if items else tuple(self._finished())
         return ModelReply(
             parts=parts,

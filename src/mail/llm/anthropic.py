@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
+from mail.llm.caching import mark_for_cache
 from mail.llm.completions import field_of, read_chunk, tool_choice, tool_results
 from mail.llm.history import Replied, Said, conversation, parse_arguments_text, plain_copy
 from mail.llm.request import (
@@ -24,7 +25,7 @@ from mail.llm.request import (
     Speech,
     Thought,
 )
-from mail.llm.settings import LLMSettings
+from mail.llm.thinking import THINKING, began_with_thinking, thinking_arguments
 from mail.llm.tools import choice_name, tools_for
 
 __all__ = ["INTERLEAVED", "assistant_message", "decode", "encode", "server_tool", "with_results"]
@@ -33,9 +34,7 @@ INTERLEAVED: Final = {"anthropic-beta": "interleaved-thinking-2025-05-14"}
 """The header that lets a model think between its tool calls."""
 
 _LEAST_BUDGET: Final = 1024
-_CACHED: Final = {"type": "ephemeral"}
 _SERVER_CALL: Final = "srvtoolu_"
-_THINKING: Final = ("thinking", "redacted_thinking")
 _EVENT_NAMES: Final[Mapping[str, str]] = {
     "web_search": "web_search_call",
     "code_execution": "code_interpreter_call",
@@ -44,70 +43,42 @@ _EVENT_NAMES: Final[Mapping[str, str]] = {
 }
 
 
-def encode(request: ModelRequest, *, thinking: bool = True, caching: bool = True) -> dict[str, Any]:
+def encode(
+    request: ModelRequest, *, thinking: bool = True, adapts: bool = False, caching: bool = True
+) -> dict[str, Any]:
     """Build the keyword arguments of LiteLLM's chat call to a Claude model.
 
-    With a thinking budget the model cannot be forced to call a tool. So a call that forces one
-    tool is made without thinking, and so is one whose last reply did not begin with thinking,
-    which the provider would refuse.
+    A model that thinks cannot be forced to call a tool. So a call that forces one tool is made
+    without thinking, and so is one with a budget in a turn that began without thinking, which the
+    provider would refuse.
 
     Args:
         request: The question; nothing in it is changed or shared with the result.
         thinking: Whether the model can think.
+        adapts: Whether it takes an effort in place of a thinking budget.
         caching: Whether to mark what the provider shall cache: system prompt and tools, and the
             conversation so far.
     """
     settings = request.settings
     exchanges = conversation(request.messages)
-    budget = _budget(settings) if thinking else None
-    if choice_name(request.tool_choice) is not None or not _may_think(exchanges):
-        budget = None
-    messages = list(_messages(exchanges, keep_thinking=budget is not None))
-    system = _system(request, messages)
+    able = thinking and choice_name(request.tool_choice) is None
+    if able and (adapts or began_with_thinking(exchanges, "anthropic")):
+        asked = thinking_arguments(settings, adapts=adapts, least=_LEAST_BUDGET)
+    else:
+        asked = {}
+    messages = list(_messages(exchanges, keep_thinking=bool(asked)))
+    messages[:0] = _system(request, messages)
     if caching:
-        _mark_for_cache(system, messages)
-    wire: dict[str, Any] = {"model": request.model, "messages": [*system, *messages]}
-    if budget is not None:
-        wire["thinking"] = {"type": "enabled", "budget_tokens": budget}
+        mark_for_cache(messages)
+    wire: dict[str, Any] = {"model": request.model, "messages": messages} | asked
+    if asked and not adapts:  # others do so by themselves
         wire["extra_headers"] = dict(INTERLEAVED)
     if settings.max_tokens is not None:
         wire["max_tokens"] = settings.max_tokens
     if request.tools:
         wire["tools"] = tools_for(request.tools, "anthropic")
-        wire["tool_choice"] = tool_choice(
-            request.tool_choice, request.tools, free=budget is not None
-        )
+        wire["tool_choice"] = tool_choice(request.tool_choice, request.tools, free=bool(asked))
     return wire
-
-
-def _budget(settings: LLMSettings) -> int | None:
-    """Return the thinking budget, raised to the least there is; None if that leaves no room."""
-    if settings.thinking_budget is None:
-        return None
-    budget = max(settings.thinking_budget, _LEAST_BUDGET)
-    return budget if settings.max_tokens is None or settings.max_tokens > budget else None
-
-
-def _may_think(exchanges: Sequence[Said | Replied]) -> bool:
-    message = _last_message(exchanges)
-    if not message:
-        return True
-    blocks = message[0].entries[0].get("content") if message[0].wire == "anthropic" else None
-    return isinstance(blocks, list) and bool(blocks) and blocks[0].get("type") in _THINKING
-
-
-def _last_message(exchanges: Sequence[Said | Replied]) -> list[Replied]:
-    """Return the replies of the assistant's last message, if its turn goes on.
-
-    Replies with nothing between them go out as one message.
-    """
-    replies: list[Replied] = []
-    for exchange in exchanges:
-        if isinstance(exchange, Replied):
-            replies = [exchange] if replies and replies[-1].calls else [*replies, exchange]
-        elif replies and not replies[-1].calls:
-            replies = []
-    return replies
 
 
 def _system(request: ModelRequest, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -121,19 +92,6 @@ def _system(request: ModelRequest, messages: list[dict[str, Any]]) -> list[dict[
     return [{"role": "system", "content": list(content)}] if content else []
 
 
-def _mark_for_cache(system: Sequence[dict[str, Any]], messages: Sequence[dict[str, Any]]) -> None:
-    """Mark the end of the prompt and the end of the conversation; tools stand before both."""
-    if system:
-        system[0]["content"][-1]["cache_control"] = dict(_CACHED)
-    last = messages[-1] if messages else {}
-    if last.get("role") == "user" and last.get("content"):
-        if isinstance(last["content"], str):
-            last["content"] = [{"type": "text", "text": last["content"]}]
-        last["content"][-1]["cache_control"] = dict(_CACHED)
-    elif last.get("role") == "tool":
-        last["cache_control"] = dict(_CACHED)
-
-
 def _messages(
     exchanges: Sequence[Said | Replied], *, keep_thinking: bool
 ) -> Iterator[dict[str, Any]]:
@@ -143,23 +101,30 @@ def _messages(
             continue
         blocks = _blocks(exchange, keep_thinking)
         paused = exchange is exchanges[-1] and not exchange.calls
-        yield from _chat_messages(blocks if paused else _finished(blocks))
+        yield from _chat_messages(_finished(blocks, paused=paused))
         yield from tool_results(exchange)
 
 
 def _blocks(reply: Replied, keep_thinking: bool) -> list[dict[str, Any]]:
     if reply.wire == "anthropic":
         blocks: list[dict[str, Any]] = plain_copy(reply.entries[0]["content"])
-        return [b for b in blocks if keep_thinking or b.get("type") not in _THINKING]
+        return [b for b in blocks if keep_thinking or b.get("type") not in THINKING]
     text = [{"type": "text", "text": reply.text}] if reply.text.strip() else []
     return [*text, *(_tool_use(call) for call in reply.calls)]
 
 
-def _finished(blocks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the blocks of a reply without what it was cut off in; the provider would refuse it."""
+def _finished(blocks: Sequence[dict[str, Any]], *, paused: bool) -> list[dict[str, Any]]:
+    """Return the blocks of a reply without what the provider would refuse.
+
+    No message may end in thinking, and only a paused one in a call whose result is still to come.
+    """
     found = {block.get("tool_use_id") for block in blocks}
-    whole = [b for b in blocks if b.get("type") != "server_tool_use" or b.get("id") in found]
-    while whole and whole[-1].get("type") in _THINKING:
+    whole = [
+        block
+        for block in blocks
+        if paused or block.get("type") != "server_tool_use" or block.get("id") in found
+    ]
+    while whole and whole[-1].get("type") in THINKING:
         whole.pop()
     return whole
 

@@ -5,8 +5,10 @@ from typing import Any
 
 from mail.core.agents import ToolChoice
 from mail.core.usage import Usage
+from mail.llm.caching import mark_for_cache
 from mail.llm.history import Replied, Said, conversation, plain_copy, written_arguments
 from mail.llm.request import CallPiece, Delta, FunctionCall, ModelReply, ModelRequest, Thought
+from mail.llm.thinking import began_with_thinking, thinking_arguments
 from mail.llm.tools import choice_name, tools_for
 
 __all__ = [
@@ -23,35 +25,48 @@ __all__ = [
 _REASONING_FIELDS = ("reasoning_content", "thinking_blocks")
 
 
-def encode(request: ModelRequest, *, thinking: bool = False) -> dict[str, Any]:
+def encode(
+    request: ModelRequest,
+    *,
+    thinking: bool = False,
+    adapts: bool = False,
+    signed: bool = False,
+    caching: bool = False,
+) -> dict[str, Any]:
     """Build the keyword arguments of a chat-completions call.
 
     Args:
         request: The question; nothing in it is changed or shared with the result.
         thinking: Whether the provider takes a ``thinking`` budget; if not, the reasoning effort
             is sent instead, and its own reasoning is left out of the history.
+        adapts: Whether a model that thinks takes an effort in place of the budget.
+        signed: Whether the model signs its thinking (Claude): then it may not think in a turn
+            that began without.
+        caching: Whether to mark what the provider shall cache.
 
     Returns:
         ``model``, ``messages`` and, as far as there is something to say, ``tools``,
-        ``tool_choice``, ``max_tokens`` and ``thinking`` or ``reasoning_effort``.
+        ``tool_choice``, ``max_tokens``, ``thinking`` and ``reasoning_effort``.
     """
     settings = request.settings
+    exchanges = conversation(request.messages)
     # Providers that think refuse to be forced to call a tool at the same time.
-    forced = choice_name(request.tool_choice) is not None
-    messages = _messages(request, thinking and not forced)
+    able = thinking and choice_name(request.tool_choice) is None
+    if signed and not adapts:
+        able = able and began_with_thinking(exchanges, "completions")
+    messages = _messages(request, exchanges, able)
+    if caching:
+        mark_for_cache(messages)
     wire: dict[str, Any] = {"model": request.model, "messages": messages}
-    budget = settings.thinking_budget if thinking and not forced else None
-    if budget is not None:
-        wire["thinking"] = {"type": "enabled", "budget_tokens": budget}
-    elif settings.reasoning_effort is not None and not (thinking and forced):
+    asked = thinking_arguments(settings, adapts=adapts) if able else {}
+    wire |= asked
+    if not thinking and settings.reasoning_effort is not None:
         wire["reasoning_effort"] = settings.reasoning_effort
     if settings.max_tokens is not None:
         wire["max_tokens"] = settings.max_tokens
     if request.tools:
         wire["tools"] = tools_for(request.tools, "completions")
-        wire["tool_choice"] = tool_choice(
-            request.tool_choice, request.tools, free=budget is not None
-        )
+        wire["tool_choice"] = tool_choice(request.tool_choice, request.tools, free=bool(asked))
     return wire
 
 
@@ -72,9 +87,11 @@ def tool_choice(
     return {"type": "function", "function": {"name": name}}
 
 
-def _messages(request: ModelRequest, keep_reasoning: bool) -> list[dict[str, Any]]:
+def _messages(
+    request: ModelRequest, exchanges: Sequence[Said | Replied], keep_reasoning: bool
+) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
-    for exchange in conversation(request.messages):
+    for exchange in exchanges:
         if isinstance(exchange, Said):
             messages.append(plain_copy(exchange.message))
             continue

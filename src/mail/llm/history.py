@@ -6,6 +6,7 @@ format from the exchanges, so that each call has its one result right behind its
 """
 
 import json
+import re
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ __all__ = [
     "NO_RESULT",
     "Replied",
     "Said",
+    "arguments_so_far",
     "conversation",
     "is_reply_item",
     "parse_arguments_text",
@@ -28,10 +30,15 @@ __all__ = [
     "text_of",
     "unique_id",
     "written_arguments",
+    "written_name",
 ]
 
 NO_RESULT = "ERROR: no result of this call was recorded"
+_CUT_OFF = "(the reply was cut off before the arguments)"
+_NO_ARGUMENTS = frozenset({"", "{}"})
 _INVALID_SHOWN = 2000
+_LONGEST_NAME = 64
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
@@ -105,12 +112,25 @@ def parse_arguments_text(text: str) -> dict[str, Any]:
     return {INVALID_JSON_KEY: text[:_INVALID_SHOWN].encode("utf-8", "replace").decode()}
 
 
+def arguments_so_far(text: str) -> str:
+    """Return the arguments of a call that was cut off: no JSON, so that it is not run like that.
+
+    Some libraries write an empty object for arguments that never came.
+    """
+    return _CUT_OFF if text.strip() in _NO_ARGUMENTS else text
+
+
 def written_arguments(text: str) -> str:
     """Return a call's arguments as the text of a JSON object, the model's own if it is one."""
     arguments = parse_arguments_text(text)
     if text.strip() and INVALID_JSON_KEY not in arguments:
         return text
     return json.dumps(arguments, ensure_ascii=False)
+
+
+def written_name(name: str) -> str:
+    """Return a tool's name as providers take it back, whatever the model called."""
+    return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "unnamed_tool"
 
 
 def unique_id(call_id: str, seen: set[str]) -> str:
@@ -134,20 +154,22 @@ def is_reply_item(entry: Mapping[str, Any]) -> bool:
 def _chat_calls(message: Mapping[str, Any]) -> Iterator[FunctionCall]:
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}
-        yield FunctionCall(call["id"], function.get("name") or "", function.get("arguments") or "")
+        name, arguments = function.get("name") or "", function.get("arguments") or ""
+        yield FunctionCall(call.get("id") or "", name, arguments)
 
 
 def _block_calls(blocks: Iterable[Any]) -> Iterator[FunctionCall]:
     for block in blocks:
         if isinstance(block, Mapping) and block.get("type") == "tool_use":
             arguments = json.dumps(block.get("input") or {}, ensure_ascii=False)
-            yield FunctionCall(block["id"], block.get("name") or "", arguments)
+            yield FunctionCall(block.get("id") or "", block.get("name") or "", arguments)
 
 
 def _item_calls(items: Iterable[Mapping[str, Any]]) -> Iterator[FunctionCall]:
     for item in items:
         if item.get("type") == "function_call":
-            yield FunctionCall(item["call_id"], item.get("name") or "", item.get("arguments") or "")
+            name, arguments = item.get("name") or "", item.get("arguments") or ""
+            yield FunctionCall(item.get("call_id") or "", name, arguments)
 
 
 def _reply(message: Mapping[str, Any]) -> Replied:
@@ -196,13 +218,16 @@ def _result_text(message: Mapping[str, Any]) -> str:
     return text_of(message) or ("" if result is None else json.dumps(result, default=str))
 
 
-def _distinct(reply: Replied, seen: dict[str, int]) -> Replied:
-    """Return a reply whose calls have ids that did not come before; providers refuse others."""
-    ids = [_fresh(call.id, seen) for call in reply.calls]
-    if ids == [call.id for call in reply.calls]:
+def _sendable(reply: Replied, seen: dict[str, int]) -> Replied:
+    """Return a reply whose calls providers take back: ids that did not come before, legal names."""
+    marks = [(_fresh(call.id, seen), written_name(call.name)) for call in reply.calls]
+    if marks == [(call.id, call.name) for call in reply.calls]:
         return reply
-    calls = tuple(replace(call, id=new) for call, new in zip(reply.calls, ids, strict=True))
-    given = iter(ids)
+    calls = tuple(
+        replace(call, id=call_id, name=name)
+        for call, (call_id, name) in zip(reply.calls, marks, strict=True)
+    )
+    given = iter(marks)
     entries = tuple(_renamed(entry, given) for entry in reply.entries)
     return Replied(reply.wire, entries, calls, reply.results)
 
@@ -217,18 +242,19 @@ def _fresh(call_id: str, seen: dict[str, int]) -> str:
     return fresh
 
 
-def _renamed(entry: Mapping[str, Any], ids: Iterator[str]) -> dict[str, Any]:
-    """Return an entry whose calls have the next of the ids."""
+def _renamed(entry: Mapping[str, Any], marks: Iterator[tuple[str, str]]) -> dict[str, Any]:
+    """Return an entry whose calls have the next of the ids and names."""
     renamed: dict[str, Any] = plain_copy(entry)
     if renamed.get("type") == "function_call":
-        renamed["call_id"] = next(ids)
+        renamed["call_id"], renamed["name"] = next(marks)
     elif renamed.get("tool_calls"):
         for call in renamed["tool_calls"]:
-            call["id"] = next(ids)
+            call["id"], name = next(marks)
+            call["function"] = {**(call.get("function") or {}), "name": name}
     elif renamed.get("role") == "assistant" and isinstance(renamed.get("content"), list):
         for block in renamed["content"]:
             if block.get("type") == "tool_use":
-                block["id"] = next(ids)
+                block["id"], block["name"] = next(marks)
     return renamed
 
 
@@ -254,7 +280,7 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> list[Said | Replied]:
 
     A result goes to the first call before it that has its id and no result yet; a call without
     one gets an error as its result. A result without a call becomes user text. A call whose id
-    came before gets another.
+    came before gets another, and so does one whose name no provider would take back.
     """
     results = _Results(messages)
     seen: dict[str, int] = {}
@@ -274,5 +300,5 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> list[Said | Replied]:
             exchanges.append(Said(entry))
             continue
         reply.results.extend(results.take(call.id, position) for call in reply.calls)
-        exchanges.append(_distinct(reply, seen))
+        exchanges.append(_sendable(reply, seen))
     return exchanges

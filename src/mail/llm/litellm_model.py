@@ -14,20 +14,16 @@ from typing import Any, Final
 from mail.core.usage import Usage
 from mail.errors import ModelError
 from mail.llm.failures import model_error
-from mail.llm.refusals import speak_refusals
+from mail.llm.raw_events import let_through
 from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
 from mail.llm.silence import Silence
+from mail.llm.surroundings import check_surroundings
 from mail.llm.wires import PROXY_PREFIX, Abilities, abilities_of, decoder_of, encoded
 
 __all__ = ["LiteLLMModel", "close_clients", "load_library"]
 
 _NO_KEY: Final = "the-user-token-is-in-the-header"
-_PROXY_ADDRESS: Final = "LITELLM_PROXY_API_BASE"
-_NO_PROXY: Final = (
-    f"model call failed: {_PROXY_ADDRESS} is not set; set it, or use_proxy to false for this agent"
-)
-_NOT_TRIED_AGAIN: Final = 400
 _CONNECT_SECONDS: Final = 10.0
 _SLACK_SECONDS: Final = 5.0
 _PREPARING_SECONDS: Final = 0.02
@@ -107,14 +103,14 @@ class LiteLLMModel:
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
             return self._attempt(request, seconds)
 
-        return retrying(attempt, self._retry, request.settings.deadline, self._sleep)
+        deadline = request.settings.deadline
+        return retrying(attempt, self._retry, deadline, self._sleep, model=request.model)
 
     def _prepared(self, request: ModelRequest) -> "_Call":
         """Build one attempt; each has arguments of its own, because the library changes them."""
-        if request.model.startswith(PROXY_PREFIX) and not os.environ.get(_PROXY_ADDRESS):
-            # The library would send the caller's token to whatever address it finds instead.
-            raise ModelError(_NO_PROXY, status=_NOT_TRIED_AGAIN)
         litellm = load_library()
+        in_name = bool(_authorization(request))
+        check_surroundings(litellm, request.model, request.tool_format, in_name=in_name)
         key = (request.model, request.tool_format)
         abilities = self._abilities.get(key)
         if abilities is None:
@@ -137,18 +133,16 @@ class LiteLLMModel:
     async def _attempt(self, request: ModelRequest, seconds: float) -> AsyncGenerator[Delta, None]:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
-        silence = request.settings.timeout
-        if (request.model, request.tool_format) in self._abilities:
-            call = self._prepared(request)
-        else:  # the first call to a model: importing its parts takes seconds
-            call = await asyncio.to_thread(self._prepared, request)
-        decode = decoder_of(call.wire)
-        watch = Silence(silence, end)
+        watch = Silence(request.settings.timeout, end)
         stream: Any = None
         try:
+            if (request.model, request.tool_format) in self._abilities:
+                call = self._prepared(request)
+            else:  # the first call to a model: importing its parts takes seconds
+                call = await asyncio.to_thread(self._prepared, request)
+            decode = decoder_of(call.wire)
             stream = await watch.wait(_opened(call))
-            if call.wire == "completions":
-                speak_refusals(stream)
+            let_through(stream, call.wire, watch.alive)
             while (piece := await watch.wait(anext(stream, None))) is not None:
                 delta = decode(piece)
                 if delta.usage is not None and delta.usage.cost is None:
@@ -159,10 +153,9 @@ class LiteLLMModel:
             _check_finished(stream)
         except TimeoutError as error:
             raise ModelError("model call failed: the provider did not answer in time") from error
-        except ModelError:
-            raise
         except Exception as error:  # noqa: BLE001 - the library raises whatever its providers raise
-            raise model_error(error, [request.user_token]) from None
+            began = stream is not None
+            raise model_error(error, [request.user_token], began=began) from None
         finally:
             watch.close()
             if stream is not None:

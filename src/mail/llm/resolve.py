@@ -23,8 +23,8 @@ def model_for(llm: str) -> ChatModel:
     Raises:
         ConfigError: the string is empty or names no script.
     """
-    if not llm:
-        raise ConfigError("llm must name a model")
+    if not llm.strip():
+        raise ConfigError("llm must name a model, for example openai/gpt-5-mini")
     for prefix, make in _MAKERS.items():
         if llm.startswith(prefix):
             return make(llm.removeprefix(prefix))

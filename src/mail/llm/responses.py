@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from mail.core.agents import ToolChoice
-from mail.errors import ModelError
 from mail.llm.completions import field_of, usage_of
-from mail.llm.failures import redact
+from mail.llm.failures import ReportedError
 from mail.llm.history import (
     Replied,
     Said,
+    arguments_so_far,
     conversation,
     plain_copy,
     text_of,
@@ -41,29 +41,6 @@ BUILTIN_ITEMS: Final = frozenset(
 )
 """Output items of tools that the provider ran itself."""
 
-_STATUS_OF: Final[Mapping[str, int]] = {
-    "rate_limit_exceeded": 429,
-    "server_error": 500,
-    "internal_error": 500,
-    "vector_store_timeout": 504,
-    "overloaded": 503,
-    "insufficient_quota": 402,
-}
-_REFUSED: Final = 400
-_REFUSALS: Final = (
-    "invalid",
-    "image",
-    "unsupported",
-    "empty_image",
-    "failed_to_download_image",
-    "context_length",
-    "content_policy",
-    "bio_policy",
-    "data_residency",
-    "model_not_found",
-)
-"""How codes begin that put the blame on the request itself: it would fail again."""
-_SHOWN: Final = 500
 _LARGE_FIELDS: Final = frozenset({"result", "container_id", "id", "type"})
 
 
@@ -133,8 +110,18 @@ def _reply_items(reply: Replied, keep_reasoning: bool) -> Iterator[dict[str, Any
             item = {"call_id": call.id, "name": call.name, "arguments": arguments}
             yield {"type": "function_call", **item}
         return
-    entries = reply.entries if keep_reasoning else _without_reasoning(reply.entries)
-    yield from map(plain_copy, entries)
+    if keep_reasoning:
+        yield from map(plain_copy, _without_tail(reply.entries))
+    else:
+        yield from map(plain_copy, _without_reasoning(reply.entries))
+
+
+def _without_tail(items: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
+    """Return items up to the last that is no reasoning: reasoning must lead to something."""
+    end = len(items)
+    while end and items[end - 1].get("type") == "reasoning":
+        end -= 1
+    return items[:end]
 
 
 def _without_reasoning(items: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -160,14 +147,14 @@ def decode(event: Any) -> Delta:
     """Read one event of a Responses stream, given as a mapping or an object.
 
     Raises:
-        ModelError: the event says that the reply failed.
+        ReportedError: the event says that the reply failed.
     """
     kind = field_of(event, "type")
     kind = str(getattr(kind, "value", kind))
     if kind == "response.failed":
-        raise _failure(field_of(field_of(event, "response"), "error"))
+        raise _reported(field_of(field_of(event, "response"), "error"))
     if kind == "error":
-        raise _failure(field_of(event, "error") or event)
+        raise _reported(field_of(event, "error") or event)
     read = _READERS.get(kind)
     return Delta(wire="responses") if read is None else read(event)
 
@@ -237,11 +224,9 @@ def _begun(index: int, item: Any) -> Iterator[CallPiece]:
         yield CallPiece(index, field_of(item, "id") or "", str(kind), builtin=True)
 
 
-def _failure(error: Any) -> ModelError:
-    code = str(field_of(error, "code") or "")
-    message = str(field_of(error, "message") or code or "the provider gave no reason")
-    status = _STATUS_OF.get(code, _REFUSED if code.startswith(_REFUSALS) else None)
-    return ModelError(f"model call failed: {redact(message)[:_SHOWN]}", status=status)
+def _reported(error: Any) -> ReportedError:
+    names = ("message", "code", "type")
+    return ReportedError({name: field_of(error, name) for name in names})
 
 
 def _plain_item(item: Any) -> dict[str, Any]:
@@ -252,17 +237,24 @@ def _plain_item(item: Any) -> dict[str, Any]:
     return {key: value for key, value in plain.items() if value is not None}
 
 
-def history_items(items: Mapping[int, Any]) -> tuple[dict[str, Any], ...]:
+def history_items(items: Mapping[int, Any], *, cut: bool = False) -> tuple[dict[str, Any], ...]:
     """Return the items of a reply, given by their places, in order, as the history keeps them.
 
     They may be the library's objects: most are never looked at, so they are read only here.
     Negative places (from the end of the stream) count only if there are no others. Arguments
     become a JSON object whatever the model wrote, and each call has an id of its own.
+
+    Args:
+        items: The items.
+        cut: Whether the reply was cut off, so that a call at its end may lack its arguments.
     """
     places = sorted(place for place in items if place >= 0)
     places = places or sorted((place for place in items if place < 0), reverse=True)
+    plain = [_plain_item(items[place]) for place in places]
+    if cut and plain and plain[-1].get("type") == "function_call":
+        plain[-1]["arguments"] = arguments_so_far(plain[-1].get("arguments") or "")
     seen: set[str] = set()
-    return tuple(_kept(_plain_item(items[place]), seen) for place in places)
+    return tuple(_kept(item, seen) for item in plain)
 
 
 def _kept(kept: dict[str, Any], seen: set[str]) -> dict[str, Any]:

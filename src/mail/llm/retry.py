@@ -26,8 +26,8 @@ _SERVER_ERROR: Final = 500
 class RetryPolicy:
     """How often a call is tried and how long it waits in between.
 
-    A ``Retry-After`` up to ``longest_wait`` seconds is waited for here; a longer one ends the call,
-    so that the engine can free the slot and come back later.
+    A ``Retry-After`` up to ``longest_wait`` seconds is waited for here, and a random time beyond
+    it; a longer one ends the call, so that the engine can free the slot and come back later.
     """
 
     attempts: int = 6
@@ -49,12 +49,13 @@ class RetryPolicy:
             return None
         if attempt >= (self.rate_limit_attempts if limited else self.attempts):
             return None
-        wait = error.retry_after
-        if wait is None:
-            # Full jitter: callers that failed together do not come back together.
-            wait = random.uniform(0.0, min(self.cap, self.base * 2.0**attempt))  # noqa: S311
-        elif wait > self.longest_wait:
-            return None
+        wait = 0.0
+        if error.retry_after is not None:
+            if error.retry_after > self.longest_wait:
+                return None
+            wait = max(error.retry_after, self.base)  # "at once" is what failed just now
+        # Full jitter: callers that failed together do not come back together.
+        wait += random.uniform(0.0, min(self.cap, self.base * 2.0**attempt))  # noqa: S311
         return wait if wait < left else None
 
 
@@ -67,6 +68,8 @@ async def retrying(
     policy: RetryPolicy,
     deadline: float,
     sleep: Sleep = asyncio.sleep,
+    *,
+    model: str = "",
 ) -> AsyncGenerator[Delta, None]:
     """Yield the deltas of the first attempt that ends well.
 
@@ -77,6 +80,7 @@ async def retrying(
         policy: What to try again.
         deadline: The seconds that all attempts and pauses may take together.
         sleep: Waits between attempts.
+        model: The model's name, for the log.
 
     Raises:
         ModelError: of the last attempt.
@@ -97,7 +101,7 @@ async def retrying(
                 raise
             _log.info(
                 "model call failed, trying again",
-                extra={"status": error.status, "attempt": made, "pause": pause},
+                extra={"model": model, "attempt": made, "pause": pause, "reason": str(error)},
             )
         else:
             return

@@ -12,7 +12,7 @@ __all__ = ["EFFORT_BUDGETS", "LLMSettings"]
 EFFORT_BUDGETS: Final[Mapping[str, int]] = MappingProxyType(
     {"minimal": 2000, "low": 4000, "medium": 8000, "high": 16000}
 )
-"""Thinking tokens for each ``reasoning_effort``."""
+"""Thinking tokens for each ``reasoning_effort``, the least first."""
 
 _ROOM_FOR_ANSWER: Final = 4000
 
@@ -31,6 +31,14 @@ class LLMSettings:
     timeout: float = 120.0
     deadline: float = 600.0
 
+    @property
+    def effort(self) -> str | None:
+        """The effort asked for, or else the one that the thinking budget amounts to."""
+        if self.reasoning_effort is not None or self.thinking_budget is None:
+            return self.reasoning_effort
+        within = [name for name, size in EFFORT_BUDGETS.items() if size <= self.thinking_budget]
+        return within[-1] if within else next(iter(EFFORT_BUDGETS))
+
     @classmethod
     def resolve(
         cls,
@@ -46,16 +54,12 @@ class LLMSettings:
         ``max_tokens``); a budget without ``max_tokens`` gets room for an answer beside it.
 
         Raises:
-            ConfigError: an unknown effort, a number below 1, a time that is not above 0, or a
-                budget that leaves no tokens for the answer.
+            ConfigError: an unknown effort, a number of tokens that is no whole number above 0, a
+                time that is no number above 0, or a budget that leaves no tokens for the answer.
         """
         times = _times(timeout=timeout, deadline=deadline)
-        if reasoning_effort is not None and reasoning_effort not in EFFORT_BUDGETS:
-            known = ", ".join(EFFORT_BUDGETS)
-            raise ConfigError(f"reasoning_effort '{reasoning_effort}' is not one of {known}")
-        for name, value in (("thinking_budget", thinking_budget), ("max_tokens", max_tokens)):
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} must be at least 1, got {value}")
+        _check_effort(reasoning_effort)
+        _check_tokens(thinking_budget=thinking_budget, max_tokens=max_tokens)
         if thinking_budget is not None:
             if max_tokens is not None and max_tokens <= thinking_budget:
                 raise ConfigError(
@@ -75,10 +79,32 @@ class LLMSettings:
         )
 
 
+def _check_effort(effort: object) -> None:
+    if effort is None or (isinstance(effort, str) and effort in EFFORT_BUDGETS):
+        return
+    raise ConfigError(f"reasoning_effort '{effort}' is not one of {', '.join(EFFORT_BUDGETS)}")
+
+
+def _check_tokens(**given: object) -> None:
+    for name, value in given.items():
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ConfigError(f"{name} must be a whole number of tokens, got {value!r}")
+        if value < 1:
+            raise ConfigError(f"{name} must be at least 1, got {value}")
+
+
 def _times(**given: float | None) -> dict[str, float]:
     """Return the times that are given, once they make sense."""
     times = {name: seconds for name, seconds in given.items() if seconds is not None}
     for name, seconds in times.items():
-        if not 0 < seconds < float("inf"):
-            raise ConfigError(f"{name} must be a number of seconds above 0, got {seconds}")
+        if not _is_duration(seconds):
+            raise ConfigError(f"{name} must be a number of seconds above 0, got {seconds!r}")
     return times
+
+
+def _is_duration(seconds: object) -> bool:
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        return False
+    return 0 < seconds < float("inf")

@@ -53,6 +53,10 @@ class Silence:
         finally:
             self._task = None
 
+    def alive(self) -> None:
+        """Begin the wait under way anew: there was a sign of life that is not waited for."""
+        self._due = min(self._end, self._loop.time() + self._seconds)
+
     def close(self) -> None:
         """Let go of the timer."""
         if self._timer is not None:

@@ -12,20 +12,26 @@ __all__ = ["PROXY_PREFIX", "Abilities", "abilities_of", "decoder_of", "encoded"]
 PROXY_PREFIX: Final = "litellm_proxy/"
 
 _ANTHROPIC: Final = "anthropic"
-_CLAUDE_HOSTS: Final = frozenset({"azure_ai", "vertex_ai"})
+_CLAUDE: Final = "claude"
+_BLOCK_HOSTS: Final = frozenset({"azure_ai", "vertex_ai"})
 """Others whose Claude models LiteLLM speaks to in Anthropic's own message blocks."""
+_MARKED_HOSTS: Final = frozenset({_ANTHROPIC, *_BLOCK_HOSTS, "bedrock"})
+"""Where Claude's requests can be marked for the cache; the rest cache by themselves, or not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abilities:
     """What is known of a model: its wire, and whether it thinks, reasons and caches.
 
-    ``thinks`` means that it takes a thinking budget, ``reasons`` that it is a reasoning model,
+    ``thinks`` means that it can be told to think, ``adapts`` that it then takes an effort in place
+    of a budget, ``signs`` that it signs its thinking, ``reasons`` that it is a reasoning model,
     ``caches`` that parts of a request can be marked for its cache.
     """
 
     wire: Wire
     thinks: bool = False
+    adapts: bool = False
+    signs: bool = False
     reasons: bool = False
     caches: bool = False
 
@@ -45,7 +51,8 @@ def abilities_of(litellm: Any, model: str, tool_format: ToolFormat) -> Abilities
     inner = model.removeprefix(PROXY_PREFIX)
     proxied = inner != model
     name, provider = _provider(litellm, inner)
-    if provider == _ANTHROPIC or (provider in _CLAUDE_HOSTS and "claude" in name.lower()):
+    claude = provider == _ANTHROPIC or _CLAUDE in name.lower()
+    if provider == _ANTHROPIC or (provider in _BLOCK_HOSTS and claude):
         wire: Wire = "anthropic"
     elif tool_format == "responses" and (proxied or _has_responses(litellm, name, provider)):
         wire = "responses"
@@ -55,9 +62,24 @@ def abilities_of(litellm: Any, model: str, tool_format: ToolFormat) -> Abilities
     return Abilities(
         wire=wire,
         thinks="thinking" in supported,
+        adapts=claude and _adapts(litellm, name, provider),
+        signs=claude,
         reasons=bool(_asked(litellm.supports_reasoning, model=inner)),
-        caches=bool(_asked(litellm.utils.supports_prompt_caching, model=inner)),
+        caches=claude
+        and provider in _MARKED_HOSTS
+        and bool(_asked(litellm.utils.supports_prompt_caching, model=inner)),
     )
+
+
+def _adapts(litellm: Any, model: str, provider: str) -> bool:
+    """Tell whether a Claude model refuses thinking budgets."""
+
+    def able(ability: str) -> bool:
+        asked = litellm.AnthropicConfig.supports_model_capability
+        given = {"key": ability, "custom_llm_provider": provider}
+        return bool(_asked(asked, model=model, **given))
+
+    return able("supports_adaptive_thinking") and not able("supports_legacy_thinking")
 
 
 def _asked(question: Callable[..., Any], **arguments: Any) -> Any:
@@ -85,8 +107,19 @@ def encoded(request: ModelRequest, abilities: Abilities) -> dict[str, Any]:
     if abilities.wire == "responses":
         return responses.encode(request, reasoning=abilities.reasons)
     if abilities.wire == "anthropic":
-        return anthropic.encode(request, thinking=abilities.thinks, caching=abilities.caches)
-    return completions.encode(request, thinking=abilities.thinks)
+        return anthropic.encode(
+            request,
+            thinking=abilities.thinks,
+            adapts=abilities.adapts,
+            caching=abilities.caches,
+        )
+    return completions.encode(
+        request,
+        thinking=abilities.thinks,
+        adapts=abilities.adapts,
+        signed=abilities.signs,
+        caching=abilities.caches,
+    )
 
 
 def decoder_of(wire: Wire) -> Callable[[Any], Delta]:

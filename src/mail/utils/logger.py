@@ -1,16 +1,18 @@
 """Logging set-up for entry points. Importing this module, or any other, sets nothing up.
 
-Lines are for people: ``time LEVEL logger message``. Text that came from outside cannot forge a
+Lines are for people: ``time LEVEL logger message key=value …``, where the values are what our own
+records carry in ``extra``. Text that came from outside cannot forge a
 line (line breaks and control characters are escaped), means nothing to the terminal, and shows no
 secret that has a known shape. Handlers of other libraries stay as they are.
 """
 
+import json
 import logging
 import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from mail.config.env import LOG_LEVEL, setting
 from mail.errors import ConfigError
@@ -32,6 +34,12 @@ _SECRETS: Final = tuple(
         r"[\"']?\s*[=:]\s*[\"']?)[^\s\"',;&}]+",
     )
 )
+_OURS: Final = "mail"
+_STANDARD: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
+_SECRET_KEY: Final = re.compile(
+    r"(?:^|_)(?:authorization|dsn|key|passwd|password|secret|token)$", re.IGNORECASE
+)
+_BARE: Final = re.compile(r"[^\s\"'=]+")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
 
@@ -97,13 +105,30 @@ class LineFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as text without secrets, forged lines or terminal codes."""
         time = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-        message = _CONTROL.sub(_escape, redact(record.getMessage()))
-        line = f"{time}Z {record.levelname:<7} {record.name}  {message}"
+        message = redact(record.getMessage()) + _data(record)
+        line = f"{time}Z {record.levelname:<7} {record.name}  {_CONTROL.sub(_escape, message)}"
         if record.exc_info:
             line += _indent(redact(self.formatException(record.exc_info)))
         if record.stack_info:
             line += _indent(redact(self.formatStack(record.stack_info)))
         return line
+
+
+def _data(record: logging.LogRecord) -> str:
+    """Return what one of our own records carries beside its text; other libraries' is not shown."""
+    if record.name.partition(".")[0] != _OURS:
+        return ""
+    data = ((key, value) for key, value in vars(record).items() if key not in _STANDARD)
+    return "".join(f" {key}={_shown(key, value)}" for key, value in data)
+
+
+def _shown(key: str, value: Any) -> str:
+    if value is None:
+        return "-"
+    if _SECRET_KEY.search(key):
+        return _HIDDEN
+    text = f"{value:.3f}" if isinstance(value, float) else redact(str(value))
+    return text if _BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 def _escape(match: re.Match[str]) -> str:

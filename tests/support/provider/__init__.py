@@ -18,7 +18,15 @@ from tests.support.provider.faults import Fault
 from tests.support.provider.issued import Issued
 from tests.support.provider.record import Seen
 from tests.support.provider.server import FakeProvider, default_script
-from tests.support.provider.steps import Found, PauseTurn, Redacted, Refuse, RunCode, Search
+from tests.support.provider.steps import (
+    Found,
+    OutOfTokens,
+    PauseTurn,
+    Redacted,
+    Refuse,
+    RunCode,
+    Search,
+)
 from tests.support.provider.validate import problems_of
 
 __all__ = [
@@ -26,6 +34,7 @@ __all__ = [
     "Fault",
     "Found",
     "Issued",
+    "OutOfTokens",
     "PauseTurn",
     "Redacted",
     "Refuse",

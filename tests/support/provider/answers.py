@@ -9,7 +9,13 @@ from tests.support.provider.faults import Fault
 from tests.support.provider.issued import Issued
 from tests.support.provider.pauses import Pauses
 from tests.support.provider.record import Seen
-from tests.support.provider.steps import AnyStep, PauseTurn, Refuse, cut_arguments
+from tests.support.provider.steps import (
+    AnyStep,
+    OutOfTokens,
+    PauseTurn,
+    Refuse,
+    cut_arguments,
+)
 from tests.support.provider.tokens import UsageOf, tokens_of
 from tests.support.provider.validate import problems_of
 from tests.support.provider.wire import Reply, Wire
@@ -26,10 +32,17 @@ _WIRES = {"completions": COMPLETIONS, "responses": RESPONSES, "anthropic": ANTHR
 class Refused(Exception):
     """The provider answers with an error status."""
 
-    def __init__(self, status: int, message: str, retry_after: float | str | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        retry_after: float | str | None = None,
+        code: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
+        self.code = code
 
 
 class Answers:
@@ -62,7 +75,7 @@ class Answers:
         if self._key is not None and self._key not in _keys(seen):
             raise Refused(401, "Incorrect API key provided")
         if fault.status is not None:
-            raise Refused(fault.status, fault.message, fault.retry_after)
+            raise Refused(fault.status, fault.message, fault.retry_after, fault.code)
         asked = self._sent_on(seen)
         problems = problems_of(
             asked.body, wire=asked.wire, headers=asked.headers, issued=self._issued
@@ -102,7 +115,7 @@ class Answers:
         for step in steps:
             if isinstance(step, Fail):
                 raise Refused(step.status or 500, step.reason, step.retry_after)
-        return _until_refusal(steps)
+        return _until_the_end(steps)
 
     def _noted(self, reply: Reply) -> Reply:
         """Stop at a pause, and remember what is sent."""
@@ -126,6 +139,6 @@ def _keys(seen: Seen) -> list[str]:
     return keys
 
 
-def _until_refusal(steps: Sequence[AnyStep]) -> list[AnyStep]:
-    at = next((at for at, step in enumerate(steps) if isinstance(step, Refuse)), len(steps))
-    return list(steps[: at + 1])
+def _until_the_end(steps: Sequence[AnyStep]) -> list[AnyStep]:
+    last = (at for at, step in enumerate(steps) if isinstance(step, Refuse | OutOfTokens))
+    return list(steps[: next(last, len(steps)) + 1])

@@ -15,7 +15,10 @@ class Fault:
     ``politely`` ends the stream as if it were complete. ``truncate_arguments`` leaves the last
     tool call's arguments unfinished. ``error_event`` sends an error as the stream's first event,
     or with ``cut_after`` once so many events are out; ``failed`` makes it a ``response.failed``
-    where there is such an event (Responses). ``html`` answers with a web page.
+    where there is such an event (Responses), ``flat`` gives it the other shape that OpenAI has for
+    it there. ``code`` is the vendor's name of the error, be it an answer or an event. ``pings`` are
+    sent after the first event, a tenth of a second apart (Anthropic). ``html`` answers with a web
+    page.
     """
 
     status: int | None = None
@@ -28,4 +31,7 @@ class Fault:
     truncate_arguments: bool = False
     error_event: str | None = None
     failed: bool = False
+    flat: bool = False
+    code: str | None = None
+    pings: int = 0
     html: bool = False

@@ -1,12 +1,14 @@
 """What the provider itself wrote earlier, which histories must give back as it was."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 __all__ = ["Issued", "Mark", "mark_of"]
 
 Mark = tuple[str, ...]
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Issued:
@@ -18,10 +20,12 @@ class Issued:
 
     def note_blocks(self, blocks: Sequence[dict[str, Any]]) -> None:
         """Remember a reply of Anthropic content blocks."""
-        marks = tuple(mark_of(block) for block in blocks)
+        marks = [mark_of(block) for block in blocks]
+        while marks and "thinking" in marks[-1][0]:  # no message may end in a thought
+            marks.pop()
         for block in blocks:
             if "id" in block:
-                self._blocks[block["id"]] = marks
+                self._blocks[block["id"]] = tuple(marks)
 
     def note_items(self, items: Sequence[dict[str, Any]]) -> None:
         """Remember a reply of Responses items."""
@@ -41,7 +45,8 @@ class Issued:
 def mark_of(block: dict[str, Any]) -> Mark:
     """Return what a content block must be recognised by; white space at its end is free.
 
-    The arguments of a call that was cut off were no object, so any object will do for them.
+    The arguments of a call that was cut off were no object, so any object will do for them. A
+    tool's name that cannot be given back may have other characters, and be cut.
     """
     kind = str(block.get("type"))
     if kind == "thinking":
@@ -53,5 +58,6 @@ def mark_of(block: dict[str, Any]) -> Mark:
     if "id" in block:
         given = block.get("input")
         text = json.dumps(given, sort_keys=True) if isinstance(given, dict) else "*"
-        return kind, str(block["id"]), str(block.get("name")), text
+        name = _NOT_IN_NAMES.sub("_", str(block.get("name")))[:64]
+        return kind, str(block["id"]), name, text
     return kind, str(block.get("tool_use_id"))

@@ -23,6 +23,7 @@ from tests.support.provider.wire import Event, Reply, Wire
 __all__ = ["FakeProvider", "default_script"]
 
 _NO_FAULT = Fault()
+_PING_SECONDS = 0.1
 _ROUTES: dict[str, WireName] = {
     "/chat/completions": "completions",
     "/responses": "responses",
@@ -177,7 +178,7 @@ class FakeProvider:
             headers = {}
             if refusal.retry_after is not None:
                 headers["Retry-After"] = str(refusal.retry_after)
-            error = wire.error(refusal.status, str(refusal))
+            error = wire.error(refusal.status, str(refusal), refusal.code)
             return web.json_response(error, status=refusal.status, headers=headers)
         seen.status = 200
         if fault.html:
@@ -200,6 +201,7 @@ class FakeProvider:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         delay = fault.token_delay or self._token_delay
+        pings = fault.pings
         for event in events:
             if event is None:
                 seen.outcome = "cut"
@@ -213,6 +215,10 @@ class FakeProvider:
                     seen.first_token_at = time.perf_counter()
                     await self._tell()
             await _send(response, event)
+            while pings:
+                pings -= 1
+                await asyncio.sleep(_PING_SECONDS)
+                await _send(response, Event({"type": "ping"}, "ping"))
         if fault.error_event is not None:
             seen.outcome = "fault"
             return response

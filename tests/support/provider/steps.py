@@ -16,6 +16,7 @@ __all__ = [
     "AnyStep",
     "Found",
     "Held",
+    "OutOfTokens",
     "PauseTurn",
     "ProviderStep",
     "Redacted",
@@ -76,6 +77,14 @@ class Refuse(ProviderStep):
     """The model declines, in these words, and stops."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfTokens(ProviderStep):
+    """The reply is as long as the request allows, and stops here, whatever it was in the middle of.
+
+    A call that it was in has such arguments as the script gives it: ``call_text("look_up", "")``.
+    """
 
 
 @dataclass(frozen=True, slots=True)

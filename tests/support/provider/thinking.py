@@ -1,16 +1,23 @@
 """How an Anthropic request wants the model to think."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["hides", "interleaves", "thinks"]
+__all__ = ["adapts", "hides", "interleaves", "thinks"]
 
+_ADAPTIVE_ONLY = re.compile(r"opus-4-[78]|(?:opus|sonnet|haiku|fable|mythos)-5\b")
 _INTERLEAVED = "interleaved-thinking-2025-05-14"
 
 
 def thinks(body: Mapping[str, Any]) -> bool:
     """Whether the model may think at all."""
     return _kind(body) in ("enabled", "adaptive")
+
+
+def adapts(body: Mapping[str, Any]) -> bool:
+    """Whether the model itself decides how long it thinks, and takes no budget."""
+    return _ADAPTIVE_ONLY.search(str(body.get("model"))) is not None
 
 
 def interleaves(body: Mapping[str, Any], headers: Mapping[str, str] | None) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tests.support.provider.issued import Issued
-from tests.support.provider.thinking import interleaves, thinks
+from tests.support.provider.thinking import adapts, interleaves, thinks
 from tests.support.provider.validate_anthropic_blocks import message_problems
 from tests.support.provider.validate_anthropic_turns import pairing_problems, turn_problems
 
@@ -72,7 +72,7 @@ def problems_of(
         *_mark_problems(body),
         *pairing_problems(messages),
         *_tools_missing(body),
-        *turn_problems(messages, issued, thinking=thinking),
+        *turn_problems(messages, issued, thinking=thinking, budgeted=not adapts(body)),
     ]
 
 
@@ -161,6 +161,8 @@ def _thinking_problems(body: Mapping[str, Any], headers: Mapping[str, str] | Non
         yield "thinking.type: must be enabled, adaptive or disabled"
     if kind != "enabled":
         return
+    if adapts(body):
+        yield '"thinking.type.enabled" is not supported for this model.'
     budget = thinking.get("budget_tokens")
     if not isinstance(budget, int) or budget < 1024:
         yield "thinking.enabled.budget_tokens: must be at least 1024"

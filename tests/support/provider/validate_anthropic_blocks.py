@@ -9,6 +9,7 @@ from tests.support.provider.seals import is_sealed, signature
 __all__ = ["message_problems"]
 
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _SERVER_ID = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")
 _USE = {"type", "id", "name", "input", "cache_control", "caller"}
 _RESULT = {"type", "tool_use_id", "content", "cache_control", "caller"}
@@ -69,6 +70,8 @@ def _content_problems(content: Any, role: str, where: str) -> Iterator[str]:
         for key in block.keys() - known[kind]:
             yield f"{where}.content.{place}.{kind}.{key}: Extra inputs are not permitted"
         yield from (f"{where}.content.{place}: {problem}" for problem in _block_problems(block))
+    if kind in ("thinking", "redacted_thinking"):
+        yield f"{where}: The final block in an assistant message cannot be `thinking`."
 
 
 def _block_problems(block: dict[str, Any]) -> Iterator[str]:
@@ -95,8 +98,8 @@ def _use_problems(block: dict[str, Any]) -> Iterator[str]:
     pattern = _ID if block["type"] == "tool_use" else _SERVER_ID
     if not pattern.fullmatch(str(block.get("id") or "")):
         yield f"{block['type']}.id: String should match pattern '^{pattern.pattern}$'"
-    if not block.get("name"):
-        yield f"{block['type']}.name: Field required"
+    if not _NAME.fullmatch(str(block.get("name") or "")):
+        yield f"{block['type']}.name: String should match pattern '^{_NAME.pattern}$'"
     if not isinstance(block.get("input"), dict):
         yield f"{block['type']}.input: Input should be an object"
 

@@ -62,14 +62,19 @@ def _server_problems(blocks: Sequence[Message], where: str, *, last: bool) -> It
         yield f"{where}: `server_tool_use` ids {waiting} have no results"
 
 
-def turn_problems(messages: Sequence[Message], issued: Issued, *, thinking: bool) -> Iterator[str]:
-    """Yield where replies of this provider come back altered, and where thinking is missing."""
+def turn_problems(
+    messages: Sequence[Message], issued: Issued, *, thinking: bool, budgeted: bool = True
+) -> Iterator[str]:
+    """Yield where replies of this provider come back altered, and where thinking is missing.
+
+    It is only missed by who thinks within a budget: others may skip it at any time.
+    """
     for at, message in enumerate(messages):
         if message["role"] == "assistant":
             marks = [mark_of(block) for block in _blocks(message)]
             for sent in _sent(message, issued):
                 yield from _altered(marks, sent, f"messages.{at}", thinking=thinking)
-    if not thinking:
+    if not (thinking and budgeted):
         return
     calling = [m for m in messages if m["role"] == "assistant" and _ids(m, "tool_use", "id")]
     if messages[-1]["role"] == "assistant":

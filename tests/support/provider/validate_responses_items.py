@@ -1,6 +1,7 @@
 """What OpenAI refuses of the single items of a Responses input."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ _NEEDED = {
     "code_interpreter_call": {"id", "code", "container_id"},
     "item_reference": {"id"},
 }
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _PREFIX = {
     "message": "msg",
     "function_call": "fc",
@@ -76,7 +78,7 @@ def _one(item: dict[str, Any], kind: str) -> Iterator[str]:
     if kind == "message":
         yield from _message_problems(item)
     elif kind == "function_call":
-        yield from _argument_problems(item)
+        yield from _function_problems(item)
     elif kind == "function_call_output":
         yield from _part_problems(item["output"], _INPUT_PARTS)
     elif kind == "reasoning":
@@ -106,7 +108,9 @@ def _part_problems(content: Any, known: dict[str, Any]) -> Iterator[str]:
             yield f"Missing required parameter: '{known[kind]}' of part {at}"
 
 
-def _argument_problems(item: dict[str, Any]) -> Iterator[str]:
+def _function_problems(item: dict[str, Any]) -> Iterator[str]:
+    if not _NAME.fullmatch(str(item["name"])):
+        yield f"Invalid 'name': string does not match pattern '^{_NAME.pattern}$'."
     try:
         json.loads(item["arguments"])
     except (TypeError, ValueError):

@@ -57,13 +57,13 @@ class Wire:
     """A wire format.
 
     ``whole`` gives the body of a plain reply, ``events`` the events of a streamed one, ``error``
-    the body of a refusal, ``broken`` the event that ends a stream after a number of others.
-    ``done`` is what follows the last event.
+    the body of a refusal (with the vendor's name for it, if that is not the usual), ``broken`` the
+    event that ends a stream after a number of others. ``done`` is what follows the last event.
     """
 
     whole: Callable[[Reply], dict[str, Any]]
     events: Callable[[Reply], Iterator[Event]]
-    error: Callable[[int, str], Mapping[str, Any]]
+    error: Callable[[int, str, str | None], Mapping[str, Any]]
     broken: Callable[[Reply, Fault, int], Event]
     done: bytes = b""
 
@@ -85,7 +85,8 @@ def noise(seed: str, delta: str = "") -> str:
     return hashlib.sha256(f"{seed}{delta}".encode()).hexdigest()[: 16 - len(delta) % 16]
 
 
-def openai_error(status: int, message: str) -> dict[str, Any]:
+def openai_error(status: int, message: str, named: str | None = None) -> dict[str, Any]:
     """Return the body with which OpenAI refuses."""
     kind, code = _ERRORS.get(status, ("server_error" if status >= 500 else _ERRORS[400][0], None))
-    return {"error": {"message": message, "type": kind, "param": None, "code": code}}
+    error = {"message": message, "type": named or kind, "param": None, "code": named or code}
+    return {"error": error}

@@ -10,6 +10,7 @@ from tests.support.provider.seals import seal, signature
 from tests.support.provider.steps import (
     AnyStep,
     Held,
+    OutOfTokens,
     PauseTurn,
     Redacted,
     Refuse,
@@ -124,6 +125,8 @@ def _ran(step: RunCode) -> tuple[str, dict[str, Any], str, Any]:
 def _stop(reply: Reply) -> str:
     if reply.steps and isinstance(reply.steps[-1], PauseTurn):
         return "pause_turn"
+    if reply.steps and isinstance(reply.steps[-1], OutOfTokens):
+        return "max_tokens"
     if any(isinstance(step, Refuse) for step in reply.steps):
         return "refusal"
     return "tool_use" if any(isinstance(step, Call) for step in reply.steps) else "end_turn"
@@ -230,17 +233,18 @@ def _spelled(block: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[str, str
     return block, []
 
 
-def _error(status: int, message: str) -> dict[str, Any]:
+def _error(status: int, message: str, named: str | None = None) -> dict[str, Any]:
     kind = _ERRORS.get(status, "api_error" if status >= 500 else _ERRORS[400])
     return {
         "type": "error",
-        "error": {"type": kind, "message": message},
+        "error": {"type": named or kind, "message": message},
         "request_id": "req_fake",
     }
 
 
 def _broken(reply: Reply, fault: Fault, sent: int) -> Event:
-    error = {"type": "overloaded_error", "message": fault.error_event or "Overloaded"}
+    kind = fault.code or "overloaded_error"
+    error = {"type": kind, "message": fault.error_event or "Overloaded"}
     return _event("error", error=error)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from mail.llm.script import Call, Say, Think
 from mail.llm.scripted import call_id
 from tests.support.provider.faults import Fault
-from tests.support.provider.steps import Refuse, arguments_of
+from tests.support.provider.steps import OutOfTokens, Refuse, arguments_of
 from tests.support.provider.tokens import Tokens
 from tests.support.provider.wire import Event, Reply, Wire, noise, openai_error, pieces
 
@@ -55,6 +55,8 @@ def _chunk(
 
 
 def _finish(reply: Reply) -> str:
+    if reply.steps and isinstance(reply.steps[-1], OutOfTokens):
+        return "length"
     return "tool_calls" if any(isinstance(step, Call) for step in reply.steps) else "stop"
 
 
@@ -107,7 +109,8 @@ def _events(reply: Reply) -> Iterator[Event]:
 
 
 def _broken(reply: Reply, fault: Fault, sent: int) -> Event:
-    return Event({"error": {"message": fault.error_event, "code": 500}})
+    error = {"message": fault.error_event, "code": fault.code or 500}
+    return Event({"error": error | ({"type": fault.code} if fault.code else {})})
 
 
 COMPLETIONS = Wire(

@@ -8,7 +8,7 @@ from mail.llm.script import Call, Say, Think
 from mail.llm.scripted import call_id
 from tests.support.provider.faults import Fault
 from tests.support.provider.seals import seal
-from tests.support.provider.steps import AnyStep, Refuse, RunCode, Search, arguments_of
+from tests.support.provider.steps import AnyStep, OutOfTokens, Refuse, RunCode, Search, arguments_of
 from tests.support.provider.wire import Event, Reply, Wire, openai_error
 from tests.support.provider.wire_responses_events import events_of_items
 
@@ -24,7 +24,13 @@ def items_of(reply: Reply) -> list[dict[str, Any]]:
         if item is not None:
             items.append(item)
             calls += isinstance(step, Call)
+    if _is_cut(reply) and items and items[-1].get("status"):
+        items[-1]["status"] = "incomplete"
     return items
+
+
+def _is_cut(reply: Reply) -> bool:
+    return bool(reply.steps) and isinstance(reply.steps[-1], OutOfTokens)
 
 
 def _item(reply: Reply, step: AnyStep, at: int, calls: int) -> dict[str, Any] | None:
@@ -147,25 +153,32 @@ def _response(reply: Reply, status: str, output: Sequence[dict[str, Any]]) -> di
         "top_logprobs": 0,
         "top_p": 1.0,
         "truncation": "disabled",
-        "usage": _usage(reply) if status == "completed" else None,
+        "usage": _usage(reply) if status in ("completed", "incomplete") else None,
         "user": None,
         "metadata": body.get("metadata") or {},
     }
 
 
+def _ended(reply: Reply, output: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    if not _is_cut(reply):
+        return _response(reply, "completed", output)
+    why = {"incomplete_details": {"reason": "max_output_tokens"}}
+    return _response(reply, "incomplete", output) | why
+
+
 def _whole(reply: Reply) -> dict[str, Any]:
-    return _response(reply, "completed", items_of(reply))
+    return _ended(reply, items_of(reply))
 
 
 def _events(reply: Reply) -> Iterator[Event]:
     """Yield a stream; its last event leaves the reasoning items out, as OpenAI's does."""
     items = items_of(reply)
-    said = [item for item in items if item["type"] != "reasoning"]
+    ended = _ended(reply, [item for item in items if item["type"] != "reasoning"])
     frames = [
         ("response.created", {"response": _response(reply, "in_progress", [])}),
         ("response.in_progress", {"response": _response(reply, "in_progress", [])}),
         *events_of_items(items, reply.seed),
-        ("response.completed", {"response": _response(reply, "completed", said)}),
+        (f"response.{ended['status']}", {"response": ended}),
     ]
     for number, (kind, data) in enumerate(frames):
         numbered = {"type": kind, "sequence_number": number, **data}
@@ -173,13 +186,15 @@ def _events(reply: Reply) -> Iterator[Event]:
 
 
 def _broken(reply: Reply, fault: Fault, sent: int) -> Event:
-    error: dict[str, Any] = {"code": "server_error", "message": fault.error_event}
+    error: dict[str, Any] = {"code": fault.code or "server_error", "message": fault.error_event}
     if fault.failed:
         kind = "response.failed"
         data = {"response": _response(reply, "failed", []) | {"error": error}}
+    elif fault.flat:
+        kind, data = "error", {**error, "param": None}
     else:
         kind = "error"
-        data = {"error": {"type": "server_error", **error, "param": None}}
+        data = {"error": {"type": error["code"], **error, "param": None}}
     return Event({"type": kind, "sequence_number": sent, **data}, kind)
 
 

@@ -1,0 +1,93 @@
+"""What a model call needs from the environment, looked at before anything is sent."""
+
+import os
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+from mail.errors import ModelError
+from mail.llm.request import ToolFormat
+
+__all__ = ["check_surroundings"]
+
+_PROXY: Final = "litellm_proxy"
+_PROXY_ADDRESS: Final = "LITELLM_PROXY_API_BASE"
+_OPENAI: Final = "openai"
+# In the order in which the library looks at them.
+_ADDRESSES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {
+        _PROXY: (_PROXY_ADDRESS,),
+        _OPENAI: ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
+        "anthropic": ("ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"),
+        "azure": ("AZURE_API_BASE",),
+    }
+)
+_IDENTITY: Final = "OPENAI_IDENTITY_PROVIDER_ID"
+_BAD_REQUEST: Final = 400
+_UNAUTHORIZED: Final = 401
+
+
+def check_surroundings(litellm: Any, model: str, tool_format: ToolFormat, *, in_name: bool) -> None:
+    """Refuse a call that cannot work, or would take a key to where it does not belong.
+
+    Args:
+        litellm: The library.
+        model: The model's name.
+        tool_format: The agent's tool format.
+        in_name: Whether the call carries the token of whoever asked.
+
+    Raises:
+        ModelError: an address or a key is missing or wrong; the text names the variable and
+            never shows its value.
+    """
+    provider = _provider(litellm, model)
+    if provider == _PROXY and not os.environ.get(_PROXY_ADDRESS):
+        # The library would send the caller's token to whatever address it finds instead.
+        raise _refused(f"{_PROXY_ADDRESS} is not set; set it, or use_proxy to false for this agent")
+    _check_address(_ADDRESSES.get(provider, ()))
+    if provider == _PROXY and not in_name:
+        # The library would send the key of OpenAI to the proxy.
+        _check_key("LITELLM_PROXY_API_KEY", litellm.api_key)
+    # With the other format OpenAI's own client says so, and knows more kinds of keys.
+    if provider == _OPENAI and tool_format == "responses" and not os.environ.get(_IDENTITY):
+        _check_key("OPENAI_API_KEY", litellm.api_key or litellm.openai_key)
+
+
+def _provider(litellm: Any, model: str) -> str:
+    provider, slash, _ = model.partition("/")
+    if slash:
+        return provider
+    try:
+        return str(litellm.get_llm_provider(model=model)[1])
+    except litellm.BadRequestError:
+        return ""  # no such provider: the call itself says so
+
+
+def _check_address(variables: Sequence[str]) -> None:
+    variable = next(filter(os.environ.get, variables), None)
+    if variable is None:
+        return
+    parts = _split(os.environ[variable])
+    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
+        raise _refused(f"{variable} is no address; it begins with http:// or https:// and a host")
+    if "@" in parts.netloc:
+        raise _refused(f"{variable} must not hold a user name or password")
+
+
+def _split(address: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(address)
+        return None if parts.port == 0 or any(map(str.isspace, address)) else parts
+    except ValueError:  # brackets, or a port that is no number
+        return None
+
+
+def _check_key(variable: str, given: str | None) -> None:
+    if not given and not os.environ.get(variable):
+        text = f"{variable} is not set; set it, to any text if the address needs no key"
+        raise _refused(text, _UNAUTHORIZED)
+
+
+def _refused(text: str, status: int = _BAD_REQUEST) -> ModelError:
+    return ModelError(f"model call failed: {text}", status=status)

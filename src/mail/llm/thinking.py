@@ -1,0 +1,69 @@
+"""How models are asked to think, and when Claude may not be."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from mail.llm.history import Replied, Said
+from mail.llm.request import Wire
+from mail.llm.settings import LLMSettings
+
+__all__ = ["THINKING", "began_with_thinking", "thinking_arguments"]
+
+THINKING: Final = frozenset({"thinking", "redacted_thinking"})
+"""The kinds of block in which Claude thinks."""
+
+
+def thinking_arguments(
+    settings: LLMSettings, *, adapts: bool = False, least: int = 1
+) -> dict[str, Any]:
+    """Return the arguments that ask for thinking; none if nothing asks for it.
+
+    Args:
+        settings: What the agent asks for.
+        adapts: Whether the model itself decides how long it thinks. Such a model takes an effort
+            in place of a budget, and shows what it thinks only when it is told to.
+        least: The smallest budget that the provider takes.
+    """
+    if adapts:
+        effort = settings.effort
+        shown = {"type": "adaptive", "display": "summarized"}
+        return {} if effort is None else {"thinking": shown, "reasoning_effort": effort}
+    if settings.thinking_budget is None:
+        return {}
+    budget = max(settings.thinking_budget, least)
+    if settings.max_tokens is not None and settings.max_tokens <= budget:
+        return {}  # no room for an answer
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+
+
+def began_with_thinking(exchanges: Sequence[Said | Replied], wire: Wire) -> bool:
+    """Tell whether the assistant's turn that goes on began with thinking, or none goes on.
+
+    Claude with a budget refuses to think in a turn that began without it.
+
+    Args:
+        exchanges: The history.
+        wire: The format in which it is sent; the thinking of replies in others is lost.
+    """
+    message = _last_message(exchanges)
+    if not message:
+        return True
+    if message[0].wire != wire:
+        return False
+    entry = message[0].entries[0]
+    blocks = entry.get("content" if wire == "anthropic" else "thinking_blocks")
+    return isinstance(blocks, list) and bool(blocks) and blocks[0].get("type") in THINKING
+
+
+def _last_message(exchanges: Sequence[Said | Replied]) -> list[Replied]:
+    """Return the replies of the assistant's last message, if its turn goes on.
+
+    Replies with nothing between them go out as one message.
+    """
+    replies: list[Replied] = []
+    for exchange in exchanges:
+        if isinstance(exchange, Replied):
+            replies = [exchange] if replies and replies[-1].calls else [*replies, exchange]
+        elif replies and not replies[-1].calls:
+            replies = []
+    return replies

@@ -1,0 +1,169 @@
+"""Addresses and keys in the environment: what is wrong is told before anything leaves."""
+
+import pytest
+
+from mail.core.call_context import NullSink
+from mail.errors import ModelError
+from mail.llm.accumulate import collect
+from mail.llm.failures import redact
+from mail.llm.litellm_model import LiteLLMModel
+from mail.llm.request import ModelReply
+from mail.llm.retry import RetryPolicy
+from tests.llm.support import ask
+from tests.support.provider import FakeProvider
+
+CLAUDE = "anthropic/claude-sonnet-4-5"
+FORMATS = ("completions", "responses")
+
+
+async def reply_of(**changes: object) -> ModelReply:
+    model = LiteLLMModel(RetryPolicy(base=0.001, cap=0.01))
+    return await collect(model.stream(ask(**changes)), NullSink())
+
+
+async def refused(**changes: object) -> ModelError:
+    """Return why a call failed that must not be tried again."""
+
+    async def never(seconds: float) -> None:
+        pytest.fail("it was tried again")
+
+    with pytest.raises(ModelError) as caught:
+        await collect(LiteLLMModel(sleep=never).stream(ask(**changes)), NullSink())
+    return caught.value
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-5-mini", "gpt-5-mini"])
+async def test_without_a_key_nothing_is_sent_to_openai(
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch, model: str
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    error = await refused(model=model, tool_format="responses")
+    assert str(error).startswith("model call failed: OPENAI_API_KEY is not set")
+    assert error.status == 401
+    assert provider.requests == []
+
+
+@pytest.mark.parametrize("tool_format", FORMATS)
+@pytest.mark.parametrize("model", ["openai/gpt-5-mini", CLAUDE, "our-alias"])
+async def test_the_key_of_openai_never_goes_to_a_proxy(
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch, model: str, tool_format: str
+) -> None:
+    monkeypatch.setenv("LITELLM_PROXY_API_BASE", provider.base_url)
+    error = await refused(model=model, tool_format=tool_format, use_proxy=True)
+    assert str(error).startswith("model call failed: LITELLM_PROXY_API_KEY is not set")
+    assert error.status == 401
+    assert provider.requests == []
+
+
+async def test_a_proxy_that_needs_no_key_takes_any_text(
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LITELLM_PROXY_API_BASE", provider.base_url)
+    monkeypatch.setenv("LITELLM_PROXY_API_KEY", "none")
+    await reply_of(model="openai/gpt-5-mini", tool_format="responses", use_proxy=True)
+    (seen,) = provider.requests
+    assert seen.headers["authorization"] == "Bearer none"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "127.0.0.1:9/v1",
+        "localhost:9/v1",
+        "me:hunter2pass@127.0.0.1:9/v1",
+        "ftp://127.0.0.1:9/v1",
+        "http://",
+        "http://127.0.0.1:99999/v1",
+        "http://[::1/v1",
+        " http://127.0.0.1:9/v1",
+        "not an address",
+        "http://me:hunter2pass@127.0.0.1:9/v1",
+        "https://hunter2pass@127.0.0.1:9/v1",
+    ],
+)
+@pytest.mark.parametrize(
+    ("variable", "model", "use_proxy"),
+    [
+        ("LITELLM_PROXY_API_BASE", "openai/gpt-5-mini", True),
+        ("OPENAI_BASE_URL", "openai/gpt-5-mini", False),
+        ("OPENAI_API_BASE", "openai/gpt-5-mini", False),
+        ("ANTHROPIC_API_BASE", CLAUDE, False),
+        ("ANTHROPIC_BASE_URL", CLAUDE, False),
+    ],
+)
+@pytest.mark.usefixtures("provider")
+async def test_an_address_that_is_none_is_named_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, variable: str, model: str, use_proxy: bool, address: str
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    monkeypatch.setenv(variable, address)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-environment-key-0123456789")
+    for tool_format in FORMATS:
+        error = await refused(
+            model=model, tool_format=tool_format, use_proxy=use_proxy, user_token="the-callers"
+        )
+        assert str(error).startswith(f"model call failed: {variable} ")
+        assert error.status == 400
+        assert "127.0.0.1" not in str(error)
+        assert "hunter2" not in str(error)
+
+
+async def test_an_address_of_another_provider_is_not_shown_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XAI_API_KEY", "xai-environment-key-0123456789")
+    monkeypatch.setenv("XAI_API_BASE", "me:hunter2pass@127.0.0.1:9/v1")
+    for tool_format in FORMATS:
+        error = await refused(model="xai/grok-4", tool_format=tool_format)
+        assert "the provider's address" in str(error)
+        assert "hunter2" not in str(error)
+        assert error.status == 400
+
+
+@pytest.mark.parametrize(
+    ("model", "tool_format"),
+    [
+        ("openai/gpt-5-mini", "completions"),
+        ("openai/gpt-5-mini", "responses"),
+        (CLAUDE, "responses"),
+    ],
+)
+async def test_a_connection_that_fails_says_where_to(
+    monkeypatch: pytest.MonkeyPatch, model: str, tool_format: str
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:9/v1")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-environment-key-0123456789")
+    monkeypatch.setenv("ANTHROPIC_API_BASE", "http://127.0.0.1:9")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-environment-key-0123456789")
+    with pytest.raises(ModelError) as caught:
+        await reply_of(model=model, tool_format=tool_format)
+    text = str(caught.value)
+    assert text.startswith("model call failed: Cannot connect to host 127.0.0.1:9 [")
+    assert "object at 0x" not in text
+    assert "Handle with" not in text
+    assert caught.value.status is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cannot reach http://me:hunter2@host:80/v1",
+        "cannot reach http://hunter2@host/v1",
+        "cannot reach me:hunter2@host:80/v1",
+        "cannot reach https://me:hunt@hunter2@host",
+        "cannot reach https://:hunter2@host",
+    ],
+)
+def test_a_password_in_an_address_is_redacted(text: str) -> None:
+    shown = redact(text)
+    assert "hunter2" not in shown
+    assert "host" in shown
+
+
+def test_what_only_looks_like_a_password_stays() -> None:
+    for text in (
+        "write to support@openai.com",
+        "POST https://h/v1/models/claude-3-5-sonnet@20240620:rawPredict",
+        '{"email":"a@b.org"}',
+    ):
+        assert redact(text) == text
