@@ -60,6 +60,21 @@ def test_a_description_is_needed() -> None:
         MAILAction("echo", "", PLAIN, echo)
 
 
+def test_name_and_description_are_text() -> None:
+    with pytest.raises(ConfigError, match="action name must be text, got int"):
+        MAILAction(5, "Echo.", PLAIN, echo)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="action description must be text, got NoneType"):
+        MAILAction("echo", None, PLAIN, echo)  # type: ignore[arg-type]
+
+
+def test_an_action_shares_its_schema_with_nobody() -> None:
+    given = {"type": "object", "properties": {"x": {"type": "integer"}}}
+    made = MAILAction("echo", "Echo.", given, echo)
+    given["properties"]["x"] = {}  # type: ignore[index]
+    made.to_tool_dict()["parameters"]["properties"].clear()
+    assert made.to_tool_dict()["parameters"] == PLAIN
+
+
 @pytest.mark.parametrize("function", [1, None, ["x"]])
 def test_what_cannot_be_called_is_refused(function: Any) -> None:
     with pytest.raises(TypeError, match="action function must be callable, got"):
@@ -79,8 +94,9 @@ def test_a_timeout_must_be_above_zero(timeout: float) -> None:
 
 def test_parameters_that_are_no_schema_are_found_before_the_first_call() -> None:
     made = MAILAction("echo", "Echo.", {"type": "thing"}, echo)
-    with pytest.raises(ConfigError, match="parameters of action 'echo' are not a JSON Schema"):
-        made.to_core()
+    for use in (made.to_core, made.to_tool_dict):
+        with pytest.raises(ConfigError, match="parameters of action 'echo' are not a JSON Schema"):
+            use()
     with pytest.raises(TypeError, match="action parameters must be a dict"):
         MAILAction("echo", "Echo.", [], echo)  # type: ignore[arg-type]
 
@@ -150,7 +166,17 @@ def test_an_unknown_style_is_refused() -> None:
         ({"type": "object", "properties": {"a": {"type": ["string", "null"]}}, "required": ["a"],
           "additionalProperties": False}, True),
         ({"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "required": ["a"],
-          "additionalProperties": False, "$defs": {"A": {"enum": [1]}}}, True),
+          "additionalProperties": False, "$defs": {"A": {"type": "integer", "enum": [1]}}}, True),
+        ({"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"],
+          "additionalProperties": False}, False),
+        ({"type": "object", "properties": {"a": {"type": "integer", "default": 1}},
+          "required": ["a"], "additionalProperties": False}, False),
+        ({"type": "object", "properties": {"a": {"type": "string", "format": "uuid"}},
+          "required": ["a"], "additionalProperties": False}, True),
+        ({"type": "object", "properties": {"a": {"type": "string", "format": "uri"}},
+          "required": ["a"], "additionalProperties": False}, False),
+        ({"type": "object", "properties": {"a": {"$ref": "https://x.example/a"}},
+          "required": ["a"], "additionalProperties": False}, False),
         ({"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]}, False),
         ({"type": "object", "properties": {"a": {"type": "string"}},
           "additionalProperties": False}, False),

@@ -82,6 +82,60 @@ def test_wiring_inside_agent_params_is_ignored_with_a_warning(
     assert agent.agent_params == {}
 
 
+def test_wiring_inside_instance_params_is_ignored_with_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    _template().instantiate({"exclude_tools": ["help"], "comm_targets": []})
+    assert (made[-1]["exclude_tools"], made[-1]["comm_targets"]) == ([], ["boss"])
+    assert "'comm_targets' inside instance_params of agent 'worker' is ignored" in caplog.text
+
+
+def test_instances_share_no_list_or_dictionary_of_the_template() -> None:
+    targets, actions, excluded = ["boss"], [DIG], ["help"]
+    shared = object()
+    params = {"llm": "x/y", "notes": [], "deep": {"list": [shared]}}
+    template = _template(
+        comm_targets=targets, actions=actions, exclude_tools=excluded, agent_params=params
+    )
+    first = template.instantiate({})
+    made[-1]["notes"].append("of the first")
+    made[-1]["deep"]["list"].append("of the first")
+    made[-1]["comm_targets"].append("of the first")
+    first.comm_targets.append("of the first")
+    first.actions.append(FILL)
+    targets.append("later")
+    actions.append(FILL)
+    excluded.append("await_message")
+    params["notes"].append("later")  # type: ignore[attr-defined]
+    second = template.instantiate({})
+    assert (made[-1]["notes"], made[-1]["comm_targets"]) == ([], ["boss"])
+    assert made[-1]["deep"] == {"list": [shared]}
+    assert (second.comm_targets, second.actions) == (["boss"], [DIG])
+    assert second.exclude_tools == ["help"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"name": 5}, "agent name must be text, got int"),
+        ({"actions": ["dig"]}, "actions of agent 'worker' must be MAILAction .* the text 'dig'"),
+        ({"actions": [len]}, "actions of agent 'worker' must be MAILAction objects, got builtin"),
+        ({"actions": DIG}, "actions of agent 'worker' must be a list of MAILAction objects"),
+        ({"actions": None}, "actions of agent 'worker' must be a list of MAILAction objects"),
+        ({"comm_targets": "boss"}, "comm_targets of agent 'worker' must be a list of names"),
+        ({"comm_targets": [5]}, "comm_targets of agent 'worker' must be names, got int"),
+        ({"exclude_tools": "help"}, "exclude_tools of agent 'worker' must be a list of names"),
+        ({"agent_params": None}, "agent_params of agent 'worker' must be a dictionary"),
+    ],
+)
+def test_a_field_of_the_wrong_type_is_named(fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        _template(**fields)
+    rest = {"function": silent, "factory": factory, "comm_targets": ["boss"], "actions": []}
+    with pytest.raises(ConfigError, match=text):
+        MAILAgent(**({"name": "worker", "agent_params": {}} | rest | fields))
+
+
 def test_a_factory_may_be_a_reference() -> None:
     assert _template(factory=f"python::{__name__}:factory").instantiate({}).function is silent
 
@@ -154,13 +208,21 @@ def test_an_entry_of_swarms_json_becomes_a_template() -> None:
         MAILAgentTemplate.from_swarm_json(entry, {"digg": DIG})
 
 
-@pytest.mark.parametrize("name", ["supervisor", "weather", "math"])
-def test_examples_can_be_instantiated(name: str) -> None:
-    template = MAILAgentTemplate.from_example(name, ["other"])
-    agent = template.instantiate({"user_token": "dummy"})
-    assert (agent.name, agent.comm_targets) == (name, ["other"])
+@pytest.mark.parametrize("name", ["supervisor", "consultant"])
+def test_examples_of_words_only_can_be_instantiated(name: str) -> None:
+    agent = MAILAgentTemplate.from_example(name, ["other"]).instantiate({"user_token": "dummy"})
+    assert (agent.name, agent.comm_targets, agent.actions) == (name, ["other"], [])
     assert agent.can_complete_tasks is (name == "supervisor")
-    assert len(agent.actions) == (name != "supervisor")
+
+
+@pytest.mark.parametrize(
+    "name", ["weather", "math", "analyst", "research", "support", "data_analysis"]
+)
+def test_examples_with_actions_can_be_instantiated(name: str) -> None:
+    agent = MAILAgentTemplate.from_example(name, ["other"]).instantiate({"user_token": "dummy"})
+    assert (agent.name, agent.comm_targets) == (name, ["other"])
+    assert agent.actions
+    assert not agent.can_complete_tasks
 
 
 def test_examples_do_not_share_their_parameters() -> None:

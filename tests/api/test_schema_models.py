@@ -87,6 +87,12 @@ def test_property_names_that_are_no_field_names_work(name: str) -> None:
     assert not _accepts(model, {name: "x"})
 
 
+def test_a_made_up_field_name_gives_way_to_a_property_of_that_name() -> None:
+    model = _model({"_odd": {"type": "integer"}, "field_0": {"type": "string"}})
+    values = {"_odd": 1, "field_0": "x"}
+    assert model.model_validate(values).model_dump(by_alias=True) == values
+
+
 def test_a_closed_schema_refuses_more() -> None:
     assert not _accepts(_model({}, additionalProperties=False), {"a": 1})
     assert _accepts(_model({}), {"a": 1})

@@ -15,6 +15,7 @@ from mail.errors import (
     ConfigError,
     MAILError,
     ProtocolError,
+    ShuttingDown,
     TaskError,
     UnknownAgent,
     UnknownTask,
@@ -86,6 +87,21 @@ async def test_mail_that_nobody_waits_for_is_only_enqueued(swarm: MAILSwarm) -> 
     assert events[-1].kind == "task_complete"
 
 
+async def test_mail_that_nobody_waits_for_keeps_its_options() -> None:
+    dig = MAILAction("dig", "Dig.", {}, lambda args: "dug")
+    swarm = _solo(_chatty, agent={"actions": [dig]}).instantiate({})
+    message = swarm.build_message("Init", "Hello!", ["boss"], task_id="t1")
+    await swarm.submit_message_nowait(message, max_steps=2, timeout=5)
+    await swarm.start()
+    events = [event async for event in swarm.replay("t1")]
+    assert events[-1].kind == "task_complete"  # without the limit it would go on for ever
+    with pytest.raises(ProtocolError, match="unknown option 'max_stps'"):
+        await swarm.submit_message_nowait(message, max_stps=2)
+    with pytest.raises(TaskError, match="cannot resume a paused task"):
+        await swarm.submit_message_nowait(message, breakpoint_tool_call_result="x")
+    await swarm.shutdown()
+
+
 async def test_a_built_message_is_answered(swarm: MAILSwarm) -> None:
     message = swarm.build_message("Hi", "Hello!", ["boss"])
     response, events = await swarm.submit_message(message, show_events=True)
@@ -142,6 +158,7 @@ async def test_a_wrong_request_is_refused_before_anything_starts(
     ("options", "text"),
     [
         ({"targets": []}, "request messages must have exactly one target"),
+        ({"targets": "all"}, "targets must be a list of agent names, got the text 'all'"),
         ({"targets": ["a", "b"]}, "request messages must have exactly one target"),
         ({"targets": ["a", "b"], "type": "response"}, "response messages must have exactly one"),
         ({"targets": [], "type": "broadcast"}, "broadcast messages must have at least one target"),
@@ -174,8 +191,8 @@ def test_messages_of_each_kind_are_built() -> None:
 
 
 async def test_a_mode_that_there_is_not_is_refused(swarm: MAILSwarm) -> None:
-    with pytest.raises(ConfigError, match="no mode 'manual'"):
-        swarm.run_continuous(mode="manual")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="no mode 'manul'"):
+        swarm.run_continuous(mode="manul")  # type: ignore[arg-type]
 
 
 # --- limits, failures, breakpoints --------------------------------------------------------------
@@ -375,10 +392,72 @@ async def test_idleness_and_pending_requests_show_who_waits() -> None:
     while not swarm.get_pending_requests():
         await asyncio.sleep(0)
     assert not swarm.idle
-    assert list(swarm.get_pending_requests()) == ["t1"]
+    pending = swarm.get_pending_requests()
+    assert list(pending) == ["t1"]
+    swarm.get_pending_requests()["t1"].cancel()  # a copy: the caller still waits
     task = swarm.get_task_by_id("t1")
     assert task is not None
     assert task.is_running
     await swarm.shutdown(grace=0)
     response, _ = await waiting
     assert response["message"]["subject"] == "::shutdown_requested::"
+    with pytest.raises(ShuttingDown):
+        await pending["t1"]
+
+
+async def test_a_pending_request_becomes_the_final_message() -> None:
+    gate = asyncio.Event()
+
+    async def patient(messages: list[dict[str, Any]], tool_choice: Any) -> AgentOutput:
+        await gate.wait()
+        return await completer(messages, tool_choice)
+
+    swarm = _solo(patient).instantiate({})
+    waiting = asyncio.create_task(swarm.post_message("Hello!", task_id="t1"))
+    while not (pending := swarm.get_pending_requests()):
+        await asyncio.sleep(0)
+    gate.set()
+    response, _ = await waiting
+    assert await pending["t1"] == response
+    assert swarm.get_pending_requests() == {}
+    await swarm.shutdown()
+
+
+async def test_loading_from_the_database_takes_up_what_is_unfinished(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'mail.db'}"
+    first = _solo(never).instantiate({}, store=url)
+    await first.post_message("one", task_id="t1", timeout=0.05)
+    await first.shutdown(grace=0)
+    for load in ("load_tasks_from_db", "load_agent_histories_from_db"):
+        second = _solo().instantiate({}, store=url)
+        assert second.get_task_by_id("t1") is None
+        await getattr(second, load)()
+        task = second.get_task_by_id("t1")
+        assert task is not None
+        assert task.is_running
+        assert second.get_response_message("t1") is None  # nothing was started
+        await second.shutdown()
+
+
+# --- other swarms, for which there is no router yet ---------------------------------------------
+
+
+async def test_mail_between_swarms_says_that_it_is_not_there(swarm: MAILSwarm) -> None:
+    message: Any = {}
+    assert not await swarm.is_interswarm_running()
+    for start in (swarm.start_interswarm, swarm.stop_interswarm):
+        with pytest.raises(ValueError, match="interswarm messaging is not enabled for this swarm"):
+            await start()
+    for send in (
+        swarm.route_interswarm_message,
+        swarm.handle_interswarm_response,
+        swarm.receive_interswarm_message,
+        swarm.send_interswarm_message,
+        swarm.post_interswarm_user_message,
+    ):
+        with pytest.raises(ValueError, match="interswarm router not available") as caught:
+            await send(message)
+        assert isinstance(caught.value, MAILError)
+    for send in (swarm.receive_interswarm_message, swarm.send_interswarm_message):
+        with pytest.raises(MAILError, match="interswarm router not available"):
+            await send(message, direction="back")

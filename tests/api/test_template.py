@@ -82,6 +82,13 @@ def _change(**changes: Any) -> dict[str, Any]:
         ),
         (_change(can_complete_tasks=False), "swarm must have at least one supervisor"),
         ({"breakpoint_tools": ["nothing"]}, "breakpoint tool 'nothing' not found in swarm"),
+        (
+            {"actions": ["dig"]},
+            "actions of the swarm must be MAILAction objects, got the text 'dig'",
+        ),
+        ({"agents": ["boss"]}, "agents must be MAILAgentTemplate objects, got str"),
+        ({"agents": "boss"}, "agents must be a list of MAILAgentTemplates"),
+        ({"agents": [None]}, "agents must be MAILAgentTemplate objects, got NoneType"),
         ({"exclude_tools": ["halp"]}, "excluded tool 'halp' is not valid. Did you mean 'help'?"),
         (_change(exclude_tools=["halp"]), "excluded tool 'halp' is not valid"),
         (

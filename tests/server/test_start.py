@@ -49,7 +49,7 @@ def broken(**_: Any) -> None:
         (lambda s: s["agents"][1]["agent_params"].update(nonsense=1), "nonsense"),
         (lambda s: s.update(enable_interswarm=True), "enable_interswarm"),
         (lambda s: s.update(breakpoint_tools=["get_wether"]), "breakpoint tool 'get_wether'"),
-        (lambda s: s.update(action_imports=[f"{__name__}:broken"]), "not resolve to a MAILAction"),
+        (lambda s: s["action_imports"].append(f"{__name__}:broken"), "not resolve to a MAILAction"),
     ],
 )
 def test_a_swarm_that_cannot_be_built_is_told_to_whoever_runs_the_server(

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -12,12 +13,13 @@ from mail.api.references import load_object, parse_object
 from mail.api.schema_models import model_from_json_schema
 from mail.api.strictness import satisfies_strict_mode
 from mail.core.actions import ActionCore, ActionFunction
-from mail.errors import ConfigError
+from mail.errors import ConfigError, WrongReference
 from mail.swarms_json.names import check_action_name
 from mail.swarms_json.types import SwarmsJSONAction
 from mail.swarms_json.utils import build_action_from_swarms_json
+from mail.utils.parsing import TRUSTED, ReferencePolicy
 
-__all__ = ["ActionCallback", "MAILAction", "ToolStyle"]
+__all__ = ["ActionCallback", "MAILAction", "ToolStyle", "action_from_entry"]
 
 ToolStyle = Literal["completions", "responses"]
 ActionCallback = Callable[[Any], Awaitable[str] | str]
@@ -30,7 +32,7 @@ class MAILAction:
     Attributes:
         name: What models call it.
         description: What models read about it.
-        parameters: The JSON Schema of its arguments, shown to models unchanged.
+        parameters: The JSON Schema of its arguments, shown to models unchanged; its own copy.
         callback: The callable as it was given.
         function: The callable behind a coroutine function that checks the arguments, keeps to the
             timeout, runs plain functions in a thread and insists on a text result.
@@ -71,39 +73,42 @@ class MAILAction:
                 reference cannot be loaded.
             TypeError: the function is not callable, or the parameters are no dictionary.
         """
-        if not isinstance(parameters, dict):
-            kind = type(parameters).__name__
-            raise TypeError(f"action parameters must be a dict (JSON Schema), got {kind}")
-        self.name = check_action_name(name)
-        if not description.strip():
-            raise ConfigError("action description must be at least 1 character long, got 0")
-        self.description = description
-        self.parameters = parameters
+        self.name, self.description, self.parameters = name, description, parameters
+        self.idempotent, self.timeout = idempotent, timeout
         self.parameters_model = reader.model if reader else None
         self._reader = reader
-        self._bind(function, idempotent, timeout)
+        self._validate()
+        self.parameters = deepcopy(parameters)
+        self.function = self._build_action_function(function)
 
-    def _bind(
-        self,
-        function: "str | ActionCallback | MAILAction",
-        idempotent: bool,
-        timeout: float | None,
-    ) -> None:
+    def _validate(self) -> None:
+        if not isinstance(self.parameters, dict):
+            kind = type(self.parameters).__name__
+            raise TypeError(f"action parameters must be a dict (JSON Schema), got {kind}")
+        for field in ("name", "description"):
+            if not isinstance(value := getattr(self, field), str):
+                raise ConfigError(f"action {field} must be text, got {type(value).__name__}")
+        check_action_name(self.name)
+        if not self.description.strip():
+            raise ConfigError("action description must be at least 1 character long, got 0")
+        timeout = self.timeout
+        if timeout is not None and not timeout > 0:
+            raise ConfigError(f"timeout of action '{self.name}' must be above 0, got {timeout:g}")
+
+    def _build_action_function(
+        self, function: "str | ActionCallback | MAILAction"
+    ) -> ActionFunction:
         found: Any = function
         if isinstance(function, str):
             found = load_object(function, f"function of action '{self.name}'")
         if isinstance(found, MAILAction):
-            idempotent = idempotent or found.idempotent
-            timeout = found.timeout if timeout is None else timeout
+            self.idempotent = self.idempotent or found.idempotent
+            self.timeout = found.timeout if self.timeout is None else self.timeout
             found = found.function
         if not callable(found):
             raise TypeError(f"action function must be callable, got {type(found).__name__}")
-        if timeout is not None and timeout <= 0:
-            raise ConfigError(f"timeout of action '{self.name}' must be above 0, got {timeout:g}")
-        self.idempotent = idempotent
-        self.timeout = timeout
         self.callback = found
-        self.function = make_action_function(self.name, found, self._reader, timeout)
+        return make_action_function(self.name, found, self._reader, self.timeout)
 
     @staticmethod
     def from_pydantic_model(
@@ -141,33 +146,29 @@ class MAILAction:
         )
 
     @staticmethod
-    def from_swarms_json(action_data: SwarmsJSONAction) -> "MAILAction":
+    def from_swarms_json(
+        action_data: SwarmsJSONAction, *, references: ReferencePolicy = TRUSTED
+    ) -> "MAILAction":
         """Build an action from its entry in ``swarms.json`` and check its schema.
+
+        Args:
+            action_data: The entry.
+            references: What its function may be imported from.
 
         Raises:
             ConfigError: the entry, its schema or its reference is wrong.
-            TypeError: the reference names nothing callable.
+            WrongReference: the reference names nothing callable; also a TypeError.
         """
-        data = build_action_from_swarms_json(action_data)
-        action = MAILAction(
-            name=data["name"],
-            description=data["description"],
-            parameters=data["parameters"],
-            function=data["function"],
-            idempotent=data["idempotent"],
-            timeout=data["timeout"],
-        )
-        action.check()
-        return action
+        return action_from_entry(build_action_from_swarms_json(action_data), references)
 
     @staticmethod
-    def from_swarm_json(json_str: str) -> "MAILAction":
+    def from_swarm_json(json_str: str, *, references: ReferencePolicy = TRUSTED) -> "MAILAction":
         """Build an action from the JSON text of its entry in ``swarms.json``.
 
         Raises:
-            ConfigError, TypeError: as `from_swarms_json`.
+            ConfigError, WrongReference: as `from_swarms_json`.
         """
-        return MAILAction.from_swarms_json(parse_object(json_str, "action"))
+        return MAILAction.from_swarms_json(parse_object(json_str, "action"), references=references)
 
     def check(self) -> None:
         """Check what can be checked before the first call.
@@ -201,13 +202,15 @@ class MAILAction:
 
         Raises:
             ValueError: there is no such style.
+            ConfigError: the parameters are not a JSON Schema.
         """
         if style not in ("completions", "responses"):
             raise ValueError(f"tool style must be 'completions' or 'responses', got '{style}'")
+        self.check()
         declaration = {
             "name": self.name,
             "description": self.description,
-            "parameters": self.parameters or {"type": "object", "properties": {}},
+            "parameters": deepcopy(self.parameters) or {"type": "object", "properties": {}},
             "strict": satisfies_strict_mode(self.parameters),
         }
         if style == "completions":
@@ -231,6 +234,29 @@ class MAILAction:
 
     def __repr__(self) -> str:
         return f"MAILAction({self.name!r})"
+
+
+def action_from_entry(data: SwarmsJSONAction, references: ReferencePolicy) -> MAILAction:
+    """Build an action from a validated entry.
+
+    Raises:
+        ConfigError: the reference cannot be imported, or may not be.
+        WrongReference: it names nothing callable.
+    """
+    found = load_object(data["function"], f"function of action '{data['name']}'", references)
+    if not (callable(found) or isinstance(found, MAILAction)):
+        raise WrongReference(
+            f"action function must be callable, got {type(found).__name__} from "
+            f"'{data['function']}' (field 'function' of action '{data['name']}')"
+        )
+    return MAILAction(
+        name=data["name"],
+        description=data["description"],
+        parameters=data["parameters"],
+        function=found,
+        idempotent=data["idempotent"],
+        timeout=data["timeout"],
+    )
 
 
 def _docstring(function: object) -> str | None:

@@ -1,19 +1,24 @@
 """Agents: the template that says how to build one, and the one that was built."""
 
+import copy
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from mail.api.actions import MAILAction, ToolStyle
-from mail.api.references import load_object, load_params, parse_object
+from mail.api.checks import check_agent_fields, fresh_copy
+from mail.api.making import call_factory
+from mail.api.reach import check_reach
+from mail.api.references import load_callable, load_object, load_params, parse_object
 from mail.core.agents import AgentCore, AgentFunction, AgentOutput, ToolChoice
 from mail.errors import ConfigError
-from mail.swarms_json.names import check_agent_name, hinted
+from mail.swarms_json.names import hinted
 from mail.swarms_json.types import SwarmsJSONAgent
 from mail.swarms_json.utils import build_agent_from_swarms_json
+from mail.utils.parsing import TRUSTED, ReferencePolicy
 
-__all__ = ["AgentFactory", "MAILAgent", "MAILAgentTemplate"]
+__all__ = ["AgentFactory", "MAILAgent", "MAILAgentTemplate", "agent_from_entry", "as_template"]
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +29,11 @@ _EXAMPLES: Mapping[str, str] = {
     "supervisor": "mail.examples.supervisor:EXAMPLE",
     "weather": "mail.examples.weather_dummy:EXAMPLE",
     "math": "mail.examples.math_dummy:EXAMPLE",
+    "consultant": "mail.examples.consultant_dummy:EXAMPLE",
+    "analyst": "mail.examples.analyst_dummy:EXAMPLE",
+    "research": "mail.examples.research:EXAMPLE",
+    "support": "mail.examples.support:EXAMPLE",
+    "data_analysis": "mail.examples.data_analysis:EXAMPLE",
 }
 
 
@@ -43,10 +53,11 @@ class MAILAgent:
         can_complete_tasks: It is a supervisor: it may end tasks.
         tool_format: The style of its tool declarations.
         exclude_tools: Tools that it may not call.
+        template: What it was made from, or None.
 
     Raises:
-        ConfigError: the name cannot be an agent's, or nobody can be reached: without targets it
-            must be both entrypoint and supervisor.
+        ConfigError: a field is of the wrong type, the name cannot be an agent's, or nobody can be
+            reached: without targets it must be both entrypoint and supervisor.
     """
 
     name: str
@@ -60,15 +71,16 @@ class MAILAgent:
     can_complete_tasks: bool = False
     tool_format: ToolStyle = "responses"
     exclude_tools: list[str] = field(default_factory=list)
+    template: "MAILAgentTemplate | None" = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
+        self._validate()
         self.exclude_tools = list(self.exclude_tools or ())
-        _check_agent(self.name, self.tool_format)
-        if not (self.comm_targets or (self.can_complete_tasks and self.enable_entrypoint)):
-            raise ConfigError(
-                f"agent must have at least one communication target, got 0. Agent '{self.name}' "
-                "could do without only with both enable_entrypoint and can_complete_tasks."
-            )
+        self.actions, self.comm_targets = list(self.actions), list(self.comm_targets)
+
+    def _validate(self) -> None:
+        check_agent_fields(self)
+        check_reach(self, self.comm_targets)
 
     async def __call__(
         self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
@@ -92,6 +104,11 @@ class MAILAgent:
             exclude_tools=frozenset(self.exclude_tools),
         )
 
+    def _to_template(self, names: list[str]) -> "MAILAgentTemplate":
+        template = as_template(self)
+        template.comm_targets = [t for t in self.comm_targets if "@" in t or t in names]
+        return template
+
 
 @dataclass(eq=False, slots=True)
 class MAILAgentTemplate:
@@ -99,11 +116,11 @@ class MAILAgentTemplate:
 
     The attributes are those of `MAILAgent`. ``factory`` is a callable or a ``module:object``
     reference to one; ``python::`` and ``url::`` strings inside ``agent_params`` are resolved when
-    the template is made.
+    the template is made. ``references`` says what both may lead to.
 
     Raises:
-        ConfigError: the name cannot be an agent's, there is no such tool format, or a reference
-            in ``agent_params`` cannot be loaded.
+        ConfigError: a field is of the wrong type, the name cannot be an agent's, or a reference in
+            ``agent_params`` cannot be loaded.
     """
 
     name: str
@@ -116,11 +133,17 @@ class MAILAgentTemplate:
     can_complete_tasks: bool = False
     tool_format: ToolStyle = "responses"
     exclude_tools: list[str] = field(default_factory=list)
+    references: ReferencePolicy = field(default=TRUSTED, repr=False)
 
     def __post_init__(self) -> None:
+        self._validate()
         self.exclude_tools = list(self.exclude_tools or ())
-        _check_agent(self.name, self.tool_format)
-        self.agent_params = load_params(self.agent_params, f"agent_params of agent '{self.name}'")
+        self.actions, self.comm_targets = list(self.actions), list(self.comm_targets)
+        what = f"agent_params of agent '{self.name}'"
+        self.agent_params = load_params(self.agent_params, what, self.references)
+
+    def _validate(self) -> None:
+        check_agent_fields(self)
 
     def instantiate(
         self,
@@ -130,8 +153,8 @@ class MAILAgentTemplate:
         """Call the factory and return the agent.
 
         The factory gets the top-level parameters, then ``agent_params``, then
-        ``instance_params``. What ``agent_params`` says about a top-level parameter is ignored
-        with a warning.
+        ``instance_params``. What these two say about a top-level parameter is ignored with a
+        warning. Lists and dictionaries inside ``agent_params`` are the instance's own copies.
 
         Args:
             instance_params: For this instance, above all ``user_token``.
@@ -143,65 +166,71 @@ class MAILAgentTemplate:
         """
         excluded = sorted({*self.exclude_tools, *(additional_exclude_tools or ())})
         top = self._top_level_params(excluded)
-        own = {key: value for key, value in self.agent_params.items() if key not in top}
-        for key in self.agent_params.keys() & top.keys():
-            logger.warning(
-                "'%s' inside agent_params of agent '%s' is ignored; set it on the template",
-                key,
-                self.name,
-            )
-        function = self._build({**top, **own, **instance_params, "exclude_tools": excluded})
+        own = self._beside(top, fresh_copy(self.agent_params), "agent_params")
+        given = self._beside(top, instance_params, "instance_params")
+        function = self._build({**top, **own, **given})
         return MAILAgent(
             name=self.name,
             factory=self.factory,
             actions=list(self.actions),
             function=function,
             comm_targets=list(self.comm_targets),
-            agent_params={**own, **instance_params},
+            agent_params={**own, **given},
             enable_entrypoint=self.enable_entrypoint,
             enable_interswarm=self.enable_interswarm,
             can_complete_tasks=self.can_complete_tasks,
             tool_format=self.tool_format,
             exclude_tools=excluded,
+            template=copy.copy(self),
         )
+
+    def _beside(
+        self, top: Mapping[str, Any], given: Mapping[str, Any], where: str
+    ) -> dict[str, Any]:
+        for key in sorted(given.keys() & top.keys()):
+            logger.warning(
+                "'%s' inside %s of agent '%s' is ignored; set it on the template",
+                key,
+                where,
+                self.name,
+            )
+        return {key: value for key, value in given.items() if key not in top}
 
     @staticmethod
     def from_swarms_json(
-        agent_data: SwarmsJSONAgent, actions_by_name: Mapping[str, MAILAction] | None = None
+        agent_data: SwarmsJSONAgent,
+        actions_by_name: Mapping[str, MAILAction] | None = None,
+        *,
+        references: ReferencePolicy = TRUSTED,
     ) -> "MAILAgentTemplate":
         """Build a template from an agent's entry in ``swarms.json``.
 
         Args:
             agent_data: The entry.
             actions_by_name: The swarm's actions, to which the entry refers by name.
+            references: What its references may lead to.
 
         Raises:
             ConfigError: the entry is wrong, or refers to an action that is not there.
         """
         data = build_agent_from_swarms_json(agent_data)
-        return MAILAgentTemplate(
-            name=data["name"],
-            factory=data["factory"],
-            comm_targets=data["comm_targets"],
-            actions=_pick_actions(data, actions_by_name),
-            agent_params=data["agent_params"],
-            enable_entrypoint=data["enable_entrypoint"],
-            enable_interswarm=data["enable_interswarm"],
-            can_complete_tasks=data["can_complete_tasks"],
-            tool_format=data["tool_format"],
-            exclude_tools=data["exclude_tools"],
-        )
+        return agent_from_entry(data, actions_by_name, references)
 
     @staticmethod
     def from_swarm_json(
-        json_str: str, actions_by_name: Mapping[str, MAILAction] | None = None
+        json_str: str,
+        actions_by_name: Mapping[str, MAILAction] | None = None,
+        *,
+        references: ReferencePolicy = TRUSTED,
     ) -> "MAILAgentTemplate":
         """Build a template from the JSON text of an agent's entry in ``swarms.json``.
 
         Raises:
             ConfigError: as `from_swarms_json`.
         """
-        return MAILAgentTemplate.from_swarms_json(parse_object(json_str, "agent"), actions_by_name)
+        return MAILAgentTemplate.from_swarms_json(
+            parse_object(json_str, "agent"), actions_by_name, references=references
+        )
 
     @staticmethod
     def from_example(
@@ -210,7 +239,8 @@ class MAILAgentTemplate:
         """Return a bundled example agent.
 
         Args:
-            name: ``supervisor``, ``weather`` or ``math``.
+            name: ``supervisor``, ``weather``, ``math``, ``consultant``, ``analyst``,
+                ``research``, ``support`` or ``data_analysis``.
             comm_targets: The agents that it may write to.
             llm: A model, for example ``openai/gpt-5-mini``. By default the agent follows a script
                 and needs no provider.
@@ -250,25 +280,65 @@ class MAILAgentTemplate:
         what = f"factory of agent '{self.name}'"
         factory: Any = self.factory
         if isinstance(factory, str):
-            factory = load_object(factory, what)
+            factory = load_callable(factory, what, self.references)
         if not callable(factory):
             raise ConfigError(f"{what} must be callable, got {type(factory).__name__}")
-        try:
-            function = factory(**params)
-        except TypeError as error:
-            raise ConfigError(f"{what} does not take the agent's parameters: {error}") from error
+        function = call_factory(self.name, factory, params)
         if not callable(function):
             raise ConfigError(f"{what} must return a callable, got {type(function).__name__}")
         return function  # type: ignore[no-any-return]  # a callable, and the runtime checks replies
 
 
-def _check_agent(name: str, tool_format: str) -> None:
-    check_agent_name(name)
-    if tool_format not in ("completions", "responses"):
-        raise ConfigError(
-            f"tool_format of agent '{name}' must be 'completions' or 'responses', "
-            f"got '{tool_format}'"
+def as_template(agent: MAILAgent | MAILAgentTemplate) -> MAILAgentTemplate:
+    """Return a template of an agent that can be changed without changing the agent.
+
+    Of an agent that was made from a template it is that template, with the agent's targets: what
+    belongs to the instance (above all the user's token) stays behind.
+    """
+    origin = agent if isinstance(agent, MAILAgentTemplate) else agent.template
+    if origin is None:
+        return MAILAgentTemplate(
+            name=agent.name,
+            factory=agent.factory,
+            comm_targets=agent.comm_targets,
+            actions=agent.actions,
+            agent_params=agent.agent_params,
+            enable_entrypoint=agent.enable_entrypoint,
+            enable_interswarm=agent.enable_interswarm,
+            can_complete_tasks=agent.can_complete_tasks,
+            tool_format=agent.tool_format,
+            exclude_tools=agent.exclude_tools,
         )
+    template = copy.copy(origin)
+    template.comm_targets = list(agent.comm_targets)
+    return template
+
+
+def agent_from_entry(
+    data: SwarmsJSONAgent, actions: Mapping[str, MAILAction] | None, references: ReferencePolicy
+) -> MAILAgentTemplate:
+    """Build a template from a validated entry.
+
+    Raises:
+        ConfigError: it refers to an action that is not there, or to what may not be used.
+    """
+    template = MAILAgentTemplate(
+        name=data["name"],
+        factory=data["factory"],
+        comm_targets=data["comm_targets"],
+        actions=_pick_actions(data, actions),
+        agent_params=data["agent_params"],
+        enable_entrypoint=data["enable_entrypoint"],
+        enable_interswarm=data["enable_interswarm"],
+        can_complete_tasks=data["can_complete_tasks"],
+        tool_format=data["tool_format"],
+        exclude_tools=data["exclude_tools"],
+        references=references,
+    )
+    if not references.trusted:
+        # What may not be used is told at once, not when the first caller comes.
+        load_callable(data["factory"], f"factory of agent '{data['name']}'", references)
+    return template
 
 
 def _pick_actions(

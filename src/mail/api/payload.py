@@ -9,30 +9,13 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from mail.errors import ConfigError, ToolError
+from mail.errors import ToolError
+from mail.swarms_json.parameters import check_schema
 
 __all__ = ["ModelReader", "check_schema"]
 
 _SHOWN = 5
 _WIDTH = 200
-
-
-def check_schema(action: str, schema: dict[str, Any]) -> None:
-    """Check that an action's parameters are a JSON Schema.
-
-    Raises:
-        ConfigError: they are not.
-    """
-    from jsonschema import Draft202012Validator, SchemaError
-    from jsonschema.validators import validator_for
-
-    try:
-        validator_for(schema, default=Draft202012Validator).check_schema(schema)
-    except SchemaError as error:
-        place = _place(error.absolute_path)
-        raise ConfigError(
-            f"parameters of action '{action}' are not a JSON Schema: {place}: {_cut(error.message)}"
-        ) from None
 
 
 class ModelReader:

@@ -51,9 +51,13 @@ class TaskReader:
         """
         return self._runtime.replay(task_id, after, ping_interval)
 
-    def get_pending_requests(self) -> dict[str, asyncio.Future[RunResult]]:
-        """Return the newest waiting caller of each live task."""
-        return self._runtime.pending_requests
+    def get_pending_requests(self) -> dict[str, asyncio.Future[MAILMessage]]:
+        """Return, by task, what will be the final message that its newest caller waits for.
+
+        The futures are copies: cancelling one changes nothing for the caller.
+        """
+        waiting = self._runtime.pending_requests
+        return {task_id: _message_of(future) for task_id, future in waiting.items()}
 
     def get_response_message(self, task_id: str) -> MAILMessage | None:
         """Return the final message of a live or recently finished task, or None."""
@@ -70,3 +74,39 @@ class TaskReader:
     def get_task_by_id(self, task_id: str) -> MAILTask | None:
         """Return a live or recently finished task, or None."""
         return self._runtime.get_task_by_id(task_id)
+
+    async def load_tasks_from_db(self) -> None:
+        """Open the store and take up what is unfinished there; `start` does it, too.
+
+        Finished tasks stay in the store until they are asked for: `read_task`, `read_tasks`.
+
+        Raises:
+            StoreError: the store cannot be opened or read.
+        """
+        await self._runtime.read_tasks(1, with_events=False)
+
+    async def load_agent_histories_from_db(self) -> None:
+        """Do as `load_tasks_from_db`: each history is read from the store at its agent's turn.
+
+        Raises:
+            StoreError: the store cannot be opened or read.
+        """
+        await self.load_tasks_from_db()
+
+
+def _message_of(future: asyncio.Future[RunResult]) -> asyncio.Future[MAILMessage]:
+    found: asyncio.Future[MAILMessage] = future.get_loop().create_future()
+
+    def copy(done: asyncio.Future[RunResult]) -> None:
+        if found.done():
+            return
+        if done.cancelled():
+            found.cancel()
+        elif (error := done.exception()) is not None:
+            found.set_exception(error)
+            found.exception()  # whoever looks at the request later must not cause a warning
+        else:
+            found.set_result(done.result().message)
+
+    future.add_done_callback(copy)
+    return found

@@ -1,50 +1,109 @@
 """Resolution of Python references in definitions, with errors that say whose reference it is."""
 
-import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from mail.errors import ConfigError
-from mail.utils.parsing import read_python_string, resolve_prefixed_string_references
+from mail.errors import ConfigError, WrongReference
+from mail.swarms_json.reading import parse_json
+from mail.utils.parsing import (
+    PYTHON_PREFIX,
+    TRUSTED,
+    ReferencePolicy,
+    read_python_string,
+    resolve_prefixed_string_references,
+)
 
-__all__ = ["load_object", "load_params", "parse_object"]
+__all__ = ["check_params", "load_callable", "load_object", "load_params", "parse_object"]
 
 
-def load_object(reference: str, what: str) -> Any:
+def load_object(reference: str, what: str, references: ReferencePolicy = TRUSTED) -> Any:
     """Import what a reference names.
 
     Args:
         reference: ``module:object``, with or without ``python::``.
         what: Whose reference it is, for the error text.
+        references: What may be imported.
 
     Raises:
-        ConfigError: it cannot be imported.
+        ConfigError: it cannot be imported, or may not be.
     """
     try:
-        return read_python_string(reference)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{what} cannot be loaded from '{reference}': {error}") from error
+        return read_python_string(reference, references=references)
+    except (Exception, SystemExit) as error:
+        reason = _reason(error)
+        raise ConfigError(f"{what} cannot be loaded from '{reference}': {reason}") from error
 
 
-def load_params(params: dict[str, Any], what: str) -> dict[str, Any]:
+def load_callable(
+    reference: str, what: str, references: ReferencePolicy = TRUSTED
+) -> Callable[..., Any]:
+    """Import a callable; see `load_object`.
+
+    Raises:
+        ConfigError: it cannot be imported, or may not be.
+        WrongReference: it is not callable.
+    """
+    found = load_object(reference, what, references)
+    if not callable(found):
+        raise WrongReference(f"{what} must be callable, got {type(found).__name__}")
+    return found  # type: ignore[no-any-return]  # the line above proved it
+
+
+def load_params(
+    params: dict[str, Any], what: str, references: ReferencePolicy = TRUSTED
+) -> dict[str, Any]:
     """Return parameters with their ``python::`` and ``url::`` strings resolved.
+
+    Raises:
+        ConfigError: a reference cannot be imported, or may not be used.
+    """
+    try:
+        resolved: dict[str, Any] = resolve_prefixed_string_references(params, references=references)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{what}: {_reason(error)}") from error
+    if not references.trusted:
+        _check_scripts(resolved, what, references)
+    return resolved
+
+
+def check_params(params: dict[str, Any], what: str) -> None:
+    """Import what the ``python::`` strings of parameters name; documents are not fetched.
 
     Raises:
         ConfigError: a reference cannot be imported.
     """
-    try:
-        resolved: dict[str, Any] = resolve_prefixed_string_references(params)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(f"{what}: {error}") from error
-    return resolved
+    for text in _texts(params):
+        if text.startswith(PYTHON_PREFIX):
+            load_object(text, what)
+    _check_scripts(params, what, TRUSTED)
 
 
 def parse_object(text: str, what: str) -> Any:
     """Read one JSON value.
 
     Raises:
-        ConfigError: the text is not JSON.
+        ConfigError: the text is not JSON, or not JSON that every reader reads alike.
     """
-    try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ConfigError(f"{what} is not valid JSON: {error}") from None
+    return parse_json(text, what)
+
+
+def _check_scripts(params: dict[str, Any], what: str, references: ReferencePolicy) -> None:
+    """Check models that are scripts: they are imported, too, when the agent is built."""
+    from mail.llm.resolve import SCRIPTED_PREFIX
+
+    for text in _texts(params):
+        if text.startswith(SCRIPTED_PREFIX):
+            load_object(text.removeprefix(SCRIPTED_PREFIX), what, references)
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
+
+
+def _reason(error: BaseException) -> str:
+    expected = isinstance(error, ImportError | AttributeError | ValueError)
+    return str(error) if expected else f"{type(error).__name__}: {error}"

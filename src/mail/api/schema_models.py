@@ -75,15 +75,16 @@ class _Builder:
 
     def model(self, name: str, schema: _Schema, seen: tuple[str, ...]) -> type[BaseModel]:
         required = schema.get("required", ())
+        properties = schema.get("properties", {})
         fields: dict[str, Any] = {}
-        for position, (key, part) in enumerate(schema.get("properties", {}).items()):
+        for position, (key, part) in enumerate(properties.items()):
             kind = self.type_of(f"{name}_{key}", part, seen)
             default: Any = ...
             if key not in required:
                 default = _told(part, "default")
                 kind = _union([kind, type(None)]) if default is None else kind
             alias = key if _awkward(key) else None
-            fields[f"field_{position}" if alias else key] = (
+            fields[_field_name(position, properties) if alias else key] = (
                 kind,
                 Field(default, alias=alias, description=_told(part, "description")),
             )
@@ -168,6 +169,13 @@ def _union(options: Sequence[Any]) -> Any:
 
 def _told(schema: Any, keyword: str) -> Any:
     return schema.get(keyword) if isinstance(schema, Mapping) else None
+
+
+def _field_name(position: int, properties: _Schema) -> str:
+    name = f"field_{position}"
+    while name in properties:
+        name += "_"
+    return name
 
 
 def _awkward(key: str) -> bool:

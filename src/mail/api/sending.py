@@ -10,6 +10,7 @@ from mail.clock import Clock
 from mail.core.events import TaskEvent
 from mail.core.runtime.intake import RunRequest
 from mail.core.wire import MAILMessage
+from mail.errors import TaskError
 
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse
@@ -69,13 +70,24 @@ class MessageSender(TaskReader):
         options = read_options(kwargs, timeout=timeout)
         return await self._finish(message, resume_from, options, show_events)
 
-    async def submit_message_nowait(self, message: MAILMessage) -> None:
+    async def submit_message_nowait(self, message: MAILMessage, **kwargs: Any) -> None:
         """Store and enqueue a message; nothing is started and nobody waits for an answer.
 
+        Args:
+            message: The message.
+            kwargs: See `mail.api.options.RUN_OPTIONS`. ``max_steps`` holds for the run;
+                ``timeout`` and ``stream_tokens`` mean nothing without somebody who waits.
+
         Raises:
-            ProtocolError, TaskError: the message is refused.
+            ProtocolError, TaskError: the message is refused, or it should resume a paused task.
         """
-        await self._runtime.submit(message)
+        options = read_options(kwargs)
+        if options.breakpoint_tool_call_result is not None:
+            raise TaskError(
+                "submit_message_nowait cannot resume a paused task; use submit_message with "
+                "resume_from='breakpoint_tool_call'"
+            )
+        await self._runtime.submit(message, max_steps=options.max_steps)
 
     async def submit_message_stream(
         self,

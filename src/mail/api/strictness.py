@@ -12,7 +12,6 @@ _ALLOWED: Final = frozenset(
         "additionalProperties",
         "anyOf",
         "const",
-        "default",
         "definitions",
         "description",
         "enum",
@@ -32,14 +31,22 @@ _ALLOWED: Final = frozenset(
         "type",
     }
 )
-_SAYS_WHAT: Final = ("type", "$ref", "anyOf", "enum", "const")
+_SAYS_WHAT: Final = ("type", "$ref", "anyOf")
+_FORMATS: Final = frozenset(
+    {"date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uuid"}
+)
 
 
 def satisfies_strict_mode(schema: Mapping[str, Any]) -> bool:
     """Tell whether a provider accepts the schema with ``strict: true``.
 
     Strict mode wants an object at the root, every object closed and all of its properties
-    required, typed array items, and only a part of JSON Schema's keywords.
+    required, a type everywhere, and only a part of JSON Schema's keywords and formats. When in
+    doubt the answer is no: a schema called strict that is not makes every request fail, while
+    one that could have been strict only goes without the provider's help.
+
+    Args:
+        schema: A valid JSON Schema.
     """
     return schema.get("type") == "object" and _strict(schema)
 
@@ -47,15 +54,16 @@ def satisfies_strict_mode(schema: Mapping[str, Any]) -> bool:
 def _strict(schema: object) -> bool:
     if not isinstance(schema, Mapping) or not schema.keys() <= _ALLOWED:
         return False
-    if not any(keyword in schema for keyword in _SAYS_WHAT):
-        return False
     kinds = schema.get("type")
     kinds = kinds if isinstance(kinds, list) else [kinds]
-    if "object" in kinds and not _closed(schema):
-        return False
-    if "array" in kinds and "items" not in schema:
-        return False
-    return all(_strict(part) for part in _parts(schema))
+    return (
+        any(keyword in schema for keyword in _SAYS_WHAT)
+        and schema.get("$ref", "#").startswith("#")
+        and schema.get("format", "uuid") in _FORMATS
+        and ("object" not in kinds or _closed(schema))
+        and ("array" not in kinds or "items" in schema)
+        and all(_strict(part) for part in _parts(schema))
+    )
 
 
 def _closed(schema: Mapping[str, Any]) -> bool:

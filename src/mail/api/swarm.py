@@ -1,31 +1,24 @@
 """A running swarm for one user: agents, actions and the runtime that moves their mail."""
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgent
-from mail.api.messages import check_posted_kind
-from mail.api.options import DEFAULT_TIMEOUT, read_options
-from mail.api.sending import MessageSender
+from mail.api.closing import close_agents
+from mail.api.peers import introduce
+from mail.api.posting import MessagePoster
+from mail.api.stepping import ManualStepper
 from mail.api.stores import library_store
-from mail.api.wiring import Wiring, actions_by_name, check_wiring
-from mail.clock import SystemClock
-from mail.core.actions import ActionOverrideFunction
-from mail.core.events import TaskEvent
-from mail.core.runtime.intake import RunRequest
-from mail.core.runtime.runs import Run
+from mail.api.wiring import Wiring, actions_by_name, check_parts, check_wiring
+from mail.clock import Clock, SystemClock
+from mail.core.runtime.interswarm import Federation
 from mail.core.runtime.runtime import MAILRuntime
-from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
+from mail.core.runtime.settings import RuntimeSettings
 from mail.core.tasks import MAILTask
-from mail.core.wire import MAILMessage
 from mail.db.base import Store
-from mail.errors import ConfigError, TaskError, UnknownAgent
-from mail.swarms_json.names import hinted
-
-if TYPE_CHECKING:
-    from sse_starlette import EventSourceResponse
+from mail.errors import ConfigError
 
 __all__ = ["MAILSwarm", "UserRole"]
 
@@ -34,7 +27,7 @@ UserRole = Literal["admin", "agent", "user"]
 _ROLES = ("admin", "agent", "user")
 
 
-class MAILSwarm(MessageSender):
+class MAILSwarm(ManualStepper, MessagePoster, Federation):
     """A swarm at work for one user.
 
     Calls that wait (``post_message…``, ``submit_message``) start processing by themselves;
@@ -43,6 +36,7 @@ class MAILSwarm(MessageSender):
     Attributes:
         supervisors: The agents that may complete tasks.
         agent_names: The agents' names in order.
+        adjacency_matrix: Who may write to whom; see `mail.api.graph`.
         The other attributes are the constructor's arguments.
     """
 
@@ -67,6 +61,8 @@ class MAILSwarm(MessageSender):
         *,
         store: Store | str | None = None,
         settings: RuntimeSettings | None = None,
+        clock: Clock | None = None,
+        public: bool = False,
     ) -> None:
         """Check the swarm and wire its runtime; nothing is opened or started yet.
 
@@ -89,22 +85,25 @@ class MAILSwarm(MessageSender):
             print_llm_streams: Whether replies of models are printed as they stream in.
             store: A store to share, or the URL of one; memory when None.
             settings: Limits of the runtime; ``task_message_limit`` wins over its ``max_steps``.
+            clock: Time and ids; the machine's when None.
+            public: Whether other swarms may list it.
 
         Raises:
             ConfigError: the parts do not fit together; the text says which.
         """
         if user_role not in _ROLES:
             raise ConfigError(f"user_role must be admin, agent or user, got '{user_role}'")
+        check_parts(agents, MAILAgent, actions)
         self.name, self.version, self.entrypoint = name, version, entrypoint
         self.agents, self.actions = list(agents), list(actions)
         self.user_id, self.user_role = user_id, user_role
         self.swarm_registry, self.enable_interswarm = swarm_registry, enable_interswarm
         self.breakpoint_tools, self.exclude_tools = list(breakpoint_tools), list(exclude_tools)
         self.task_message_limit = task_message_limit
-        self.description, self.keywords = description, list(keywords)
+        self.description, self.keywords, self.public = description, list(keywords), public
         self.enable_db_agent_histories = enable_db_agent_histories
         self.print_llm_streams = print_llm_streams
-        self._clock = SystemClock()
+        self._clock = clock or SystemClock()
         self._validate()
         self._store = library_store(store, enable_db_agent_histories)
         self._owns_store = self._store is not None and self._store is not store
@@ -112,6 +111,7 @@ class MAILSwarm(MessageSender):
         if task_message_limit is not None:
             settings = replace(settings, max_steps=task_message_limit)
         self._runtime = self._make_runtime(settings)
+        introduce(self.agents, self.name)
 
     def _validate(self) -> None:
         check_wiring(
@@ -145,17 +145,14 @@ class MAILSwarm(MessageSender):
             print_llm_streams=self.print_llm_streams,
             store=self._store,
             settings=settings,
+            clock=self._clock,
         )
 
-    @property
-    def agent_names(self) -> list[str]:
-        """The agents' names in order."""
-        return [agent.name for agent in self.agents]
-
-    @property
-    def supervisors(self) -> list[MAILAgent]:
-        """The agents that may complete tasks."""
-        return [agent for agent in self.agents if agent.can_complete_tasks]
+    def _set_targets(self, targets: list[list[str]]) -> None:
+        for agent, new in zip(self.agents, targets, strict=True):
+            agent.comm_targets = new
+            self._runtime.agents[agent.name].comm_targets = list(new)
+        introduce(self.agents, self.name)
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -168,35 +165,13 @@ class MAILSwarm(MessageSender):
         """
         await self._runtime.start()
 
-    def run_continuous(
-        self,
-        max_steps: int | None = None,
-        action_override: ActionOverrideFunction | None = None,
-        mode: Literal["continuous"] = "continuous",
-    ) -> Coroutine[Any, Any, None]:
-        """Process mail until `shutdown`.
-
-        Args:
-            max_steps: Messages per run of a task; None keeps the swarm's own limit.
-            action_override: Answers every action call in place of the action.
-            mode: This version knows ``"continuous"`` only.
-
-        Returns:
-            A coroutine to await or to run as an asyncio task.
-
-        Raises:
-            ConfigError: another mode.
-        """
-        if mode != "continuous":
-            raise ConfigError(f"run_continuous has no mode '{mode}'; it is 'continuous'")
-        return self._runtime.run_continuous(max_steps, action_override)
-
     async def shutdown(self, grace: float | None = None) -> None:
         """Stop in good order: running turns get ``grace`` seconds, waiting callers an answer.
 
         A store that was given as a URL is closed, a shared one stays open.
         """
         await self._runtime.shutdown(grace)
+        await close_agents(self.agents)
         if self._owns_store and self._store is not None:
             await self._store.close()
 
@@ -217,154 +192,3 @@ class MAILSwarm(MessageSender):
     def degraded(self) -> str | None:
         """Why the store fails at the moment, or None. Mail waits until it works again."""
         return self._runtime.degraded
-
-    # --- posting text -------------------------------------------------------------------------
-
-    async def post_message(  # noqa: PLR0913 - the documented signature
-        self,
-        body: str,
-        subject: str = "New Message",
-        msg_type: str = "request",
-        entrypoint: str | None = None,
-        show_events: bool = False,
-        timeout: float = DEFAULT_TIMEOUT,
-        task_id: str | None = None,
-        resume_from: str | None = None,
-        **kwargs: Any,
-    ) -> tuple[MAILMessage, list[TaskEvent]]:
-        """Post a message to the entrypoint and wait for the task's answer.
-
-        Args:
-            body: The text.
-            subject: The subject.
-            msg_type: request, response, broadcast or interrupt.
-            entrypoint: Another entrypoint than the swarm's.
-            show_events: Whether to return the task's events.
-            timeout: Seconds to wait; when they are over, the task itself goes on.
-            task_id: The task to continue or to name; a new one when None.
-            resume_from: None, ``"user_response"`` or ``"breakpoint_tool_call"``.
-            kwargs: See `mail.api.options.RUN_OPTIONS`.
-
-        Returns:
-            The final ``broadcast_complete`` message and the events, if asked for. A run that
-            fails or times out gives a system message with ``::task_error::`` or
-            ``::task_timeout::`` as its subject.
-
-        Raises:
-            ProtocolError, TaskError: the message or the resume is refused; nothing was started.
-        """
-        options = read_options(kwargs, timeout=timeout)
-        message = self._compose(body, subject, msg_type, entrypoint, task_id, resume_from)
-        return await self._finish(message, resume_from, options, show_events)
-
-    async def post_message_and_run(  # noqa: PLR0913 - the documented signature
-        self,
-        body: str,
-        subject: str = "New Message",
-        msg_type: str = "request",
-        entrypoint: str | None = None,
-        show_events: bool = False,
-        task_id: str | None = None,
-        resume_from: str | None = None,
-        max_steps: int | Unset | None = UNSET,
-        **kwargs: Any,
-    ) -> tuple[MAILMessage, list[TaskEvent]]:
-        """Post a message and process mail to its answer; see `post_message`.
-
-        Args:
-            max_steps: Messages that the run may process; None lifts the swarm's own limit.
-        """
-        options = read_options(kwargs, max_steps=max_steps)
-        message = self._compose(body, subject, msg_type, entrypoint, task_id, resume_from)
-        return await self._finish(message, resume_from, options, show_events)
-
-    async def post_message_stream(
-        self,
-        body: str,
-        subject: str = "New Message",
-        msg_type: str = "request",
-        entrypoint: str | None = None,
-        task_id: str | None = None,
-        timeout: float = DEFAULT_TIMEOUT,
-        resume_from: str | None = None,
-        **kwargs: Any,
-    ) -> "EventSourceResponse":
-        """Post a message and return its run as a server-sent event response; see `post_message`."""
-        message = self._compose(body, subject, msg_type, entrypoint, task_id, resume_from)
-        return await self.submit_message_stream(message, timeout, resume_from, **kwargs)
-
-    async def open_run(  # noqa: PLR0913 - what a caller may ask for
-        self,
-        body: str,
-        subject: str = "New Message",
-        msg_type: str = "request",
-        *,
-        entrypoint: str | None = None,
-        task_id: str | None = None,
-        resume_from: str | None = None,
-        max_steps: int | Unset | None = UNSET,
-        breakpoint_tool_call_result: object = None,
-        stream_tokens: bool = False,
-        streamed: bool = False,
-    ) -> Run:
-        """Post a message and return the handle of its run: the result, or the events.
-
-        Args:
-            breakpoint_tool_call_result: The results to resume with.
-            stream_tokens: Whether the events also carry pieces of model calls.
-            streamed: Whether the run's events will be read.
-            The others are those of `post_message`.
-
-        Raises:
-            ProtocolError, TaskError: the message or the resume is refused; nothing was started.
-            ShuttingDown: the swarm takes no more work.
-            StoreError: the message could not be stored; nothing was accepted.
-        """
-        message = self._compose(body, subject, msg_type, entrypoint, task_id, resume_from)
-        return await self._runtime.open_run(
-            RunRequest(
-                message=message,
-                resume_from=resume_from,
-                breakpoint_tool_call_result=breakpoint_tool_call_result,
-                max_steps=max_steps,
-                stream_tokens=stream_tokens,
-                streamed=streamed,
-            )
-        )
-
-    # --- inside -------------------------------------------------------------------------------
-
-    def _compose(
-        self,
-        body: str,
-        subject: str,
-        msg_type: str,
-        entrypoint: str | None,
-        task_id: str | None,
-        resume_from: str | None,
-    ) -> MAILMessage:
-        if resume_from is not None and task_id is None:
-            raise TaskError(f"resume_from='{resume_from}' needs the task_id of the task to resume")
-        return self.build_message(
-            subject,
-            body,
-            [self._entrypoint(entrypoint)],
-            self.user_role,
-            check_posted_kind(msg_type),
-            task_id,
-        )
-
-    def _entrypoint(self, name: str | None) -> str:
-        if name is None:
-            return self.entrypoint
-        entries = [agent.name for agent in self.agents if agent.enable_entrypoint]
-        if name in entries:
-            return name
-        if name not in self.agent_names:
-            text = f"entrypoint agent '{name}' not found in swarm"
-            raise UnknownAgent(hinted(text, name, self.agent_names))
-        listing = ", ".join(f"'{entry}'" for entry in entries)
-        raise UnknownAgent(
-            f"agent '{name}' takes no messages from users (enable_entrypoint is false); "
-            f"entrypoints are {listing}"
-        )

@@ -5,27 +5,32 @@ from os import PathLike
 from typing import Any
 
 from mail.api.actions import MAILAction
-from mail.api.agents import MAILAgentTemplate
-from mail.api.references import load_object, parse_object
+from mail.api.agents import MAILAgentTemplate, agent_from_entry, as_template
+from mail.api.definitions import ActionImporter, load_actions
+from mail.api.graph import AgentGraph
+from mail.api.references import parse_object
 from mail.api.swarm import MAILSwarm, UserRole
-from mail.api.wiring import Wiring, check_wiring
+from mail.api.wiring import Wiring, check_parts, check_wiring
+from mail.clock import Clock
 from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Store
 from mail.errors import ConfigError
 from mail.swarms_json.names import hinted
 from mail.swarms_json.types import SwarmsJSONSwarm
 from mail.swarms_json.utils import build_swarm_from_swarms_json, load_swarms_json_from_file
+from mail.utils.parsing import TRUSTED, ReferencePolicy
 from mail.version import VERSION
 
 __all__ = ["MAILSwarmTemplate"]
 
 
-class MAILSwarmTemplate:
+class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
     """A swarm that can be instantiated, once per user.
 
     Attributes:
         supervisors: The agents that may complete tasks.
         agent_names: The agents' names in order.
+        adjacency_matrix: Who may write to whom; see `mail.api.graph`.
         The other attributes are the constructor's arguments.
     """
 
@@ -65,6 +70,7 @@ class MAILSwarmTemplate:
         Raises:
             ConfigError: the parts do not fit together; the text says which.
         """
+        check_parts(agents, MAILAgentTemplate, actions)
         self.name, self.version, self.entrypoint = name, version, entrypoint
         self.agents, self.actions = list(agents), list(actions)
         self.enable_interswarm = enable_interswarm
@@ -87,15 +93,11 @@ class MAILSwarmTemplate:
             )
         )
 
-    @property
-    def agent_names(self) -> list[str]:
-        """The agents' names in order."""
-        return [agent.name for agent in self.agents]
-
-    @property
-    def supervisors(self) -> list[MAILAgentTemplate]:
-        """The agents that may complete tasks."""
-        return [agent for agent in self.agents if agent.can_complete_tasks]
+    def _set_targets(self, targets: list[list[str]]) -> None:
+        # Copies: the same agent template may be part of other swarms.
+        self.agents = [as_template(agent) for agent in self.agents]
+        for agent, new in zip(self.agents, targets, strict=True):
+            agent.comm_targets = new
 
     def instantiate(  # noqa: PLR0913 - the documented signature
         self,
@@ -108,6 +110,7 @@ class MAILSwarmTemplate:
         *,
         store: Store | str | None = None,
         settings: RuntimeSettings | None = None,
+        clock: Clock | None = None,
     ) -> MAILSwarm:
         """Build the agents and return a swarm at work for one user.
 
@@ -120,6 +123,7 @@ class MAILSwarmTemplate:
             print_llm_streams: Whether replies of models are printed as they stream in.
             store: A store to share, or the URL of one; memory when None.
             settings: Limits of the runtime.
+            clock: Time and ids; the machine's when None.
 
         Raises:
             ConfigError: an agent cannot be built, or the store's URL is wrong.
@@ -147,26 +151,85 @@ class MAILSwarmTemplate:
             print_llm_streams=print_llm_streams,
             store=store,
             settings=settings,
+            clock=clock,
+            public=self.public,
         )
+
+    def start_server(
+        self,
+        port: int = 8000,
+        host: str = "0.0.0.0",  # noqa: S104 - the documented default; tokens guard every route
+        launch_ui: bool = True,
+        ui_port: int = 3000,
+        ui_path: str | PathLike[str] | None = None,
+        open_browser: bool = True,
+        server_url: str | None = None,
+    ) -> None:
+        """Serve this swarm over HTTP until the process is told to stop (SIGINT, SIGTERM).
+
+        The server is that of ``mail server``: what the arguments do not say (store, limits) comes
+        from ``mail.toml`` and the environment.
+
+        Args:
+            port: Where the server listens.
+            host: On which address.
+            launch_ui: Whether to start the user interface that ``ui_path`` names.
+            ui_port: Where the user interface listens.
+            ui_path: A folder in which ``pnpm dev`` runs a user interface. It finds the server's URL
+                in ``NEXT_PUBLIC_MAIL_SERVER_URL``, and is stopped with the server.
+            open_browser: Whether to open the user interface in a browser.
+            server_url: The URL that the user interface gets, if ``http://localhost:<port>`` is not
+                the right one.
+
+        Raises:
+            FileNotFoundError: there is no such folder, no ``node_modules`` in it, or no pnpm.
+            OSError: a port is in use.
+            RuntimeError: the user interface ended within two seconds.
+            MAILError: it is called where an event loop runs, or the swarm cannot be served.
+        """
+        from mail.api.serving import ServerOptions, serve_template
+
+        options = ServerOptions(
+            port=port,
+            host=host,
+            launch_ui=launch_ui,
+            ui_port=ui_port,
+            ui_path=ui_path,
+            open_browser=open_browser,
+            server_url=server_url,
+        )
+        serve_template(self, options)
 
     @staticmethod
     def from_swarms_json(
-        swarm_data: SwarmsJSONSwarm, task_message_limit: int | None = None
+        swarm_data: SwarmsJSONSwarm,
+        task_message_limit: int | None = None,
+        *,
+        references: ReferencePolicy = TRUSTED,
     ) -> "MAILSwarmTemplate":
         """Build a template from a swarm's entry in ``swarms.json``.
 
-        Imported actions come first, then those defined in the entry.
+        Imported actions come first, then those defined in the entry. Blocks while modules are
+        imported and ``url::`` documents fetched.
+
+        Args:
+            swarm_data: The entry.
+            task_message_limit: Messages that a run of a task may process; None for no limit.
+            references: What its references may lead to; anything by default. For an entry that
+                came over the network use ``ReferencePolicy(imports=(…))``.
 
         Raises:
-            ConfigError: the entry is wrong, or two actions have the same name.
-            TypeError: an import is not a `MAILAction`, or an action's function is not callable.
+            ConfigError: the entry is wrong, or a reference leads nowhere or may not be used.
+            WrongReference: an import is not a `MAILAction`, or an action's function is not
+                callable; also a TypeError.
         """
-        data = build_swarm_from_swarms_json(swarm_data)
-        actions = _load_actions(data)
+        importer = ActionImporter(references)
+        data = build_swarm_from_swarms_json(swarm_data, import_action=importer)
+        actions = load_actions(data, importer)
         return MAILSwarmTemplate(
             name=data["name"],
             version=data["version"],
-            agents=[MAILAgentTemplate.from_swarms_json(a, actions) for a in data["agents"]],
+            agents=[agent_from_entry(agent, actions, references) for agent in data["agents"]],
             actions=list(actions.values()),
             entrypoint=data["entrypoint"],
             enable_interswarm=data["enable_interswarm"],
@@ -181,15 +244,18 @@ class MAILSwarmTemplate:
 
     @staticmethod
     def from_swarm_json(
-        json_str: str, task_message_limit: int | None = None
+        json_str: str,
+        task_message_limit: int | None = None,
+        *,
+        references: ReferencePolicy = TRUSTED,
     ) -> "MAILSwarmTemplate":
-        """Build a template from the JSON text of one swarm.
+        """Build a template from the JSON text of one swarm; see `from_swarms_json`.
 
         Raises:
-            ConfigError, TypeError: as `from_swarms_json`.
+            ConfigError, WrongReference: as `from_swarms_json`.
         """
         return MAILSwarmTemplate.from_swarms_json(
-            parse_object(json_str, "swarm"), task_message_limit
+            parse_object(json_str, "swarm"), task_message_limit, references=references
         )
 
     @staticmethod
@@ -207,30 +273,10 @@ class MAILSwarmTemplate:
 
         Raises:
             ConfigError: the file or a swarm in it is wrong, or there is no such swarm.
-            TypeError: as `from_swarms_json`.
+            WrongReference: as `from_swarms_json`.
         """
         swarms = {swarm["name"]: swarm for swarm in load_swarms_json_from_file(json_filepath)}
         if swarm_name not in swarms:
             text = f"swarm '{swarm_name}' not found in {json_filepath}"
             raise ConfigError(hinted(text, swarm_name, swarms))
         return MAILSwarmTemplate.from_swarms_json(swarms[swarm_name], task_message_limit)
-
-
-def _load_actions(swarm: SwarmsJSONSwarm) -> dict[str, MAILAction]:
-    name = swarm["name"]
-    loaded = [_import_action(reference, name) for reference in swarm["action_imports"]]
-    loaded.extend(MAILAction.from_swarms_json(action) for action in swarm["actions"])
-    found: dict[str, MAILAction] = {}
-    for action in loaded:
-        if found.setdefault(action.name, action) is not action:
-            raise ConfigError(f"duplicate action definition for '{action.name}' in swarm '{name}'")
-    return found
-
-
-def _import_action(reference: str, swarm: str) -> MAILAction:
-    action = load_object(reference, f"action import of swarm '{swarm}'")
-    if not isinstance(action, MAILAction):
-        raise TypeError(
-            f"action import '{reference}' in swarm '{swarm}' did not resolve to a MAILAction"
-        )
-    return action

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mail.api.actions import MAILAction
-from mail.core.addresses import local_agent_name
-from mail.core.tools.catalogue import CATALOGUE
+from mail.api.checks import check_actions
+from mail.core.runtime.wiring import check_entrypoint, check_target, check_tools
 from mail.errors import ConfigError
-from mail.swarms_json.names import check_distinct, check_swarm_name, hinted
+from mail.swarms_json.names import check_distinct, check_swarm_name
 
-__all__ = ["AgentLike", "Wiring", "actions_by_name", "check_wiring"]
+__all__ = ["AgentLike", "Wiring", "actions_by_name", "check_parts", "check_wiring"]
 
 
 class AgentLike(Protocol):
@@ -47,6 +47,21 @@ class Wiring:
         return [agent.name for agent in self.agents]
 
 
+def check_parts(agents: object, kind: type, actions: object) -> None:
+    """Check the types of what a swarm or template is made of.
+
+    Raises:
+        ConfigError: the agents are not all of the given kind, or an action is no `MAILAction`.
+    """
+    if isinstance(agents, str) or not isinstance(agents, Iterable):
+        raise ConfigError(f"agents must be a list of {kind.__name__}s")
+    for agent in agents:
+        if not isinstance(agent, kind):
+            got = type(agent).__name__
+            raise ConfigError(f"agents must be {kind.__name__} objects, got {got}")
+    check_actions("actions of the swarm", actions)
+
+
 def check_wiring(wiring: Wiring) -> None:
     """Check a swarm as a whole; the first problem is reported.
 
@@ -59,15 +74,16 @@ def check_wiring(wiring: Wiring) -> None:
     if wiring.user_id is not None and not wiring.user_id:
         raise ConfigError("user ID must be at least 1 character long")
     check_distinct("agent", wiring.agent_names)
-    _check_entrypoint(wiring)
+    _check_entry_flags(wiring)
+    names = wiring.agent_names
     for agent in wiring.agents:
         for target in agent.comm_targets:
-            _check_target(wiring, agent, target)
+            check_target(agent.name, target, names, wiring.name, wiring.enable_interswarm)
     if wiring.enable_interswarm and wiring.has_registry is False:
         raise ConfigError("swarm registry must be provided if interswarm messaging is enabled")
     if not any(agent.can_complete_tasks for agent in wiring.agents):
         raise ConfigError("swarm must have at least one supervisor")
-    _check_tools(wiring)
+    _check_tool_names(wiring)
 
 
 def actions_by_name(
@@ -86,40 +102,22 @@ def actions_by_name(
     return {name: action for name, action in found.items() if name not in ambiguous}
 
 
-def _check_entrypoint(wiring: Wiring) -> None:
+def _check_entry_flags(wiring: Wiring) -> None:
     entries = [agent.name for agent in wiring.agents if agent.enable_entrypoint]
     if not entries:
         raise ConfigError("swarm must have at least one entrypoint agent")
-    if wiring.entrypoint not in wiring.agent_names:
-        text = f"entrypoint agent '{wiring.entrypoint}' not found in swarm"
-        raise ConfigError(hinted(text, wiring.entrypoint, wiring.agent_names))
+    check_entrypoint(wiring.entrypoint, wiring.agent_names)
     if wiring.entrypoint not in entries:
         raise ConfigError(
             f"entrypoint agent '{wiring.entrypoint}' does not have 'enable_entrypoint' set to true"
         )
 
 
-def _check_target(wiring: Wiring, agent: AgentLike, target: str) -> None:
-    name = local_agent_name(target, wiring.name)
-    if "@" in name:
-        if not wiring.enable_interswarm:
-            raise ConfigError(
-                f"agent '{agent.name}' has interswarm communication target '{target}' but "
-                "interswarm messaging is not enabled for this swarm"
-            )
-    elif name not in wiring.agent_names:
-        text = f"agent '{agent.name}' has invalid communication target '{target}'"
-        raise ConfigError(hinted(text, name, wiring.agent_names))
-
-
-def _check_tools(wiring: Wiring) -> None:
+def _check_tool_names(wiring: Wiring) -> None:
     own = [action.name for agent in wiring.agents for action in agent.actions]
-    known = [*CATALOGUE, *(action.name for action in wiring.actions), *own]
-    for tool in wiring.breakpoint_tools:
-        if tool not in known:
-            raise ConfigError(hinted(f"breakpoint tool '{tool}' not found in swarm", tool, known))
-    excluded = [*wiring.exclude_tools]
-    excluded.extend(tool for agent in wiring.agents for tool in agent.exclude_tools)
-    for tool in excluded:
-        if tool not in known:
-            raise ConfigError(hinted(f"excluded tool '{tool}' is not valid", tool, known))
+    excluded = [tool for agent in wiring.agents for tool in agent.exclude_tools]
+    check_tools(
+        wiring.breakpoint_tools,
+        [*wiring.exclude_tools, *excluded],
+        [*(action.name for action in wiring.actions), *own],
+    )

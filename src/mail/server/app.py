@@ -24,6 +24,7 @@ from mail.server.routes import auth as auth_routes
 from mail.server.routes import identity, messages, root, tasks
 from mail.server.state import ServerState
 from mail.server.swarm import open_swarm
+from mail.stdlib.settings import check_settings
 from mail.utils.token_service import AuthBackend, BuiltinAuth, build_auth
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def create_app(
         ConfigError: a setting or the environment is wrong.
     """
     config = config or ServerConfig()
+    check_settings()
     owned = None if store is not None else _make_store(config)
     used = store or owned
     assert used is not None  # noqa: S101 - one of the two is there

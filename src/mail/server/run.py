@@ -11,6 +11,7 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
@@ -40,11 +41,20 @@ _log = logging.getLogger("mail.server")
 
 
 class DrainingServer(uvicorn.Server):
-    """A uvicorn server whose first signal drains the app before it stops."""
+    """A uvicorn server whose first signal drains the app before it stops.
 
-    def __init__(self, config: uvicorn.Config, state: ServerState) -> None:
+    ``last_act`` is called before the process exits without the usual cleaning up.
+    """
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        state: ServerState,
+        last_act: Callable[[], object] | None = None,
+    ) -> None:
         super().__init__(config)
         self._state = state
+        self._last_act = last_act
         self._told = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Task[None] | None = None
@@ -64,7 +74,7 @@ class DrainingServer(uvicorn.Server):
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Take a signal to stop: drain at the first one, exit at the second."""
         if self._told:
-            os._exit(128 + sig)  # the store survives it: nothing is acknowledged before a commit
+            self._exit_now(128 + sig)
         self._told = True
         self._start_watchdog()
         if self.started and self._loop is not None:
@@ -85,9 +95,17 @@ class DrainingServer(uvicorn.Server):
     def _start_watchdog(self) -> None:
         """Exit hard if the orderly way takes too long: a blocked loop cannot stop itself."""
         seconds = self._state.config.limits.shutdown_grace + _EXTRA_SECONDS
-        timer = threading.Timer(seconds, os._exit, (1,))
+        timer = threading.Timer(seconds, self._exit_now, (1,))
         timer.daemon = True
         timer.start()
+
+    def _exit_now(self, code: int) -> None:
+        """Exit hard; the store survives it, for nothing is acknowledged before a commit."""
+        try:
+            if self._last_act is not None:
+                self._last_act()
+        finally:
+            os._exit(code)
 
 
 def run_server(
@@ -96,6 +114,7 @@ def run_server(
     template: "MAILSwarmTemplate | None" = None,
     store: Store | None = None,
     auth: AuthBackend | None = None,
+    last_act: Callable[[], object] | None = None,
 ) -> None:
     """Serve until the process is told to stop.
 
@@ -103,6 +122,8 @@ def run_server(
         config: Settings. With ``reload`` the server runs in a child process that is replaced
             when the source changes; the other arguments cannot be given then.
         template, store, auth: See `mail.server.app.create_app`.
+        last_act: Called before the process exits hard, at a second signal or when stopping takes
+            too long; it must be quick.
 
     Raises:
         ConfigError: a setting, the swarm or the environment is wrong.
@@ -126,7 +147,7 @@ def run_server(
         timeout_graceful_shutdown=_CONNECTION_SECONDS,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES * 2,
     )
-    DrainingServer(options, state).run()
+    DrainingServer(options, state, last_act).run()
 
 
 def app_from_environment() -> "FastAPI":

@@ -1,0 +1,86 @@
+"""Checks of what builders pass in: a wrong type is told before it breaks something far away."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from mail.api.actions import MAILAction
+from mail.errors import ConfigError
+from mail.swarms_json.names import check_agent_name
+
+__all__ = ["check_actions", "check_agent_fields", "check_texts", "fresh_copy"]
+
+
+class _AgentFields(Protocol):
+    name: str
+    comm_targets: list[str]
+    actions: list[MAILAction]
+    agent_params: dict[str, Any]
+    tool_format: Any
+    exclude_tools: list[str]
+
+
+def check_agent_fields(agent: _AgentFields) -> None:
+    """Check the fields that an agent and its template have in common.
+
+    Raises:
+        ConfigError: naming the field and what it must be.
+    """
+    _check(isinstance(agent.name, str), "agent name", "text", agent.name)
+    check_agent_name(agent.name)
+    whose = f"of agent '{agent.name}'"
+    check_texts(f"comm_targets {whose}", agent.comm_targets)
+    check_texts(f"exclude_tools {whose}", agent.exclude_tools or ())
+    check_actions(f"actions {whose}", agent.actions)
+    params = agent.agent_params
+    _check(isinstance(params, Mapping), f"agent_params {whose}", "a dictionary", params)
+    if agent.tool_format not in ("completions", "responses"):
+        raise ConfigError(
+            f"tool_format {whose} must be 'completions' or 'responses', got '{agent.tool_format}'"
+        )
+
+
+def check_actions(what: str, actions: object) -> None:
+    """Check that something is a sequence of actions.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    _check(_listed(actions), what, "a list of MAILAction objects", actions)
+    assert isinstance(actions, Iterable)  # noqa: S101 - the line above proved it
+    for action in actions:
+        if isinstance(action, str):
+            raise ConfigError(
+                f"{what} must be MAILAction objects, got the text '{action}'; import the action "
+                "and pass the object itself"
+            )
+        _check(isinstance(action, MAILAction), what, "MAILAction objects", action)
+
+
+def check_texts(what: str, values: object) -> None:
+    """Check that something is a sequence of texts, and not one text.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    _check(_listed(values), what, "a list of names", values)
+    assert isinstance(values, Iterable)  # noqa: S101 - the line above proved it
+    for value in values:
+        _check(isinstance(value, str), what, "names", value)
+
+
+def fresh_copy(value: Any) -> Any:
+    """Copy the dictionaries and lists that a value is made of; everything else is shared."""
+    if type(value) is dict:
+        return {key: fresh_copy(part) for key, part in value.items()}
+    if type(value) is list:
+        return [fresh_copy(part) for part in value]
+    return value
+
+
+def _listed(value: object) -> bool:
+    return isinstance(value, Sequence | set | frozenset) and not isinstance(value, str | bytes)
+
+
+def _check(good: bool, what: str, kind: str, value: object) -> None:
+    if not good:
+        raise ConfigError(f"{what} must be {kind}, got {type(value).__name__}")
