@@ -149,12 +149,31 @@ def test_an_agent_that_is_no_object_is_refused(swarm: dict[str, Any]) -> None:
     assert "agent candidate must be a dict, actually got str" in _refused(swarm)
 
 
-def test_an_unknown_field_is_logged_with_the_one_that_may_be_meant(
+def test_an_unknown_field_is_logged(
     swarm: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    swarm["agents"][1]["can_complete_task"] = True
+    swarm["agents"][1]["comment"] = "the other one"
     build_swarm_from_swarms_json(swarm)
-    assert "Did you mean 'can_complete_tasks'?" in caplog.text
+    assert "unknown agent field 'comment' is ignored (agent 'worker')" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["can_complete_task", "exclude_tool", "toolFormat", "action"])
+def test_a_misspelt_field_is_refused_with_the_one_that_is_meant(
+    swarm: dict[str, Any], name: str
+) -> None:
+    del swarm["agents"][1]["actions"]
+    swarm["agents"][1][name] = True
+    text = _refused(swarm)
+    assert text.startswith(f"agent candidate has an unknown field '{name}' (agent 'worker')")
+    assert "in swarm 'team'. Did you mean '" in text
+
+
+def test_a_misspelt_field_that_must_be_there_is_the_missing_one(swarm: dict[str, Any]) -> None:
+    swarm["agents"][0]["nmae"] = swarm["agents"][0].pop("name")
+    assert _refused(swarm) == (
+        "agent candidate must contain a 'name' field; it has 'nmae' (number 1 of 'agents') in "
+        "swarm 'team'. Did you mean 'name'?"
+    )
 
 
 # --- across the parts ---------------------------------------------------------------------------
@@ -167,13 +186,14 @@ def _change(swarm: dict[str, Any], agent: int, **fields: Any) -> dict[str, Any]:
 
 def test_two_agents_of_one_name_are_refused(swarm: dict[str, Any]) -> None:
     swarm["agents"].append(_agent("worker"))
-    assert _refused(swarm) == "duplicate agent name 'worker'"
+    assert _refused(swarm) == ("duplicate agent name 'worker' (field 'agents' of swarm 'team')")
 
 
 def test_an_unknown_entrypoint_gets_a_suggestion(swarm: dict[str, Any]) -> None:
     swarm["entrypoint"] = "bos"
     assert _refused(swarm) == (
-        "entrypoint 'bos' does not match any agent name. Did you mean 'boss'?"
+        "entrypoint 'bos' does not match any agent name. Did you mean 'boss'? "
+        "(field 'entrypoint' of swarm 'team')"
     )
 
 
@@ -185,19 +205,34 @@ def test_a_swarm_without_an_entrypoint_agent_is_refused(swarm: dict[str, Any]) -
 def test_an_entrypoint_must_be_enabled(swarm: dict[str, Any]) -> None:
     swarm["entrypoint"] = "worker"
     assert _refused(swarm) == (
-        "entrypoint agent 'worker' does not have 'enable_entrypoint' set to true"
+        "entrypoint agent 'worker' does not have 'enable_entrypoint' set to true (swarm 'team')"
     )
 
 
 def test_an_unknown_target_gets_a_suggestion(swarm: dict[str, Any]) -> None:
     assert _refused(_change(swarm, 0, comm_targets=["worke"])) == (
-        "agent 'boss' has comm_target 'worke' which is not a defined agent. Did you mean 'worker'?"
+        "agent 'boss' has comm_target 'worke' which is not a defined agent. Did you mean 'worker'? "
+        "(field 'comm_targets' of agent 'boss', swarm 'team')"
     )
 
 
-@pytest.mark.parametrize("target", ["worker@team", "weather@other"])
-def test_targets_with_a_swarm_pass(swarm: dict[str, Any], target: str) -> None:
-    validate_swarm_from_swarms_json(_change(swarm, 0, comm_targets=[target]))
+def test_targets_in_other_swarms_need_mail_between_swarms(swarm: dict[str, Any]) -> None:
+    validate_swarm_from_swarms_json(_change(swarm, 0, comm_targets=["worker@team"]))
+    _change(swarm, 0, comm_targets=["weather@other"])
+    assert "interswarm messaging is not enabled for this swarm" in _refused(swarm)
+    validate_swarm_from_swarms_json(swarm | {"enable_interswarm": True})
+
+
+@pytest.mark.parametrize("target", ["weather@", "@other", "weather@other@third", "a:b@other"])
+def test_a_target_that_is_no_address_is_refused(swarm: dict[str, Any], target: str) -> None:
+    swarm["enable_interswarm"] = True
+    text = _refused(_change(swarm, 0, comm_targets=[target]))
+    assert f"comm_target '{target}' which is not of the form 'agent@swarm'" in text
+
+
+def test_an_agent_without_targets_must_begin_and_end_tasks(swarm: dict[str, Any]) -> None:
+    validate_swarm_from_swarms_json(_change(swarm, 0, comm_targets=[]))
+    assert "at least one communication target" in _refused(_change(swarm, 1, comm_targets=[]))
 
 
 def test_an_unknown_target_of_the_own_swarm_is_refused(swarm: dict[str, Any]) -> None:
@@ -212,21 +247,59 @@ def test_a_swarm_without_a_supervisor_is_refused(swarm: dict[str, Any]) -> None:
 def test_an_unknown_action_gets_a_suggestion(swarm: dict[str, Any]) -> None:
     assert _refused(_change(swarm, 1, actions=["digg"])) == (
         "agent 'worker' references action 'digg' which is not defined in the swarm's actions. "
-        "Did you mean 'dig'?"
+        "Did you mean 'dig'? (field 'actions' of agent 'worker', swarm 'team')"
     )
 
 
-def test_actions_are_left_to_the_template_when_some_are_imported(swarm: dict[str, Any]) -> None:
+def test_an_import_that_is_not_resolved_can_be_one_action(swarm: dict[str, Any]) -> None:
     swarm["action_imports"] = ["python::some:action"]
-    validate_swarm_from_swarms_json(_change(swarm, 1, actions=["imported"]))
+    swarm["breakpoint_tools"] = ["imported"]
+    validate_swarm_from_swarms_json(_change(swarm, 1, actions=["imported", "dig"]))
+    assert "references action 'digg'" in _refused(_change(swarm, 1, actions=["imported", "digg"]))
+
+
+class _Imported:
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def test_names_of_resolved_imports_are_checked(swarm: dict[str, Any]) -> None:
+    asked = []
+
+    def import_action(reference: str, swarm: str) -> _Imported:
+        asked.append((reference, swarm))
+        return _Imported(reference.partition(":")[2])
+
+    def refused() -> str:
+        with pytest.raises(ConfigError) as caught:
+            validate_swarm_from_swarms_json(swarm, import_action=import_action)
+        return str(caught.value)
+
+    swarm |= {"action_imports": ["tools:fetch"], "breakpoint_tools": ["fetch"]}
+    _change(swarm, 1, actions=["fetch", "dig"])
+    validate_swarm_from_swarms_json(swarm, import_action=import_action)
+    assert asked == [("tools:fetch", "team")]
+    _change(swarm, 1, actions=["fetsch", "dig"])
+    assert "references action 'fetsch'" in refused()
+    assert "Did you mean 'fetch'?" in refused()
+    _change(swarm, 1, actions=["fetch"], exclude_tools=["fetchh"])
+    assert "excluded tool 'fetchh' is not valid. Did you mean 'fetch'?" in refused()
+    swarm["action_imports"] = ["tools:fetch", "tools:dig"]
+    assert "duplicate action definition for 'dig' in swarm 'team'" in refused()
+    swarm["action_imports"] = ["tools:fetch", "others:fetch"]
+    assert "duplicate action definition for 'fetch' in swarm 'team'" in refused()
 
 
 def test_two_actions_of_one_name_are_refused(swarm: dict[str, Any]) -> None:
     swarm["actions"] *= 2
-    assert _refused(swarm) == "duplicate action definition for 'dig' in swarm 'team'"
+    assert _refused(swarm) == (
+        "duplicate action definition for 'dig' in swarm 'team' (field 'actions')"
+    )
 
 
-@pytest.mark.parametrize("name", ["", " ", "all", "ALL", "a@b", "a:b", "boss ", "a\nb", "a\x00"])
+@pytest.mark.parametrize(
+    "name", ["", " ", "all", "ALL", "a@b", "a:b", "boss ", "a b", "a\nb", "a\x00"]
+)
 def test_names_that_break_addresses_are_refused(swarm: dict[str, Any], name: str) -> None:
     swarm["agents"].append(_agent(name))
     assert "agent name" in _refused(swarm)
@@ -238,7 +311,7 @@ def test_swarm_names_that_break_addresses_are_refused(swarm: dict[str, Any], nam
     assert "swarm name" in _refused(swarm)
 
 
-@pytest.mark.parametrize("name", ["", " ", "send_request", "task_complete"])
+@pytest.mark.parametrize("name", ["", " ", "a b", "a@b", "a:b", "send_request", "task_complete"])
 def test_actions_cannot_take_the_name_of_a_tool(swarm: dict[str, Any], name: str) -> None:
     swarm["actions"][0]["name"] = name
     assert "action name" in _refused(swarm)
@@ -247,10 +320,11 @@ def test_actions_cannot_take_the_name_of_a_tool(swarm: dict[str, Any], name: str
 def test_tools_to_break_at_are_tools_or_actions(swarm: dict[str, Any]) -> None:
     validate_swarm_from_swarms_json(swarm | {"breakpoint_tools": ["dig", "send_request"]})
     assert _refused(swarm | {"breakpoint_tools": ["send_requests"]}) == (
-        "breakpoint tool 'send_requests' not found in swarm. Did you mean 'send_request'?"
+        "breakpoint tool 'send_requests' not found in swarm. Did you mean 'send_request'? "
+        "(field 'breakpoint_tools' of swarm 'team')"
     )
     assert _refused(swarm | {"breakpoint_tools": ["zzz"]}) == (
-        "breakpoint tool 'zzz' not found in swarm"
+        "breakpoint tool 'zzz' not found in swarm (field 'breakpoint_tools' of swarm 'team')"
     )
 
 
@@ -299,9 +373,112 @@ def test_a_file_that_is_no_list_says_where(tmp_path: Path, text: str, problem: s
 def test_a_file_that_cannot_be_read_says_why(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         load_swarms_json_from_file(tmp_path / "none.json")
-    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="not UTF-8"):
-        load_swarms_json_from_file(tmp_path / "binary")
+    with pytest.raises(ConfigError, match="Is a directory"):
+        load_swarms_json_from_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        (b"\xff\xfe[\x00]\x00", "it is UTF-16 text; save it as UTF-8"),
+        (b"\xef\xbb\xbf[]", "it begins with a byte order mark; save it as UTF-8 without one"),
+        ('["é"]'.encode("latin-1"), "it is not UTF-8 text, see line 1"),
+        (b"[\n\x80]", "it is not UTF-8 text, see line 2"),
+        (b" " * (16 * 1024 * 1024) + b"[]", "it is larger than 16 MiB"),
+    ],
+)
+def test_a_file_that_is_not_text_of_ours_says_what_to_do(
+    tmp_path: Path, data: bytes, problem: str
+) -> None:
+    path = tmp_path / "swarms.json"
+    path.write_bytes(data)
+    with pytest.raises(ConfigError) as caught:
+        load_swarms_json_from_file(path)
+    assert str(caught.value) == f"cannot read swarms.json file at {path}: {problem}"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('[{"name": "a", "name": "b"}]', "the key 'name' comes twice in one object"),
+        ('[{"name": "a", "x": {"b": 1, "b": 2}}]', "the key 'b' comes twice in one object"),
+        (
+            '[{"name": "a", "public": true, "public": false}]',
+            "the key 'public' comes twice in one object (the one whose name is 'a')",
+        ),
+        ("[NaN]", "it holds NaN, which is not a number"),
+        ("[-Infinity]", "it holds -Infinity, which is not a number"),
+        ("\ufeff[]", "it begins with a byte order mark; save it as UTF-8 without one"),
+        ("[" + "1" * 5000 + "]", "is not valid JSON"),
+        ('[{"name": 1e999}]', "holds a number that is not finite at 'name'"),
+        ('[{"name": "a\\ud800"}]', "holds half of a surrogate pair"),
+        ('[{"agents": ' + "[" * 70 + "]" * 70 + "}]", "is nested more than 64 levels deep"),
+        (" " * (16 * 1024 * 1024) + "[]", "it is larger than 16 MiB"),
+    ],
+)
+def test_text_that_readers_disagree_about_is_refused(text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_swarms_json_from_string(text)
+    assert problem in str(caught.value)
+
+
+def test_keys_must_be_text_in_code_too(swarm: dict[str, Any]) -> None:
+    text = _refused(_change(swarm, 1, agent_params={"deep": [{1: "one"}]}))
+    assert text == (
+        "swarm candidate holds the key 1, which is not text at 'agents.1.agent_params.deep.0' "
+        "('team')"
+    )
+
+
+def test_python_objects_in_parameters_are_left_alone(swarm: dict[str, Any]) -> None:
+    built = build_swarm_from_swarms_json(_change(swarm, 1, agent_params={"parser": json.loads}))
+    assert built["agents"][1]["agent_params"]["parser"] is json.loads
+
+
+@pytest.mark.parametrize(
+    ("parameters", "problem"),
+    [
+        ({"type": "thing"}, "are not a JSON Schema: type: 'thing' is not valid"),
+        ({"properties": []}, "are not a JSON Schema: properties: [] is not of type 'object'"),
+        ({"$schema": 5}, "are not a JSON Schema: $schema"),
+        ({"properties": {"a": {"pattern": "("}}}, "are not a JSON Schema: properties.a.pattern"),
+        ({"type": "string"}, "must describe an object"),
+        ({"type": ["array", "null"]}, "must describe an object"),
+        ({"$ref": "#/$defs/a"}, "refer to '#/$defs/a', which is not part of them"),
+        ({"properties": {"a": {"$ref": "https://example.com/a"}}}, "refer to 'https://example.com"),
+        ({"$ref": "#"}, "refer to '#', which refers to itself"),
+        (
+            {"properties": {"a": {"$ref": "#/$defs/b"}}, "$defs": {"b": {"$ref": "#/$defs/b"}}},
+            "refer to '#/$defs/b', which refers to itself",
+        ),
+    ],
+)
+def test_parameters_must_be_a_sound_schema(
+    swarm: dict[str, Any], parameters: dict[str, Any], problem: str
+) -> None:
+    swarm["actions"][0]["parameters"] = parameters
+    text = _refused(swarm)
+    assert text.startswith("parameters of action 'dig'")
+    assert problem in text
+    assert text.endswith("in swarm 'team'")
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"type": ["object", "null"]},
+        {"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"type": "string"}}},
+        {"properties": {"$ref": {"type": "string"}, "next": {"$ref": "#"}}},
+        {"properties": {"a": {"default": {"$ref": "nowhere"}}}},
+        {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "string"}]},
+        {"properties": {"a": {"$id": "urn:a", "$ref": "#/$defs/x", "$defs": {"x": {}}}}},
+    ],
+)
+def test_unusual_schemas_that_are_sound_load(
+    swarm: dict[str, Any], parameters: dict[str, Any]
+) -> None:
+    swarm["actions"][0]["parameters"] = parameters
+    assert build_swarm_from_swarms_json(swarm)["actions"][0]["parameters"] == parameters
 
 
 def test_two_swarms_of_one_name_are_refused(swarm: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from mail.cli import ping, server, token, version
+from mail.cli import ping, server, swarms, token, version
 from mail.errors import ConfigError, MAILError, ProtocolError
 
 __all__ = ["COMMANDS", "Command", "main"]
@@ -28,6 +28,7 @@ COMMANDS: Final = (
     Command("server", "run the MAIL server", server.configure, server.run),
     Command("ping", "check whether a MAIL server is reachable", ping.configure, ping.run),
     Command("token", "make, list and revoke access tokens", token.configure, token.run),
+    Command("swarms", "check swarms files", swarms.configure, swarms.run),
     Command(
         "version", "print the versions of package and protocol", version.configure, version.run
     ),

@@ -1,10 +1,10 @@
 """``mail server``: flags over ``mail.toml`` over built-in values, then the server itself."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mail.cli.code_path import find_code
 from mail.config.env import CONFIG_PATH, DATABASE_URL, current, overridden
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         overridden(DATABASE_URL, arguments.store),
     ):
         config = build_config(arguments)
-        _find_code_here()
+        find_code(Path.cwd(), Path(config.swarm.source).parent)
         export_environment(config, current())
         init_logger()
         from mail.server.run import run_server
@@ -61,13 +61,6 @@ def run(arguments: argparse.Namespace) -> int:
         except SystemExit as stop:  # uvicorn's way to say that it could not start; it is logged
             return 1 if stop.code else 0
     return 0
-
-
-def _find_code_here() -> None:
-    """Let a swarm name modules of the current folder, as `python -m` would."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
 
 
 def config_path(given: str | None) -> str | None:

@@ -1,12 +1,15 @@
-"""Settings of server and client; names resolve on first use."""
+"""Settings of server, client and ready-made actions; names resolve on first use."""
 
 from mail.lazy import lazy_exports
 
 __all__ = [
     "ClientConfig",
+    "FsConfig",
+    "HttpConfig",
     "LimitsConfig",
     "ServerConfig",
     "SettingsConfig",
+    "StdlibConfig",
     "StoreConfig",
     "SwarmConfig",
 ]
@@ -15,6 +18,7 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "ClientConfig": "mail.config.client",
+        **dict.fromkeys(("FsConfig", "HttpConfig", "StdlibConfig"), "mail.config.stdlib"),
         **dict.fromkeys(
             ("LimitsConfig", "ServerConfig", "SettingsConfig", "StoreConfig", "SwarmConfig"),
             "mail.config.server",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, MutableMapping
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from mail.config.env import DATABASE_URL, setting
 from mail.config.toml import FileBacked
@@ -22,9 +22,19 @@ __all__ = [
 MEMORY_URL: Final = "memory://"
 _ALL_INTERFACES: Final = "0.0.0.0"  # noqa: S104 - the documented default; tokens guard every route
 
+_REMOTE_IMPORTS: Final = ("mail.factories", "mail.examples", "mail.stdlib")
+
+
+def _check_module_name(name: str) -> str:
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ValueError("expected names of modules such as 'my_package.actions'")
+    return name
+
+
 _Positive = Annotated[int, Field(ge=1)]
 _Count = Annotated[int, Field(ge=0)]
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_ModuleName = Annotated[str, AfterValidator(_check_module_name)]
 
 
 class SwarmConfig(FileBacked):
@@ -33,6 +43,9 @@ class SwarmConfig(FileBacked):
     ``source`` is the swarms file, ``name`` the swarm in it; ``registry_file`` (in the file also
     ``registry``) is where the registry of other swarms is kept. What the swarm is about
     (``description``, ``keywords``, ``public``) is said in the swarms file.
+
+    ``remote_imports`` are the modules, with all that is inside them, that a swarm definition which
+    arrives over HTTP may import from; the swarms file on this machine may import anything.
     """
 
     table = "server.swarm"
@@ -44,6 +57,7 @@ class SwarmConfig(FileBacked):
     description: str = ""
     keywords: list[str] = Field(default_factory=list)
     public: bool = False
+    remote_imports: list[_ModuleName] = Field(default_factory=lambda: list(_REMOTE_IMPORTS))
 
 
 class SettingsConfig(FileBacked):

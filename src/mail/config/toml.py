@@ -19,7 +19,7 @@ from mail.errors import ConfigError
 __all__ = ["FILE_NAME", "FileBacked", "find_config_file", "read_config"]
 
 FILE_NAME: Final = "mail.toml"
-_TOP_TABLES: Final = ("client", "server")
+_TOP_TABLES: Final = ("client", "server", "stdlib")
 _EXPECTED: Final = {
     "bool_type": "true or false",
     "dict_type": "a table",

@@ -1,9 +1,10 @@
 """Checks across a swarm's parts: names, entrypoint, targets, supervisors, actions, tools."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 
-from mail.core.addresses import local_agent_name
+from mail.core.addresses import local_agent_name, parse_agent_address
 from mail.core.suggest import did_you_mean
 from mail.core.tools.catalogue import CATALOGUE
 from mail.errors import ConfigError
@@ -15,37 +16,73 @@ from mail.swarms_json.names import (
     hinted,
 )
 
-__all__ = ["cross_validate_swarm"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["ImportAction", "NamedAction", "cross_validate_swarm"]
 
 _Object = Mapping[str, Any]
 
 
-def cross_validate_swarm(swarm: _Object) -> None:
-    """Check a swarm whose own fields have the right types; agents and actions may be malformed.
+class NamedAction(Protocol):
+    """What an import must lead to: an action that says its name."""
 
-    The first problem is reported, with the closest known name where a name is unknown.
+    @property
+    def name(self) -> str:
+        """What models call the action."""
+
+
+ImportAction = Callable[[str, str], NamedAction]
+"""Takes an entry of ``action_imports`` and the swarm's name; returns the action, or raises a
+`ConfigError` that names both."""
+
+
+def cross_validate_swarm(swarm: _Object, import_action: ImportAction | None = None) -> None:
+    """Check a swarm whose own fields have the right types.
+
+    Its agents and actions are objects with a name; their other fields may be malformed. The first
+    problem is reported, with the closest known name where a name is unknown.
+
+    Args:
+        swarm: The swarm.
+        import_action: Resolves ``action_imports``. Without it they stay unresolved, and as many
+            names as there are imports may be unknown.
 
     Raises:
-        ConfigError: saying what is wrong with which agent.
+        ConfigError: saying what is wrong with which field of which agent or action.
     """
-    agents = _objects(swarm["agents"])
-    names = [agent["name"] for agent in agents if isinstance(agent.get("name"), str)]
-    check_swarm_name(swarm["name"])
-    check_distinct("agent", names)
+    agents: list[_Object] = swarm["agents"]
+    names = [agent["name"] for agent in agents]
+    with _field_of(swarm, "name"):
+        check_swarm_name(swarm["name"])
+    with _field_of(swarm, "agents"):
+        check_distinct("agent", names)
     for name in names:
-        check_agent_name(name)
-    _check_entrypoint(swarm["entrypoint"], agents, names)
-    _check_targets(swarm["name"], agents, names)
+        with _field_of(swarm, "name", f"agent '{name}'"):
+            check_agent_name(name)
+    _check_entrypoint(swarm, agents, names)
+    _check_targets(swarm, agents, names)
     if not any(agent.get("can_complete_tasks") is True for agent in agents):
         raise ConfigError(
             "no agent has 'can_complete_tasks' set to true; at least one agent must be able to "
-            "complete tasks"
+            f"complete tasks (swarm '{swarm['name']}')"
         )
-    _check_actions(swarm, agents)
+    _check_own_actions(swarm)
+    _check_uses(swarm, agents, import_action)
 
 
-def _objects(items: Sequence[object]) -> list[_Object]:
-    return [item for item in items if isinstance(item, dict)]
+@contextmanager
+def _field_of(swarm: _Object, field: str, holder: str | None = None) -> "Iterator[None]":
+    """Say of an error inside which field it is about."""
+    try:
+        yield
+    except ConfigError as error:
+        raise _fault(swarm, str(error), field, holder) from None
+
+
+def _fault(swarm: _Object, text: str, field: str, holder: str | None = None) -> ConfigError:
+    whose = f"{holder}, swarm" if holder else "swarm"
+    return ConfigError(f"{text} (field '{field}' of {whose} '{swarm['name']}')")
 
 
 def _strings(agent: _Object, field: str) -> list[str]:
@@ -53,58 +90,122 @@ def _strings(agent: _Object, field: str) -> list[str]:
     return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
 
 
-def _check_entrypoint(entrypoint: str, agents: Iterable[_Object], names: list[str]) -> None:
+def _called(agent: _Object) -> str:
+    return f"agent '{agent['name']}'"
+
+
+def _check_entrypoint(swarm: _Object, agents: Iterable[_Object], names: list[str]) -> None:
+    entrypoint = swarm["entrypoint"]
     if entrypoint not in names:
         hint = did_you_mean(entrypoint, names)
-        raise ConfigError(f"entrypoint '{entrypoint}' does not match any agent name.{hint}")
-    enabled = [agent.get("name") for agent in agents if agent.get("enable_entrypoint") is True]
+        text = f"entrypoint '{entrypoint}' does not match any agent name.{hint}"
+        raise _fault(swarm, text, "entrypoint")
+    enabled = [agent["name"] for agent in agents if agent.get("enable_entrypoint") is True]
     if not enabled:
         raise ConfigError(
             "no agent has 'enable_entrypoint' set to true; at least one agent must take messages "
-            "from users"
+            f"from users (swarm '{swarm['name']}')"
         )
     if entrypoint not in enabled:
         raise ConfigError(
-            f"entrypoint agent '{entrypoint}' does not have 'enable_entrypoint' set to true"
+            f"entrypoint agent '{entrypoint}' does not have 'enable_entrypoint' set to true "
+            f"(swarm '{swarm['name']}')"
         )
 
 
-def _check_targets(swarm: str, agents: Iterable[_Object], names: list[str]) -> None:
+def _check_targets(swarm: _Object, agents: Iterable[_Object], names: list[str]) -> None:
     for agent in agents:
         for target in _strings(agent, "comm_targets"):
-            local = local_agent_name(target, swarm)
-            if "@" not in local and local not in names:
-                raise ConfigError(
-                    f"agent '{agent.get('name')}' has comm_target '{target}' which is not a "
-                    f"defined agent.{did_you_mean(local, names)}"
-                )
-
-
-def _check_actions(swarm: _Object, agents: Iterable[_Object]) -> None:
-    known = [a["name"] for a in _objects(swarm["actions"]) if isinstance(a.get("name"), str)]
-    for name in known:
-        check_action_name(name)
-        if known.count(name) > 1:
-            raise ConfigError(
-                f"duplicate action definition for '{name}' in swarm '{swarm['name']}'"
+            problem = _target_problem(swarm, _called(agent), target, names)
+            if problem:
+                raise _fault(swarm, problem, "comm_targets", _called(agent))
+        alone = agent.get("enable_entrypoint") is agent.get("can_complete_tasks") is True
+        if agent.get("comm_targets") == [] and not alone:
+            text = (
+                f"{_called(agent)} must have at least one communication target, got 0; it could do "
+                "without only with both enable_entrypoint and can_complete_tasks"
             )
-    if swarm.get("action_imports"):
-        return  # names of imported actions are known once they are imported; api checks then
+            raise _fault(swarm, text, "comm_targets", _called(agent))
+
+
+def _target_problem(swarm: _Object, agent: str, target: str, names: list[str]) -> str | None:
+    local = local_agent_name(target, swarm["name"])
+    if "@" not in local:
+        if local in names:
+            return None
+        hint = did_you_mean(local, names)
+        return f"{agent} has comm_target '{target}' which is not a defined agent.{hint}"
+    name, other = parse_agent_address(target)
+    if not (name and other) or "@" in other or ":" in target:
+        return f"{agent} has comm_target '{target}' which is not of the form 'agent@swarm'"
+    if swarm.get("enable_interswarm") is not True:
+        return (
+            f"{agent} has interswarm communication target '{target}' but interswarm messaging is "
+            "not enabled for this swarm; set its 'enable_interswarm' to true"
+        )
+    return None
+
+
+def _check_own_actions(swarm: _Object) -> None:
+    names = [action["name"] for action in swarm["actions"]]
+    for name in names:
+        with _field_of(swarm, "name", f"action '{name}'"):
+            check_action_name(name)
+        if names.count(name) > 1:
+            raise _duplicate(swarm, name, "actions")
+
+
+def _duplicate(swarm: _Object, name: str, field: str) -> ConfigError:
+    text = f"duplicate action definition for '{name}' in swarm '{swarm['name']}'"
+    return ConfigError(f"{text} (field '{field}')")
+
+
+def _check_uses(
+    swarm: _Object, agents: Sequence[_Object], import_action: ImportAction | None
+) -> None:
+    """Check the names of actions and tools against those that there are."""
+    references = swarm.get("action_imports", ())
+    own = [action["name"] for action in swarm["actions"]]
+    if import_action is not None:
+        own += _imported(swarm, references, own, import_action)
+    unresolved = len(references) if import_action is None else 0
+    unknown: set[str] = set()
+    for name, problem in _unknown_uses(swarm, agents, own):
+        unknown.add(name)
+        if len(unknown) > unresolved:
+            raise problem
+
+
+def _imported(
+    swarm: _Object, references: Iterable[str], own: Iterable[str], import_action: ImportAction
+) -> list[str]:
+    found: dict[str, NamedAction] = {}
+    for reference in references:
+        action = import_action(reference, swarm["name"])
+        if action.name in own or found.setdefault(action.name, action) is not action:
+            raise _duplicate(swarm, action.name, "action_imports")
+    return list(found)
+
+
+def _unknown_uses(
+    swarm: _Object, agents: Sequence[_Object], own: list[str]
+) -> "Iterator[tuple[str, ConfigError]]":
     for agent in agents:
         for action in _strings(agent, "actions"):
-            if action not in known:
-                raise ConfigError(
-                    f"agent '{agent.get('name')}' references action '{action}' which is not "
-                    f"defined in the swarm's actions.{did_you_mean(action, known)}"
+            if action not in own:
+                text = (
+                    f"{_called(agent)} references action '{action}' which is not defined in the "
+                    f"swarm's actions.{did_you_mean(action, own)}"
                 )
-    _check_tools(swarm, agents, [*CATALOGUE, *known])
-
-
-def _check_tools(swarm: _Object, agents: Iterable[_Object], known: list[str]) -> None:
+                yield action, _fault(swarm, text, "actions", _called(agent))
+    known = [*CATALOGUE, *own]
     for tool in _strings(swarm, "breakpoint_tools"):
         if tool not in known:
-            raise ConfigError(hinted(f"breakpoint tool '{tool}' not found in swarm", tool, known))
+            text = hinted(f"breakpoint tool '{tool}' not found in swarm", tool, known)
+            yield tool, _fault(swarm, text, "breakpoint_tools")
     for holder in (swarm, *agents):
+        called = None if holder is swarm else _called(holder)
         for tool in _strings(holder, "exclude_tools"):
             if tool not in known:
-                raise ConfigError(hinted(f"excluded tool '{tool}' is not valid", tool, known))
+                text = hinted(f"excluded tool '{tool}' is not valid", tool, known)
+                yield tool, _fault(swarm, text, "exclude_tools", called)

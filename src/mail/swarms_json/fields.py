@@ -1,8 +1,10 @@
 """Which fields swarms, agents and actions have, and the check of one candidate against them."""
 
+import difflib
 import logging
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,21 +12,39 @@ from typing import Any, Final
 from mail.core.suggest import did_you_mean
 from mail.errors import ConfigError
 
-__all__ = ["ACTION", "AGENT", "SWARM", "Candidate", "check_fields", "filled"]
+__all__ = [
+    "ACTION",
+    "AGENT",
+    "SWARM",
+    "Candidate",
+    "check_fields",
+    "check_identity",
+    "filled",
+]
 
 logger = logging.getLogger(__name__)
 
 _REQUIRED: Final = object()
+_REFERENCE: Final = re.compile(r"(python::)?[^\s:.]+(\.[^\s:.]+)*:[^\s:.]+(\.[^\s:.]+)*")
+_URL_PREFIX: Final = "url::"
+_TOOL_FORMATS: Final = ("completions", "responses")
+_CLOSE: Final = 0.75
+_MOST_LETTERS: Final = 2
+"""A name longer or shorter by more than that is another field, not a slip of the pen."""
+
+Check = Callable[[Any], str | None]
+"""Says what is wrong with a value of the right type, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: its type, its default, and for lists the type of the items."""
+    """One field: its type, its default, for lists the type of the items, and a further check."""
 
     kind: type
     default: object = _REQUIRED
     items: type | None = None
     nullable: bool = False
+    check: Check | None = None
 
     @property
     def required(self) -> bool:
@@ -40,8 +60,45 @@ class Candidate:
     fields: Mapping[str, Field]
 
 
-_STRINGS = Field(list, (), str)
+def _one_of_the_formats(value: str) -> str | None:
+    if value in _TOOL_FORMATS:
+        return None
+    hint = did_you_mean(value, _TOOL_FORMATS)
+    return f"must be 'completions' or 'responses', actually got '{value}'.{hint}".removesuffix(".")
+
+
+def _reference(value: str) -> str | None:
+    if value.startswith(_URL_PREFIX):
+        return (
+            "must be a Python reference such as 'python::module:object'; a 'url::' reference "
+            "fetches text, and this is code"
+        )
+    if _REFERENCE.fullmatch(value) and value.isprintable():
+        return None
+    return f"must be a Python reference, actually got {value!r}. Expected 'module:object' format"
+
+
+def _references(values: Sequence[str]) -> str | None:
+    return next(filter(None, map(_reference, values)), None)
+
+
+def _no_blanks(values: Sequence[str]) -> str | None:
+    return None if all(value.strip() for value in values) else "must not hold an empty string"
+
+
+def _not_blank(value: str) -> str | None:
+    return None if value.strip() else "must be at least 1 character long"
+
+
+def _above_zero(value: float | None) -> str | None:
+    if value is None or (math.isfinite(value) and value > 0):
+        return None
+    return "must be a number above 0"
+
+
 _OFF = Field(bool, False)
+_NAMES = Field(list, (), str, check=_no_blanks)
+_CODE = Field(str, check=_reference)
 
 SWARM: Final = Candidate(
     "swarm",
@@ -51,12 +108,12 @@ SWARM: Final = Candidate(
         "entrypoint": Field(str),
         "agents": Field(list),
         "actions": Field(list),
-        "action_imports": _STRINGS,
+        "action_imports": Field(list, (), str, check=_references),
         "enable_interswarm": _OFF,
-        "breakpoint_tools": _STRINGS,
-        "exclude_tools": _STRINGS,
+        "breakpoint_tools": _NAMES,
+        "exclude_tools": _NAMES,
         "description": Field(str, ""),
-        "keywords": _STRINGS,
+        "keywords": _NAMES,
         "public": _OFF,
         "enable_db_agent_histories": _OFF,
     },
@@ -65,26 +122,26 @@ AGENT: Final = Candidate(
     "agent",
     {
         "name": Field(str),
-        "factory": Field(str),
-        "comm_targets": Field(list, _REQUIRED, str),
+        "factory": _CODE,
+        "comm_targets": Field(list, _REQUIRED, str, check=_no_blanks),
         "agent_params": Field(dict),
         "enable_entrypoint": _OFF,
         "enable_interswarm": _OFF,
         "can_complete_tasks": _OFF,
-        "tool_format": Field(str, "responses"),
-        "actions": _STRINGS,
-        "exclude_tools": _STRINGS,
+        "tool_format": Field(str, "responses", check=_one_of_the_formats),
+        "actions": _NAMES,
+        "exclude_tools": _NAMES,
     },
 )
 ACTION: Final = Candidate(
     "action",
     {
         "name": Field(str),
-        "description": Field(str),
+        "description": Field(str, check=_not_blank),
         "parameters": Field(dict),
-        "function": Field(str),
+        "function": _CODE,
         "idempotent": _OFF,
-        "timeout": Field(float, None, nullable=True),
+        "timeout": Field(float, None, nullable=True, check=_above_zero),
     },
 )
 
@@ -92,28 +149,27 @@ ACTION: Final = Candidate(
 def check_fields(shape: Candidate, candidate: object) -> Mapping[str, Any]:
     """Return the candidate when its fields are there and of the right types.
 
-    An unknown field is logged and otherwise ignored, so that files of other versions load.
+    Raises:
+        ConfigError: it is no object, lacks a field, or a field has the wrong type or value.
+    """
+    fields = _object(shape, candidate)
+    for name in shape.fields:
+        _check_field(shape, fields, name)
+    return fields
+
+
+def check_identity(shape: Candidate, candidate: object) -> None:
+    """Check that a candidate is an object with a name, and that no field's name is misspelt.
+
+    An unknown field that resembles none is logged and otherwise ignored, so that files of other
+    versions load.
 
     Raises:
-        ConfigError: it is no object, lacks a field, or a field has the wrong type.
+        ConfigError: naming the field, and the one that is meant.
     """
-    if not isinstance(candidate, dict):
-        raise ConfigError(
-            f"{shape.noun} candidate must be a dict, actually got {type(candidate).__name__}"
-        )
-    for name, field in shape.fields.items():
-        if name in candidate:
-            _check_value(shape, candidate, name, field)
-        elif field.required:
-            raise ConfigError(
-                f"{shape.noun} candidate must contain a '{name}' field{_which(shape, candidate)}"
-            )
-    for name in candidate.keys() - shape.fields.keys():
-        hint = did_you_mean(str(name), shape.fields)
-        logger.warning(
-            "unknown %s field %r is ignored%s.%s", shape.noun, name, _which(shape, candidate), hint
-        )
-    return candidate
+    fields = _object(shape, candidate)
+    _check_spelling(shape, fields)
+    _check_field(shape, fields, "name")
 
 
 def filled(shape: Candidate, candidate: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,6 +184,37 @@ def _default(field: Field) -> object:
     return [] if field.kind is list else field.default
 
 
+def _object(shape: Candidate, candidate: object) -> dict[str, Any]:
+    if not isinstance(candidate, dict):
+        raise ConfigError(
+            f"{shape.noun} candidate must be a dict, actually got {type(candidate).__name__}"
+        )
+    return candidate
+
+
+def _check_spelling(shape: Candidate, candidate: Mapping[str, Any]) -> None:
+    for name in [name for name in candidate if name not in shape.fields]:
+        meant = _meant(str(name), [field for field in shape.fields if field not in candidate])
+        if meant is None:
+            which = _which(shape, candidate)
+            logger.warning("unknown %s field %r is ignored%s", shape.noun, name, which)
+        elif shape.fields[meant].required:
+            raise _missing(shape, candidate, meant, f"; it has '{name}'. Did you mean '{meant}'?")
+        else:
+            raise ConfigError(
+                f"{shape.noun} candidate has an unknown field '{name}'{_which(shape, candidate)}. "
+                f"Did you mean '{meant}'?"
+            )
+
+
+def _check_field(shape: Candidate, candidate: Mapping[str, Any], name: str) -> None:
+    field = shape.fields[name]
+    if name in candidate:
+        _check_value(shape, candidate, name, field)
+    elif field.required:
+        raise _missing(shape, candidate, name)
+
+
 def _check_value(shape: Candidate, candidate: Mapping[str, Any], name: str, field: Field) -> None:
     value = candidate[name]
     problem = None
@@ -135,8 +222,8 @@ def _check_value(shape: Candidate, candidate: Mapping[str, Any], name: str, fiel
         problem = f"must be a {field.kind.__name__}, actually got {type(value).__name__}"
     elif field.items and not all(isinstance(item, field.items) for item in value):
         problem = "must be a list of strings"
-    elif field.kind is float and value is not None and not (math.isfinite(value) and value > 0):
-        problem = "must be a number above 0"
+    elif field.check:
+        problem = field.check(value)
     if problem:
         where = _which(shape, candidate)
         raise ConfigError(f"{shape.noun} candidate field '{name}' {problem}{where}")
@@ -148,6 +235,18 @@ def _fits(value: object, field: Field) -> bool:
     if field.kind is float:
         return isinstance(value, int | float) and not isinstance(value, bool)
     return isinstance(value, field.kind)
+
+
+def _missing(
+    shape: Candidate, candidate: Mapping[str, Any], name: str, hint: str = ""
+) -> ConfigError:
+    where = _which(shape, candidate)
+    return ConfigError(f"{shape.noun} candidate must contain a '{name}' field{where}{hint}")
+
+
+def _meant(name: str, absent: Sequence[str]) -> str | None:
+    close = difflib.get_close_matches(name.lower(), absent, n=1, cutoff=_CLOSE)
+    return close[0] if close and abs(len(close[0]) - len(name)) <= _MOST_LETTERS else None
 
 
 def _which(shape: Candidate, candidate: Mapping[str, Any]) -> str:

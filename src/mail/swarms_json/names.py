@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from mail.core.suggest import did_you_mean
+from mail.core.suggest import hinted
 from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.errors import ConfigError
 
@@ -26,35 +26,37 @@ def check_agent_name(name: str) -> str:
     """Return a good agent name unchanged.
 
     Raises:
-        ConfigError: it is blank, reserved, or holds a separator of addresses or a control
+        ConfigError: it is reserved, or holds a blank, a separator of addresses or a control
             character.
     """
     if not name:
         raise ConfigError("agent name must be at least 1 character long, got 0")
     if name.lower() in RESERVED_AGENT_NAMES:
         raise ConfigError(f"agent name '{name}' is reserved: it addresses every agent of a swarm")
-    return _address_part("agent", name)
+    return _one_word("agent", name)
 
 
 def check_swarm_name(name: str) -> str:
     """Return a good swarm name unchanged.
 
     Raises:
-        ConfigError: it is blank, or holds a separator of addresses or a control character.
+        ConfigError: it holds a blank, a separator of addresses or a control character.
     """
     if not name:
         raise ConfigError("swarm name must be at least 1 character long")
-    return _address_part("swarm", name)
+    return _one_word("swarm", name)
 
 
 def check_action_name(name: str) -> str:
     """Return a good action name unchanged.
 
     Raises:
-        ConfigError: it is blank, or the name of a MAIL tool or of what a provider runs itself.
+        ConfigError: it holds a blank, a separator of addresses or a control character, or is the
+            name of a MAIL tool or of what a provider runs itself.
     """
     if not name.strip():
         raise ConfigError(f"action name must be at least 1 character long, got {len(name.strip())}")
+    _one_word("action", name)
     if name in CATALOGUE:
         raise ConfigError(f"action name '{name}' is the name of a MAIL tool; choose another")
     if name in BUILTIN_TOOLS or name == TEXT_TOOL:
@@ -77,15 +79,9 @@ def check_distinct(noun: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def hinted(text: str, name: str, candidates: Iterable[str]) -> str:
-    """Append ``". Did you mean 'x'?"`` to a text when a candidate is close to the name."""
-    hint = did_you_mean(name, candidates)
-    return f"{text}.{hint}" if hint else text
-
-
-def _address_part(noun: str, name: str) -> str:
-    if name != name.strip():
-        raise ConfigError(f"{noun} name {name!r} must not be blank nor begin or end with a blank")
+def _one_word(noun: str, name: str) -> str:
+    if any(sign.isspace() for sign in name):
+        raise ConfigError(f"{noun} name {name!r} must not contain blanks")
     for mark in _SEPARATORS:
         if mark in name:
             raise ConfigError(f"{noun} name '{name}' must not contain '{mark}'")

@@ -1,18 +1,21 @@
 """Loading, validating and completing ``swarms.json``; every fault is a `ConfigError`."""
 
-import json
 import warnings
+from collections.abc import Callable, Mapping
 from os import PathLike
-from pathlib import Path
 from typing import Any, cast
 
 from mail.errors import ConfigError
-from mail.swarms_json.crosscheck import cross_validate_swarm
-from mail.swarms_json.fields import ACTION, AGENT, SWARM, check_fields, filled
+from mail.swarms_json.crosscheck import ImportAction, cross_validate_swarm
+from mail.swarms_json.fields import ACTION, AGENT, SWARM, check_fields, check_identity, filled
 from mail.swarms_json.names import check_distinct
+from mail.swarms_json.parameters import check_parameters
+from mail.swarms_json.plain import check_plain
+from mail.swarms_json.reading import parse_json, read_text
 from mail.swarms_json.types import SwarmsJSONAction, SwarmsJSONAgent, SwarmsJSONSwarm
 
 __all__ = [
+    "ImportAction",
     "build_action_from_swarms_json",
     "build_agent_from_swarms_json",
     "build_swarm_from_swarms_json",
@@ -24,56 +27,69 @@ __all__ = [
     "validate_swarm_from_swarms_json",
 ]
 
-_TOOL_FORMATS = ("completions", "responses")
 
-
-def load_swarms_json_from_file(path: str | PathLike[str]) -> list[SwarmsJSONSwarm]:
+def load_swarms_json_from_file(
+    path: str | PathLike[str], *, import_action: ImportAction | None = None
+) -> list[SwarmsJSONSwarm]:
     """Read, validate and complete all swarms of a file.
+
+    Args:
+        path: The file.
+        import_action: As in `validate_swarm_from_swarms_json`.
 
     Raises:
         ConfigError: the file cannot be read, is not JSON, or a swarm in it is wrong.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ConfigError(f"cannot read swarms.json file at {path}: {reason}") from None
-    return build_swarms_from_swarms_json(_parse(text, f"swarms.json file at {path}"))
+    return _load(read_text(path), f"swarms.json file at {path}", import_action)
 
 
-def load_swarms_json_from_string(text: str) -> list[SwarmsJSONSwarm]:
+def load_swarms_json_from_string(
+    text: str, *, import_action: ImportAction | None = None
+) -> list[SwarmsJSONSwarm]:
     """Read, validate and complete all swarms of a JSON text.
+
+    Args:
+        text: The text.
+        import_action: As in `validate_swarm_from_swarms_json`.
 
     Raises:
         ConfigError: the text is not JSON, or a swarm in it is wrong.
     """
-    return build_swarms_from_swarms_json(_parse(text, "swarms.json string"))
+    return _load(text, "swarms.json string", import_action)
 
 
-def build_swarms_from_swarms_json(candidates: list[Any]) -> list[SwarmsJSONSwarm]:
+def build_swarms_from_swarms_json(
+    candidates: list[Any], *, import_action: ImportAction | None = None
+) -> list[SwarmsJSONSwarm]:
     """Validate and complete several swarms.
 
     Raises:
         ConfigError: a swarm is wrong, or two have the same name.
     """
-    swarms = [build_swarm_from_swarms_json(candidate) for candidate in candidates]
+    swarms = []
+    for number, candidate in enumerate(candidates, 1):
+        try:
+            swarms.append(build_swarm_from_swarms_json(candidate, import_action=import_action))
+        except ConfigError as error:
+            if _has_name(candidate):
+                raise
+            raise ConfigError(f"{error} (swarm number {number} of the list)") from None
     check_distinct("swarm", [swarm["name"] for swarm in swarms])
     return swarms
 
 
-def build_swarm_from_swarms_json(candidate: object) -> SwarmsJSONSwarm:
+def build_swarm_from_swarms_json(
+    candidate: object, *, import_action: ImportAction | None = None
+) -> SwarmsJSONSwarm:
     """Validate a swarm with all its agents and actions and fill in the defaults.
 
     Raises:
         ConfigError: with the first problem found.
     """
-    validate_swarm_from_swarms_json(candidate)
+    validate_swarm_from_swarms_json(candidate, import_action=import_action)
     swarm = filled(SWARM, cast("dict[str, Any]", candidate))
-    try:
-        swarm["agents"] = [build_agent_from_swarms_json(agent) for agent in swarm["agents"]]
-        swarm["actions"] = [build_action_from_swarms_json(action) for action in swarm["actions"]]
-    except ConfigError as error:
-        raise ConfigError(f"{error} in swarm '{swarm['name']}'") from None
+    swarm["agents"] = [filled(AGENT, agent) for agent in swarm["agents"]]
+    swarm["actions"] = [filled(ACTION, action) for action in swarm["actions"]]
     return cast("SwarmsJSONSwarm", swarm)
 
 
@@ -97,13 +113,27 @@ def build_action_from_swarms_json(candidate: object) -> SwarmsJSONAction:
     return cast("SwarmsJSONAction", filled(ACTION, cast("dict[str, Any]", candidate)))
 
 
-def validate_swarm_from_swarms_json(candidate: object) -> None:
-    """Check a swarm's own fields and how its parts fit together.
+def validate_swarm_from_swarms_json(
+    candidate: object, *, import_action: ImportAction | None = None
+) -> None:
+    """Check a swarm's own fields, how its parts fit together, and then each part.
+
+    Args:
+        candidate: The swarm.
+        import_action: Resolves an entry of ``action_imports`` (see `ImportAction`), so that names
+            of imported actions are checked, too. Without it nothing is imported.
 
     Raises:
         ConfigError: with the first problem found.
     """
-    cross_validate_swarm(check_fields(SWARM, candidate))
+    check_plain(candidate, "swarm candidate")
+    check_identity(SWARM, candidate)
+    swarm = check_fields(SWARM, candidate)
+    _each(swarm, "agents", lambda agent: check_identity(AGENT, agent))
+    _each(swarm, "actions", lambda action: check_identity(ACTION, action))
+    cross_validate_swarm(swarm, import_action)
+    _each(swarm, "agents", _check_agent)
+    _each(swarm, "actions", _check_action)
 
 
 def validate_agent_from_swarms_json(candidate: object) -> None:
@@ -112,20 +142,9 @@ def validate_agent_from_swarms_json(candidate: object) -> None:
     Raises:
         ConfigError: with the first problem found.
     """
-    agent = check_fields(AGENT, candidate)
-    tool_format = agent.get("tool_format", "responses")
-    if tool_format not in _TOOL_FORMATS:
-        raise ConfigError(
-            f"agent candidate field 'tool_format' must be 'completions' or 'responses', "
-            f"actually got '{tool_format}' (agent '{agent['name']}')"
-        )
-    if "tool_format" in agent["agent_params"]:
-        warnings.warn(
-            f"'tool_format' inside agent_params of agent '{agent['name']}' is deprecated and "
-            "ignored; set it on the agent itself",
-            DeprecationWarning,
-            stacklevel=2,
-        )
+    check_plain(candidate, "agent candidate")
+    check_identity(AGENT, candidate)
+    _check_agent(candidate)
 
 
 def validate_action_from_swarms_json(candidate: object) -> None:
@@ -134,16 +153,48 @@ def validate_action_from_swarms_json(candidate: object) -> None:
     Raises:
         ConfigError: with the first problem found.
     """
-    check_fields(ACTION, candidate)
+    check_plain(candidate, "action candidate")
+    check_identity(ACTION, candidate)
+    _check_action(candidate)
 
 
-def _parse(text: str, source: str) -> list[Any]:
-    try:
-        value = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ConfigError(f"{source} is not valid JSON: {error}") from None
+def _check_agent(candidate: object) -> None:
+    agent = check_fields(AGENT, candidate)
+    if "tool_format" in agent["agent_params"]:
+        warnings.warn(
+            f"'tool_format' inside agent_params of agent '{agent['name']}' is deprecated and "
+            "ignored; set it on the agent itself",
+            DeprecationWarning,
+            stacklevel=4,
+        )
+
+
+def _check_action(candidate: object) -> None:
+    action = check_fields(ACTION, candidate)
+    check_parameters(action["name"], action["parameters"])
+
+
+def _each(swarm: Mapping[str, Any], field: str, check: Callable[[object], None]) -> None:
+    """Check the parts in a field; an error says which part of which swarm it is about."""
+    for number, part in enumerate(swarm[field], 1):
+        try:
+            check(part)
+        except ConfigError as error:
+            place = "" if _has_name(part) else f" (number {number} of '{field}')"
+            problem, asks, hint = str(error).partition(". Did you mean")
+            text = f"{problem}{place} in swarm '{swarm['name']}'{asks}{hint}"
+            raise ConfigError(text) from None
+
+
+def _has_name(candidate: object) -> bool:
+    name = candidate.get("name") if isinstance(candidate, dict) else None
+    return isinstance(name, str) and bool(name.strip())
+
+
+def _load(text: str, source: str, import_action: ImportAction | None) -> list[SwarmsJSONSwarm]:
+    value = parse_json(text, source)
     if not isinstance(value, list):
         raise ConfigError(
             f"{source} must contain a list of swarms, actually got {type(value).__name__}"
         )
-    return value
+    return build_swarms_from_swarms_json(value, import_action=import_action)

@@ -1,14 +1,29 @@
 """References in configuration: ``python::module:object`` and ``url::https://…``."""
 
+import functools
 import importlib
 import json
 import logging
-from typing import Any, Final
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from mail.core.addresses import parse_agent_address
+from mail.errors import ConfigError
+
+if TYPE_CHECKING:
+    import httpx
+
+    from mail.utils.egress import EgressPolicy, Resolve
 
 __all__ = [
+    "PYTHON_PREFIX",
+    "TRUSTED",
+    "URL_PREFIX",
+    "ReferencePolicy",
     "read_python_string",
     "read_url_string",
     "resolve_prefixed_string_references",
@@ -19,69 +34,191 @@ logger = logging.getLogger(__name__)
 
 PYTHON_PREFIX: Final = "python::"
 URL_PREFIX: Final = "url::"
-_MAX_BYTES = 4 * 1024 * 1024
-_TIMEOUT = 10.0
+_TIMEOUT: Final = 10.0
+_MAX_BYTES: Final = 4 * 1024 * 1024
+_ANYWHERE: Final = ("0.0.0.0/0", "::/0")
+_MODULE: Final = re.compile(r"[^\s:.]+(\.[^\s:.]+)*")
+_OWN_PACKAGE: Final = __name__.partition(".")[0]
+_DATA: Final = (str, bytes, int, float, type(None), list, tuple, dict, set, frozenset)
 
 
-def read_python_string(string: str) -> Any:
+@dataclass(frozen=True, slots=True)
+class ReferencePolicy:
+    """What the references in a definition may lead to.
+
+    A definition that somebody wrote into a file on this machine is trusted. One that arrived over
+    the network imports only from the modules named here and fetches only from public addresses
+    over https; nothing else is imported, and no other connection is made.
+
+    Attributes:
+        imports: The modules (with all that is inside them) that may be imported; None for any.
+        resolve: Answers what addresses a host has; the system's resolver when None.
+        transport: Makes the connections for ``url::``; for tests.
+    """
+
+    imports: tuple[str, ...] | None = None
+    resolve: "Resolve | None" = field(default=None, repr=False, compare=False)
+    transport: "httpx.AsyncBaseTransport | None" = field(default=None, repr=False, compare=False)
+
+    @property
+    def trusted(self) -> bool:
+        """Tell whether everything may be imported and fetched."""
+        return self.imports is None
+
+    def egress(self) -> "EgressPolicy":
+        """Return what ``url::`` may reach."""
+        from mail.utils.egress import EgressPolicy
+
+        if self.trusted:
+            return EgressPolicy(allow=_ANYWHERE)
+        return EgressPolicy(https_only=True)
+
+    def check_path(self, reference: str, module: str, path: Sequence[str]) -> None:
+        """Check a reference before anything is imported for it.
+
+        Raises:
+            ConfigError: the module is not one of `imports`, or the path has a private name.
+        """
+        if self.imports is None:
+            return
+        if not self._allows(module):
+            raise self._refusal(reference, f"module '{module}' may not be imported")
+        for name in path:
+            if name.startswith("_"):
+                raise self._refusal(reference, f"'{name}' is private")
+
+    def check_step(self, reference: str, found: Any) -> None:
+        """Check an object that a reference goes through: a module or class of `imports`.
+
+        Raises:
+            ConfigError: it is anything else.
+        """
+        if self.imports is not None and not isinstance(found, ModuleType | type):
+            raise self._refusal(reference, f"it goes through a {type(found).__name__}")
+        self.check_found(reference, found)
+
+    def check_found(self, reference: str, found: Any) -> None:
+        """Check what a reference leads to: code must come from `imports`, data may be plain.
+
+        An allowed module also holds what it imported itself; its own author's choice of modules is
+        no permission to hand them on.
+
+        Raises:
+            ConfigError: it is code from elsewhere.
+        """
+        if self.imports is None or type(found) in (*_DATA, bool, MappingProxyType):
+            return
+        while isinstance(found, functools.partial):
+            found = found.func
+        home = found.__name__ if isinstance(found, ModuleType) else _home(found)
+        if self._allows(home):
+            return
+        if not callable(found) and not isinstance(found, ModuleType) and _is_own(home):
+            return  # an instance of our own, an action for example
+        raise self._refusal(reference, f"it leads to something of '{home or 'builtins'}'")
+
+    def _allows(self, module: str) -> bool:
+        allowed = self.imports or ()
+        return any(module == name or module.startswith(f"{name}.") for name in allowed)
+
+    def _refusal(self, reference: str, problem: str) -> ConfigError:
+        return ConfigError(
+            f"'{reference}' is refused in a definition from elsewhere: {problem}; allowed is what "
+            f"is in {', '.join(self.imports or ()) or 'no module'} ([server.swarm] remote_imports)"
+        )
+
+
+TRUSTED: Final = ReferencePolicy()
+"""For files on this machine and for definitions made in code."""
+
+
+def read_python_string(string: str, *, references: ReferencePolicy = TRUSTED) -> Any:
     """Import what ``module:object`` names; the ``python::`` prefix is optional.
 
     Args:
         string: For example ``python::mail.examples.math_dummy.prompts:SYSPROMPT``; the part after
             the colon may be dotted.
+        references: What may be imported.
 
     Raises:
-        ValueError: the text is not of that form.
+        ValueError: the text is not of that form, or (a `ConfigError`) may not be imported.
         ImportError: there is no such module.
         AttributeError: the module has no such object.
     """
     module, colon, path = string.removeprefix(PYTHON_PREFIX).partition(":")
-    if not (module and colon and path) or path.startswith(":"):
+    if not (colon and _MODULE.fullmatch(module) and _MODULE.fullmatch(path)):
         raise ValueError(f"Invalid python reference '{string}'. Expected 'module:object' format.")
+    names = path.split(".")
+    references.check_path(string, module, names)
     found: Any = importlib.import_module(module)
-    for name in path.split("."):
+    for name in names:
+        references.check_step(string, found)
         found = getattr(found, name)
+    references.check_found(string, found)
     return found
 
 
-def read_url_string(string: str, raise_on_error: bool = False) -> str:
-    """Fetch a JSON document and return it as JSON text.
+def read_url_string(
+    string: str, raise_on_error: bool = False, *, references: ReferencePolicy = TRUSTED
+) -> str:
+    """Fetch a JSON document and return it as JSON text. Blocks.
 
     Args:
-        string: The address, with or without ``url::``. It may take 10 seconds and 4 MiB.
+        string: The address, with or without ``url::``. The document may take 10 seconds, redirects
+            included, and have 4 MiB.
         raise_on_error: Raise instead of returning the address itself when that fails.
+        references: What may be fetched.
 
     Raises:
         RuntimeError: the document could not be fetched or is not JSON, and errors are asked for.
+        ConfigError: the address may not be fetched from, and errors are not asked for: then it is
+            no document that happens to be missing.
     """
+    from mail.utils.egress import RefusedAddress, fetch
+
     url = string.removeprefix(URL_PREFIX)
     try:
-        return json.dumps(json.loads(_fetch(url)))
+        document = fetch(
+            url,
+            policy=references.egress(),
+            timeout=_TIMEOUT,
+            max_bytes=_MAX_BYTES,
+            resolve=references.resolve,
+            transport=references.transport,
+        )
+        return _as_json_text(document)
     except ValueError as error:
-        # The address itself stays out of both texts: it may carry credentials.
+        # The address itself stays out of all texts: it may carry credentials.
         if raise_on_error:
             raise RuntimeError(f"error reading URL string: '{error}'") from None
+        if isinstance(error, RefusedAddress) and not references.trusted:
+            raise ConfigError(f"a url:: reference to {_host(url)} is refused: {error}") from None
         logger.warning("a url:: reference to %s is used as it stands: %s", _host(url), error)
         return url
 
 
-def resolve_prefixed_string_references(value: Any) -> Any:
+def resolve_prefixed_string_references(value: Any, *, references: ReferencePolicy = TRUSTED) -> Any:
     """Replace prefixed strings inside dictionaries and lists, however deep.
 
     ``python::`` strings become the object they name, ``url::`` strings the JSON text found there;
-    everything else is returned as it is. The given structure is not changed.
+    everything else is returned as it is. The given structure is not changed, and what a reference
+    leads to is not looked at for further references.
 
     Raises:
         ValueError, ImportError, AttributeError: as `read_python_string`.
+        ConfigError: as `read_url_string`.
     """
     if isinstance(value, dict):
-        return {key: resolve_prefixed_string_references(item) for key, item in value.items()}
+        return {
+            key: resolve_prefixed_string_references(item, references=references)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [resolve_prefixed_string_references(item) for item in value]
+        return [resolve_prefixed_string_references(item, references=references) for item in value]
     if isinstance(value, str) and value.startswith(PYTHON_PREFIX):
-        return read_python_string(value)
+        return read_python_string(value, references=references)
     if isinstance(value, str) and value.startswith(URL_PREFIX):
-        return read_url_string(value)
+        return read_url_string(value, references=references)
     return value
 
 
@@ -90,22 +227,25 @@ def target_address_is_interswarm(address: str) -> bool:
     return parse_agent_address(address)[1] is not None
 
 
-def _fetch(url: str) -> bytes:
-    """Return a document's bytes; every way to fail is a ValueError without the address in it."""
-    import httpx
-
-    received = bytearray()
+def _as_json_text(document: bytes) -> str:
     try:
-        with httpx.stream("GET", url, timeout=_TIMEOUT) as response:
-            if not response.is_success:
-                raise ValueError(f"status {response.status_code}")
-            for piece in response.iter_bytes():
-                received += piece
-                if len(received) > _MAX_BYTES:
-                    raise ValueError("the document is larger than 4 MiB")
-    except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise ValueError(type(error).__name__) from None
-    return bytes(received)
+        return json.dumps(json.loads(document, parse_constant=_refuse_constant), allow_nan=False)
+    except RecursionError:
+        raise ValueError("the document is nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"the document is not JSON: it holds {name}")
+
+
+def _home(found: Any) -> str:
+    """Return the module that an object or the class of an instance is defined in."""
+    home = getattr(found, "__module__", None)
+    return home if isinstance(home, str) else ""
+
+
+def _is_own(module: str) -> bool:
+    return module.partition(".")[0] == _OWN_PACKAGE
 
 
 def _host(url: str) -> str:

@@ -1,0 +1,127 @@
+"""``mail swarms``: check swarms files without starting anything."""
+
+import argparse
+import json
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mail.cli.code_path import find_code
+from mail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mail.swarms_json.types import SwarmsJSONSwarm
+
+__all__ = ["configure", "run"]
+
+_LOADER: Final = "mail.swarms_json"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommands of ``mail swarms``."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    validate = actions.add_parser(
+        "validate", help="check a swarms file", description="Check a swarms file."
+    )
+    validate.add_argument("file", type=Path, help="the file, for example swarms.json")
+    validate.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what is in the file and return 0, or the first thing wrong with it and return 1."""
+    warned: list[str] = []
+    find_code(Path.cwd(), arguments.file.parent)
+    try:
+        # What the modules of a swarm print while they are imported is not our answer.
+        with _collected(warned), redirect_stdout(sys.stderr):
+            swarms = _check(arguments.file)
+    except ConfigError as error:
+        _print_fault(arguments, _one_line(str(error)), warned)
+        return 1
+    if arguments.json:
+        _print_json(arguments.file, warned, valid=True, swarms=swarms)
+    else:
+        _print_swarms(arguments.file, swarms, warned)
+    return 0
+
+
+def _check(file: Path) -> list[dict[str, Any]]:
+    from mail.api.definitions import check_swarms_file
+
+    return [_summary(swarm, actions) for swarm, actions in check_swarms_file(file)]
+
+
+def _summary(swarm: "SwarmsJSONSwarm", actions: list[str]) -> dict[str, Any]:
+    return {
+        "name": swarm["name"],
+        "version": swarm["version"],
+        "entrypoint": swarm["entrypoint"],
+        "agents": [agent["name"] for agent in swarm["agents"]],
+        "actions": actions,
+    }
+
+
+def _print_swarms(file: Path, swarms: list[dict[str, Any]], warned: list[str]) -> None:
+    count = f"{len(swarms)} swarm" + ("" if len(swarms) == 1 else "s")
+    print(f"{file}: {count}, no mistakes found")
+    for swarm in swarms:
+        print(f"{swarm['name']} (version {_one_line(swarm['version'])})")
+        print(f"  entrypoint: {swarm['entrypoint']}")
+        print(f"  agents ({len(swarm['agents'])}): {', '.join(swarm['agents'])}")
+        print(f"  actions ({len(swarm['actions'])}): {', '.join(swarm['actions']) or 'none'}")
+    _print_warnings(warned)
+
+
+def _print_fault(arguments: argparse.Namespace, problem: str, warned: list[str]) -> None:
+    if arguments.json:
+        _print_json(arguments.file, warned, valid=False, error=problem)
+        return
+    _print_warnings(warned)
+    print(f"mail: {problem}", file=sys.stderr)
+
+
+def _print_warnings(warned: list[str]) -> None:
+    for text in warned:
+        print(f"warning: {_one_line(text)}", file=sys.stderr)
+
+
+def _print_json(file: Path, warned: list[str], *, valid: bool, **found: Any) -> None:
+    print(json.dumps({"file": str(file), "valid": valid, **found, "warnings": warned}, indent=2))
+
+
+def _one_line(text: str) -> str:
+    """Return a text of the file without anything that the terminal would obey."""
+    words = " ".join(text.split())
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in words)
+
+
+class _Collector(logging.Handler):
+    """Keeps the texts of log lines."""
+
+    def __init__(self, texts: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._texts = texts
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._texts.append(record.getMessage())
+
+
+@contextmanager
+def _collected(texts: list[str]) -> Iterator[None]:
+    """Collect what the loader warns of, in place of printing it."""
+    logger = logging.getLogger(_LOADER)
+    collector, propagates = _Collector(texts), logger.propagate
+    logger.addHandler(collector)
+    logger.propagate = False
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+    finally:
+        logger.removeHandler(collector)
+        logger.propagate = propagates
+        texts.extend(str(w.message) for w in caught if "agent_params" in str(w.message))

@@ -1,0 +1,52 @@
+"""Settings of the library's ready-made actions: the ``[stdlib]`` tables of ``mail.toml``.
+
+They are read when an action is called, so a change of the file needs no restart.
+"""
+
+from typing import Annotated, Final
+
+from pydantic import Field
+
+from mail.config.toml import FileBacked
+
+__all__ = ["FsConfig", "HttpConfig", "StdlibConfig"]
+
+_MEBIBYTE: Final = 1024 * 1024
+
+
+class FsConfig(FileBacked):
+    """``[stdlib.fs]``: the folder that file actions work in, and how large a file may be.
+
+    ``root`` counts from the folder in which the program was started; the first write makes it.
+    ``max_bytes`` holds for reading and for writing.
+    """
+
+    table = "stdlib.fs"
+
+    root: str = Field(default="workspace", min_length=1)
+    max_bytes: Annotated[int, Field(ge=1)] = _MEBIBYTE
+
+
+class HttpConfig(FileBacked):
+    """``[stdlib.http]``: where the http, mcp and interswarm actions may go, and for how long.
+
+    ``allow`` names hosts, ``host:port``, addresses and networks that may be reached although they
+    are not public. ``timeout`` is seconds for a whole call, ``max_bytes`` how much of an answer is
+    read.
+    """
+
+    table = "stdlib.http"
+
+    allow: list[str] = Field(default_factory=list)
+    timeout: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 30.0
+    max_bytes: Annotated[int, Field(ge=1)] = _MEBIBYTE
+
+
+class StdlibConfig(FileBacked):
+    """``[stdlib]``: the tables of all ready-made actions."""
+
+    table = "stdlib"
+    nested = frozenset({"fs", "http"})
+
+    fs: FsConfig = Field(default_factory=FsConfig)
+    http: HttpConfig = Field(default_factory=HttpConfig)

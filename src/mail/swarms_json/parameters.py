@@ -1,0 +1,98 @@
+"""Whether an action's parameters are a JSON Schema that arguments can be checked against."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from mail.errors import ConfigError
+
+__all__ = ["check_parameters", "check_schema"]
+
+_WIDTH: Final = 200
+_VALUES: Final = frozenset({"const", "default", "enum", "examples"})
+"""Keywords whose content is data, in which ``$ref`` means nothing."""
+
+
+def check_schema(action: str, schema: dict[str, Any]) -> None:
+    """Check that an action's parameters are a JSON Schema.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    from jsonschema import Draft202012Validator, SchemaError
+    from jsonschema.validators import validator_for
+
+    wrong = f"parameters of action '{action}' are not a JSON Schema"
+    if not isinstance(schema.get("$schema", ""), str):
+        raise ConfigError(f"{wrong}: $schema: it must name a dialect")
+    try:
+        validator_for(schema, default=Draft202012Validator).check_schema(schema)
+    except SchemaError as error:
+        place, problem = _place(error.absolute_path), _cut(error.message)
+        raise ConfigError(f"{wrong}: {place}: {problem}") from None
+    except RecursionError:
+        raise ConfigError(f"{wrong}: they are nested too deeply") from None
+
+
+def check_parameters(action: str, schema: dict[str, Any]) -> None:
+    """Check that parameters are a JSON Schema of an object whose references lead somewhere.
+
+    Raises:
+        ConfigError: they are not.
+    """
+    check_schema(action, schema)
+    kinds = schema.get("type", "object")
+    if "object" not in (kinds if isinstance(kinds, list) else [kinds]):
+        raise ConfigError(
+            f"parameters of action '{action}' must describe an object: 'type' must be 'object', "
+            f"actually got {kinds!r}"
+        )
+    _check_references(action, schema)
+
+
+def _check_references(action: str, schema: dict[str, Any]) -> None:
+    from jsonschema_specifications import REGISTRY
+    from referencing import Resource
+    from referencing.exceptions import Unresolvable
+    from referencing.jsonschema import DRAFT202012
+
+    root = Resource.from_contents(schema, default_specification=DRAFT202012)
+    resolver = REGISTRY.resolver_with_root(root)
+    for reference in _references(schema):
+        passed: set[str] = set()
+        step: object = reference
+        while isinstance(step, str):
+            if step in passed:
+                raise ConfigError(
+                    f"parameters of action '{action}' refer to '{step}', which refers to itself"
+                )
+            passed.add(step)
+            try:
+                target = resolver.lookup(step).contents
+            except (Unresolvable, ValueError, TypeError):
+                raise ConfigError(
+                    f"parameters of action '{action}' refer to '{step}', which is not part of them"
+                ) from None
+            step = target.get("$ref") if isinstance(target, Mapping) else None
+
+
+def _references(schema: object, inside: bool = False) -> Iterator[str]:
+    """Yield the references of a schema; a part with an ``$id`` counts from that and is left out."""
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _references(part, inside=True)
+    if not isinstance(schema, dict) or (inside and "$id" in schema):
+        return
+    reference = schema.get("$ref")
+    if isinstance(reference, str):
+        yield reference
+    for keyword, part in schema.items():
+        if keyword not in _VALUES:
+            yield from _references(part, inside=True)
+
+
+def _place(path: Iterable[str | int]) -> str:
+    return ".".join(str(part) for part in path) or "arguments"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else text[:_WIDTH] + "…"

@@ -1,0 +1,98 @@
+"""From text to JSON values: what JSON forbids, or readers disagree about, is refused by name."""
+
+import json
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from mail.errors import ConfigError
+
+__all__ = ["MAX_BYTES", "parse_json", "read_text"]
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""The largest definition, as a file or as text."""
+
+_UTF8_MARK: Final = b"\xef\xbb\xbf"
+_UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
+_TOO_LARGE: Final = f"it is larger than {MAX_BYTES // 1024 // 1024} MiB"
+_HAS_MARK: Final = "it begins with a byte order mark; save it as UTF-8 without one"
+
+
+def read_text(path: str | PathLike[str]) -> str:
+    """Return the text of a swarms file.
+
+    Raises:
+        ConfigError: it cannot be read, is too large, or is not UTF-8 without a byte order mark.
+    """
+    failed = f"cannot read swarms.json file at {path}"
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{failed}: {error.strerror or error}") from None
+    except ValueError as error:  # a path that cannot be one
+        raise ConfigError(f"{failed}: {error}") from None
+    problem = _problem(data)
+    if problem:
+        raise ConfigError(f"{failed}: {problem}")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError(f"{failed}: it is not UTF-8 text, see line {line}") from None
+
+
+def parse_json(text: str, source: str) -> Any:
+    """Return the value of a JSON text.
+
+    Args:
+        text: The text.
+        source: What the text is, for errors.
+
+    Raises:
+        ConfigError: the text is not JSON, is too large, names a key twice in one object, or holds
+            NaN or an infinite number.
+    """
+    if not isinstance(text, str):
+        raise ConfigError(f"{source} must be JSON text, actually got {type(text).__name__}")
+    if len(text) > MAX_BYTES:
+        raise ConfigError(f"{source} is not usable: {_TOO_LARGE}")
+    if text.startswith("\ufeff"):
+        raise ConfigError(f"{source} is not valid JSON: {_HAS_MARK}")
+
+    def refuse_constant(name: str) -> NoReturn:
+        raise ConfigError(f"{source} is not valid JSON: it holds {name}, which is not a number")
+
+    def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            raise ConfigError(f"{source} is not usable: {_twice(pairs)}")
+        return found
+
+    try:
+        return json.loads(text, parse_constant=refuse_constant, object_pairs_hook=unique)
+    except ConfigError:
+        raise
+    except RecursionError:
+        raise ConfigError(f"{source} is not valid JSON: it is nested too deeply") from None
+    except ValueError as error:
+        raise ConfigError(f"{source} is not valid JSON: {error}") from None
+
+
+def _problem(data: bytes) -> str | None:
+    if len(data) > MAX_BYTES:
+        return _TOO_LARGE
+    if data.startswith(_UTF8_MARK):
+        return _HAS_MARK
+    if data.startswith(_UTF16_MARKS):
+        return "it is UTF-16 text; save it as UTF-8"
+    return None
+
+
+def _twice(pairs: Sequence[tuple[str, Any]]) -> str:
+    names = [name for name, _ in pairs]
+    twice = next(name for index, name in enumerate(names) if name in names[:index])
+    owner = dict(pairs).get("name")
+    of = f" (the one whose name is '{owner}')" if isinstance(owner, str) and twice != "name" else ""
+    return f"the key '{twice}' comes twice in one object{of}"

@@ -1,0 +1,164 @@
+"""``mail swarms validate``: one line of truth about a swarms file."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mail.cli import main
+from mail.cli.code_path import find_code
+from tests.cli.test_code_here import GREET, SWARM
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def unchanged_path(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+
+def _write(folder: Path, *swarms: dict[str, Any]) -> Path:
+    path = folder / "swarms.json"
+    path.write_text(json.dumps(swarms), encoding="utf-8")
+    return path
+
+
+def _own(module: str) -> dict[str, Any]:
+    """Return a swarm whose own code is in a module of that name."""
+    text = json.dumps(SWARM).replace("greet:", f"{module}:")
+    return json.loads(text)  # type: ignore[no-any-return]
+
+
+def test_the_shipped_file_is_good(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["swarms", "validate", str(ROOT / "swarms.json")]) == 0
+    out, err = capsys.readouterr()
+    assert "no mistakes found" in out.splitlines()[0]
+    assert "example-no-proxy (version 1.3.6)" in out
+    assert "  entrypoint: supervisor" in out
+    assert "  agents (3): supervisor, weather, math" in out
+    assert "  actions (2): get_weather_forecast, calculate_expression" in out
+    assert err == ""
+
+
+def test_code_beside_the_file_is_found_as_a_process_finds_it(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "greet_here.py").write_text(GREET + "\nprint('imported')\n")
+    path = _write(place, _own("greet_here"))
+    done = subprocess.run(
+        [sys.executable, "-m", "mail.cli", "swarms", "validate", str(path), "--json"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        "file": str(path),
+        "valid": True,
+        "swarms": [
+            {
+                "name": "tiny",
+                "version": "1.0.0",
+                "entrypoint": "host",
+                "agents": ["host"],
+                "actions": ["greet"],
+            }
+        ],
+        "warnings": [],
+    }
+    assert done.stderr == "imported\n"
+
+
+def test_a_mistake_is_one_line_and_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "greet_wrong.py").write_text(GREET)
+    swarm = _own("greet_wrong")
+    swarm["agents"][0]["actions"] = ["great"]
+    path = str(_write(tmp_path, swarm))
+    problem = (
+        "agent 'host' references action 'great' which is not defined in the swarm's actions. Did "
+        "you mean 'greet'? (field 'actions' of agent 'host', swarm 'tiny')"
+    )
+    assert main(["swarms", "validate", path]) == 1
+    assert capsys.readouterr() == ("", f"mail: {problem}\n")
+    assert main(["swarms", "validate", path, "--json"]) == 1
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"file": path, "valid": False, "error": problem, "warnings": []}
+    assert err == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"factory": "python::greet_parts:Nobody"}, "factory of agent 'host'"),
+        ({"factory": "python::greet_parts:HOST"}, "factory of agent 'host' must be callable"),
+        ({"agent_params": {"llm": "scripted/greet_parts:NOBODY"}}, "agent_params of agent 'host'"),
+        ({"agent_params": {"system": "python::nowhere:X"}}, "agent_params of agent 'host'"),
+    ],
+)
+def test_everything_that_is_named_is_looked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any], problem: str
+) -> None:
+    (tmp_path / "greet_parts.py").write_text(GREET)
+    swarm = _own("greet_parts")
+    swarm["agents"][0] |= change
+    assert main(["swarms", "validate", str(_write(tmp_path, swarm))]) == 1
+    err = capsys.readouterr().err
+    assert problem in err
+    assert "in swarm 'tiny'" in err
+    assert err.count("\n") == 1
+
+
+def test_what_is_ignored_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "greet_warns.py").write_text(GREET)
+    swarm = _own("greet_warns") | {"comment": "mine"}
+    swarm["agents"][0]["agent_params"]["tool_format"] = "responses"
+    path = str(_write(tmp_path, swarm))
+    assert main(["swarms", "validate", path]) == 0
+    warnings = capsys.readouterr().err.splitlines()
+    assert warnings[0] == "warning: unknown swarm field 'comment' is ignored (swarm 'tiny')"
+    assert warnings[1].startswith("warning: 'tool_format' inside agent_params of agent 'host'")
+    assert main(["swarms", "validate", path, "--json"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["warnings"]) == 2
+
+
+def test_documents_are_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*given: object, **more: object) -> bytes:
+        raise AssertionError("fetched")
+
+    monkeypatch.setattr("mail.utils.egress.fetch", never)
+    (tmp_path / "greet_far.py").write_text(GREET)
+    swarm = _own("greet_far")
+    swarm["agents"][0]["agent_params"]["system"] = "url::https://prompts.example/"
+    assert main(["swarms", "validate", str(_write(tmp_path, swarm))]) == 0
+
+
+def test_a_file_that_is_not_there_or_no_json_is_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["swarms", "validate", "nowhere.json"]) == 1
+    assert "cannot read swarms.json file at nowhere.json: No such file" in capsys.readouterr().err
+    (tmp_path / "broken.json").write_text('[{"name": "\x1b[31mred",}]')
+    assert main(["swarms", "validate", "broken.json"]) == 1
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_an_action_of_the_command_must_be_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["swarms"]) == 2
+    assert "ACTION" in capsys.readouterr().err
+
+
+def test_the_current_folder_comes_before_that_of_the_file(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    find_code(here, there)
+    find_code(here, there)
+    assert sys.path[:2] == [str(here), str(there)]
+    assert sys.path.count(str(here)) == 1

@@ -1,0 +1,182 @@
+"""Swarms files with one mistake each: one clear error that names the place."""
+
+import json
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mail.api.definitions import check_swarms_file
+from mail.errors import ConfigError
+from tests.swarms_json.definitions import fits, good
+
+GONE = object()
+BOSS = "0.agents.0"
+CLERK = "0.agents.1"
+PAY = "0.actions.0"
+FORMAT = "Expected 'module:object' format"
+
+# Where, the new value (or GONE), what the error must say. The last column tells whether the formal
+# schema sees the mistake, too.
+BROKEN: list[tuple[str, Any, tuple[str, ...], bool]] = [
+    # fields of a swarm
+    ("0.name", GONE, ("swarm candidate must contain a 'name' field", "number 1 of the list"), True),
+    ("0.version", GONE, ("must contain a 'version' field", "(swarm 'office')"), True),
+    ("0.entrypoint", GONE, ("must contain a 'entrypoint' field", "(swarm 'office')"), True),
+    ("0.agents", GONE, ("must contain a 'agents' field", "(swarm 'office')"), True),
+    ("0.actions", GONE, ("must contain a 'actions' field", "(swarm 'office')"), True),
+    ("0.version", 1.3, ("field 'version' must be a str, actually got float",), True),
+    ("0.agents", {}, ("field 'agents' must be a list, actually got dict",), True),
+    ("0.public", "yes", ("field 'public' must be a bool, actually got str",), True),
+    ("0.description", ["x"], ("field 'description' must be a str, actually got list",), True),
+    ("0.keywords", "office", ("field 'keywords' must be a list, actually got str",), True),
+    ("0.keywords", [""], ("field 'keywords' must not hold an empty string",), True),
+    ("0.enable_db_agent_histories", 1, ("'enable_db_agent_histories' must be a bool",), True),
+    ("0.enable_interswarm", None, ("field 'enable_interswarm' must be a bool",), True),
+    ("0.breakpoint_tools", [7], ("field 'breakpoint_tools' must be a list of strings",), True),
+    ("0.name", "head office", ("swarm name 'head office' must not contain blanks",), True),
+    ("0.name", "office@home", ("swarm name 'office@home' must not contain '@'", "'name'"), True),
+    ("1.name", "office", ("duplicate swarm name 'office'",), False),
+    # fields of an agent
+    (f"{CLERK}.name", GONE, ("agent candidate must contain a 'name' field", "number 2"), True),
+    (f"{CLERK}.factory", GONE, ("must contain a 'factory' field (agent 'clerk')",), True),
+    (f"{BOSS}.comm_targets", GONE, ("contain a 'comm_targets' field (agent 'boss')",), True),
+    (f"{CLERK}.agent_params", GONE, ("a 'agent_params' field (agent 'clerk')",), True),
+    (f"{CLERK}.agent_params", [], ("'agent_params' must be a dict, actually got list",), True),
+    (f"{CLERK}.tool_format", "response", ("field 'tool_format'", "mean 'responses'?"), True),
+    (f"{CLERK}.can_complete_tasks", "no", ("'can_complete_tasks' must be a bool",), True),
+    (f"{CLERK}.factory", "mail.factories.X", ("field 'factory'", FORMAT), True),
+    (f"{CLERK}.factory", "url::https://x.example/f", ("field 'factory'", "fetches text"), True),
+    (f"{CLERK}.factory", "python::mail.factories:Nobody", ("factory of agent 'clerk'",), False),
+    (f"{CLERK}.factory", "python::no_such_module:X", ("no_such_module", "'clerk'"), False),
+    (f"{CLERK}.factory", "python::mail.version:VERSION", ("callable", "'clerk'"), False),
+    (f"{CLERK}.agent_params.system", "python::json:NOBODY", ("agent_params", "NOBODY"), False),
+    (f"{CLERK}.name", "ALL", ("agent name 'ALL' is reserved", "field 'name'"), True),
+    (f"{CLERK}.name", "cl:erk", ("agent name 'cl:erk' must not contain ':'", "'name'"), True),
+    (f"{CLERK}.name", "the clerk", ("agent name 'the clerk' must not contain blanks",), True),
+    # across the parts
+    ("0.agents.2", "clerk", ("agent candidate must be a dict, actually got str", "number 3"), True),
+    ("0.agents.2.name", "clerk", ("duplicate agent name 'clerk'", "field 'agents'"), False),
+    ("0.entrypoint", "bos", ("entrypoint 'bos'", "Did you mean 'boss'?"), False),
+    (f"{BOSS}.enable_entrypoint", False, ("no agent has 'enable_entrypoint' set to true",), True),
+    ("0.entrypoint", "clerk", ("entrypoint agent 'clerk' does not have 'enable_entry",), False),
+    (f"{BOSS}.can_complete_tasks", False, ("no agent has 'can_complete_tasks' set",), True),
+    (f"{BOSS}.comm_targets", ["clark"], ("comm_target 'clark'", "mean 'clerk'?"), False),
+    (f"{CLERK}.comm_targets", ["x@till"], ("target 'x@till'", "enable_interswarm"), False),
+    (f"{CLERK}.comm_targets", [], ("at least one communication target", "'comm_targets'"), True),
+    (f"{CLERK}.actions", ["send_paymant"], ("'send_paymant'", "mean 'send_payment'?"), False),
+    (f"{CLERK}.actions", ["get_weather"], ("mean 'get_weather_forecast'?", "'actions'"), False),
+    ("0.breakpoint_tools", ["send_paiment"], ("'breakpoint_tools'", "'send_payment'?"), False),
+    ("0.exclude_tools", ["send_interupt"], ("'exclude_tools'", "mean 'send_interrupt'?"), False),
+    (f"{CLERK}.exclude_tools", ["halp"], ("'exclude_tools' of agent 'clerk'", "'help'?"), False),
+    # actions
+    (f"{PAY}.function", GONE, ("must contain a 'function' field (action 'send_payment')",), True),
+    (f"{PAY}.function", "url::https://x.example/f", ("field 'function'", "fetches text"), True),
+    (f"{PAY}.function", "json", ("field 'function'", FORMAT, "'send_payment'"), True),
+    (f"{PAY}.function", "json:dumbs", ("function of action 'send_payment'", "dumbs"), False),
+    (f"{PAY}.function", "mail.version:VERSION", ("callable, got str", "'function'"), False),
+    (f"{PAY}.description", " ", ("field 'description' must be at least 1 character",), True),
+    (f"{PAY}.parameters", [], ("field 'parameters' must be a dict, actually got list",), True),
+    (f"{PAY}.parameters.type", "objekt", ("parameters of action 'send_payment'", "objekt"), True),
+    (f"{PAY}.parameters.type", "string", ("parameters of action", "describe an object"), True),
+    (f"{PAY}.timeout", -1, ("field 'timeout' must be a number above 0",), True),
+    (f"{PAY}.timeout", True, ("field 'timeout' must be a float, actually got bool",), True),
+    (f"{PAY}.name", "send_request", ("action name 'send_request' is the name of a MAIL",), False),
+    ("0.action_imports", ["json"], ("field 'action_imports'", FORMAT), True),
+    ("0.action_imports", ["json:nobody"], ("action_imports", "'json:nobody'"), False),
+    ("0.action_imports", ["json:dumps"], ("'json:dumps'", "to a MAILAction", "imports"), False),
+]
+
+
+def _changed(where: str, value: Any) -> list[dict[str, Any]]:
+    definition = deepcopy(good())
+    *path, last = [int(part) if part.isdigit() else part for part in where.split(".")]
+    holder: Any = definition
+    for part in path:
+        holder = holder[part]
+    if value is GONE:
+        del holder[last]
+    else:
+        holder[last] = value
+    return definition
+
+
+def _problem(definition: object, folder: Path) -> str:
+    path = folder / "swarms.json"
+    path.write_text(json.dumps(definition), encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        check_swarms_file(path)
+    return str(caught.value)
+
+
+def test_the_file_that_is_broken_here_is_good(tmp_path: Path) -> None:
+    path = tmp_path / "swarms.json"
+    path.write_text(json.dumps(good()), encoding="utf-8")
+    (office, actions), (till, none) = check_swarms_file(path)
+    assert (office["name"], till["name"]) == ("office", "till")
+    assert actions == ["get_weather_forecast", "send_payment"]
+    assert none == []
+    assert fits(good())
+
+
+def test_there_are_enough_ways_to_break_it() -> None:
+    assert len(BROKEN) >= 50
+    assert len({(where, repr(value)) for where, value, *_ in BROKEN}) == len(BROKEN)
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "words"),
+    [row[:3] for row in BROKEN],
+    ids=[f"{where}={'gone' if value is GONE else value}" for where, value, *_ in BROKEN],
+)
+def test_a_mistake_is_one_error_that_names_the_place(
+    where: str, value: Any, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    text = _problem(_changed(where, value), tmp_path)
+    for word in words:
+        assert word in text
+    assert "\n" not in text
+    if "name" not in where and not where.startswith("1"):
+        assert "'office'" in text
+
+
+@pytest.mark.parametrize(
+    ("where", "misspelt", "meant"),
+    [
+        ("0", "entry_point", "entrypoint"),
+        ("0", "breakpoint_tool", "breakpoint_tools"),
+        ("0", "action_import", "action_imports"),
+        ("0", "keyword", "keywords"),
+        (BOSS, "can_complete_task", "can_complete_tasks"),
+        (BOSS, "comm_target", "comm_targets"),
+        (BOSS, "agent_param", "agent_params"),
+        (CLERK, "factroy", "factory"),
+        (PAY, "paramters", "parameters"),
+        (PAY, "fuction", "function"),
+        (PAY, "timout", "timeout"),
+    ],
+)
+def test_a_misspelt_field_gets_the_right_spelling(
+    where: str, misspelt: str, meant: str, tmp_path: Path
+) -> None:
+    definition = _changed(f"{where}.{misspelt}", "x")
+    holder: Any = definition
+    for part in where.split("."):
+        holder = holder[int(part) if part.isdigit() else part]
+    holder[misspelt] = holder.pop(meant)
+    text = _problem(definition, tmp_path)
+    assert f"'{misspelt}'" in text
+    assert f"Did you mean '{meant}'?" in text
+
+
+@pytest.mark.parametrize("name", ["note", "comment", "$comment", "public_key", "description_de"])
+def test_fields_of_other_programs_are_let_be(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "swarms.json"
+    path.write_text(json.dumps(_changed(f"0.{name}", "x")), encoding="utf-8")
+    assert check_swarms_file(path)[0][0]["name"] == "office"
+
+
+@pytest.mark.parametrize(("where", "value"), [row[:2] for row in BROKEN if row[3]])
+def test_the_formal_schema_sees_mistakes_of_structure(where: str, value: Any) -> None:
+    assert not fits(_changed(where, value))
