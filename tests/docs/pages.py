@@ -1,4 +1,4 @@
-"""What is on the pages: code blocks, headings and links of README.md and docs/*.md."""
+"""What is on the pages: code blocks, headings and links of README.md and of everything in docs/."""
 
 import re
 from collections.abc import Iterator
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 _FENCE = re.compile(
     r"^(?P<ticks>```+)(?P<language>\w*)[^\n]*\n(?P<code>.*?)^(?P=ticks)\s*$", re.M | re.S

@@ -8,6 +8,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from mail.config.server import ServerConfig, SwarmConfig
+from mail.config.stdlib import StdlibConfig
 from mail.config.toml import FileBacked
 from mail.core.events import EVENT_KINDS, STREAM_KINDS
 from mail.core.runtime.handlers import HANDLERS
@@ -95,8 +96,9 @@ def test_the_tools_page_has_every_tool_and_no_other() -> None:
     assert described == set(HANDLERS)
 
 
-def test_the_configuration_page_has_every_server_setting_and_no_other() -> None:
-    for table, keys in _tables(ServerConfig).items():
+@pytest.mark.parametrize("model", [ServerConfig, StdlibConfig])
+def test_the_configuration_page_has_every_setting_and_no_other(model: type[FileBacked]) -> None:
+    for table, keys in _tables(model).items():
         assert _first_column(_section("configuration.md", f"### `[{table}]`")) == keys, table
 
 

@@ -1,0 +1,1 @@
+"""Ready-made actions for agents: files, HTTP, MCP servers and other swarms."""

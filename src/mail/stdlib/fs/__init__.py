@@ -1,0 +1,1 @@
+"""Actions on the files of one folder, the workspace."""

@@ -1,0 +1,175 @@
+"""The work of the file actions. All of it blocks; the actions run it in a thread."""
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from mail.errors import ToolError
+from mail.stdlib.fs.confined import (
+    Kind,
+    kind_of,
+    not_a,
+    opened_file,
+    opened_folder,
+    split_path,
+)
+
+__all__ = ["create_folder", "delete", "list_folder", "read_text", "write_text"]
+
+_WRITABLE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PERMISSIONS: Final = 0o777
+
+
+def read_text(root: Path, path: str, max_bytes: int) -> str:
+    """Return the text of a file.
+
+    Raises:
+        ToolError: there is no such file, it is too large, or not UTF-8.
+    """
+    folders, name = _file_place(path)
+    with (
+        _told(path, f"file not found at {path}"),
+        opened_folder(root, folders, path) as folder,
+        opened_file(folder, name, path) as handle,
+        os.fdopen(handle, "rb", closefd=False) as file,
+    ):
+        data = file.read(max_bytes + 1)
+        size = max(os.fstat(handle).st_size, len(data))
+    if len(data) > max_bytes:
+        raise ToolError(f"{path} is too large to read: {size} bytes, the limit is {max_bytes}")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ToolError(f"{path} is not a text file in UTF-8 ({size} bytes)") from None
+
+
+def write_text(root: Path, path: str, content: str, max_bytes: int) -> str:
+    """Write a file as a whole; readers see the old content or the new one, never a part.
+
+    Raises:
+        ToolError: the content is too large, or something else is in the way.
+    """
+    folders, name = _file_place(path)
+    try:
+        data = content.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ToolError("`content` has characters that cannot be written as UTF-8") from None
+    if len(data) > max_bytes:
+        raise ToolError(f"`content` is too large: {len(data)} bytes, the limit is {max_bytes}")
+    with (
+        _told(path, f"file not found at {path}"),
+        opened_folder(root, folders, path, create=True) as folder,
+    ):
+        _replace(folder, name, data, path)
+    return f"successfully wrote to {path}"
+
+
+def delete(root: Path, path: str) -> str:
+    """Delete a file.
+
+    Raises:
+        ToolError: there is no such file.
+    """
+    folders, name = _file_place(path)
+    missing = f"file not found at {path}"
+    with _told(path, missing), opened_folder(root, folders, path) as folder:
+        kind = kind_of(folder, name)
+        if kind not in (Kind.FILE, Kind.MISSING):
+            raise not_a(Kind.FILE, kind, path)
+        os.unlink(name, dir_fd=folder)
+    return f"successfully deleted {path}"
+
+
+def create_folder(root: Path, path: str) -> str:
+    """Make a folder, and those above it.
+
+    Raises:
+        ToolError: it is there already, or a file is.
+    """
+    *folders, name = split_path(path) or [""]
+    with (
+        _told(path, f"directory not found at {path}"),
+        opened_folder(root, folders, path, create=True) as parent,
+    ):
+        kind = kind_of(parent, name) if name else Kind.FOLDER
+        if kind is Kind.FOLDER:
+            raise ToolError(f"directory already exists at {path}")
+        if kind is not Kind.MISSING:
+            raise ToolError(f"{path} is {kind}, not a directory")
+        os.mkdir(name, dir_fd=parent)
+    return f"successfully created directory at {path}"
+
+
+def list_folder(root: Path, path: str, max_bytes: int) -> str:
+    """Return the names in a folder, sorted, one a line.
+
+    Raises:
+        ToolError: there is no such folder, or its list is too long.
+    """
+    names = split_path(path)
+    if not names and not root.exists():  # nothing was written yet
+        return "the directory is empty"
+    found: list[str] = []
+    size = 0
+    with (
+        _told(path, f"directory not found at {path}"),
+        opened_folder(root, names, path) as folder,
+        os.scandir(folder) as entries,
+    ):
+        for entry in entries:
+            found.append(_one_line(entry.name))
+            size += len(found[-1]) + 1
+            if size > max_bytes:
+                raise ToolError(f"the list of {path} is longer than {max_bytes} bytes")
+    return "\n".join(sorted(found)) or "the directory is empty"
+
+
+def _file_place(path: str) -> tuple[list[str], str]:
+    names = split_path(path)
+    if not names:
+        raise ToolError(f"{path or 'an empty path'} is not a file")
+    return names[:-1], names[-1]
+
+
+def _replace(folder: int, name: str, data: bytes, shown: str) -> None:
+    """Write beside the file, then take its place: renaming follows no link."""
+    mode = None
+    kind = kind_of(folder, name)
+    if kind is Kind.FILE:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if not mode & _WRITABLE:
+            raise ToolError(f"{shown} is read-only")
+    elif kind is not Kind.MISSING:
+        raise not_a(Kind.FILE, kind, shown)
+    draft = f".mail-{secrets.token_hex(8)}.part"
+    handle = os.open(draft, _NEW, 0o666, dir_fd=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if mode is not None:
+                os.fchmod(handle, mode & _PERMISSIONS)
+            file.write(data)
+        os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(draft, dir_fd=folder)
+        raise
+
+
+def _one_line(name: str) -> str:
+    readable = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in readable)
+
+
+@contextmanager
+def _told(path: str, missing: str) -> Iterator[None]:
+    """Turn the system's errors into texts that name only the agent's own path."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ToolError(missing) from None
+    except OSError as error:
+        raise ToolError(f"{path}: {error.strerror or type(error).__name__}") from None

@@ -1,0 +1,1 @@
+"""Actions that send HTTP requests to public addresses."""

@@ -1,0 +1,1 @@
+"""Actions that read the public routes of other MAIL servers."""

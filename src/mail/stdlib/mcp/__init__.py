@@ -1,0 +1,1 @@
+"""Actions that use the tools, prompts and resources of MCP servers."""

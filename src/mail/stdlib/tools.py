@@ -1,0 +1,91 @@
+"""What all ready-made actions share: reading arguments, and failures as texts for the agent."""
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from mail.api.actions import MAILAction
+from mail.errors import ConfigError, ToolError
+from mail.utils.egress import FetchError, NotPublic
+
+__all__ = ["MISSING", "make_action", "object_argument", "text_argument"]
+
+Tool = Callable[[dict[str, Any]], Awaitable[str]]
+
+MISSING: Final = "`{name}` is required"
+_HINT: Final = "; an operator can allow it in mail.toml, [stdlib.http] allow"
+_logger = logging.getLogger(__name__)
+
+
+def make_action(
+    function: Tool,
+    properties: dict[str, dict[str, Any]],
+    required: tuple[str, ...],
+    *,
+    idempotent: bool = False,
+) -> MAILAction:
+    """Make an action of a function; its name and docstring are the action's.
+
+    Failures that the agent or the operator can do something about become texts that begin with
+    ``Error:``.
+    """
+    parameters = {
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+    name = function.__name__.removeprefix("_")
+    description = " ".join((function.__doc__ or "").split())
+    return MAILAction(name, description, parameters, _telling(function), idempotent=idempotent)
+
+
+def text_argument(args: dict[str, Any], name: str, missing: str = MISSING) -> str:
+    """Return an argument that must be text.
+
+    Args:
+        missing: What to say when it is not there.
+
+    Raises:
+        ToolError: it is not there, or not text.
+    """
+    value = args.get(name)
+    if value is None:
+        raise ToolError(missing.format(name=name))
+    if not isinstance(value, str):
+        raise ToolError(f"`{name}` must be a string")
+    return value
+
+
+def object_argument(args: dict[str, Any], name: str, *, required: bool = True) -> dict[str, Any]:
+    """Return an argument that must be a dictionary; an optional one is empty by default.
+
+    Raises:
+        ToolError: it is not there although required, or no dictionary.
+    """
+    value = args.get(name)
+    if value is None:
+        if required:
+            raise ToolError(MISSING.format(name=name))
+        return {}
+    if not isinstance(value, dict):
+        raise ToolError(f"`{name}` must be a dictionary")
+    return value
+
+
+def _telling(function: Tool) -> Tool:
+    @functools.wraps(function)
+    async def told(args: dict[str, Any]) -> str:
+        try:
+            return await function(args)
+        except NotPublic as error:
+            return f"Error: {error}{_HINT}"
+        except (FetchError, ToolError) as error:
+            return f"Error: {error}"
+        except ConfigError as error:
+            # No traceback: the text says all there is to mend.
+            _logger.warning("%s cannot be used: %s", function.__name__, error)
+            return "Error: the settings of this action are wrong; the operator must mend mail.toml"
+
+    return told

@@ -1,0 +1,83 @@
+"""The [stdlib] tables: their defaults, and that a wrong one stops the start."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mail.config import FsConfig, HttpConfig, StdlibConfig
+from mail.db.memory import MemoryStore
+from mail.errors import ConfigError
+from mail.server.app import create_app
+from mail.stdlib.settings import check_settings, egress_policy, workspace
+from tests.server.kit import Template, config
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_without_values_in_the_file_the_documented_literals_apply(
+    configure: Callable[[str], None],
+) -> None:
+    configure("")
+    assert StdlibConfig() == StdlibConfig(fs=FsConfig(), http=HttpConfig())
+    assert (FsConfig().root, FsConfig().max_bytes) == ("workspace", 1024 * 1024)
+    http = HttpConfig()
+    assert (http.allow, http.timeout, http.max_bytes) == ([], 30.0, 1024 * 1024)
+    assert workspace(FsConfig()) == Path.cwd() / "workspace"
+    assert workspace(FsConfig(root="~/here")) == Path.home() / "here"
+
+
+def test_the_shipped_file_says_what_the_documents_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAIL_CONFIG_PATH", str(REPOSITORY / "mail.toml"))
+    check_settings()
+    shipped = StdlibConfig().model_dump()
+    literals = {
+        "fs": {name: field.default for name, field in FsConfig.model_fields.items()},
+        "http": {"allow": [], "timeout": 30.0, "max_bytes": 1024 * 1024},
+    }
+    assert shipped == literals
+
+
+def test_values_are_read(configure: Callable[[str], None]) -> None:
+    configure(
+        '[stdlib.fs]\nroot = "/srv/files"\nmax_bytes = 5\n'
+        '[stdlib.http]\nallow = ["a.example", "10.0.0.0/8"]\ntimeout = 3\nmax_bytes = 7\n'
+    )
+    assert workspace(FsConfig()) == Path("/srv/files")
+    assert StdlibConfig().http == HttpConfig(
+        allow=["a.example", "10.0.0.0/8"], timeout=3.0, max_bytes=7
+    )
+    assert egress_policy(HttpConfig()).allow == ("a.example", "10.0.0.0/8")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("[stdlib]\nhtpp = 1", r"\[stdlib\] 'htpp' is not a known key; did you mean 'http'\?"),
+        ("[stdlib.ftp]\nroot = 'x'", r"\[stdlib\] 'ftp' is not a known key"),
+        ("[stdlib.fs]\nrot = 'x'", r"\[stdlib.fs\] 'rot' .* did you mean 'root'"),
+        ("[stdlib.fs]\nroot = 5", r"\[stdlib.fs\] 'root': expected text, got an integer"),
+        ("[stdlib.fs]\nroot = ''", r"\[stdlib.fs\] 'root': .* at least 1"),
+        ("[stdlib.fs]\nmax_bytes = 0", r"\[stdlib.fs\] 'max_bytes': .*1"),
+        ("[stdlib.http]\nallow = 'x'", r"\[stdlib.http\] 'allow': expected a list, got text"),
+        ("[stdlib.http]\nallow = [5]", r"\[stdlib.http\] 'allow': expected text"),
+        (
+            "[stdlib.http]\nallow = ['http://a.example/']",
+            r"\[stdlib.http\] 'allow': 'http://a.example/' cannot be allowed",
+        ),
+        ("[stdlib.http]\ntimeout = 0", r"\[stdlib.http\] 'timeout': .*greater than 0"),
+        ("[stdlib.http]\ntimeout = inf", r"\[stdlib.http\] 'timeout': .*finite"),
+        ("[stdlib]\nfs = 5", r"'fs' of \[stdlib.fs\] must be a table"),
+        ("[stdlb.fs]\nroot = 'x'", r"unknown key 'stdlb'; did you mean 'stdlib'\?"),
+    ],
+)
+def test_a_wrong_setting_stops_the_start(
+    configure: Callable[[str], None], text: str, problem: str
+) -> None:
+    configure("")
+    settings = config()
+    configure(f"{text}\n")
+    with pytest.raises(ConfigError, match=problem):
+        check_settings()
+    with pytest.raises(ConfigError, match=problem):
+        create_app(settings, template=Template(), store=MemoryStore())
