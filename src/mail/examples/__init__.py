@@ -1,1 +1,1 @@
-"""Example agents: a supervisor, a weather and a math worker, and scripts to run them offline."""
+"""Example agents and whole teams of them, and scripts that play them offline."""

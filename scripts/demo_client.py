@@ -1,0 +1,212 @@
+"""Every method of `mail.client.MAILClient`, used once against a real server.
+
+Starts a small MAIL server on a free loopback port: the swarm ``support`` with scripted agents, so
+no provider and no key are needed. Says what each method returned. Ends with exit code 1 when an
+answer is not as it should be, or when the client has a method that no step uses.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import inspect
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from serving import (
+    DemoFailedError,
+    Place,
+    free_port,
+    headline,
+    make_token,
+    run_in_folder,
+    server,
+    short,
+)
+
+from mail.client import MAILClient
+from mail.config import ClientConfig
+from mail.errors import ClientHTTPError
+
+TIME_LIMIT = 120.0
+REFUND = "My blanket from order A-1003 has a hole. I would like a refund."
+
+
+@dataclass(frozen=True)
+class Tour:
+    """What the steps use: the server, a customer's client, and their tokens."""
+
+    place: Place
+    client: MAILClient
+    token: str
+    admin_token: str
+
+
+Step = Callable[[Tour], Awaitable[object]]
+
+
+def expect(true: object, text: str) -> None:
+    """Fail unless something holds."""
+    if not true:
+        raise DemoFailedError(text)
+
+
+async def ping(tour: Tour) -> object:
+    """What does the server say about itself?"""
+    root = await tour.client.ping()
+    expect(root["name"] == "mail", "this is no MAIL server")
+    return root["swarm"]
+
+
+async def get_health(tour: Tour) -> object:
+    """Is it well?"""
+    return await tour.client.get_health()
+
+
+async def login(tour: Tour) -> object:
+    """A wrong token is refused; the right one says who I am."""
+    with contextlib.suppress(ClientHTTPError):
+        await tour.client.login("mail_wrong-token")
+        raise DemoFailedError("a wrong token was accepted")
+    who = await tour.client.login(tour.token)
+    expect(tour.client.user_id == "customer", "the token belongs to somebody else")
+    return who
+
+
+async def get_whoami(tour: Tour) -> object:
+    """Who am I?"""
+    return await tour.client.get_whoami()
+
+
+async def get_status(tour: Tour) -> object:
+    """How are the swarm and my instance of it?"""
+    return await tour.client.get_status()
+
+
+async def update_health(tour: Tour) -> object:
+    """An admin tells others not to send work, and to send it again."""
+    async with MAILClient(tour.place.url, tour.admin_token, config=quiet()) as admin:
+        told = await admin.update_health("unhealthy")
+        await admin.update_health("healthy")
+    return told
+
+
+async def post_message(tour: Tour) -> object:
+    """Ask, and wait for the answer."""
+    answer = await tour.client.post_message("Where is order A-1002?", task_id="where")
+    expect("on its way" in answer["response"], "the order was not found")
+    return answer["response"]
+
+
+async def post_message_stream(tour: Tour) -> object:
+    """Ask for a refund and follow the events, decide as a person would, and follow them again."""
+    paused = await last_event(tour, REFUND)
+    [opened] = paused["breakpoints"]
+    print(f"      a person is asked: {opened['name']} {short(opened['arguments'], 70)}")
+    decision = {"call_id": opened["call_id"], "content": "approved"}
+    done = await last_event(
+        tour, "", resume_from="breakpoint_tool_call", breakpoint_tool_call_result=decision
+    )
+    expect("About the refund: approved" in done["response"], "the decision got lost")
+    return done["response"]
+
+
+async def get_tasks(tour: Tour) -> object:
+    """Which tasks do I have?"""
+    tasks = await tour.client.get_tasks()
+    expect({"where", "refund"} <= set(tasks), "a task is missing")
+    return {name: task["completed"] for name, task in tasks.items()}
+
+
+async def get_task(tour: Tour) -> object:
+    """How did one of them go?"""
+    task = await tour.client.get_task("where")
+    return {"task_id": task["task_id"], "events": len(task["events"])}
+
+
+async def get_task_events(tour: Tour) -> object:
+    """Replay its events."""
+    async with await tour.client.get_task_events("refund") as events:
+        kinds = [event.event async for event in events]
+    expect(kinds.count("task_complete") == 2, "a pause and an end were expected")
+    return kinds
+
+
+async def cancel_task(tour: Tour) -> object:
+    """Ask for a refund, and cancel it while it waits for a person."""
+    await tour.client.post_message(REFUND, task_id="cancelled")
+    task = await tour.client.cancel_task("cancelled")
+    expect(not task["is_running"], "the task still runs")
+    return {"task_id": task["task_id"], "is_running": task["is_running"]}
+
+
+async def aclose(tour: Tour) -> object:
+    """Close the connections."""
+    await tour.client.aclose()
+    return "closed"
+
+
+STEPS: dict[str, Step] = {
+    step.__name__: step
+    for step in (
+        ping, get_health, login, get_whoami, get_status, update_health, post_message,
+        post_message_stream, get_tasks, get_task, get_task_events, cancel_task, aclose,
+    )
+}  # fmt: skip
+"""A step for each method, in an order that makes sense."""
+
+
+async def last_event(tour: Tour, body: str, **options: Any) -> dict[str, Any]:
+    """Post a message of the task ``refund`` and return the data of its last event."""
+    async with await tour.client.post_message_stream(body, task_id="refund", **options) as events:
+        async for event in events:
+            if event.event in ("task_complete", "task_error"):
+                found: dict[str, Any] = json.loads(event.data or "{}")
+                return found
+    raise DemoFailedError("the stream ended early")
+
+
+def quiet() -> ClientConfig:
+    """Return settings that depend on no file."""
+    return ClientConfig(timeout=60.0, verbose=False)
+
+
+def methods() -> set[str]:
+    """Return the names of the client's public methods that ask the server or close."""
+    found = inspect.getmembers(MAILClient, inspect.iscoroutinefunction)
+    return {name for name, _ in found if not name.startswith("_")}
+
+
+async def tour_all(folder: Path) -> None:
+    """Start the server and take every step."""
+    unused, unknown = methods() - STEPS.keys(), STEPS.keys() - methods()
+    expect(not unused, f"no step uses {', '.join(sorted(unused))}")
+    expect(not unknown, f"the client has no {', '.join(sorted(unknown))}")
+    place = Place(folder, free_port(), swarm="support")
+    headline(f"Starting a server at {place.url}")
+    async with server(place):
+        token = await make_token(place, name="customer")
+        admin = await make_token(place, role="admin", name="operator")
+        async with MAILClient(place.url, config=quiet()) as client:
+            tour = Tour(place, client, token, admin)
+            for name, step in STEPS.items():
+                headline(f"{name}: {inspect.getdoc(step)}")
+                print(f"      {short(await step(tour), 200)}", flush=True)
+    print(f"\nall {len(STEPS)} methods work")
+
+
+def main() -> int:
+    """Read the command line and run; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--timeout", type=float, default=TIME_LIMIT, metavar="SECONDS", help="default: %(default)s"
+    )
+    options = parser.parse_args()
+    return asyncio.run(run_in_folder(tour_all, options.timeout))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

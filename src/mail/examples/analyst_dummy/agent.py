@@ -1,0 +1,16 @@
+"""The agent function of the example analyst."""
+
+from typing import Any
+
+from mail.examples.analyst_dummy.prompts import SYSPROMPT
+from mail.factories.base import LiteLLMAgentFunction
+
+__all__ = ["LiteLLMAnalystFunction"]
+
+
+class LiteLLMAnalystFunction(LiteLLMAgentFunction):
+    """Projects figures; the prompt of this package is its default."""
+
+    def __init__(self, **params: Any) -> None:
+        """Take the arguments, by name, of `mail.factories.LiteLLMAgentFunction`."""
+        super().__init__(**{"system": SYSPROMPT, **params})

@@ -1,0 +1,95 @@
+"""The agents of a game: the narrator, one per player, and the referee who closes the task."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from mail.api.actions import MAILAction
+from mail.api.agents import MAILAgentTemplate
+from mail.api.template import MAILSwarmTemplate
+from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
+from mail.core.tools.call import AgentToolCall
+from mail.core.tools.catalogue import CATALOGUE
+from mail.examples.mafia.narrator_tools import get_narrator_actions
+from mail.examples.mafia.prompts import (
+    NARRATOR,
+    create_agent_system_prompt,
+    create_narrator_system_prompt,
+)
+from mail.factories.action import LiteLLMActionAgentFunction
+
+if TYPE_CHECKING:
+    from mail.examples.mafia.game import Game
+    from mail.examples.mafia.rules import Player
+
+__all__ = ["REFEREE", "build_agent_swarm", "build_narrator_template", "build_player_template"]
+
+REFEREE: Final = "Referee"
+"""The agent that closes the game's task; it has no model."""
+
+_PROXY = "litellm_proxy/"
+
+
+def build_agent_swarm(agents: Sequence[MAILAgentTemplate]) -> MAILSwarmTemplate:
+    """Return the swarm of a game: the narrator and the players, and the referee."""
+    return MAILSwarmTemplate(
+        name="mafia",
+        agents=[*agents, _referee_template()],
+        entrypoint=NARRATOR,
+        description="A game of Mafia, played step by step",
+    )
+
+
+def build_narrator_template(game: "Game", player_names: Sequence[str]) -> MAILAgentTemplate:
+    """Return the narrator, with the tools of this game."""
+    system = create_narrator_system_prompt()
+    tools = get_narrator_actions(game)
+    return _model_agent(NARRATOR, game.narrator_llm, system, player_names, tools)
+
+
+def build_player_template(player: "Player") -> MAILAgentTemplate:
+    """Return a player: words only, no tools."""
+    system = create_agent_system_prompt(player.persona, player.role)
+    return _model_agent(player.name, player.llm, system, [NARRATOR], [])
+
+
+def _model_agent(
+    name: str, llm: str, system: str, targets: Sequence[str], actions: list[MAILAction]
+) -> MAILAgentTemplate:
+    """Build an agent without MAIL's own tools: who hears what is the game's decision alone."""
+    return MAILAgentTemplate(
+        name=name,
+        factory=LiteLLMActionAgentFunction,
+        comm_targets=list(targets),
+        actions=actions,
+        agent_params={"llm": llm, "system": system, "use_proxy": llm.startswith(_PROXY)},
+        enable_entrypoint=name == NARRATOR,
+        tool_format="completions",
+        exclude_tools=list(CATALOGUE),
+    )
+
+
+def _referee_template() -> MAILAgentTemplate:
+    return MAILAgentTemplate(
+        name=REFEREE,
+        factory=_make_referee,
+        comm_targets=[],
+        actions=[],
+        agent_params={},
+        enable_entrypoint=True,
+        can_complete_tasks=True,
+    )
+
+
+def _make_referee(**params: Any) -> AgentFunction:
+    async def close_task(messages: list[dict[str, Any]], tool_choice: ToolChoice) -> AgentOutput:
+        """Complete the task with the last line of the step's payload."""
+        result = str(messages[-1]["content"]).rpartition("\n")[2]
+        call = AgentToolCall(
+            tool_name="task_complete",
+            tool_args={"finish_message": result},
+            tool_call_id="close_game",
+            completion={"role": "assistant", "content": result},
+        )
+        return None, [call]
+
+    return close_task

@@ -1,0 +1,67 @@
+"""The night: the doctor, the detective and the mafia choose in private; then it is resolved."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mail.examples.mafia import cues
+from mail.examples.mafia.choices import Deed
+from mail.examples.mafia.roles import DETECTIVE, DOCTOR, Role
+from mail.examples.mafia.rules import GamePhase, kill_target
+from mail.examples.mafia.speaking import hold_section, narrate
+
+if TYPE_CHECKING:
+    from mail.examples.mafia.game import Game
+    from mail.examples.mafia.rules import Player
+
+__all__ = ["play_night"]
+
+
+async def play_night(game: "Game") -> str:
+    """Play a night; return the news that it leaves.
+
+    Raises:
+        CalledOffError: too many steps in a row have failed.
+    """
+    game.phase = GamePhase.NIGHT
+    game.transcript.chapter(f"Night {game.day_number}")
+    await narrate(game, cues.nightfall(game))
+    protected = await _alone(game, DOCTOR, Deed.PROTECT, lambda player: _names(game))
+    looked_into = await _alone(
+        game, DETECTIVE, Deed.INVESTIGATE, lambda player: _others(game, player)
+    )
+    if looked_into is not None:
+        game.findings[looked_into] = game.get_player_by_name(looked_into).is_mafia
+    votes = await hold_section(
+        game, Deed.KILL, game.get_mafia_members(), lambda player: _townspeople(game)
+    )
+    game.phase = GamePhase.RESOLUTION
+    return _resolve(game, kill_target(votes), protected)
+
+
+async def _alone(
+    game: "Game", role: Role, deed: Deed, options: Callable[["Player"], list[str]]
+) -> str | None:
+    """Ask the one player of a role, if that player lives."""
+    players = game.having(role)
+    if not players:
+        return None
+    chosen = await hold_section(game, deed, players, options)
+    return next(iter(chosen.values()), None)
+
+
+def _resolve(game: "Game", target: str | None, protected: str | None) -> str:
+    if target is None or target == protected:
+        return "Nobody died tonight."
+    return game.leave(target, "killed in the night")
+
+
+def _names(game: "Game") -> list[str]:
+    return [player.name for player in game.living]
+
+
+def _others(game: "Game", player: "Player") -> list[str]:
+    return [name for name in _names(game) if name != player.name]
+
+
+def _townspeople(game: "Game") -> list[str]:
+    return [player.name for player in game.living if not player.is_mafia]

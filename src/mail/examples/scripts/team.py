@@ -1,0 +1,98 @@
+"""Plays the supervisor with a weather and a math worker.
+
+The supervisor asks every worker that a question needs at once, waits for the answers and puts them
+together; a worker calls its action and answers whoever asked.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from mail.examples.questions import asks_for_weather, expressions_in, weather_in
+from mail.examples.scripts.common import Case, read_case, reply, results_of, wait_for
+from mail.llm.script import Call, Script, call
+from mail.llm.script_view import ScriptView
+
+__all__ = ["MATH", "SUPERVISOR", "WEATHER"]
+
+_HELP = (
+    "I can look up the weather and calculate. Ask me, for example: What will the weather in Paris "
+    "be tomorrow, and what is 17 * 23?"
+)
+_WHERE = "For which place would you like the weather?"
+_NO_WEATHER = "I can only tell the weather. Please name a place, for example: Paris, tomorrow."
+_NO_SUM = "I can only calculate. Please send an arithmetic expression, for example: 17 * 23."
+_SUBJECTS: Final[Mapping[str, str]] = {"weather": "Forecast", "math": "Calculation"}
+
+
+def _supervise(view: ScriptView) -> Sequence[Call]:
+    case = read_case(view)
+    asked = _needs(case.question.body)
+    if asked and case.fresh and not view.forced:
+        return [
+            call("send_request", target=worker, subject=_SUBJECTS[worker], body=body)
+            for worker, body in asked.items()
+        ]
+    missing = case.missing(asked)
+    if missing and not case.stuck(asked) and not view.forced:
+        return [wait_for(missing)]
+    return [call("task_complete", finish_message=_answer(case, asked))]
+
+
+def _needs(text: str) -> dict[str, str]:
+    needs = {}
+    if asks_for_weather(text):
+        weather = weather_in(text)
+        if weather.places:
+            units = "" if weather.metric else ", in degrees Fahrenheit"
+            places = " and ".join(weather.places)
+            needs["weather"] = f"Please send the forecast for {places}: {weather.day}{units}."
+    sums = expressions_in(text)
+    if sums:
+        needs["math"] = "Please calculate " + "; ".join(sums)
+    return needs
+
+
+def _answer(case: Case, asked: Mapping[str, str]) -> str:
+    parts = [case.answers[worker] for worker in asked if worker in case.answers]
+    parts += [case.silence_of(worker, asked) for worker in asked if worker not in case.answers]
+    if asks_for_weather(case.question.body) and "weather" not in asked:
+        parts.append(_WHERE)
+    return " ".join(parts) or _HELP
+
+
+def _weather(view: ScriptView) -> Sequence[Call]:
+    request = view.mail_from() or view.mail
+    question = weather_in(request.body)
+    results = results_of(view, "get_weather_forecast")
+    if not results and view.mail.sender_type != "system" and question.places:
+        return [
+            call(
+                "get_weather_forecast",
+                location=place,
+                days_ahead=question.days_ahead,
+                metric=question.metric,
+            )
+            for place in question.places
+        ]
+    text = " ".join(f"Weather in {result}." for result in results) or _NO_WEATHER
+    return [reply(request, text)]
+
+
+def _math(view: ScriptView) -> Sequence[Call]:
+    request = view.mail_from() or view.mail
+    sums = expressions_in(request.body)
+    results = results_of(view, "calculate_expression")
+    if not results and view.mail.sender_type != "system" and sums:
+        return [call("calculate_expression", expression=expression) for expression in sums]
+    lines = [f"{left} = {right}." for left, right in zip(sums, results, strict=False)]
+    return [reply(request, " ".join(lines) or _NO_SUM)]
+
+
+SUPERVISOR: Final[Script] = _supervise
+"""Plays the supervisor of a swarm with workers named ``weather`` and ``math``."""
+
+WEATHER: Final[Script] = _weather
+"""Plays the weather worker."""
+
+MATH: Final[Script] = _math
+"""Plays the math worker."""

@@ -1,0 +1,175 @@
+"""The scripts, each as a process of its own, as a newcomer runs them."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from mail.llm.script import call, otherwise, say, think, when
+from tests.support.provider import FakeProvider
+
+pytestmark = pytest.mark.e2e
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = ("demo_client.py", "single_swarm_demo.py", "smoke_test_reasoning.py")
+FOREIGN = ("_API_KEY", "_API_BASE", "_BASE_URL", "DATABASE_URL", "MAIL_CONFIG_PATH")
+
+PUZZLE = [
+    when(tool_result="calculate_expression").then(
+        think("It fits."), call("task_complete", finish_message="23 hens.")
+    ),
+    otherwise(
+        think("Try 23."),
+        say("I check."),
+        call("calculate_expression", expression="23 * 2"),
+        call("calculate_expression", expression="23 + 12"),
+    ),
+]
+HASTY = """
+from mail.llm.script import call, otherwise, think
+
+SCRIPT = [
+    otherwise(
+        call("calculate_expression", expression="1 + 1"),
+        think("That came too late."),
+        call("task_complete", finish_message="2"),
+    )
+]
+"""
+
+
+async def run(
+    script: str, *arguments: str, folder: Path, more: Mapping[str, str] | None = None
+) -> tuple[int, str]:
+    """Run a script in a folder; return its exit code and everything it wrote."""
+    kept = {name: value for name, value in os.environ.items() if not name.endswith(FOREIGN)}
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, str(ROOT / "scripts" / script), *arguments),
+        cwd=folder,
+        env={**kept, "PYTHONIOENCODING": "utf-8", **(more or {})},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        output, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return process.returncode or 0, output.decode()
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+async def test_every_script_tells_what_it_does(script: str, tmp_path: Path) -> None:
+    code, output = await run(script, "--help", folder=tmp_path)
+    assert code == 0, output
+    assert output.startswith(f"usage: {script}")
+    assert "--timeout" in output
+
+
+# --- single_swarm_demo -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], ["supervisor → weather [Forecast]", "17 * 23 = 391."]),
+        (["And 6 * 7?"], ["supervisor → math [Calculation]", "6 * 7 = 42."]),
+        (
+            ["--swarm", "support", "--decision", "declined: too late"],
+            ["refund_order {", "About the refund: declined: too late"],
+        ),
+    ],
+)
+async def test_a_swarm_is_asked_and_its_events_are_shown(
+    arguments: list[str], expected: list[str], tmp_path: Path
+) -> None:
+    code, output = await run("single_swarm_demo.py", *arguments, folder=tmp_path)
+    assert code == 0, output
+    for text in [*expected, "task_complete", "== Answer", "stopped with exit code 0"]:
+        assert text in output
+
+
+async def test_a_swarm_can_be_put_on_a_real_model(tmp_path: Path) -> None:
+    finish = [otherwise(call("task_complete", finish_message="A model said so."))]
+    async with FakeProvider(finish) as provider:
+        code, output = await run(
+            "single_swarm_demo.py",
+            *("--llm", "openai/gpt-5-mini", "--swarm", "research"),
+            folder=tmp_path,
+            more={"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "sk-demo-0123456789"},
+        )
+    assert code == 0, output
+    assert "A model said so." in output
+    assert [seen.status for seen in provider.requests] == [200]
+
+
+async def test_a_failure_is_told_and_is_the_exit_code(tmp_path: Path) -> None:
+    code, output = await run(
+        "single_swarm_demo.py", "--llm", "scripted/no.such:SCRIPT", folder=tmp_path
+    )
+    assert code == 1
+    assert "The demo failed: the server did not start" in output
+    assert "'scripted/no.such:SCRIPT' names no script" in output
+
+
+# --- demo_client -------------------------------------------------------------------------------
+
+
+async def test_every_method_of_the_client_is_shown(tmp_path: Path) -> None:
+    code, output = await run("demo_client.py", folder=tmp_path)
+    assert code == 0, output
+    assert "methods work" in output
+    for step in ("== post_message:", "== get_task_events:", "== cancel_task:", "== aclose:"):
+        assert step in output
+
+
+# --- smoke_test_reasoning ----------------------------------------------------------------------
+
+
+async def test_reasoning_preamble_and_reference_are_printed(tmp_path: Path) -> None:
+    code, output = await run("smoke_test_reasoning.py", folder=tmp_path)
+    assert code == 0, output
+    assert "reasoning: If all 35 were hens" in output
+    assert "preamble: I check 23 hens" in output
+    assert "reasoning_ref: call_" in output
+    assert "3 tool calls, 3 with reasoning, 0 without" in output
+
+
+@pytest.mark.parametrize("tool_format", ["responses", "completions"])
+async def test_the_reasoning_of_a_real_model_is_found(tmp_path: Path, tool_format: str) -> None:
+    async with FakeProvider(PUZZLE) as provider:
+        code, output = await run(
+            "smoke_test_reasoning.py",
+            *("--llm", "openai/gpt-5-mini", "--tool-format", tool_format),
+            folder=tmp_path,
+            more={"OPENAI_BASE_URL": provider.base_url, "OPENAI_API_KEY": "sk-demo-0123456789"},
+        )
+    assert code == 0, output
+    assert "reasoning: Try 23." in output
+    assert "3 tool calls, 3 with reasoning, 0 without" in output
+    assert {seen.wire for seen in provider.requests} == {tool_format}
+
+
+async def test_a_call_that_hides_its_reasoning_is_a_failure(tmp_path: Path) -> None:
+    (tmp_path / "hasty.py").write_text(HASTY)
+    code, output = await run(
+        "smoke_test_reasoning.py",
+        *("--llm", "scripted/hasty:SCRIPT"),
+        folder=tmp_path,
+        more={"PYTHONPATH": str(tmp_path)},
+    )
+    assert code == 1, output
+    assert "MISSING: the model reasoned" in output
+    assert "2 tool calls, 1 with reasoning, 1 without though it was there" in output
+
+
+async def test_a_model_that_fails_is_a_failure(tmp_path: Path) -> None:
+    code, output = await run(
+        "smoke_test_reasoning.py", "--llm", "scripted/no:SCRIPT", folder=tmp_path
+    )
+    assert code == 1
+    assert "The smoke test failed: 'scripted/no:SCRIPT' names no script" in output
