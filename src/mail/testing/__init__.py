@@ -1,0 +1,38 @@
+"""What tests of a swarm need: scripted swarms, a clock, a peer, and a look at what agents saw.
+
+Ships with the package, so that users test their swarms with the same pieces as we do ours.
+"""
+
+from mail.lazy import lazy_exports
+
+__all__ = [
+    "FakeClock",
+    "KillPoint",
+    "KillingStore",
+    "LoopbackPeer",
+    "Outcome",
+    "RecordingModel",
+    "ScriptedSwarm",
+    "agent_from",
+    "assert_not_shown",
+    "assert_shown",
+    "replies",
+    "run_until_complete",
+    "scripted_swarm",
+    "shown_to",
+    "tool_calls",
+]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        **dict.fromkeys(("agent_from", "replies", "tool_calls"), "mail.testing.calls"),
+        "FakeClock": "mail.testing.clock",
+        **dict.fromkeys(("KillPoint", "KillingStore"), "mail.testing.kills"),
+        "LoopbackPeer": "mail.testing.peer",
+        "RecordingModel": "mail.testing.models",
+        **dict.fromkeys(("Outcome", "run_until_complete"), "mail.testing.runs"),
+        **dict.fromkeys(("ScriptedSwarm", "scripted_swarm"), "mail.testing.swarms"),
+        **dict.fromkeys(("assert_not_shown", "assert_shown", "shown_to"), "mail.testing.shown"),
+    },
+)

@@ -1,0 +1,109 @@
+"""A whole swarm from scripts, without a provider, whose agents' models remember what they saw."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from mail.api.agents import AgentFactory, MAILAgentTemplate
+from mail.api.template import MAILSwarmTemplate
+from mail.factories.action import LiteLLMActionAgentFunction
+from mail.factories.base import LiteLLMAgentFunction
+from mail.factories.supervisor import LiteLLMSupervisorFunction
+from mail.testing.models import RecordingModel
+from mail.testing.runs import Outcome, run_until_complete
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from mail.api.actions import MAILAction
+    from mail.api.swarm import MAILSwarm
+    from mail.llm.request import ChatModel
+    from mail.llm.script import Script
+
+__all__ = ["ScriptedSwarm", "scripted_swarm"]
+
+_NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedSwarm:
+    """A swarm and its agents' models. Leaving it as a context shuts the swarm down.
+
+    Attributes:
+        swarm: The swarm.
+        models: The agents' models by agent name; see `RecordingModel`.
+    """
+
+    swarm: "MAILSwarm"
+    models: Mapping[str, RecordingModel]
+
+    async def run(self, body: str, **options: Any) -> Outcome:
+        """Run one task to its end; see `run_until_complete`."""
+        return await run_until_complete(self.swarm, body, **options)
+
+    async def __aenter__(self) -> "ScriptedSwarm":
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: "TracebackType | None",
+    ) -> None:
+        await self.swarm.shutdown(grace=0)
+
+
+def scripted_swarm(
+    scripts: "Mapping[str, Script | ChatModel]",
+    *,
+    entrypoint: str | None = None,
+    supervisors: Sequence[str] = (),
+    actions: "Mapping[str, Sequence[MAILAction]]" = _NONE,
+    comm_targets: Mapping[str, Sequence[str]] = _NONE,
+    breakpoint_tools: Sequence[str] = (),
+    **options: Any,
+) -> ScriptedSwarm:
+    """Build a swarm whose agents follow scripts, through the real agent functions and runtime.
+
+    Args:
+        scripts: Each agent's script (see `mail.llm.script`) or model, by name.
+        entrypoint: The agent that gets the user's messages; the first one when None.
+        supervisors: Who may complete tasks; the entrypoint always may.
+        actions: Each agent's actions by its name.
+        comm_targets: Whom each agent may write to; everybody else when it is not named.
+        breakpoint_tools: Tools whose calls pause a task.
+        options: As of `MAILSwarmTemplate.instantiate`: ``store``, ``settings``, ``user_id``, ….
+
+    Raises:
+        ConfigError: the parts do not fit together.
+    """
+    entry = entrypoint or next(iter(scripts), "")
+    leaders = {entry, *supervisors}
+    models = {name: RecordingModel(script) for name, script in scripts.items()}
+    agents = [
+        MAILAgentTemplate(
+            name=name,
+            factory=_factory(name in leaders, bool(actions.get(name))),
+            comm_targets=list(
+                comm_targets.get(name, [other for other in scripts if other != name])
+            ),
+            actions=list(actions.get(name, ())),
+            agent_params={"llm": "scripted", "model": model, "system": f"You are {name}."},
+            enable_entrypoint=name in leaders,
+            can_complete_tasks=name in leaders,
+            tool_format="completions",
+        )
+        for name, model in models.items()
+    ]
+    template = MAILSwarmTemplate(
+        name="scripted", agents=agents, entrypoint=entry, breakpoint_tools=list(breakpoint_tools)
+    )
+    given = {"user_id": "tester", "print_llm_streams": False, **options}
+    return ScriptedSwarm(template.instantiate({}, **given), models)
+
+
+def _factory(leads: bool, acts: bool) -> AgentFactory:
+    if leads:
+        return LiteLLMSupervisorFunction
+    return LiteLLMActionAgentFunction if acts else LiteLLMAgentFunction
