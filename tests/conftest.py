@@ -15,4 +15,6 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in list(os.environ):
         if name.startswith(_PREFIXES) or name in _NAMES or name.endswith("_API_KEY"):
             monkeypatch.delenv(name)
+    # LiteLLM reads this one late, at the first call of a Claude model, and would fetch a file.
+    monkeypatch.setenv("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
     yield
