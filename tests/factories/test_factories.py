@@ -293,6 +293,14 @@ async def test_replies_are_printed_only_if_the_agent_wants_it(
     assert not composite or sink.heard == ["Hello."]
 
 
+@pytest.mark.parametrize(("stream_tokens", "printed"), [(True, "Hello."), (False, "")])
+async def test_an_agent_called_by_hand_streams_to_the_terminal_if_it_streams(
+    stream_tokens: bool, printed: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await plain(stream_tokens=stream_tokens, print_llm_streams=True)([USER])
+    assert capsys.readouterr().out == printed
+
+
 async def test_all_calls_of_a_reply_share_the_assistant_message() -> None:
     spy = Spy(Delta(calls=(CallPiece(0, "a", "f", "{}"), CallPiece(1, "b", "g", '{"x": 1}'))))
     text, calls = await plain(spy)([USER])

@@ -98,8 +98,12 @@ _call: ContextVar[CallContext | None] = ContextVar("mail_call", default=None)
 
 
 def current_call() -> CallContext:
-    """Return the context of the running agent call, or an empty one outside any runtime."""
-    return _call.get() or CallContext()
+    """Return the context of the running agent call.
+
+    Outside of a runtime it is an empty one, whose pieces are printed: an agent that is called by
+    hand and streams its tokens streams them to the terminal.
+    """
+    return _call.get() or CallContext(sink=ConsoleSink())
 
 
 def enter_call(context: CallContext) -> None:
