@@ -6,7 +6,7 @@ built, the commit is handed to the store), so turns of one task that end togethe
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mail.core.compose import Subject
 from mail.core.runtime.draft import Draft
@@ -17,29 +17,16 @@ from mail.core.runtime.ledger import LiveTask
 from mail.core.runtime.mailbox import Hold, LaneKey, Letter
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.pausing import UNANSWERED, call_rows
-from mail.core.runtime.postal import Mail, PostOffice
+from mail.core.runtime.plans import Plan
+from mail.core.runtime.postal import PostOffice
 from mail.core.runtime.prompting import Prompting
 from mail.core.runtime.stepdesk import StepDesk
 from mail.core.runtime.turn import Control, ControlKind, Turn
 from mail.core.tasks import TaskState
-from mail.db.base import CallRow, EventRow, HistoryRow, Post, Receipt, TurnCommit
+from mail.db.base import Post, Receipt, TurnCommit
 from mail.errors import StoreConflict
 
 __all__ = ["Conclusions"]
-
-
-@dataclass(slots=True, eq=False)
-class _Plan:
-    """What one commit will change, and what must be told afterwards."""
-
-    task: LiveTask
-    mail: Mail = field(default_factory=Mail)
-    ending: Ending | None = None
-    dead: str | None = None
-    calls: tuple[CallRow, ...] = ()  # on which the turn pauses
-    step: str = ""  # the manual step that is answered itself
-    shown: tuple[int, ...] = ()  # buffered mail that a manual step has shown its agent
-    cut_off: tuple[EventRow, ...] = ()  # of turns that end with the task
 
 
 @dataclass(slots=True, eq=False)
@@ -63,14 +50,15 @@ class Conclusions:
         if turn.void:
             raise StoreConflict(f"delivery {turn.seq} was cancelled")
         plan = self._conclude(turn, draft)
-        plan.dead, plan.step = dead, turn.manual.ref if turn.manual else ""
+        plan.dead, plan.step = dead, self.steps.ends(turn, draft, plan.ending)
         task = plan.task
-        post = self._turn_commit(turn, draft, plan)
+        post = plan.turn_commit(self.parts.owner, turn, draft)
         letters = len(plan.mail.letters)
         task.arriving += letters
         task.pins += 1
         try:
             receipt = await self.parts.commit(post)
+            turn.buffered = [letter for letter in turn.buffered if letter.seq not in plan.shown]
             if draft.failure is None:
                 key = LaneKey(task.task_id, turn.agent)
                 self.parts.histories.append(key, draft.entries)
@@ -107,10 +95,29 @@ class Conclusions:
         )
         try:
             receipt = await self.parts.commit(post)
-            await self._tell(_Plan(task, ending=ending), post, receipt)
+            await self._tell(Plan(task, ending=ending), post, receipt)
         finally:
             task.pins -= 1
         self.wake()
+
+    async def forsaken(self, turn: Turn) -> bool:
+        """Consume a manual step that nobody waits for any more; True when it was one."""
+        letter, task = turn.letter, turn.task
+        if (
+            not letter.of_step
+            or letter.goes_on
+            or letter.filed
+            or letter.step_ref in task.steps_due
+        ):
+            return False
+        task.pins += 1
+        try:
+            commit = TurnCommit(owner=self.parts.owner, task=task.row, seq=turn.seq)
+            await self.parts.commit(commit)
+        finally:
+            task.pins -= 1
+        await self.drop(turn)
+        return True
 
     async def stopped_by_limit(self, turn: Turn) -> bool:
         """Apply the step limit before a turn (ruling 16); True when the turn must not happen."""
@@ -179,13 +186,14 @@ class Conclusions:
         task.arriving += 1
         task.away.append(turn.agent)
         task.turns.pop(turn.agent, None)
-        self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
+        if not letter.goes_on:  # else no other step of the agent comes between
+            self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
         asyncio.get_running_loop().call_later(seconds, self._come_back, task, letter)
         await self.check(task)
 
     async def check(self, task: LiveTask) -> None:
         """Look after a task that no turn will look after: finish or pause it when it is stuck."""
-        plan = _Plan(task)
+        plan = Plan(task)
         if task.row.state is TaskState.PAUSED or (
             task.row.state is TaskState.RUNNING and task.loaded
         ):
@@ -196,9 +204,9 @@ class Conclusions:
         elif plan.mail.letters:
             await self._post(plan)
 
-    def _conclude(self, turn: Turn, draft: Draft) -> _Plan:
+    def _conclude(self, turn: Turn, draft: Draft) -> Plan:
         task = turn.task
-        plan = _Plan(task)
+        plan = Plan(task)
         task.turns.pop(turn.agent, None)
         task.change(steps=task.row.steps + turn.counted)
         self._consume(turn, draft, plan)
@@ -213,23 +221,26 @@ class Conclusions:
             self._stash_follow_up(turn, draft, plan)
         if task.row.state in OPEN and plan.ending is None:
             self._look_after(plan)
+        # A step that the run's end cuts off does not go on behind its driver's back.
+        cut_off = plan.ending is not None and turn.manual and turn.manual.ref in task.steps_due
+        if plan.follow_up and not cut_off:
+            self.post_office.add(plan.mail, *plan.follow_up)
         if draft.paused and not plan.calls:
             draft.close_paused(UNANSWERED)
         if plan.ending is not None:
             plan.cut_off = self.lanes.close(task)
         return plan
 
-    def _consume(self, turn: Turn, draft: Draft, plan: _Plan) -> None:
+    def _consume(self, turn: Turn, draft: Draft, plan: Plan) -> None:
         """Note whose mail the turn answers: its own, and what a manual step has shown its agent."""
         shown = turn.buffered if draft.failure is None else []
         plan.shown = tuple(letter.seq for letter in shown)
         read = {turn.envelope.id, *(letter.envelope.id for letter in shown)}
-        turn.buffered = [letter for letter in turn.buffered if letter not in shown]
         turn.task.people -= read
         for waiter in turn.task.waiters:
             waiter.consumed = waiter.consumed or waiter.message_id in read
 
-    def _decide(self, turn: Turn, draft: Draft, plan: _Plan) -> None:
+    def _decide(self, turn: Turn, draft: Draft, plan: Plan) -> None:
         task, control = turn.task, turn.control
         if draft.failure is not None:
             self._report(turn, draft, plan, draft.failure)
@@ -248,9 +259,9 @@ class Conclusions:
             if notice is None:
                 self._report(turn, draft, plan, instruction.reason)
             else:
-                self.post_office.add(plan.mail, notice, instruction)
+                plan.follow_up = notice, instruction
 
-    def _stash_follow_up(self, turn: Turn, draft: Draft, plan: _Plan) -> None:
+    def _stash_follow_up(self, turn: Turn, draft: Draft, plan: Plan) -> None:
         """The run ended while the agent acted: it sees its results when the task goes on."""
         notice, instruction = self.prompting.follow_up(turn, draft.reprompts)
         if notice is not None and not draft.paused:
@@ -262,7 +273,7 @@ class Conclusions:
         task.pausing = True
         self.parts.mailbox.hold(task.task_id, Hold.FIRM)
 
-    def _report(self, turn: Turn, draft: Draft, plan: _Plan, reason: str) -> None:
+    def _report(self, turn: Turn, draft: Draft, plan: Plan, reason: str) -> None:
         """Tell whoever the agent works for that it failed (ruling 17)."""
         told = draft.told = note_failure(turn, reason)
         draft.log("agent_error", f"error of agent {turn.agent}: {reason}", caller=turn.agent)
@@ -280,7 +291,7 @@ class Conclusions:
         )
         self.post_office.add(plan.mail, notice, Control(ControlKind.NOTICE))
 
-    def _look_after(self, plan: _Plan) -> None:
+    def _look_after(self, plan: Plan) -> None:
         task = plan.task
         if task.turns:
             return
@@ -293,7 +304,7 @@ class Conclusions:
                 plan.ending = self.endings.pause(task)
             return
         stuck = sum(bool(task.open_calls(agent)) for agent in task.away)
-        coming = task.arriving > stuck or plan.mail.letters
+        coming = task.arriving > stuck or plan.mail.letters or plan.follow_up
         if coming or self.parts.mailbox.workable(task.task_id):
             return
         if task.open_calls():
@@ -301,7 +312,7 @@ class Conclusions:
         elif task.row.awaited and not self.parts.manual:  # a driver knows what comes next
             self._rouse(plan)
 
-    def _rouse(self, plan: _Plan) -> None:
+    def _rouse(self, plan: Plan) -> None:
         """Ask for the end of a task in which nothing happens any more, once (ruling 34)."""
         if plan.task.row.finish_asked:
             plan.ending = self.endings.fail(
@@ -311,7 +322,7 @@ class Conclusions:
         plan.task.change(finish_asked=True)
         self._pack_finish(plan, "stall")
 
-    def _pack_finish(self, plan: _Plan, reason: str) -> None:
+    def _pack_finish(self, plan: Plan, reason: str) -> None:
         notice, instruction = self.prompting.finish(plan.task, reason)
         self.post_office.add(plan.mail, notice, instruction)
         plan.task.finish = plan.mail.letters[-1]
@@ -322,11 +333,11 @@ class Conclusions:
             await self.check(task)
             return
         task.change(finish_asked=True)
-        plan = _Plan(task)
+        plan = Plan(task)
         self._pack_finish(plan, "limit")
         await self._post(plan)
 
-    async def _post(self, plan: _Plan) -> None:
+    async def _post(self, plan: Plan) -> None:
         task = plan.task
         task.arriving += 1
         post = Post(
@@ -346,35 +357,12 @@ class Conclusions:
         task.arriving -= 1
         task.away.remove(letter.delivery.recipient)
         self.post_office.put_back(task, letter)
+        if letter.goes_on:
+            self.parts.mailbox.release(LaneKey(task.task_id, letter.delivery.recipient))
         self.lanes.settle(task)  # when the task was closed meanwhile
         self.wake()
 
-    def _turn_commit(self, turn: Turn, draft: Draft, plan: _Plan) -> TurnCommit:
-        ending = plan.ending
-        histories: tuple[HistoryRow, ...] = ()
-        if draft.history and draft.failure is None:
-            histories = (HistoryRow(turn.agent, draft.history),)
-        return TurnCommit(
-            owner=self.parts.owner,
-            task=plan.task.row,
-            seq=turn.seq,
-            dead=plan.dead,
-            deliveries=plan.mail.deliveries,
-            events=(
-                *draft.events,
-                *plan.mail.events,
-                *plan.cut_off,
-                *(ending.events if ending else ()),
-            ),
-            histories=histories + (ending.histories if ending else ()),
-            calls=(*plan.calls, *(ending.calls if ending else ())),
-            memories=tuple(draft.memories),
-            settled=plan.shown + (ending.settled if ending else ()),
-            response=ending.response if ending else None,
-            snapshot=ending is not None,
-        )
-
-    async def _tell(self, plan: _Plan, post: Post, receipt: Receipt) -> None:
+    async def _tell(self, plan: Plan, post: Post, receipt: Receipt) -> None:
         task, ending = plan.task, plan.ending
         due = []
         if ending is not None:

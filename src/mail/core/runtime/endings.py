@@ -151,7 +151,12 @@ class Endings:
 
     def _settle_steps(self, task: LiveTask) -> tuple[int, ...]:
         """Take back the manual steps of the run; their callers are told why; return the numbers."""
-        waiting = [letter for letter in self.parts.mailbox.letters(task.task_id) if letter.of_step]
+        paused = task.row.state is TaskState.PAUSED
+        waiting = [
+            letter
+            for letter in self.parts.mailbox.letters(task.task_id)
+            if letter.of_step and (not paused or letter.step_ref in task.steps_due)
+        ]
         for letter in waiting:
             self.parts.mailbox.remove(letter)
         running = [turn for turn in task.turns.values() if turn.letter.of_step]

@@ -13,19 +13,19 @@ from mail.core.addresses import format_contributor
 from mail.core.envelope import Envelope
 from mail.core.runtime.concluding import Conclusions
 from mail.core.runtime.ledger import LiveTask
-from mail.core.runtime.mailbox import LaneKey, Letter
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.postal import Mail, PostOffice
 from mail.core.runtime.resuming import prepare_resumption
 from mail.core.runtime.settings import UNSET, Unset
+from mail.core.runtime.stash import Stash
 from mail.core.runtime.turn import Control
 from mail.core.runtime.waiters import Waiter
 from mail.core.schema import parse_message
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import TaskState
 from mail.core.wire import MAILMessage
-from mail.db.base import Delivery, Post, Receipt, TaskRow
+from mail.db.base import Post, Receipt, TaskRow
 from mail.errors import (
     ProtocolError,
     ShuttingDown,
@@ -72,6 +72,7 @@ class Intake:
     parts: Parts
     post_office: PostOffice
     conclusions: Conclusions
+    stash: Stash
 
     async def accept(self, request: RunRequest) -> Waiter | None:
         """Check, store and deliver what a request asks for.
@@ -117,10 +118,12 @@ class Intake:
             TaskPaused, ShuttingDown, StoreError: see `accept`; nothing was started.
         """
         step = control.step
-        if self.parts.draining or step is None:
-            raise ShuttingDown
+        if step is None:
+            raise ValueError("the letter of a manual step has a step in its control")
         request = RunRequest(message=letter.to_wire(), awaited=False)
         async with self._task(letter.task_id, new=True) as task:
+            if self.parts.draining:
+                raise ShuttingDown
             task.steps_due[step.ref] = answer
             try:
                 await self._deliver(task, letter, request, control)
@@ -201,6 +204,8 @@ class Intake:
         task.row, task.stored, task.fresh = row, True, False
         task.calls = {(call.agent, call.call_id): call for call in calls}
         task.loaded = False
+        if row.state is TaskState.PAUSED and not task.open_calls():
+            task.change(state=TaskState.RUNNING)  # the turn that was to pause it was not stored
 
     async def _deliver(
         self,
@@ -254,11 +259,13 @@ class Intake:
         results = request.breakpoint_tool_call_result
         resumption = prepare_resumption(task, results, self.parts, self.post_office)
         if not task.loaded:
-            await self._recall(task)
+            await self.stash.recall(task)
         before, was_pausing = task.row, task.pausing
         was_running = before.state is TaskState.RUNNING
         resumption.apply()
         waiter = self._wait(task, request, "", consumed=True)
+        if waiter is not None:
+            waiter.steps = resumption.steps
         if resumption.ready or was_running:
             self._reopen(task, request, joins=was_running)
         else:
@@ -267,7 +274,8 @@ class Intake:
         post = Post(owner=self.parts.owner, task=task.row)
         resumption.fill(post)
         try:
-            receipt = await self.parts.store.post(post)
+            async with task.commits:  # never before the commit that stores the calls
+                receipt = await self.parts.store.post(post)
         except BaseException:
             resumption.undo()
             self._leave(waiter)
@@ -327,48 +335,12 @@ class Intake:
             waiter.subscription.cursor = receipt.first_event - 1
         self.parts.events.publish(task.task_id, receipt.first_event, post.events)
         if task.row.state is TaskState.RUNNING and not task.loaded:
-            await self.refill(task)
+            await self.stash.load(task)
         else:
             await self.post_office.hand_out(task, mail, receipt)
             if reopened and task.row.state is TaskState.RUNNING:
                 self.parts.mailbox.unhold(task.task_id)
         self.conclusions.wake()
-
-    async def refill(self, task: LiveTask, *, recovered: bool = False) -> None:
-        """Put a task's waiting mail (its stash) back into the mailbox, in its old order.
-
-        Args:
-            recovered: The first letter of each lane may have been in work when a process died.
-        """
-        rows: list[Delivery] = []
-        begun: set[int] = set()
-        out: set[int] | None = None
-        while out != task.out:  # else what is out was consumed or put back during the read
-            out = set(task.out)
-            rows = await self.parts.store.waiting_mail(self.parts.owner, task.task_id)
-            begun = set(await self.parts.store.begun(self.parts.owner, task.task_id))
-        rows.sort(key=lambda row: row.seq not in begun)
-        for call in task.open_calls():
-            self.parts.mailbox.block(LaneKey(task.task_id, call.agent))
-        task.loaded = True
-        seen: set[str] = set()
-        orphans: list[int] = []
-        for row in rows:
-            if row.seq not in task.out:
-                first = row.recipient not in seen
-                seen.add(row.recipient)
-                letter = Letter.read(row, recovered=recovered and first, filed=row.seq in begun)
-                if letter.finish and task.row.finish_asked:
-                    task.finish = letter
-                if _is_orphan(letter, task, recovered=recovered):
-                    orphans.append(row.seq)
-                    continue
-                task.note_waiting(letter.envelope)
-                self.post_office.put_back(task, letter)
-        if orphans:
-            orphaned = Post(owner=self.parts.owner, task=task.row, settled=tuple(orphans))
-            await self.parts.commit(orphaned)
-        self.conclusions.hold_at_limit(task)
 
     async def recover(self, row: TaskRow) -> None:
         """Take up a task that an earlier process left running or half paused."""
@@ -376,19 +348,8 @@ class Intake:
         if live is not None and live.loaded:
             return  # a start that was cut short has taken it up
         async with self._task(row.task_id, new=False) as task:
-            if row.state is TaskState.RUNNING:
-                await self._recall(task)
-                await self.refill(task, recovered=True)
-            task.pausing = row.awaited
-
-    async def _recall(self, task: LiveTask) -> None:
-        """Find out which requests of a task from the store are still open (ruling 12)."""
-        for delivery in await self.parts.store.all_mail(self.parts.owner, task.task_id):
-            task.note_sent(Envelope.from_json(delivery.payload))
-
-
-def _is_orphan(letter: Letter, task: LiveTask, *, recovered: bool) -> bool:
-    """Tell whether nobody wants a letter any more."""
-    if letter.finish:  # the run that it was to finish has ended
-        return letter is not task.finish and not letter.filed
-    return letter.of_step and recovered  # its driver died with the process
+            if task.row.state is TaskState.RUNNING:
+                await self.stash.recall(task)
+                await self.stash.refill(task, recovered=True)
+            else:
+                task.pausing = task.row.awaited

@@ -33,8 +33,9 @@ class Lanes:
             if task.row.state is TaskState.RUNNING:
                 self.parts.mailbox.unhold(task.task_id)
             for turn in list(task.turns.values()):
-                if turn.letter.finish and turn.letter is not task.finish:
-                    reports.extend(self._stop(turn))  # it was to finish the run that has ended
+                finishes = turn.letter.finish and turn.letter is not task.finish
+                if finishes or turn.letter.of_step:  # they belong to the run that has ended
+                    reports.extend(self._stop(turn))
             return tuple(reports)
         for turn in list(task.turns.values()):
             turn.void = turn.void or task.row.state is TaskState.CANCELLED  # for good

@@ -41,7 +41,9 @@ class LiveTask:
     ``asks`` maps (who asked, who was asked) to the open request ids, oldest first.
     ``exhausted`` tells why the task's budget allows no further model call; it fails for that
     reason when the turns that still run have ended. ``steps_due`` maps the ids of manual steps to
-    where their callers wait for the agent's words.
+    where their callers wait for the agent's words. ``commits`` keeps the task's commits in order
+    when one of them has to be tried again; ``torn`` tells that one was given up as the runtime
+    stops, so that what follows from it must not be stored either.
     """
 
     row: TaskRow
@@ -54,9 +56,11 @@ class LiveTask:
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
     waiters: list[Waiter] = field(default_factory=list)
     intake: asyncio.Lock = field(default_factory=asyncio.Lock)
+    commits: asyncio.Lock = field(default_factory=asyncio.Lock)
     arriving: int = 0
     pins: int = 0
     loaded: bool = True
+    torn: bool = False
     pausing: bool = False
     finish: Letter | None = None
     away: list[str] = field(default_factory=list)

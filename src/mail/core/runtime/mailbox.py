@@ -28,7 +28,8 @@ _BUFFERED = 4  # behind every rank of `Letter.place`
 class Hold(IntEnum):
     """How firmly a task is held.
 
-    Begun turns and the request to finish pass a SOFT hold, begun turns a BEGUN one, nothing a FIRM.
+    Begun turns, begun steps and the request to finish pass a SOFT hold, begun turns a BEGUN one,
+    nothing a FIRM.
     """
 
     SOFT = 0
@@ -86,6 +87,17 @@ class Letter:
         return bool(control and control.step and control.kind is not ControlKind.RESUME)
 
     @property
+    def step_ref(self) -> str:
+        """The id of the manual step that it belongs to, or no text."""
+        return self.control.step.ref if self.control and self.control.step else ""
+
+    @property
+    def goes_on(self) -> bool:
+        """Tell whether it continues a manual step that has begun; no other step comes between."""
+        control = self.control
+        return bool(control and control.step and control.kind is not ControlKind.STEP)
+
+    @property
     def personal(self) -> bool:
         """Tell whether a user or administrator wrote it."""
         return self.envelope.sender["address_type"] in ("user", "admin")
@@ -98,7 +110,7 @@ class Letter:
     @property
     def place(self) -> tuple[int, int, int]:
         """The letter's place in its lane."""
-        rank = 1 if self.finish else 2 if self.delivery.interrupt else 3
+        rank = 1 if self.finish or self.goes_on else 2 if self.delivery.interrupt else 3
         return 0 if self.filed else rank, self.delivery.tier, self.seq
 
 
@@ -122,7 +134,7 @@ class Mailbox:
         self._tasks: dict[str, dict[str, _Lane]] = {}
         self._held: dict[str, Hold] = {}
         self._seqs: set[int] = set()
-        self._ready: list[tuple[int, int, _Lane]] = []
+        self._ready: list[tuple[int, int, LaneKey]] = []
         self._counts: dict[str, int] = {}
         self._manual = False
 
@@ -203,9 +215,10 @@ class Mailbox:
     def claim(self) -> Letter | None:
         """Take the next letter and make its lane busy; None when nothing can be claimed."""
         while self._ready:
-            tier, seq, lane = heapq.heappop(self._ready)
-            head = lane.head
-            if head is None or (head.delivery.tier, head.seq) != (tier, seq):
+            tier, seq, key = heapq.heappop(self._ready)
+            lane = self._lanes.get(key)
+            head = lane.head if lane else None
+            if lane is None or head is None or (head.delivery.tier, head.seq) != (tier, seq):
                 continue  # an offer made before the lane changed
             if not self._claimable(lane):
                 continue
@@ -269,7 +282,7 @@ class Mailbox:
         if head is None or lane.busy or lane.blocked or (self._manual and head.passive):
             return False
         level = self._held.get(lane.key.task_id)
-        if level is None or (level is Hold.SOFT and head.finish):
+        if level is None or (level is Hold.SOFT and (head.finish or head.goes_on)):
             return True
         return head.filed and level is not Hold.FIRM
 
@@ -283,7 +296,7 @@ class Mailbox:
     def _offer(self, lane: _Lane) -> None:
         if self._claimable(lane):
             letter = lane.letters[0][1]
-            heapq.heappush(self._ready, (letter.delivery.tier, letter.seq, lane))
+            heapq.heappush(self._ready, (letter.delivery.tier, letter.seq, lane.key))
 
     def _offer_or_forget(self, lane: _Lane) -> None:
         if lane.letters or lane.busy or lane.blocked:

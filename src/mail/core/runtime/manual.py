@@ -7,6 +7,7 @@ fails loses nothing. A step belongs to its caller: when the process dies, the st
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,11 +23,14 @@ from mail.core.schema import check_task_id
 from mail.core.suggest import did_you_mean
 from mail.core.wire import MAILMessage
 from mail.db.base import Post, TurnCommit
-from mail.errors import ConfigError, MAILError, ProtocolError, UnknownAgent
+from mail.errors import ConfigError, MAILError, ProtocolError, StoreError, UnknownAgent
 
 __all__ = ["ManualSteps", "StepRequest"]
 
+logger = logging.getLogger(__name__)
+
 _TYPES = ("broadcast", "response", "request")
+_OPTIONAL = ("llm", "system")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,7 @@ class ManualSteps:
             raise
 
     def _read(self, request: StepRequest) -> ManualStep:
+        _check_kinds(request)
         check_task_id(request.task_id)
         if request.response_type not in _TYPES:
             hint = did_you_mean(str(request.response_type), _TYPES)
@@ -106,8 +111,6 @@ class ManualSteps:
         )
 
     def _targets(self, request: StepRequest) -> tuple[str, ...]:
-        if isinstance(request.response_targets, str):
-            raise ProtocolError("response_targets must be a list of agent names")
         names = list(request.response_targets or ("all",))
         if "all" in names:
             if request.response_type != "broadcast":
@@ -145,18 +148,26 @@ class ManualSteps:
     async def _leave(self, task_id: str, ref: str, accepting: "asyncio.Future[None]") -> None:
         """Take a step back whose caller gave up; once its agent acts it runs to its end."""
         await asyncio.wait([accepting])
+        if accepting.exception() is not None:
+            return  # it was refused
         task = self.parts.ledger.get(task_id)
         if task is None or task.steps_due.pop(ref, None) is None:
             return
-        for turn in list(task.turns.values()):
-            if turn.manual and turn.manual.ref == ref and turn.phase is Phase.MODEL:
-                await self._withdraw(turn)
-        for letter in self.parts.mailbox.letters(task_id):
-            if letter.control and letter.control.step and letter.control.step.ref == ref:
-                self.parts.mailbox.remove(letter)
-                owner = self.parts.owner
-                await self.parts.commit(Post(owner=owner, task=task.row, settled=(letter.seq,)))
-        self.conclusions.lanes.settle(task)
+        task.pins += 1
+        try:
+            for turn in list(task.turns.values()):
+                if turn.letter.step_ref == ref and turn.phase is Phase.MODEL:
+                    await self._withdraw(turn)
+            for letter in self.parts.mailbox.letters(task_id):
+                if letter.step_ref == ref and self.parts.mailbox.remove(letter):
+                    owner = self.parts.owner
+                    await self.parts.commit(Post(owner=owner, task=task.row, settled=(letter.seq,)))
+        except StoreError:  # the runtime stops; a step without a caller is not taken up again
+            logger.info("a step of task '%s' could not be taken back", task_id)
+        finally:
+            task.pins -= 1
+            self.conclusions.lanes.settle(task)
+            self.conclusions.wake()
 
     async def _withdraw(self, turn: Turn) -> None:
         """Cancel the running model call of a step and forget its letter."""
@@ -173,4 +184,22 @@ class ManualSteps:
             task.out.discard(turn.seq)
             self.conclusions.post_office.unbuffer(turn)
             self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
-        self.conclusions.wake()
+
+
+def _check_kinds(request: StepRequest) -> None:
+    """Refuse what is of the wrong type; the task's id has a check of its own."""
+    for name in ("target", "payload", "llm", "system"):
+        value = getattr(request, name)
+        if not isinstance(value, str) and not (value is None and name in _OPTIONAL):
+            raise ProtocolError(f"{name} must be text, got {type(value).__name__}")
+    targets, ratio = request.response_targets, request.ctx_ratio
+    if isinstance(targets, str) or not isinstance(targets, Sequence | set | None):
+        raise ProtocolError("response_targets must be a list of agent names")
+    for name in targets or ():
+        if not isinstance(name, str):
+            text = (
+                f"response_targets must be a list of agent names, got {type(name).__name__} in it"
+            )
+            raise ProtocolError(text)
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float):
+        raise ConfigError(f"dynamic_ctx_ratio must be from 0 to 1, got {ratio!r}")

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from mail.clock import Clock
@@ -75,12 +76,25 @@ class Parts:
         """Commit inside the engine, where work that is done must not be lost.
 
         A store that fails is tried again until it works or the runtime stops; meanwhile nothing
-        new is claimed. The newest row of the task is written, whatever row the commit brought.
+        new is claimed, and later commits of the task wait, for its histories are in their order.
+        The newest row of the task is written, whatever row the commit brought.
 
         Raises:
             StoreConflict: the delivery was consumed or dropped by somebody else.
             StoreError: the runtime stops and the store still fails.
         """
+        live = self.ledger.get(post.task.task_id)
+        async with live.commits if live else nullcontext():
+            if live is not None and live.torn:
+                raise StoreError("an earlier commit of the task was not stored")
+            try:
+                return await self._commit(post)
+            except (StoreError, asyncio.CancelledError) as error:
+                if live is not None and not isinstance(error, StoreConflict):
+                    live.torn = self.draining
+                raise
+
+    async def _commit(self, post: Post) -> Receipt:
         pause = _FIRST_PAUSE
         while True:
             try:

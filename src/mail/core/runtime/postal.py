@@ -122,7 +122,10 @@ class PostOffice:
     def unbuffer(self, turn: Turn) -> None:
         """Return the mail of a manual step that did not happen."""
         for letter in turn.buffered:
-            self.put_back(turn.task, letter)
+            if turn.void:  # its task's mail was dropped meanwhile
+                turn.task.out.discard(letter.seq)
+            else:
+                self.put_back(turn.task, letter)
         turn.buffered.clear()
 
     def _put(self, task: LiveTask, letter: Letter) -> None:
@@ -151,6 +154,7 @@ class PostOffice:
             await self._log(task, turn.seq, (*reports, event.row(now)))
         finally:
             task.arriving -= 1
+            self.unbuffer(turn)
             self.put_back(task, turn.letter)
             self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
 

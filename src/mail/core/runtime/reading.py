@@ -9,10 +9,11 @@ from mail.core.events import TaskEvent
 from mail.core.runtime.eventlog import Subscription
 from mail.core.runtime.ledger import task_view
 from mail.core.runtime.parts import Parts
+from mail.core.schema import check_task_id
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.wire import MAILMessage
 from mail.db.base import TaskRow
-from mail.errors import UnknownTask
+from mail.errors import ProtocolError, UnknownTask
 
 __all__ = ["TaskReader"]
 
@@ -31,7 +32,15 @@ class TaskReader:
     async def tasks(
         self, limit: int | None, cursor: str | None, *, with_events: bool
     ) -> list[MAILTask]:
-        """Return the owner's tasks as the store has them, newest first."""
+        """Return the owner's tasks as the store has them, newest first.
+
+        Raises:
+            ProtocolError: the limit is no whole number from 0, or the cursor no text.
+        """
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise ProtocolError(f"limit must be a whole number from 0, or None; got {limit!r}")
+        if cursor is not None:
+            check_task_id(cursor)
         rows = await self.parts.store.list_tasks(self.parts.owner, limit=limit, before=cursor)
         return [await self._view(row, with_events=with_events) for row in rows]
 

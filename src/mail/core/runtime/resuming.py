@@ -37,6 +37,12 @@ class Resumption:
     ready: dict[str, CallRow] = field(default_factory=dict)
     mail: Mail = field(default_factory=Mail)
 
+    @property
+    def steps(self) -> frozenset[str]:
+        """The ids of the manual steps that the answered calls belong to."""
+        controls = [Control.from_json(row.control) for row in self.calls]
+        return frozenset(found.step.ref for found in controls if found and found.step)
+
     def apply(self) -> None:
         """Note the results in the live task."""
         self._note(self.calls)

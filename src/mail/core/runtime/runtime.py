@@ -31,6 +31,7 @@ from mail.core.runtime.reading import TaskReader
 from mail.core.runtime.runs import Run
 from mail.core.runtime.scheduler import Scheduler
 from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
+from mail.core.runtime.stash import Stash
 from mail.core.runtime.stepdesk import StepDesk
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.turns import TurnRunner
@@ -141,7 +142,8 @@ class MAILRuntime(Federation, RuntimeViews):
         )
         dispatcher = Dispatcher(parts, ActionRunner(parts, self._flush))
         self._turns = TurnRunner(parts, dispatcher, self._conclusions)
-        self._intake = Intake(parts, post_office, self._conclusions)
+        stash = Stash(parts, post_office, self._conclusions)
+        self._intake = Intake(parts, post_office, self._conclusions, stash)
         self._manual = ManualSteps(parts, self._intake, self._conclusions)
         self._reader = TaskReader(parts)
 
@@ -223,6 +225,9 @@ class MAILRuntime(Federation, RuntimeViews):
 
     async def _run_until_shutdown(self) -> None:
         await self.start()
+        for task in self._parts.ledger:  # what was nobody's affair in manual mode may be stuck
+            await self._conclusions.check(task)
+            self._conclusions.lanes.settle(task)
         await self.shutdown_event.wait()
 
     async def manual_step(self, request: StepRequest) -> MAILMessage:

@@ -2,10 +2,27 @@
 
 import math
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from mail.errors import ConfigError
 
 __all__ = ["UNSET", "RuntimeSettings", "Unset"]
+
+_WHOLE = (int,)
+_FRACTIONS = (int, float)
+_MONEY = ("task_cost_limit",)
+_COUNTS = MappingProxyType(
+    {
+        "max_concurrent_turns": 1,
+        "max_step_calls": 1,
+        "max_repairs": 0,
+        "max_attempts": 1,
+        "recent_events": 0,
+        "recent_tasks": 0,
+        "stream_buffer": 1,
+    }
+)
+"""The least that makes sense."""
 
 
 class Unset:
@@ -51,16 +68,28 @@ class RuntimeSettings:
     stream_buffer: int = 256
 
     def __post_init__(self) -> None:
-        """Check the limits that cost money when they are wrong.
+        """Check all limits.
 
         Raises:
-            ConfigError: a budget that is not above 0, or a ratio outside of 0 to 1.
+            ConfigError: a number of the wrong type or size, naming it.
         """
-        for name in ("task_token_limit", "task_cost_limit"):
-            limit = getattr(self, name)
-            if limit is not None and not 0 < limit < math.inf:
-                raise ConfigError(f"{name} must be above 0, or None for no limit; got {limit!r}")
-        if not 0 <= self.dynamic_ctx_ratio <= 1:
-            raise ConfigError(
-                f"dynamic_ctx_ratio must be from 0 to 1, got {self.dynamic_ctx_ratio!r}"
-            )
+        for name in ("max_steps", "task_token_limit", "task_cost_limit"):
+            limit, kinds = getattr(self, name), _FRACTIONS if name in _MONEY else _WHOLE
+            if limit is not None and not (_is(limit, *kinds) and 0 < limit < math.inf):
+                noun = "number" if name in _MONEY else "whole number"
+                raise ConfigError(
+                    f"{name} must be a {noun} above 0, or None for no limit; got {limit!r}"
+                )
+        ratio, grace = self.dynamic_ctx_ratio, self.shutdown_grace
+        if not (_is(ratio, *_FRACTIONS) and 0 <= ratio <= 1):
+            raise ConfigError(f"dynamic_ctx_ratio must be from 0 to 1, got {ratio!r}")
+        if not (_is(grace, *_FRACTIONS) and grace >= 0):
+            raise ConfigError(f"shutdown_grace must be a number of seconds from 0, got {grace!r}")
+        for name, least in _COUNTS.items():
+            count = getattr(self, name)
+            if not (_is(count, *_WHOLE) and count >= least):
+                raise ConfigError(f"{name} must be a whole number from {least}, got {count!r}")
+
+
+def _is(value: object, *kinds: type) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)

@@ -7,7 +7,7 @@ from mail.core.runtime.draft import Draft
 from mail.core.runtime.endings import Ending
 from mail.core.runtime.ledger import LiveTask
 from mail.core.runtime.parts import Parts
-from mail.core.runtime.turn import Turn
+from mail.core.runtime.turn import ManualStep, Turn
 from mail.core.runtime.waiters import RunResult
 from mail.core.tasks import TaskState
 from mail.core.wire import MAILMessage
@@ -22,6 +22,15 @@ class StepDesk:
 
     parts: Parts
 
+    def ends(self, turn: Turn, draft: Draft, ending: Ending | None) -> str:
+        """Return the id of the step that a turn ends in its own way, or no text."""
+        if turn.manual is None:
+            return ""
+        completes = draft.completes is not None and ending is not None
+        spoke = draft.told is not None or draft.spoken is not None
+        paused = bool(turn.task.open_calls(turn.agent))
+        return turn.manual.ref if spoke or completes or paused else ""
+
     def answer(self, turn: Turn, draft: Draft, ending: Ending | None, last_event: int) -> None:
         """Tell the caller of a turn's step how it ended, when the committed turn ended it.
 
@@ -32,7 +41,7 @@ class StepDesk:
             return
         task, ref = turn.task, turn.manual.ref
         if ref not in task.steps_due:
-            self._answer_resumer(task, draft, last_event)
+            self._answer_resumer(turn.manual, task, draft, last_event)
         elif draft.told is not None:
             self._fail(task, ref, StepFailed(draft.told, task.task_id, turn.agent))
         elif draft.spoken is not None:
@@ -51,7 +60,7 @@ class StepDesk:
         if result.status is TaskState.PAUSED:
             error: MAILError = self._paused(task)
         else:
-            error = TaskError(f"the task is {result.status} and the step did not happen")
+            error = TaskError(f"the task is {result.status}; the step ended without an answer")
         for ref in [ref for ref in task.steps_due if ref != keep]:
             self._fail(task, ref, error)
 
@@ -60,7 +69,9 @@ class StepDesk:
         for ref in list(task.steps_due):
             self._fail(task, ref, ShuttingDown(task.task_id))
 
-    def _answer_resumer(self, task: LiveTask, draft: Draft, last_event: int) -> None:
+    def _answer_resumer(
+        self, step: ManualStep, task: LiveTask, draft: Draft, last_event: int
+    ) -> None:
         """Tell who answered the breakpoint calls of a step what came of it."""
         reason = draft.told
         if reason is not None:
@@ -74,7 +85,7 @@ class StepDesk:
         result = RunResult(
             task_id=task.task_id, message=told.to_wire(), status=status, reason=reason
         )
-        for waiter in [waiter for waiter in task.waiters if waiter.resumes]:
+        for waiter in [waiter for waiter in task.waiters if step.ref in waiter.steps]:
             waiter.leave()
             waiter.end_at(last_event)
             waiter.resolve(result)

@@ -53,6 +53,8 @@ class TurnRunner:
     async def run(self, turn: Turn) -> None:
         """Run a turn to its commit."""
         try:
+            if await self.conclusions.forsaken(turn):
+                return
             if await self.conclusions.stopped_by_limit(turn):
                 return
             journal = await self._recover(turn)
@@ -168,6 +170,9 @@ class TurnRunner:
             if turn.abandoned or handle is None or handle.cancelling():
                 raise
             raise AgentError(f"agent '{turn.agent}' was cancelled from within") from None
+        except SystemExit as error:  # one agent does not end the program of all others
+            problem = f"it tried to end the program (SystemExit: {error.code})"
+            raise RuntimeError(problem) from error
         except StoreError as error:  # not the engine's own
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
         return _checked(turn.agent, output)

@@ -37,18 +37,17 @@ class RunResult:
 
 @dataclass(slots=True, eq=False)
 class Waiter:
-    """One caller. ``consumed`` tells that a committed turn has taken the caller's message."""
+    """One caller. ``consumed`` tells that a committed turn has taken the caller's message.
+
+    ``steps`` are the ids of the manual steps whose breakpoint calls the caller has answered.
+    """
 
     task: "LiveTask"
     message_id: str
     future: "asyncio.Future[RunResult]"
     consumed: bool = False
     subscription: Subscription | None = None
-
-    @property
-    def resumes(self) -> bool:
-        """Tell whether it came with the results of breakpoint calls, not with a message."""
-        return not self.message_id
+    steps: frozenset[str] = frozenset()
 
     def leave(self) -> None:
         """Stop waiting; the task goes on."""
