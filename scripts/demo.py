@@ -8,6 +8,7 @@ model thinks instead; ``litellm_proxy/<model>`` is reached through the LiteLLM p
 answered and the server stopped well.
 """
 
+import argparse
 import asyncio
 import json
 import os
@@ -121,6 +122,14 @@ async def demo(folder: Path) -> None:
             raise DemoFailedError(f"the answer lacks {EXPECTED}")
 
 
+def read_arguments() -> None:
+    """Answer ``--help``; the demo has no flags."""
+    argparse.ArgumentParser(
+        description="A swarm of agents answers a question over HTTP, before your eyes. Offline.",
+        epilog="MAIL_DEMO_LLM=<litellm model> in the environment lets that model think instead.",
+    ).parse_args()
+
+
 async def main() -> int:
     """Run the demo within its time limit; return the exit code."""
     code = await run_in_folder(demo, TIME_LIMIT)
@@ -130,4 +139,5 @@ async def main() -> int:
 
 
 if __name__ == "__main__":
+    read_arguments()
     sys.exit(asyncio.run(main()))

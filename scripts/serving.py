@@ -1,4 +1,7 @@
-"""What the demonstrations share: a real ``mail server`` in a process of its own, and its tokens."""
+"""What the demonstrations share: a real ``mail server`` in a process of its own, and its tokens.
+
+Not a script: the others import it.
+"""
 
 import asyncio
 import json

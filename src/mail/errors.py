@@ -152,7 +152,10 @@ class ShuttingDown(MAILError):
     """The runtime stops and takes no more work; accepted work is kept for the next start."""
 
     def __init__(self, task_id: str | None = None) -> None:
-        super().__init__("the server is shutting down; accepted work continues after the restart")
+        super().__init__(
+            "the swarm is shut down or shutting down; accepted work continues when it is started "
+            "again"
+        )
         self.task_id = task_id
 
 

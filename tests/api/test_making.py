@@ -63,7 +63,10 @@ def test_suggestions_know_the_parameters_of_wrappers() -> None:
         "greeting has no parameter 'reasoning_efort'. Did you mean 'reasoning_effort'?"
     )
     text = refuse(greeting, greting_text="Hi")
-    assert text.endswith("missing 1 required keyword-only argument: 'greeting_text'")
+    assert text.endswith(
+        "missing 1 required keyword-only argument: 'greeting_text'; it has 'greting_text'. "
+        "Did you mean 'greeting_text'?"
+    )
 
 
 def test_a_callable_without_a_signature_can_be_misused_too() -> None:

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import httpx
 import pytest
 
 from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
@@ -183,3 +184,27 @@ def test_a_definition_is_validated_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_allowed_imports_are_names_of_modules(name: str) -> None:
     with pytest.raises(ConfigError, match="remote_imports"):
         SwarmConfig(remote_imports=["mail.stdlib", name])
+
+
+def test_the_documents_of_all_agents_are_counted_together(
+    world: Outside, remote: ReferencePolicy
+) -> None:
+    world.handler = lambda request: httpx.Response(200, json={})
+
+    def load(agents: int, references: ReferencePolicy) -> None:
+        many = [
+            _agent(
+                name=f"boss{number}",
+                comm_targets=["boss0"] if number else ["boss1"],
+                agent_params={"llm": "x/y", "notes": ["url::https://prompts.example/"] * 8},
+            )
+            for number in range(agents)
+        ]
+        swarm = {**SWARM, "agents": many, "entrypoint": "boss0"}
+        MAILSwarmTemplate.from_swarm_json(json.dumps(swarm), references=references)
+
+    load(4, remote)
+    load(4, remote)  # the next definition begins anew
+    with pytest.raises(ConfigError, match="there may be 32 of them"):
+        load(5, remote)
+    assert len(world.requests) == 3 * 32

@@ -102,6 +102,23 @@ def test_a_mistake_is_one_line_and_code_1(
         ({"factory": "python::greet_parts:HOST"}, "factory of agent 'host' must be callable"),
         ({"agent_params": {"llm": "scripted/greet_parts:NOBODY"}}, "agent_params of agent 'host'"),
         ({"agent_params": {"system": "python::nowhere:X"}}, "agent_params of agent 'host'"),
+        (
+            {"factory": "python::greet_parts:Nam"},
+            "no attribute 'Nam' in swarm 'tiny'. Did you mean 'Name'?",
+        ),
+        ({"agent_params": {}}, "missing 1 required positional argument: 'llm'"),
+        (
+            {"agent_params": {"llm": "openai/gpt-5-mini", "sytem": "Be kind."}},
+            "LiteLLMSupervisorFunction has no parameter 'sytem' in swarm 'tiny'. "
+            "Did you mean 'system'?",
+        ),
+        ({"agent_params": {"llm": "openai/gpt-5-mini", "max_tokens": "5"}}, "max_tokens must be"),
+        ({"agent_params": {"llm": "scripted"}}, "names no script: give `model`"),
+        (
+            {"factory": "python::mail.factories:LiteLLMActionAgentFunction"}
+            | {"agent_params": {"llm": "openai/gpt-5-mini", "sistem": "Be kind."}},
+            "argument: 'system'; it has 'sistem' in swarm 'tiny'. Did you mean 'system'?",
+        ),
     ],
 )
 def test_everything_that_is_named_is_looked_for(
@@ -115,6 +132,35 @@ def test_everything_that_is_named_is_looked_for(
     assert problem in err
     assert "in swarm 'tiny'" in err
     assert err.count("\n") == 1
+
+
+OWN_FACTORY = """
+BUILT = []
+
+
+def strict(*, name, comm_targets, tools, user_token, motto, **wiring):
+    BUILT.append(name)
+    raise SystemExit("only a start may call me")
+"""
+
+
+@pytest.mark.parametrize(
+    ("params", "problem"),
+    [
+        ({"motto": "Onwards"}, None),
+        ({}, "missing a required argument: 'motto'"),
+        ({"moto": "Onwards"}, "'motto'; it has 'moto' in swarm 'tiny'. Did you mean 'motto'?"),
+    ],
+)
+def test_a_factory_of_ones_own_is_asked_what_it_takes_and_not_called(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], params: dict[str, Any], problem: str | None
+) -> None:
+    (tmp_path / "greet_strict.py").write_text(GREET + OWN_FACTORY)
+    swarm = _own("greet_strict")
+    swarm["agents"][0] |= {"factory": "python::greet_strict:strict", "agent_params": params}
+    assert main(["swarms", "validate", str(_write(tmp_path, swarm))]) == (1 if problem else 0)
+    assert (problem or "") in capsys.readouterr().err
+    assert sys.modules["greet_strict"].BUILT == []
 
 
 def test_what_is_ignored_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,3 +208,36 @@ def test_the_current_folder_comes_before_that_of_the_file(tmp_path: Path) -> Non
     find_code(here, there)
     assert sys.path[:2] == [str(here), str(there)]
     assert sys.path.count(str(here)) == 1
+
+
+def test_what_imported_code_writes_past_python_is_not_our_answer(tmp_path: Path) -> None:
+    writes = (
+        "import os, subprocess, sys\n"
+        "sys.__stdout__.write('first\\n')\n"
+        "os.write(1, b'second\\n')\n"
+        "subprocess.run([sys.executable, '-c', 'print(3)'], check=True)\n"
+    )
+    (tmp_path / "greet_loud.py").write_text(GREET + writes)
+    path = _write(tmp_path, _own("greet_loud"))
+    done = subprocess.run(
+        [sys.executable, "-m", "mail.cli", "swarms", "validate", str(path), "--json"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT / "src"), "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert json.loads(done.stdout)["valid"] is True
+    assert sorted(done.stderr.split()) == ["3", "first", "second"]
+
+
+def test_without_standard_output_the_exit_code_tells(tmp_path: Path) -> None:
+    (tmp_path / "greet_mute.py").write_text(GREET)
+    path = _write(tmp_path, _own("greet_mute"))
+    command = f'"{sys.executable}" -m mail.cli swarms validate "{path}" >&-'
+    env = {"PYTHONPATH": str(ROOT / "src"), "PATH": ""}
+    done = subprocess.run(  # noqa: S602 - closing a descriptor takes a shell
+        command, shell=True, executable="/bin/sh", cwd=tmp_path, env=env, timeout=60, check=False
+    )
+    assert done.returncode == 0

@@ -1,6 +1,7 @@
 """Exceptions of provider libraries become ModelError with the provider's own words."""
 
 import json
+import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
@@ -194,3 +195,23 @@ def test_the_callers_token_is_not_in_what_a_provider_reports() -> None:
     reported = ReportedError({"message": "token my-own-token is over its budget"})
     error = model_error(reported, ["my-own-token"], began=True)
     assert str(error) == "model call failed: token [redacted] is over its budget"
+
+
+@pytest.mark.parametrize("text", ["a" * 60_000, "a:" * 30_000 + " @", " " * 60_000])
+def test_long_texts_are_read_in_no_time(text: str) -> None:
+    began = time.process_time()
+    redact(text)
+    model_error(ProviderError(text, status_code=500))
+    assert time.process_time() - began < 2
+
+
+def test_a_key_is_not_cut_in_half() -> None:
+    beginning = "too long: " + "word " * 780  # 3,910 characters
+    password = "p" * 200
+    shown = redact(f"{beginning}http://me:{password}@host/")
+    assert shown == beginning.rstrip()
+    assert "ppp" not in shown
+    assert redact("x" * 10_000) == "x" * 4000
+    assert redact("word sk-abcdefgh " * 1000).count("[redacted]") > 200
+    secret = "s3cret-of-mine"
+    assert "s3c" not in redact("x" * 3995 + secret, [secret])

@@ -14,7 +14,7 @@ from tests.support.provider import FakeProvider
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = ("demo_client.py", "single_swarm_demo.py", "smoke_test_reasoning.py")
+SCRIPTS = ("demo.py", "demo_client.py", "single_swarm_demo.py", "smoke_test_reasoning.py")
 FOREIGN = ("_API_KEY", "_API_BASE", "_BASE_URL", "DATABASE_URL", "MAIL_CONFIG_PATH")
 
 PUZZLE = [
@@ -67,7 +67,7 @@ async def test_every_script_tells_what_it_does(script: str, tmp_path: Path) -> N
     code, output = await run(script, "--help", folder=tmp_path)
     assert code == 0, output
     assert output.startswith(f"usage: {script}")
-    assert "--timeout" in output
+    assert ("MAIL_DEMO_LLM" if script == "demo.py" else "--timeout") in output
 
 
 # --- single_swarm_demo -------------------------------------------------------------------------

@@ -84,8 +84,13 @@ async def test_unknown_fields_are_ignored_but_named(
             "breakpoint_tool_call_result",
         ),
         ({"body": "x", "kwargs": []}, "kwargs", "dictionary"),
-        ({"body": "x", "kwargs": {"ping_interval": 1}}, "kwargs.ping_interval", "not permitted"),
-        ({"body": "x", "kwargs": {"subject": "y"}}, "kwargs.subject", "not permitted"),
+        (
+            {"body": "x", "kwargs": {"ping_interval": 1}},
+            "kwargs.ping_interval",
+            "allowed are max_steps",
+        ),
+        ({"body": "x", "kwargs": {"subject": "y"}}, "kwargs.subject", "unknown option"),
+        ({"body": "x", "kwargs": {"timout": 5}}, "kwargs.timout", "Did you mean 'timeout'?"),
         ({"body": "x", "kwargs": {"timeout": 0}}, "kwargs.timeout", "greater than 0"),
         ({"body": "x", "kwargs": {"timeout": 3601}}, "kwargs.timeout", "3600"),
         (

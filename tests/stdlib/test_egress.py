@@ -78,6 +78,9 @@ def test_a_public_address_is_fetched_at_the_checked_ip_under_its_own_name(world:
         ("100::1", "private"),
         ("2001::1", "private"),
         ("2001:db8::1", "private"),
+        ("3fff::1", "private"),
+        ("3fff:fff::1", "private"),
+        ("192.0.0.8", "private"),
         ("2002:7f00:1::", "6to4"),
         ("fc00::1", "private"),
         ("fd00:ec2::254", "metadata"),
@@ -244,7 +247,64 @@ async def test_credentials_stay_with_the_host_they_were_meant_for(
     assert "secret" not in str(first.url)
     for name in ("authorization", "x-api-key"):
         assert (name in last.headers) is kept
+    assert "cookie" not in last.headers or location.startswith(("/", "http://public.example/"))
     assert (last.headers["accept"], last.content) == ("text/plain", b'{"a":1}')
+
+
+async def cookies_sent(world: Outside, *answers: httpx.Response) -> list[str | None]:
+    """Send a request with cookies; return those of each request that came of it."""
+    left = [*answers, httpx.Response(200)]
+    world.handler = lambda _: left.pop(0)
+    client = guarded_client(NOWHERE, timeout=5, resolve=world.resolve, transport=world.transport)
+    headers = {"Cookie": "a=1; b=2"}
+    request = guarded_request(client, "GET", "http://public.example/", headers=headers)
+    async with client, opened(client, request) as response:
+        assert response.status_code == 200
+    return [each.headers.get("cookie") for each in world.requests]
+
+
+async def test_cookies_stay_on_the_way_within_one_host(world: Outside) -> None:
+    steps = (redirect("/there"), redirect("http://public.example:80/on"))
+    assert await cookies_sent(world, *steps) == ["a=1; b=2"] * 3
+
+
+async def test_cookies_that_the_server_sets_join_those_of_the_request(world: Outside) -> None:
+    step = redirect("/there")
+    step.headers["Set-Cookie"] = "b=3; Path=/"
+    assert await cookies_sent(world, step) == ["a=1; b=2", "a=1; b=3"]
+
+
+@pytest.mark.parametrize(
+    "location", ["http://other.example/", "https://public.example/", "http://public.example:81/"]
+)
+async def test_cookies_do_not_go_elsewhere(world: Outside, location: str) -> None:
+    assert await cookies_sent(world, redirect(location)) == ["a=1; b=2", None]
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["xn--a.example", "xn--zzzzzz-.example", "xn--\u0080.example", "xn--a", "\udcff.example"],
+)
+def test_hosts_that_are_no_international_names_are_told(world: Outside, host: str) -> None:
+    with pytest.raises(FetchError, match="not a valid URL"):
+        get(world, f"http://{host}/")
+    assert world.asked == []
+    if host.isascii():
+        world.handler = lambda _: redirect(f"http://{host}/")
+        with pytest.raises(FetchError, match="the address that a redirect leads to is not valid"):
+            get(world, "http://public.example/")
+
+
+@pytest.mark.parametrize(
+    "body", [{"a": float("nan")}, {"a": "\ud800"}, {"a": 10**5000}, {"a": object()}, "deep"]
+)
+async def test_a_body_that_cannot_be_sent_is_told(body: object) -> None:
+    if body == "deep":
+        for _ in range(100_000):
+            body = [body]
+    async with guarded_client(NOWHERE, timeout=5) as client:
+        with pytest.raises(FetchError, match=r"^the body (cannot be sent as JSON|is nested too)"):
+            guarded_request(client, "POST", "http://public.example/", json=body)
 
 
 def test_a_downgrade_to_plain_http_loses_the_credentials(world: Outside) -> None:

@@ -363,3 +363,64 @@ async def test_a_wrong_setting_is_told_without_a_traceback(
         "Error: the settings of this action are wrong; the operator must mend mail.toml"
     )
     assert "[stdlib.fs] 'root': expected text, got an integer" in caplog.text
+
+
+@pytest.mark.parametrize("action", EVERY, ids=lambda action: action.name)
+async def test_long_and_deep_paths_are_refused_before_anything_is_opened(
+    root: Path, action: object
+) -> None:
+    assert await call(action, "./" * 50_000) == (
+        "Error: `path` is too long: 100000 bytes, the limit is 4096"
+    )
+    assert await call(action, "é" * 2049) == (
+        "Error: `path` is too long: 4098 bytes, the limit is 4096"
+    )
+    assert await call(action, "a/" * 65) == "Error: `path` is too deep: 65 names, the limit is 64"
+    assert names(root) == []
+
+
+async def test_a_path_at_the_limits_is_made(root: Path) -> None:
+    path = "/".join(["a" * 60] * 64)
+    assert await call(create_directory, path) == (
+        f"successfully created directory at {path[:200]}…"
+    )
+    assert (root / path).is_dir()
+    for action in (read_file, delete_file, write_file):
+        assert await call(action, path) == f"Error: {path[:200]}… is not a file"
+
+
+@pytest.mark.parametrize("path", ["/" + "a" * 4000, "../" + "a" * 4000, "a" * 4000, "b/" * 60])
+@pytest.mark.parametrize("action", EVERY, ids=lambda action: action.name)
+async def test_texts_do_not_repeat_long_paths(root: Path, action: object, path: str) -> None:
+    answer = await call(action, path)
+    assert len(answer) < 300
+    assert path[:100] in answer
+
+
+async def refused_root(configure: Callable[[str], None], root: str) -> set[str]:
+    """Return what all actions say when the workspace is there."""
+    configure(f'[stdlib.fs]\nroot = "{root}"\n')
+    return {await call(action, path) for action in EVERY for path in (".", "a/b")}
+
+
+@pytest.mark.parametrize("root", ["~nosuchuser/x", "a\\u0000b"])
+async def test_a_workspace_that_cannot_be_is_told(
+    configure: Callable[[str], None], root: str
+) -> None:
+    assert await refused_root(configure, root) == {
+        "Error: the settings of this action are wrong; the operator must mend mail.toml"
+    }
+
+
+async def test_the_operators_path_is_in_no_text(
+    tmp_path: Path, configure: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(self: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    (tmp_path / "file").write_text("")
+    for place in (f"{tmp_path}/file/x", f"{tmp_path}/file", f"{tmp_path}/" + "x" * 300):
+        for answer in await refused_root(configure, place):
+            assert str(tmp_path) not in answer
+    monkeypatch.setattr(Path, "exists", forbidden)
+    assert await call(read_directory, ".") == "Error: .: Permission denied"

@@ -334,3 +334,25 @@ async def test_other_schemes_are_refused_without_a_hint_to_allow_them(outside: O
             "Error: only full http:// and https:// addresses can be fetched"
         )
     assert outside.asked == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), "\ud800", "deep"])
+async def test_bodies_that_cannot_be_sent_are_errors_for_the_agent(
+    outside: Outside, value: object
+) -> None:
+    if value == "deep":
+        for _ in range(100_000):
+            value = [value]
+    answer = await call(http_post, "http://public.example/", body={"a": value})
+    assert answer.startswith("Error: the body ")
+    assert outside.requests == []
+
+
+async def test_a_host_that_is_no_international_name_is_an_error_for_the_agent(
+    outside: Outside,
+) -> None:
+    answer = await call(http_get, "http://xn--a.example/")
+    assert answer == "Error: the address is not a valid URL"
+    outside.handler = lambda _: httpx.Response(302, headers={"Location": "http://xn--a.example/"})
+    answer = await call(http_get, "http://public.example/")
+    assert answer == "Error: the address that a redirect leads to is not valid"

@@ -58,6 +58,8 @@ def test_values_are_read(configure: Callable[[str], None]) -> None:
         ("[stdlib.fs]\nrot = 'x'", r"\[stdlib.fs\] 'rot' .* did you mean 'root'"),
         ("[stdlib.fs]\nroot = 5", r"\[stdlib.fs\] 'root': expected text, got an integer"),
         ("[stdlib.fs]\nroot = ''", r"\[stdlib.fs\] 'root': .* at least 1"),
+        ("[stdlib.fs]\nroot = '~nosuchuser/x'", r"\[stdlib.fs\] 'root': '~' stands for no home"),
+        ('[stdlib.fs]\nroot = "a\\u0000b"', r"\[stdlib.fs\] 'root': .* NUL characters"),
         ("[stdlib.fs]\nmax_bytes = 0", r"\[stdlib.fs\] 'max_bytes': .*1"),
         ("[stdlib.http]\nallow = 'x'", r"\[stdlib.http\] 'allow': expected a list, got text"),
         ("[stdlib.http]\nallow = [5]", r"\[stdlib.http\] 'allow': expected text"),

@@ -135,14 +135,26 @@ async def test_an_agent_works_with_files(swarm: MAILSwarm, tmp_path: Path) -> No
         "successfully wrote to notes/a.txt",
         "sunny",
         "a.txt",
-        "Error: ../../etc/passwd could lead out of the workspace",
-        "Error: /etc/passwd is an absolute path",
+        "ERROR: ../../etc/passwd could lead out of the workspace",
+        "ERROR: /etc/passwd is an absolute path",
         "successfully deleted notes/a.txt",
         "'path' is a required property",
     )
     for answer, part in zip(told, expected, strict=True):
         assert part in answer
     assert [path.name for path in (tmp_path / "workspace").iterdir()] == ["notes"]
+
+
+async def test_a_refusal_is_an_error_to_the_agent_and_in_the_events(swarm: MAILSwarm) -> None:
+    order = json.dumps([("read_file", {"path": "nothing.txt"})])
+    response, events = await swarm.post_message(order, show_events=True)
+    assert json.loads(response["message"]["body"]) == ["ERROR: file not found at nothing.txt"]
+    kinds = [event.event for event in events]
+    assert "action_error" in kinds
+    assert "action_complete" not in kinds
+    [read] = [action for action in swarm.actions if action.name == "read_file"]
+    told = await read.function({"path": "nothing.txt"})
+    assert told == "Error: file not found at nothing.txt"
 
 
 async def test_an_agent_reaches_public_servers_only(
@@ -161,7 +173,8 @@ async def test_an_agent_reaches_public_servers_only(
     assert "hello from public.example" in told[0]
     for answer in told[1:]:
         assert "not a public address" in answer
-        assert "Error: " in answer
+        assert answer.startswith("ERROR: ")
+        assert "Error: " not in answer
     assert (outside.connected, wall) == ([PUBLIC], [])
 
 

@@ -45,7 +45,11 @@ def good() -> list[dict[str, Any]]:
                 "enable_interswarm": False,
                 "can_complete_tasks": True,
                 "tool_format": "completions",
-                "agent_params": {"llm": "openai/gpt-5-mini", "system": "Lead.", "nested": [{}]},
+                "agent_params": {
+                    "llm": "openai/gpt-5-mini",
+                    "system": "Lead.",
+                    "default_tool_choice": {"type": "function", "name": "task_complete"},
+                },
             },
             {
                 "name": "clerk",
@@ -59,7 +63,7 @@ def good() -> list[dict[str, Any]]:
                 "name": "analyst",
                 "factory": factory,
                 "comm_targets": ["boss", "clerk"],
-                "agent_params": {},
+                "agent_params": {"llm": "openai/gpt-5-mini"},
             },
         ],
         "actions": [
@@ -91,7 +95,7 @@ def good() -> list[dict[str, Any]]:
                 "comm_targets": [],
                 "enable_entrypoint": True,
                 "can_complete_tasks": True,
-                "agent_params": {},
+                "agent_params": {"llm": "openai/gpt-5-mini"},
             }
         ],
         "actions": [],

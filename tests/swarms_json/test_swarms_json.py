@@ -1,20 +1,26 @@
 """swarms.json: what loads, and what is said about what does not."""
 
 import json
+import os
+import time
+from collections.abc import Iterable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mail.core.suggest import did_you_mean
 from mail.errors import ConfigError
 from mail.swarms_json import (
     build_action_from_swarms_json,
     build_agent_from_swarms_json,
     build_swarm_from_swarms_json,
+    crosscheck,
     load_swarms_json_from_file,
     load_swarms_json_from_string,
 )
+from mail.swarms_json.reading import parse_json
 from mail.swarms_json.utils import validate_swarm_from_swarms_json
 
 
@@ -443,6 +449,8 @@ def test_python_objects_in_parameters_are_left_alone(swarm: dict[str, Any]) -> N
         ({"$schema": 5}, "are not a JSON Schema: $schema"),
         ({"properties": {"a": {"pattern": "("}}}, "are not a JSON Schema: properties.a.pattern"),
         ({"type": "string"}, "must describe an object"),
+        ({"city": {"type": "string"}}, "describe 'city' outside of 'properties'"),
+        ({"type": "object", "city": {"type": "string"}}, '"properties": {"city": …}'),
         ({"type": ["array", "null"]}, "must describe an object"),
         ({"$ref": "#/$defs/a"}, "refer to '#/$defs/a', which is not part of them"),
         ({"properties": {"a": {"$ref": "https://example.com/a"}}}, "refer to 'https://example.com"),
@@ -470,6 +478,8 @@ def test_parameters_must_be_a_sound_schema(
         {"properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"type": "string"}}},
         {"properties": {"$ref": {"type": "string"}, "next": {"$ref": "#"}}},
         {"properties": {"a": {"default": {"$ref": "nowhere"}}}},
+        {"additionalProperties": {"type": "string"}},
+        {"x-origin": {"type": "table"}, "not": {"type": "null"}},
         {"$schema": "http://json-schema.org/draft-07/schema#", "items": [{"type": "string"}]},
         {"properties": {"a": {"$id": "urn:a", "$ref": "#/$defs/x", "$defs": {"x": {}}}}},
     ],
@@ -484,3 +494,41 @@ def test_unusual_schemas_that_are_sound_load(
 def test_two_swarms_of_one_name_are_refused(swarm: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="duplicate swarm name 'team'"):
         load_swarms_json_from_string(json.dumps([swarm, swarm]))
+
+
+def test_a_pipe_or_a_device_is_no_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path in (pipe, Path("/dev/zero")):
+        with pytest.raises(ConfigError, match="it is not a regular file"):
+            load_swarms_json_from_file(path)
+    (tmp_path / "link").symlink_to(pipe)
+    with pytest.raises(ConfigError, match="it is not a regular file"):
+        load_swarms_json_from_file(tmp_path / "link")
+
+
+def test_a_key_that_comes_twice_among_many_is_found_soon() -> None:
+    many = ",".join(f'"{number}": 0' for number in range(50_000))
+    began = time.process_time()
+    with pytest.raises(ConfigError, match="the key '49999' comes twice"):
+        parse_json(f'{{{many}, "49999": 1}}', "x")
+    assert time.process_time() - began < 5
+
+
+def test_a_close_name_is_looked_for_once(
+    swarm: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_for = []
+
+    def look(name: str, known: Iterable[str]) -> str:
+        looked_for.append(name)
+        return did_you_mean(name, known)
+
+    monkeypatch.setattr(crosscheck, "did_you_mean", look)
+    monkeypatch.setattr(crosscheck, "hinted", lambda text, name, known: text + look(name, known))
+    swarm["action_imports"] = [f"python::some:a{number}" for number in range(5)]
+    _change(swarm, 1, actions=[f"a{number}" for number in range(4)], exclude_tools=["x"])
+    validate_swarm_from_swarms_json(swarm)
+    assert looked_for == []
+    assert "excluded tool 'digg'" in _refused(_change(swarm, 1, exclude_tools=["x", "digg"]))
+    assert looked_for == ["digg"]

@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -17,6 +18,7 @@ from mail.utils.parsing import (
     read_url_string,
     resolve_prefixed_string_references,
 )
+from mail.utils.reference_budget import ReferenceBudget
 from tests.stdlib.outside import OTHER, PUBLIC, Outside
 
 CODE = '''
@@ -26,6 +28,7 @@ import subprocess
 from os import environ, system
 from pathlib import Path
 
+import mail_probe_admin
 import mail_probe_tools.inner as inner
 from mail import MAILAction
 from mail.examples.math_dummy.actions import calculate_expression_action
@@ -51,8 +54,36 @@ class Agent:
         return "hi"
 
 
+class OwnAction(MAILAction):
+    """An action of a class of its own."""
+
+
 action = MAILAction("act", "Act.", {}, act)
+partial_action = MAILAction("act", "Act.", {}, greet)
+shell = mail_probe_admin.shell
+partial_shell = MAILAction("shell", "Run.", {}, functools.partial(mail_probe_admin.run))
+second_shell = MAILAction("shell", "Run.", {}, mail_probe_admin.shell)
+third_shell = MAILAction("shell", "Run.", {}, second_shell)
+own_shell = OwnAction("shell", "Run.", {}, os.system)
+foreign_action = mail_probe_admin.ForeignAction("act", "Act.", {}, act)
 instance = Agent()
+'''
+
+ADMIN = '''
+import os
+
+from mail import MAILAction
+
+
+def run(args):
+    return str(os.system(args["command"]))
+
+
+class ForeignAction(MAILAction):
+    """An action of a class that does who knows what."""
+
+
+shell = MAILAction("shell", "Run.", {}, run)
 '''
 
 
@@ -63,9 +94,10 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reference
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text(CODE if name.endswith("tools") else "X = 1")
     (tmp_path / "mail_probe_tools" / "inner.py").write_text("VALUE = 7\nimport sys\n")
+    (tmp_path / "mail_probe_admin.py").write_text(ADMIN)
     monkeypatch.syspath_prepend(tmp_path)
     yield ReferencePolicy(imports=("mail_probe_tools", "mail.factories"))
-    for name in [name for name in sys.modules if name.startswith("mail_probe_tools")]:
+    for name in [name for name in sys.modules if name.startswith("mail_probe_")]:
         del sys.modules[name]
 
 
@@ -83,6 +115,7 @@ def probe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reference
         ("mail_probe_tools:Agent.speak", object),
         ("mail_probe_tools:instance", object),
         ("mail_probe_tools:action", object),
+        ("mail_probe_tools:partial_action", object),
         ("mail_probe_tools:calculate_expression_action", object),
         ("mail_probe_tools.inner:VALUE", int),
         ("mail_probe_tools:inner.VALUE", int),
@@ -116,6 +149,12 @@ def test_what_is_inside_the_allowed_modules_is_found(
         ("mail_probe_tools:Agent.tool.system", "it leads to something of 'os'"),
         ("mail_probe_tools:inner.sys.modules", "it leads to something of 'sys'"),
         ("mail_probe_tools:MAILAction", "it leads to something of 'mail.api.actions'"),
+        ("mail_probe_tools:shell", "it leads to something of 'mail_probe_admin'"),
+        ("mail_probe_tools:partial_shell", "it leads to something of 'mail_probe_admin'"),
+        ("mail_probe_tools:second_shell", "it leads to something of 'mail_probe_admin'"),
+        ("mail_probe_tools:third_shell", "it leads to something of 'mail_probe_admin'"),
+        ("mail_probe_tools:own_shell", "it leads to something of 'posix'"),
+        ("mail_probe_tools:foreign_action", "it leads to something of 'mail_probe_admin'"),
         ("mail_probe_tools:instance.speak", "it goes through a Agent"),
         ("mail_probe_tools:action.function", "it goes through a MAILAction"),
         ("mail_probe_tools:act.__globals__", "'__globals__' is private"),
@@ -134,6 +173,15 @@ def test_nothing_leads_out_of_the_allowed_modules(
     assert f"'{reference}' is refused in a definition from elsewhere" in text
     assert "allowed is what is in mail_probe_tools, mail.factories" in text
     read_python_string(reference.replace("mail.factoriesx:X", "json:loads"))  # trusted: no rule
+
+
+def test_an_action_is_judged_by_its_code_where_our_own_package_is_allowed(
+    probe: ReferencePolicy,
+) -> None:
+    policy = ReferencePolicy(imports=("mail", "mail_probe_tools"))
+    with pytest.raises(ConfigError, match="it leads to something of 'mail_probe_admin'"):
+        read_python_string("mail_probe_tools:shell", references=policy)
+    read_python_string("mail_probe_tools:action", references=policy)
 
 
 def test_what_may_not_be_imported_is_not(
@@ -262,3 +310,76 @@ def test_a_document_that_cannot_be_used_leaves_the_address(
 def test_a_name_that_is_not_there_leaves_the_address(world: Outside) -> None:
     url = "https://nowhere.example/"
     assert read_url_string(url, references=_remote(world)) == url
+
+
+# --- what all documents of a definition may take together ----------------------------------------
+
+
+def _resolve(world: Outside, count: int, policy: ReferencePolicy | None = None) -> object:
+    params = {str(number): "url::https://prompts.example/" for number in range(count)}
+    return resolve_prefixed_string_references(params, references=policy or _remote(world))
+
+
+def test_documents_are_counted(world: Outside) -> None:
+    _resolve(world, 32)
+    assert len(world.requests) == 32
+    with pytest.raises(ConfigError, match=r"too many url:: references .* there may be 32 of them"):
+        _resolve(world, 33)
+    assert len(world.requests) == 64
+    trusted = ReferencePolicy(None, world.resolve, world.transport)
+    _resolve(world, 40, trusted)
+    assert len(world.requests) == 104
+
+
+def test_documents_that_are_not_there_count_too(world: Outside) -> None:
+    world.handler = lambda request: httpx.Response(404)
+    with pytest.raises(ConfigError, match="there may be 32 of them"):
+        _resolve(world, 33)
+
+
+@pytest.mark.parametrize("size", [1024 * 1024, 3 * 1024 * 1024, 5 * 1024 * 1024])
+def test_the_bytes_of_all_documents_are_counted(world: Outside, size: int) -> None:
+    document = b'"' + b"x" * (size - 2) + b'"'
+    world.handler = lambda request: httpx.Response(200, content=document)
+    with pytest.raises(ConfigError, match="the documents may have 8 MiB together"):
+        _resolve(world, 10)
+    assert len(world.requests) <= 9
+
+
+def test_the_time_of_all_documents_is_counted(world: Outside) -> None:
+    now = [100.0]
+    budget = ReferenceBudget(clock=lambda: now[0])
+    policy = replace(_remote(world), budget=budget)
+    _resolve(world, 1, policy)
+    now[0] += 25
+    assert budget.take() == (5.0, 4 * 1024 * 1024)
+    now[0] += 5
+    with pytest.raises(ConfigError, match="the documents may take 30 seconds together"):
+        _resolve(world, 1, policy)
+    assert len(world.requests) == 1
+
+
+def test_a_document_that_outlasts_the_time_is_refused(world: Outside) -> None:
+    now = [100.0]
+
+    def late(request: httpx.Request) -> httpx.Response:
+        now[0] += 40
+        raise httpx.ReadTimeout("late", request=request)
+
+    world.handler = late
+    policy = replace(_remote(world), budget=ReferenceBudget(clock=lambda: now[0]))
+    with pytest.raises(ConfigError, match="the documents may take 30 seconds together"):
+        _resolve(world, 1, policy)
+
+
+def test_a_policy_is_good_for_many_definitions_with_a_budget_each(world: Outside) -> None:
+    policy = _remote(world)
+    for _ in range(3):
+        _resolve(world, 20, policy)
+    one = policy.for_definition()
+    assert one == policy
+    assert one.for_definition() is one
+    assert TRUSTED.for_definition() is TRUSTED
+    _resolve(world, 20, one)
+    with pytest.raises(ConfigError, match="there may be 32 of them"):
+        _resolve(world, 20, one)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from mail.api.calling import make_action_function
-from mail.api.payload import ModelReader, check_schema
+from mail.api.payload import ModelReader, check_model, check_schema
 from mail.api.references import load_object, parse_object
 from mail.api.schema_models import model_from_json_schema
 from mail.api.strictness import satisfies_strict_mode
@@ -69,9 +69,10 @@ class MAILAction:
             reader: Checks arguments beyond the schema and may give the callable a model instance.
 
         Raises:
-            ConfigError: name or description is empty, the name is a MAIL tool's, or the
-                reference cannot be loaded.
-            TypeError: the function is not callable, or the parameters are no dictionary.
+            ConfigError: name or description is empty, the name is a MAIL tool's, a keyword has a
+                value of the wrong type, or the reference cannot be loaded.
+            TypeError: the function is not callable with one argument, or the parameters are no
+                dictionary.
         """
         self.name, self.description, self.parameters = name, description, parameters
         self.idempotent, self.timeout = idempotent, timeout
@@ -91,9 +92,14 @@ class MAILAction:
         check_action_name(self.name)
         if not self.description.strip():
             raise ConfigError("action description must be at least 1 character long, got 0")
-        timeout = self.timeout
-        if timeout is not None and not timeout > 0:
-            raise ConfigError(f"timeout of action '{self.name}' must be above 0, got {timeout:g}")
+        if not isinstance(self.idempotent, bool):
+            text = f"idempotent of action '{self.name}' must be True or False"
+            raise ConfigError(f"{text}, got {self.idempotent!r}")
+        if not _is_duration(self.timeout):
+            raise ConfigError(
+                f"timeout of action '{self.name}' must be a number of seconds above 0, or None; "
+                f"got {self.timeout!r}"
+            )
 
     def _build_action_function(
         self, function: "str | ActionCallback | MAILAction"
@@ -107,6 +113,7 @@ class MAILAction:
             found = found.function
         if not callable(found):
             raise TypeError(f"action function must be callable, got {type(found).__name__}")
+        _check_arity(self.name, found)
         self.callback = found
         return make_action_function(self.name, found, self._reader, self.timeout)
 
@@ -133,6 +140,7 @@ class MAILAction:
         Raises:
             ConfigError, TypeError: as the constructor.
         """
+        check_model(model)
         name = model.__name__ if name is None else name
         text = description or model.__doc__ or _docstring(function) or name.replace("_", " ")
         return MAILAction(
@@ -249,14 +257,37 @@ def action_from_entry(data: SwarmsJSONAction, references: ReferencePolicy) -> MA
             f"action function must be callable, got {type(found).__name__} from "
             f"'{data['function']}' (field 'function' of action '{data['name']}')"
         )
-    return MAILAction(
-        name=data["name"],
-        description=data["description"],
-        parameters=data["parameters"],
-        function=found,
-        idempotent=data["idempotent"],
-        timeout=data["timeout"],
-    )
+    try:
+        return MAILAction(
+            name=data["name"],
+            description=data["description"],
+            parameters=data["parameters"],
+            function=found,
+            idempotent=data["idempotent"],
+            timeout=data["timeout"],
+        )
+    except TypeError as error:
+        raise WrongReference(f"{error} (field 'function' of action '{data['name']}')") from error
+
+
+def _is_duration(seconds: object) -> bool:
+    if seconds is None:
+        return True
+    return isinstance(seconds, int | float) and not isinstance(seconds, bool) and seconds > 0
+
+
+def _check_arity(name: str, function: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (ValueError, TypeError):  # a callable of C, which says nothing about itself
+        return
+    try:
+        signature.bind(object())
+    except TypeError as error:
+        raise TypeError(
+            f"the function of action '{name}' must accept exactly one argument (its payload): "
+            f"{error}"
+        ) from None
 
 
 def _docstring(function: object) -> str | None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mail.api.actions import MAILAction, ToolStyle
-from mail.api.checks import check_agent_fields, fresh_copy
-from mail.api.making import call_factory
+from mail.api.checks import check_agent_fields, check_mapping, fresh_copy
+from mail.api.making import call_factory, check_factory
 from mail.api.reach import check_reach
 from mail.api.references import load_callable, load_object, load_params, parse_object
 from mail.core.agents import AgentCore, AgentFunction, AgentOutput, ToolChoice
@@ -164,6 +164,7 @@ class MAILAgentTemplate:
             ConfigError: the factory cannot be loaded, does not take these parameters, or does not
                 return a callable; or the agent is not valid.
         """
+        check_mapping("instance_params", instance_params)
         excluded = sorted({*self.exclude_tools, *(additional_exclude_tools or ())})
         top = self._top_level_params(excluded)
         own = self._beside(top, fresh_copy(self.agent_params), "agent_params")
@@ -183,6 +184,19 @@ class MAILAgentTemplate:
             exclude_tools=excluded,
             template=copy.copy(self),
         )
+
+    def check_factory(self, instance_params: Mapping[str, Any]) -> None:
+        """Check that the factory takes its parameters; code of the swarm's author is not run.
+
+        Args:
+            instance_params: As for `instantiate`.
+
+        Raises:
+            ConfigError: the factory cannot be loaded, or does not take these parameters.
+        """
+        top = self._top_level_params()
+        beside = {**fresh_copy(self.agent_params), **instance_params}
+        check_factory(self.name, self._load_factory(), {**beside, **top})
 
     def _beside(
         self, top: Mapping[str, Any], given: Mapping[str, Any], where: str
@@ -277,16 +291,20 @@ class MAILAgentTemplate:
         }
 
     def _build(self, params: dict[str, Any]) -> AgentFunction:
+        function = call_factory(self.name, self._load_factory(), params)
+        if not callable(function):
+            got = type(function).__name__
+            raise ConfigError(f"factory of agent '{self.name}' must return a callable, got {got}")
+        return function  # type: ignore[no-any-return]  # a callable, and the runtime checks replies
+
+    def _load_factory(self) -> AgentFactory:
         what = f"factory of agent '{self.name}'"
         factory: Any = self.factory
         if isinstance(factory, str):
             factory = load_callable(factory, what, self.references)
         if not callable(factory):
             raise ConfigError(f"{what} must be callable, got {type(factory).__name__}")
-        function = call_factory(self.name, factory, params)
-        if not callable(function):
-            raise ConfigError(f"{what} must return a callable, got {type(function).__name__}")
-        return function  # type: ignore[no-any-return]  # a callable, and the runtime checks replies
+        return factory  # type: ignore[no-any-return]  # the lines above proved it
 
 
 def as_template(agent: MAILAgent | MAILAgentTemplate) -> MAILAgentTemplate:

@@ -7,7 +7,16 @@ from mail.api.actions import MAILAction
 from mail.errors import ConfigError
 from mail.swarms_json.names import check_agent_name
 
-__all__ = ["check_actions", "check_agent_fields", "check_texts", "fresh_copy"]
+__all__ = [
+    "check_actions",
+    "check_agent_fields",
+    "check_limit",
+    "check_mapping",
+    "check_text",
+    "check_texts",
+    "fresh_copy",
+    "text_list",
+]
 
 
 class _AgentFields(Protocol):
@@ -25,14 +34,13 @@ def check_agent_fields(agent: _AgentFields) -> None:
     Raises:
         ConfigError: naming the field and what it must be.
     """
-    _check(isinstance(agent.name, str), "agent name", "text", agent.name)
+    check_text("agent name", agent.name)
     check_agent_name(agent.name)
     whose = f"of agent '{agent.name}'"
     check_texts(f"comm_targets {whose}", agent.comm_targets)
     check_texts(f"exclude_tools {whose}", agent.exclude_tools or ())
     check_actions(f"actions {whose}", agent.actions)
-    params = agent.agent_params
-    _check(isinstance(params, Mapping), f"agent_params {whose}", "a dictionary", params)
+    check_mapping(f"agent_params {whose}", agent.agent_params)
     if agent.tool_format not in ("completions", "responses"):
         raise ConfigError(
             f"tool_format {whose} must be 'completions' or 'responses', got '{agent.tool_format}'"
@@ -66,6 +74,48 @@ def check_texts(what: str, values: object) -> None:
     assert isinstance(values, Iterable)  # noqa: S101 - the line above proved it
     for value in values:
         _check(isinstance(value, str), what, "names", value)
+
+
+def text_list(what: str, values: object) -> list[str]:
+    """Return a sequence of texts as a list of its own.
+
+    Raises:
+        ConfigError: it is none, or one text, which would be taken letter by letter.
+    """
+    check_texts(what, values)
+    assert isinstance(values, Iterable)  # noqa: S101 - the line above proved it
+    return list(values)
+
+
+def check_text(what: str, value: object) -> None:
+    """Check that something is text.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    _check(isinstance(value, str), what, "text", value)
+
+
+def check_mapping(what: str, value: object) -> None:
+    """Check that something is a dictionary.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    _check(isinstance(value, Mapping), what, "a dictionary", value)
+
+
+def check_limit(limit: object) -> None:
+    """Check a ``task_message_limit``.
+
+    Raises:
+        ConfigError: it is neither a whole number above 0 nor None.
+    """
+    if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit > 0):
+        return
+    raise ConfigError(
+        f"task_message_limit must be a whole number above 0, or None for no limit; got {limit!r}"
+    )
 
 
 def fresh_copy(value: Any) -> Any:

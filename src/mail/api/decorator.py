@@ -8,7 +8,7 @@ from typing import Any, overload
 from pydantic import BaseModel
 
 from mail.api.actions import ActionCallback, MAILAction, ToolStyle
-from mail.api.payload import ModelReader
+from mail.api.payload import ModelReader, check_model, is_model
 from mail.errors import ConfigError
 
 __all__ = ["action"]
@@ -59,10 +59,7 @@ def action(  # noqa: PLR0913 - the documented keywords
         ValueError: there is no description, both or neither of model and parameters, or no such
             style.
     """
-    if model is not None and not _is_model(model):
-        raise TypeError(f"model must be a subclass of BaseModel, got {model!r}")
-    if style not in ("completions", "responses"):
-        raise ValueError(f"style must be 'completions' or 'responses', got '{style}'")
+    _check_use(function, model, style)
 
     def decorate(function: ActionCallback) -> MAILAction:
         title = name or function.__name__
@@ -85,6 +82,16 @@ def action(  # noqa: PLR0913 - the documented keywords
         )
 
     return decorate if function is None else decorate(function)
+
+
+def _check_use(function: object, model: object, style: str) -> None:
+    if function is not None and not callable(function):
+        hint = f"; write @action(name={function!r})" if isinstance(function, str) else ""
+        raise TypeError(f"@action takes a function, got {type(function).__name__}{hint}")
+    if model is not None:
+        check_model(model)
+    if style not in ("completions", "responses"):
+        raise ValueError(f"style must be 'completions' or 'responses', got '{style}'")
 
 
 def _choose_model(
@@ -114,8 +121,4 @@ def _annotated_model(function: ActionCallback, argument: str) -> type[BaseModel]
         annotation = typing.get_type_hints(function).get(argument)
     except (NameError, TypeError):  # text annotations of names that only exist elsewhere
         return None
-    return annotation if _is_model(annotation) else None
-
-
-def _is_model(value: object) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseModel)
+    return annotation if is_model(annotation) else None

@@ -3,9 +3,11 @@
 from os import PathLike
 
 from mail.api.actions import MAILAction, action_from_entry
-from mail.api.references import check_params, load_callable, load_object
+from mail.api.agents import agent_from_entry
+from mail.api.references import check_params, load_callable, load_object, without_documents
+from mail.core.suggest import before_hint
 from mail.errors import ConfigError, WrongReference
-from mail.swarms_json.types import SwarmsJSONSwarm
+from mail.swarms_json.types import SwarmsJSONAgent, SwarmsJSONSwarm
 from mail.swarms_json.utils import load_swarms_json_from_file
 from mail.utils.parsing import TRUSTED, ReferencePolicy
 
@@ -16,12 +18,12 @@ class ActionImporter:
     """Imports the entries of ``action_imports`` for validation, and keeps the actions.
 
     Attributes:
-        references: What may be imported.
+        references: What may be imported and fetched; one budget for the whole definition.
         actions: The imported actions by the name of their swarm and their own, in order.
     """
 
     def __init__(self, references: ReferencePolicy = TRUSTED) -> None:
-        self.references = references
+        self.references = references.for_definition()
         self.actions: dict[tuple[str, str], MAILAction] = {}
 
     def __call__(self, reference: str, swarm: str) -> MAILAction:
@@ -34,7 +36,7 @@ class ActionImporter:
         try:
             action = load_object(reference, f"action import of swarm '{swarm}'", self.references)
         except ConfigError as error:
-            raise ConfigError(f"{error} (field 'action_imports')") from error
+            raise ConfigError(before_hint(str(error), " (field 'action_imports')")) from error
         if not isinstance(action, MAILAction):
             raise WrongReference(
                 f"action import '{reference}' in swarm '{swarm}' did not resolve to a MAILAction "
@@ -66,7 +68,8 @@ def check_swarms_file(path: str | PathLike[str]) -> list[tuple[SwarmsJSONSwarm, 
     """Validate all swarms of a file with everything that they name, and build none of them.
 
     Action imports, functions, factories and the ``python::`` strings of ``agent_params`` are
-    imported; ``url::`` documents are not fetched.
+    imported; ``url::`` documents are not fetched. Factories must take the parameters that they
+    would get from a server.
 
     Returns:
         Each swarm with the names of its actions, imported ones included.
@@ -81,10 +84,17 @@ def check_swarms_file(path: str | PathLike[str]) -> list[tuple[SwarmsJSONSwarm, 
         try:
             actions = load_actions(swarm, importer)
             for agent in swarm["agents"]:
-                whose = f"agent '{agent['name']}'"
-                load_callable(agent["factory"], f"factory of {whose}")
-                check_params(agent["agent_params"], f"agent_params of {whose}")
+                _check_agent(agent, actions)
         except ConfigError as error:
-            raise type(error)(f"{error} in swarm '{swarm['name']}'") from error
+            text = before_hint(str(error), f" in swarm '{swarm['name']}'")
+            raise type(error)(text) from error
         checked.append((swarm, list(actions)))
     return checked
+
+
+def _check_agent(agent: SwarmsJSONAgent, actions: dict[str, MAILAction]) -> None:
+    whose = f"agent '{agent['name']}'"
+    load_callable(agent["factory"], f"factory of {whose}")
+    check_params(agent["agent_params"], f"agent_params of {whose}")
+    offline: SwarmsJSONAgent = {**agent, "agent_params": without_documents(agent["agent_params"])}
+    agent_from_entry(offline, actions, TRUSTED).check_factory({"user_token": ""})

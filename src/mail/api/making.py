@@ -5,14 +5,16 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, get_args
 
-from mail.core.suggest import hinted
+from mail.core.suggest import did_you_mean, hinted
 from mail.errors import ConfigError
 from mail.factories.checks import of_agent
 
-__all__ = ["call_factory"]
+__all__ = ["call_factory", "check_factory"]
 
 _UNKNOWN: Final = re.compile(r"got an unexpected keyword argument '(\w+)'")
+_MISSING: Final = re.compile(r"missing .*argument.*'(\w+)'$")
 _FUNCTION: Final = re.compile(r"^[\w.<>]+\(\) ")
+_OWN_PACKAGE: Final = __name__.partition(".")[0]
 
 
 def call_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, Any]) -> Any:
@@ -31,6 +33,36 @@ def call_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, A
             return factory(**params)
     except TypeError as error:
         raise ConfigError(_told(agent, factory, params, str(error))) from error
+    except SystemExit as error:
+        text = f"factory of agent '{agent}' tried to end the program (SystemExit: {error.code})"
+        raise ConfigError(text) from error
+
+
+def check_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, Any]) -> None:
+    """Check that a factory takes its parameters, without running code of the swarm's author.
+
+    Factories of this package are called: all they do is to check and keep what they are given.
+
+    Raises:
+        ConfigError: as `call_factory`.
+    """
+    if _is_own(factory):
+        call_factory(agent, factory, params)
+        return
+    try:
+        signature = inspect.signature(factory)
+    except (ValueError, TypeError):  # a callable of C, which says nothing about itself
+        return
+    try:
+        signature.bind(**params)
+    except TypeError as error:
+        raise ConfigError(_told(agent, factory, params, str(error))) from error
+
+
+def _is_own(factory: Callable[..., Any]) -> bool:
+    made_by: Any = factory.__init__ if isinstance(factory, type) else factory  # type: ignore[misc]
+    home = getattr(made_by, "__module__", None)
+    return isinstance(home, str) and home.partition(".")[0] == _OWN_PACKAGE
 
 
 def _told(agent: str, factory: Callable[..., Any], params: Mapping[str, Any], said: str) -> str:
@@ -38,10 +70,22 @@ def _told(agent: str, factory: Callable[..., Any], params: Mapping[str, Any], sa
     what = f"factory of agent '{agent}' does not take the agent's parameters"
     unknown = _UNKNOWN.search(said)
     if unknown is None or unknown[1] not in params:
-        return f"{what}: {_FUNCTION.sub('', said)}"
+        return f"{what}: {_FUNCTION.sub('', said)}{_instead(factory, params, said)}"
     known = [name for name in _accepted(factory) if name not in params]
     shown = getattr(factory, "__name__", type(factory).__name__)
     return hinted(f"{what}: {shown} has no parameter '{unknown[1]}'", unknown[1], known)
+
+
+def _instead(factory: Callable[..., Any], params: Mapping[str, Any], said: str) -> str:
+    """Say which of the given parameters stands for a missing one, if its name is close."""
+    missing = _MISSING.search(said)
+    if missing is None:
+        return ""
+    known = set(_accepted(factory))
+    for given in (name for name in params if name not in known):
+        if did_you_mean(given, [missing[1]]):
+            return f"; it has '{given}'. Did you mean '{missing[1]}'?"
+    return ""
 
 
 def _accepted(factory: Callable[..., Any]) -> Iterator[str]:

@@ -12,10 +12,25 @@ from pydantic import BaseModel, ValidationError
 from mail.errors import ToolError
 from mail.swarms_json.parameters import check_schema
 
-__all__ = ["ModelReader", "check_schema"]
+__all__ = ["ModelReader", "check_model", "check_schema", "is_model"]
 
 _SHOWN = 5
 _WIDTH = 200
+
+
+def is_model(value: object) -> bool:
+    """Tell whether something is the class of a pydantic model."""
+    return isinstance(value, type) and issubclass(value, BaseModel)
+
+
+def check_model(value: object) -> None:
+    """Check that something is the class of a pydantic model.
+
+    Raises:
+        TypeError: it is not.
+    """
+    if not is_model(value):
+        raise TypeError(f"model must be a subclass of BaseModel, got {value!r}")
 
 
 class ModelReader:

@@ -38,6 +38,9 @@ class TaskReader:
             limit: At most so many.
             cursor: The id of the last task of the page before.
             with_events: Whether to read the tasks' events, too.
+
+        Raises:
+            ProtocolError: the limit or the cursor is none.
         """
         return await self._runtime.read_tasks(limit, cursor, with_events=with_events)
 

@@ -3,17 +3,28 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from mail.core.suggest import attribute_hint
 from mail.errors import ConfigError, WrongReference
 from mail.swarms_json.reading import parse_json
 from mail.utils.parsing import (
     PYTHON_PREFIX,
     TRUSTED,
+    URL_PREFIX,
     ReferencePolicy,
     read_python_string,
     resolve_prefixed_string_references,
 )
 
-__all__ = ["check_params", "load_callable", "load_object", "load_params", "parse_object"]
+__all__ = [
+    "check_params",
+    "load_callable",
+    "load_object",
+    "load_params",
+    "parse_object",
+    "without_documents",
+]
+
+_DOCUMENT = "{}"
 
 
 def load_object(reference: str, what: str, references: ReferencePolicy = TRUSTED) -> Any:
@@ -78,6 +89,18 @@ def check_params(params: dict[str, Any], what: str) -> None:
     _check_scripts(params, what, TRUSTED)
 
 
+def without_documents(value: Any) -> Any:
+    """Return parameters in which a JSON text stands for each ``url::`` document, fetched by none.
+
+    The other strings, and all that is no dictionary or list, are the given ones.
+    """
+    if isinstance(value, dict):
+        return {key: without_documents(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [without_documents(part) for part in value]
+    return _DOCUMENT if isinstance(value, str) and value.startswith(URL_PREFIX) else value
+
+
 def parse_object(text: str, what: str) -> Any:
     """Read one JSON value.
 
@@ -105,5 +128,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def _reason(error: BaseException) -> str:
+    if isinstance(error, AttributeError) and (hint := attribute_hint(error)):
+        return f"{error}.{hint}"
     expected = isinstance(error, ImportError | AttributeError | ValueError)
     return str(error) if expected else f"{type(error).__name__}: {error}"

@@ -93,7 +93,7 @@ class ManualStepper:
                 target=target,
                 response_targets=response_targets,
                 response_type=response_type,
-                payload=payload or "",
+                payload="" if payload is None else payload,
                 ctx_ratio=dynamic_ctx_ratio,
                 llm=_llm,
                 system=_system,

@@ -32,7 +32,7 @@ def make_subswarm(
     from mail.api.template import MAILSwarmTemplate
 
     agents = _select(whole, names)
-    entry = _choose_entrypoint(agents, whole.entrypoint, entrypoint)
+    entry = _choose_entrypoint(agents, whole, entrypoint)
     if not any(agent.can_complete_tasks for agent in agents):
         raise ConfigError("Subswarm must contain at least one supervisor")
     _link(agents, whole.name, list(dict.fromkeys(names)))
@@ -64,16 +64,25 @@ def _select(whole: "AgentGraph[Any]", names: Sequence[str]) -> list[MAILAgentTem
     return [as_template(agent) for agent in whole.agents if agent.name in names]
 
 
-def _choose_entrypoint(agents: list[MAILAgentTemplate], usual: str, given: str | None) -> str:
+def _choose_entrypoint(
+    agents: list[MAILAgentTemplate], whole: "AgentGraph[Any]", given: str | None
+) -> str:
     if given is not None:
-        check_entrypoint(given, [agent.name for agent in agents])
+        names = [agent.name for agent in agents]
+        if given not in names and given in whole.agent_names:
+            listing = ", ".join(f"'{name}'" for name in names)
+            raise ConfigError(
+                f"entrypoint agent '{given}' not found in swarm: the names that were chosen are "
+                f"{listing}; add it to them"
+            )
+        check_entrypoint(given, names)
         for agent in agents:
             agent.enable_entrypoint = agent.enable_entrypoint or agent.name == given
         return given
     entries = [agent.name for agent in agents if agent.enable_entrypoint]
     if not entries:
         raise ConfigError("Subswarm must contain an entrypoint agent")
-    return usual if usual in entries else entries[0]
+    return whole.entrypoint if whole.entrypoint in entries else entries[0]
 
 
 def _link(agents: list[MAILAgentTemplate], swarm: str, names: list[str]) -> None:

@@ -6,6 +6,7 @@ from typing import Literal
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgent
+from mail.api.checks import check_limit, check_text, text_list
 from mail.api.closing import close_agents
 from mail.api.peers import introduce
 from mail.api.posting import MessagePoster
@@ -93,14 +94,17 @@ class MAILSwarm(ManualStepper, MessagePoster, Federation):
         """
         if user_role not in _ROLES:
             raise ConfigError(f"user_role must be admin, agent or user, got '{user_role}'")
+        check_text("user_id", user_id)
         check_parts(agents, MAILAgent, actions)
         self.name, self.version, self.entrypoint = name, version, entrypoint
         self.agents, self.actions = list(agents), list(actions)
         self.user_id, self.user_role = user_id, user_role
         self.swarm_registry, self.enable_interswarm = swarm_registry, enable_interswarm
-        self.breakpoint_tools, self.exclude_tools = list(breakpoint_tools), list(exclude_tools)
-        self.task_message_limit = task_message_limit
-        self.description, self.keywords, self.public = description, list(keywords), public
+        self.breakpoint_tools = text_list("breakpoint_tools", breakpoint_tools)
+        self.exclude_tools = text_list("exclude_tools", exclude_tools)
+        check_limit(task_message_limit)
+        self.task_message_limit, self.public = task_message_limit, public
+        self.description, self.keywords = description, text_list("keywords", keywords)
         self.enable_db_agent_histories = enable_db_agent_histories
         self.print_llm_streams = print_llm_streams
         self._clock = clock or SystemClock()

@@ -6,6 +6,7 @@ from typing import Any
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgentTemplate, agent_from_entry, as_template
+from mail.api.checks import check_limit, check_mapping, text_list
 from mail.api.definitions import ActionImporter, load_actions
 from mail.api.graph import AgentGraph
 from mail.api.references import parse_object
@@ -74,9 +75,11 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         self.name, self.version, self.entrypoint = name, version, entrypoint
         self.agents, self.actions = list(agents), list(actions)
         self.enable_interswarm = enable_interswarm
-        self.breakpoint_tools, self.exclude_tools = list(breakpoint_tools), list(exclude_tools)
-        self.task_message_limit = task_message_limit
-        self.description, self.keywords, self.public = description, list(keywords), public
+        self.breakpoint_tools = text_list("breakpoint_tools", breakpoint_tools)
+        self.exclude_tools = text_list("exclude_tools", exclude_tools)
+        check_limit(task_message_limit)
+        self.task_message_limit, self.public = task_message_limit, public
+        self.description, self.keywords = description, text_list("keywords", keywords)
         self.enable_db_agent_histories = enable_db_agent_histories
         self._validate()
 
@@ -128,6 +131,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         Raises:
             ConfigError: an agent cannot be built, or the store's URL is wrong.
         """
+        check_mapping("instance_params", instance_params)
         if self.enable_interswarm:
             raise ConfigError(
                 f"swarm '{self.name}' sets enable_interswarm, but mail between swarms is not part "
@@ -229,7 +233,9 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         return MAILSwarmTemplate(
             name=data["name"],
             version=data["version"],
-            agents=[agent_from_entry(agent, actions, references) for agent in data["agents"]],
+            agents=[
+                agent_from_entry(agent, actions, importer.references) for agent in data["agents"]
+            ],
             actions=list(actions.values()),
             entrypoint=data["entrypoint"],
             enable_interswarm=data["enable_interswarm"],

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mail.api.actions import MAILAction
-from mail.api.checks import check_actions
+from mail.api.checks import check_actions, check_text
 from mail.core.runtime.wiring import check_entrypoint, check_target, check_tools
 from mail.errors import ConfigError
 from mail.swarms_json.names import check_distinct, check_swarm_name
@@ -68,6 +68,8 @@ def check_wiring(wiring: Wiring) -> None:
     Raises:
         ConfigError: saying what is wrong and, for an unknown name, which one may be meant.
     """
+    check_text("swarm name", wiring.name)
+    check_text("entrypoint", wiring.entrypoint)
     check_swarm_name(wiring.name)
     if not wiring.agents:
         raise ConfigError("swarm must have at least one agent")

@@ -3,10 +3,11 @@
 import argparse
 import json
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["configure", "run"]
 
 _LOADER: Final = "mail.swarms_json"
+_STDOUT: Final = 1
+_STDERR: Final = 2
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     find_code(Path.cwd(), arguments.file.parent)
     try:
         # What the modules of a swarm print while they are imported is not our answer.
-        with _collected(warned), redirect_stdout(sys.stderr):
+        with _collected(warned), _stdout_to_stderr():
             swarms = _check(arguments.file)
     except ConfigError as error:
         _print_fault(arguments, _one_line(str(error)), warned)
@@ -47,6 +50,27 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print_swarms(arguments.file, swarms, warned)
     return 0
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Send standard output to standard error, also what is written past Python's own stream."""
+    with ExitStack() as stack:
+        _flush()
+        stack.enter_context(redirect_stdout(sys.stderr))
+        with suppress(OSError):  # one of them is closed: nothing to redirect
+            kept = os.dup(_STDOUT)
+            stack.callback(os.close, kept)
+            os.dup2(_STDERR, _STDOUT)
+            stack.callback(os.dup2, kept, _STDOUT)
+            stack.callback(_flush)
+        yield
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.__stdout__):
+        if stream is not None and not stream.closed:
+            stream.flush()
 
 
 def _check(file: Path) -> list[dict[str, Any]]:

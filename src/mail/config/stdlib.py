@@ -3,15 +3,26 @@
 They are read when an action is called, so a change of the file needs no restart.
 """
 
+from pathlib import Path
 from typing import Annotated, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from mail.config.toml import FileBacked
 
 __all__ = ["FsConfig", "HttpConfig", "StdlibConfig"]
 
 _MEBIBYTE: Final = 1024 * 1024
+
+
+def _check_folder(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("a folder's name cannot have NUL characters")
+    try:
+        Path(value).expanduser()
+    except RuntimeError:
+        raise ValueError("'~' stands for no home folder here; write the whole path") from None
+    return value
 
 
 class FsConfig(FileBacked):
@@ -23,7 +34,7 @@ class FsConfig(FileBacked):
 
     table = "stdlib.fs"
 
-    root: str = Field(default="workspace", min_length=1)
+    root: Annotated[str, Field(min_length=1), AfterValidator(_check_folder)] = "workspace"
     max_bytes: Annotated[int, Field(ge=1)] = _MEBIBYTE
 
 

@@ -1,12 +1,25 @@
 """An action (an agent's own tool) and its safe execution."""
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mail.core.call_context import current_call
 from mail.core.tools.call import AgentToolCall
+from mail.errors import ToolError
 
-__all__ = ["ActionCore", "ActionFunction", "ActionOverrideFunction", "ActionResult"]
+__all__ = [
+    "ActionCore",
+    "ActionFailure",
+    "ActionFunction",
+    "ActionOverrideFunction",
+    "ActionResult",
+]
+
+logger = logging.getLogger(__name__)
+
+_ERROR = "Error: "
 
 ActionFunction = Callable[[dict[str, Any]], Awaitable[str]]
 """Takes the call's arguments, returns the text shown to the agent."""
@@ -16,6 +29,15 @@ ActionOverrideFunction = Callable[[AgentToolCall], Awaitable[dict[str, Any] | st
 
 ActionResult = tuple[str, dict[str, Any]]
 """``("success" | "error", {"content": text})``."""
+
+
+class ActionFailure(str):
+    """The text of a failure that an action returns in place of raising; begins with ``Error:``.
+
+    Whoever calls the action by hand has a text; an agent gets an error, as if it had been raised.
+    """
+
+    __slots__ = ()
 
 
 @dataclass(slots=True)
@@ -39,6 +61,9 @@ class ActionCore:
     ) -> ActionResult:
         """Run the action, or what stands in for it; failures become an ``"error"`` result.
 
+        The text of a `ToolError` reaches the agent as it is. Any other exception is also logged,
+        with its traceback; one that would end the program (``sys.exit``) is a failure like others.
+
         Args:
             call: The agent's call.
             actions: A table of actions; its entry of the same name is run in place of this one.
@@ -51,9 +76,25 @@ class ActionCore:
                 content: Any = await target.function(call.tool_args)
             else:
                 content = await action_override(call)
-        except Exception as error:  # noqa: BLE001 - any failure of foreign code is the agent's to see
+        except ToolError as error:
+            return "error", {"content": str(error)}
+        except (Exception, SystemExit) as error:  # the guard around foreign code
             kind = "action tool" if action_override is None else "action override tool"
-            return "error", {"content": f"failed to execute {kind}: {error}"}
+            agent = current_call().agent
+            logger.warning("%s '%s' of agent '%s' failed", kind, self.name, agent, exc_info=error)
+            return "error", {"content": f"failed to execute {kind}: {_told(error)}"}
+        if isinstance(content, ActionFailure):
+            return "error", {"content": content.removeprefix(_ERROR)}
         if isinstance(content, dict):
             return "success", content
         return "success", {"content": content if isinstance(content, str) else str(content)}
+
+
+def _told(error: BaseException) -> str:
+    """Return an exception's text, with its class where the text alone would say nothing."""
+    if isinstance(error, SystemExit):
+        return f"it tried to end the program (SystemExit: {error.code})"
+    text, name = str(error), type(error).__name__
+    if not text.strip():
+        return name
+    return f"{name}: {text}" if isinstance(error, KeyError) else text

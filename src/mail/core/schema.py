@@ -47,12 +47,14 @@ def check_task_id(task_id: str) -> str:
     """Return a valid task id unchanged (ruling 7: 1 to 256 characters, none of them control).
 
     Raises:
-        ProtocolError: it is empty, too long or holds a control character.
+        ProtocolError: it is no text, empty, too long or holds a control character.
     """
     return _check_id(task_id, "task_id")
 
 
 def _check_id(value: str, name: str, prefix: str = "") -> str:
+    if not isinstance(value, str):
+        raise _fault(f"must be text, got {type(value).__name__}", name, prefix)
     if not 1 <= len(value) <= MAX_ID:
         raise _fault(f"must have 1 to {MAX_ID} characters, got {len(value)}", name, prefix)
     if _CONTROL.search(value):

@@ -20,6 +20,7 @@ from mail.errors import ModelError
 __all__ = ["ReportedError", "model_error", "redact"]
 
 _SHOWN: Final = 500
+_LOOKED_AT: Final = 8 * _SHOWN
 _SHORTEST_SECRET: Final = 8
 _HIDDEN: Final = "[redacted]"
 _DEEPEST: Final = 12
@@ -64,12 +65,12 @@ _NO_KEY = re.compile(
 _SECRET_NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|DATABASE_URL)$")
 _SECRET_SHAPES = re.compile(
     r"\b(?:sk|pk|rk|xai|gsk|hf|ghp|pplx|nvapi)[-_][\w*-]{4,}(?:\.[\w*-]+)*|\bAIza[\w-]{10,}|"
-    r"(?<=://)[^\s/@:]*:[^\s/]*(?=@)|(?<=://)[^\s/@]+(?=@)|[^\s/@:'\"]+:[^\s/@]+(?=@)|"
+    r"(?<=://)[^\s/@:]*:[^\s/]*(?=@)|(?<=://)[^\s/@]+(?=@)|[^\s/@:'\"]++:[^\s/@]++(?=@)|"
     r"\bAKIA[A-Z0-9]{12,}|(?<=Bearer )[^\s'\",}]+|(?<=api_key=)[^\s&'\",}]+|(?<=\?key=)[^\s&'\"]+"
 )
 _WRAPPER = re.compile(r"^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?: - |: | (?=\w+Error - ))")
 _APPENDED = re.compile(
-    r"\s+Original exception: .*|\s*Traceback \(most recent call last\):.*|"
+    r"(?<!\s)\s+Original exception: .*|(?<!\s)\s*Traceback \(most recent call last\):.*|"
     r"\.? Handle with `litellm\.\w+`\.?$| ssl:(?:<[^<>]*>|\w+)(?= \[)",
     re.DOTALL,
 )
@@ -100,7 +101,7 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     """Replace what is, or looks like, a key or a token.
 
     Args:
-        text: Any text from outside.
+        text: Any text from outside; of a long one, about the first 4,000 characters are kept.
         secrets: Values that must not appear, beside those of the environment.
     """
     known = {value for name, value in os.environ.items() if _SECRET_NAMES.search(name)}
@@ -108,6 +109,11 @@ def redact(text: str, secrets: Iterable[str] = ()) -> str:
     for secret in sorted(known, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, _HIDDEN)
+    if len(text) > _LOOKED_AT:
+        # Some of the shapes take time that grows with the square of the length. Half a key at the
+        # end would not look like one, so the cut is between two words where there are some.
+        end = text.rfind(" ", _LOOKED_AT - _SHOWN, _LOOKED_AT)
+        text = text[: end if end > 0 else _LOOKED_AT]
     return _SECRET_SHAPES.sub(_HIDDEN, text)
 
 

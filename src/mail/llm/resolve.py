@@ -5,12 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
+from mail.core.suggest import attribute_hint
 from mail.errors import ConfigError
 from mail.llm.request import ChatModel
 
 __all__ = ["SCRIPTED_PREFIX", "model_for"]
 
 SCRIPTED_PREFIX: Final = "scripted/"
+_SCRIPTED: Final = SCRIPTED_PREFIX.rstrip("/")
 
 
 def model_for(llm: str) -> ChatModel:
@@ -25,6 +27,11 @@ def model_for(llm: str) -> ChatModel:
     """
     if not llm.strip():
         raise ConfigError("llm must name a model, for example openai/gpt-5-mini")
+    if llm.strip() in (_SCRIPTED, SCRIPTED_PREFIX):
+        raise ConfigError(
+            f"llm '{llm}' names no script: give `model` (a ScriptedModel), or make llm "
+            f"'{SCRIPTED_PREFIX}<module>:<object>'"
+        )
     for prefix, make in _MAKERS.items():
         if llm.startswith(prefix):
             return make(llm.removeprefix(prefix))
@@ -43,7 +50,10 @@ def _scripted(reference: str) -> ChatModel:
         raise ConfigError(
             f"'{SCRIPTED_PREFIX}{reference}' is no script but {type(script).__name__}"
         )
-    return ScriptedModel(script)
+    try:
+        return ScriptedModel(script)
+    except ConfigError as error:
+        raise ConfigError(f"'{SCRIPTED_PREFIX}{reference}': {error}") from error
 
 
 def _read(reference: str) -> Any:
@@ -53,9 +63,10 @@ def _read(reference: str) -> Any:
         for name in path.split("."):
             value = getattr(value, name)
     except (ImportError, ValueError, AttributeError) as error:
+        hint = attribute_hint(error) if isinstance(error, AttributeError) else ""
         raise ConfigError(
             f"'{SCRIPTED_PREFIX}{reference}' names no script: {error}; "
-            f"expected '{SCRIPTED_PREFIX}<module>:<object>'"
+            f"expected '{SCRIPTED_PREFIX}<module>:<object>'" + (f".{hint}" if hint else "")
         ) from error
     return value
 

@@ -19,11 +19,12 @@ The first rule that fits is the model's reply.
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from mail.errors import ModelError
+from mail.core.suggest import hinted
+from mail.errors import ConfigError, ModelError
 from mail.llm.script_view import ScriptView
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "Script",
     "Step",
     "Think",
+    "Unfinished",
     "call",
     "call_text",
     "fail",
@@ -79,8 +81,10 @@ class Fail:
     retry_after: float | None = None
 
 
+_SENDER_TYPES: Final = ("user", "agent", "system", "admin")
+
 Step = Say | Think | Call | Fail
-Steps = Step | str | Sequence[Step | str]
+Steps = Step | str | Iterable[Step | str]
 Maker = Callable[[ScriptView], Steps | Awaitable[Steps]]
 
 
@@ -121,7 +125,9 @@ Script = Maker | Sequence[Rule]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _When:
+class Unfinished:
+    """What `when` returns: the condition of a rule that has no steps yet."""
+
     mail_from: str | Collection[str] | None
     sender_type: str | None
     subject: str | None
@@ -185,7 +191,7 @@ def when(  # noqa: PLR0913 - one optional keyword per thing that can be asked
     system: str | None = None,
     model: str | None = None,
     check: Callable[[ScriptView], bool] | None = None,
-) -> _When:
+) -> Unfinished:
     """Begin a rule; all given conditions must hold.
 
     Args:
@@ -199,8 +205,15 @@ def when(  # noqa: PLR0913 - one optional keyword per thing that can be asked
         system: A regular expression, searched in the system prompt.
         model: A regular expression, searched in the model's name.
         check: Any other condition.
+
+    Raises:
+        ConfigError: a pattern is no regular expression, or there is no such type of senders.
     """
-    return _When(
+    _check_patterns(subject=subject, body=body, result=result, system=system, model=model)
+    if sender_type is not None and sender_type not in _SENDER_TYPES:
+        text = f"sender_type of when(…) is {sender_type!r}, not one of {', '.join(_SENDER_TYPES)}"
+        raise ConfigError(hinted(text, str(sender_type), _SENDER_TYPES))
+    return Unfinished(
         mail_from=mail_from,
         sender_type=sender_type,
         subject=subject,
@@ -214,6 +227,20 @@ def when(  # noqa: PLR0913 - one optional keyword per thing that can be asked
     )
 
 
+def _check_patterns(**patterns: str | None) -> None:
+    for name, pattern in patterns.items():
+        if pattern is None:
+            continue
+        if not isinstance(pattern, str):
+            raise ConfigError(f"{name} of when(…) must be text, got {type(pattern).__name__}")
+        try:
+            re.compile(pattern, re.DOTALL)
+        except re.error as error:
+            raise ConfigError(
+                f"{name} of when(…) is not a regular expression: {error}: {pattern!r}"
+            ) from None
+
+
 def otherwise(*steps: Step | str | Maker) -> Rule:
     """A rule that always fits."""
     return when().then(*steps)
@@ -224,6 +251,7 @@ async def run_script(script: Script, view: ScriptView) -> list[Step]:
 
     Raises:
         ModelError: no rule fits.
+        ConfigError: a function of the script returns no steps.
     """
     if callable(script):
         return await _made(script, view)
@@ -242,7 +270,14 @@ async def run_script(script: Script, view: ScriptView) -> list[Step]:
 
 async def _made(maker: Maker, view: ScriptView) -> list[Step]:
     made = maker(view)
-    return _listed(await made if inspect.isawaitable(made) else made)
+    steps: Any = await made if inspect.isawaitable(made) else made
+    if not isinstance(steps, str | Say | Think | Call | Fail | Iterable):
+        name = getattr(maker, "__name__", type(maker).__name__)
+        got = "None" if steps is None else type(steps).__name__
+        raise ConfigError(
+            f"'{name}' of the script returned {got} in place of steps, such as call(…) or text"
+        )
+    return _listed(steps)
 
 
 def _listed(steps: Steps) -> list[Step]:

@@ -15,6 +15,7 @@ from mail.errors import ModelError
 from mail.llm.request import CallPiece, Delta, ModelRequest
 from mail.llm.retry import Sleep
 from mail.llm.script import Call, Fail, Say, Script, Think, run_script
+from mail.llm.script_check import check_script, check_steps
 from mail.llm.script_view import ScriptView
 
 __all__ = ["ScriptedModel", "call_id", "words"]
@@ -39,9 +40,13 @@ class ScriptedModel:
         script: Rules, or a function (plain or async) from a view to steps.
         delay: Seconds before each word of a text that has no delay of its own.
         sleep: Waits.
+
+    Raises:
+        ConfigError: the script is none; see `mail.llm.script_check.check_script`.
     """
 
     def __init__(self, script: Script, *, delay: float = 0.0, sleep: Sleep = asyncio.sleep) -> None:
+        check_script(script)
         self._script = script
         self._delay = delay
         self._sleep = sleep
@@ -56,6 +61,7 @@ class ScriptedModel:
             tool_choice=request.tool_choice,
         )
         steps = await run_script(self._script, view)
+        check_steps(steps)
         seed = request.step or _digest(request.messages)
         calls = 0
         for step in steps:

@@ -21,6 +21,7 @@ from pydantic import (
 from starlette.requests import Request
 
 from mail.core.schema import TaskId, problems_of
+from mail.core.suggest import did_you_mean
 from mail.errors import ProtocolError
 from mail.server.jsonbody import parse_object
 
@@ -38,6 +39,9 @@ MAX_SUBJECT: Final = 1024
 MSG_TYPES: Final = ("request", "response", "broadcast", "interrupt")
 RESUME_FROM: Final = ("user_response", "breakpoint_tool_call")
 _SHOWN_FIELDS: Final = 10
+_SHOWN_OF_NAME: Final = 64
+_VALUE_ERROR: Final = "Value error, "
+_FORBIDDEN: Final = "Extra inputs are not permitted"
 
 _log = logging.getLogger("mail.server")
 
@@ -151,7 +155,7 @@ async def read_body(request: Request, model: type[B]) -> B:
         body = model.model_validate(values)
     except ValidationError as error:
         problems = [
-            item | {"problem": item["problem"].removeprefix("Value error, ")}
+            item | {"problem": _unknown_option(item) or item["problem"].removeprefix(_VALUE_ERROR)}
             for item in problems_of(error)
         ]
         text = "; ".join(f"{item['field']}: {item['problem']}" for item in problems[:5])
@@ -161,6 +165,15 @@ async def read_body(request: Request, model: type[B]) -> B:
     if unknown:
         _log.warning("%s: unknown fields ignored: %s", request.url.path, _names(unknown))
     return body
+
+
+def _unknown_option(problem: dict[str, str]) -> str | None:
+    """Tell what to write in place of an option that there is not; None for other problems."""
+    if problem["problem"] != _FORBIDDEN:
+        return None
+    name = problem["field"].rpartition(".")[2][:_SHOWN_OF_NAME]
+    known = list(MessageOptions.model_fields)
+    return f"unknown option '{name}'; allowed are {', '.join(known)}.{did_you_mean(name, known)}"
 
 
 def _one_of(value: str, known: Iterable[str], problem: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from mail.api.actions import MAILAction
+from mail.core.actions import ActionFailure
 from mail.errors import ConfigError, ToolError
 from mail.utils.egress import FetchError, NotPublic
 
@@ -28,7 +29,7 @@ def make_action(
     """Make an action of a function; its name and docstring are the action's.
 
     Failures that the agent or the operator can do something about become texts that begin with
-    ``Error:``.
+    ``Error:`` (`ActionFailure`); for an agent they are errors.
     """
     parameters = {
         "type": "object",
@@ -80,12 +81,14 @@ def _telling(function: Tool) -> Tool:
         try:
             return await function(args)
         except NotPublic as error:
-            return f"Error: {error}{_HINT}"
+            return ActionFailure(f"Error: {error}{_HINT}")
         except (FetchError, ToolError) as error:
-            return f"Error: {error}"
+            return ActionFailure(f"Error: {error}")
         except ConfigError as error:
             # No traceback: the text says all there is to mend.
             _logger.warning("%s cannot be used: %s", function.__name__, error)
-            return "Error: the settings of this action are wrong; the operator must mend mail.toml"
+            return ActionFailure(
+                "Error: the settings of this action are wrong; the operator must mend mail.toml"
+            )
 
     return told

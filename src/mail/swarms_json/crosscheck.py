@@ -1,7 +1,9 @@
 """Checks across a swarm's parts: names, entrypoint, targets, supervisors, actions, tools."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mail.core.addresses import local_agent_name, parse_agent_address
@@ -114,9 +116,10 @@ def _check_entrypoint(swarm: _Object, agents: Iterable[_Object], names: list[str
 
 
 def _check_targets(swarm: _Object, agents: Iterable[_Object], names: list[str]) -> None:
+    known = dict.fromkeys(names)
     for agent in agents:
         for target in _strings(agent, "comm_targets"):
-            problem = _target_problem(swarm, _called(agent), target, names)
+            problem = _target_problem(swarm, _called(agent), target, known)
             if problem:
                 raise _fault(swarm, problem, "comm_targets", _called(agent))
         alone = agent.get("enable_entrypoint") is agent.get("can_complete_tasks") is True
@@ -128,7 +131,9 @@ def _check_targets(swarm: _Object, agents: Iterable[_Object], names: list[str]) 
             raise _fault(swarm, text, "comm_targets", _called(agent))
 
 
-def _target_problem(swarm: _Object, agent: str, target: str, names: list[str]) -> str | None:
+def _target_problem(
+    swarm: _Object, agent: str, target: str, names: Mapping[str, None]
+) -> str | None:
     local = local_agent_name(target, swarm["name"])
     if "@" not in local:
         if local in names:
@@ -147,11 +152,11 @@ def _target_problem(swarm: _Object, agent: str, target: str, names: list[str]) -
 
 
 def _check_own_actions(swarm: _Object) -> None:
-    names = [action["name"] for action in swarm["actions"]]
-    for name in names:
+    names = Counter(action["name"] for action in swarm["actions"])
+    for name, count in names.items():
         with _field_of(swarm, "name", f"action '{name}'"):
             check_action_name(name)
-        if names.count(name) > 1:
+        if count > 1:
             raise _duplicate(swarm, name, "actions")
 
 
@@ -165,47 +170,69 @@ def _check_uses(
 ) -> None:
     """Check the names of actions and tools against those that there are."""
     references = swarm.get("action_imports", ())
-    own = [action["name"] for action in swarm["actions"]]
+    own = dict.fromkeys(action["name"] for action in swarm["actions"])
     if import_action is not None:
-        own += _imported(swarm, references, own, import_action)
+        own |= _imported(swarm, references, own, import_action)
     unresolved = len(references) if import_action is None else 0
     unknown: set[str] = set()
-    for name, problem in _unknown_uses(swarm, agents, own):
-        unknown.add(name)
+    for use in _unknown_uses(swarm, agents, own):
+        unknown.add(use.name)
         if len(unknown) > unresolved:
-            raise problem
+            raise use.fault(swarm)
 
 
 def _imported(
-    swarm: _Object, references: Iterable[str], own: Iterable[str], import_action: ImportAction
-) -> list[str]:
+    swarm: _Object,
+    references: Iterable[str],
+    own: Mapping[str, None],
+    import_action: ImportAction,
+) -> dict[str, None]:
     found: dict[str, NamedAction] = {}
     for reference in references:
         action = import_action(reference, swarm["name"])
         if action.name in own or found.setdefault(action.name, action) is not action:
             raise _duplicate(swarm, action.name, "action_imports")
-    return list(found)
+    return dict.fromkeys(found)
+
+
+@dataclass(frozen=True, slots=True)
+class _UnknownUse:
+    """A name that is used and not known; the close one is looked for when it is to be told."""
+
+    name: str
+    text: str
+    field: str
+    holder: str | None
+    known: Iterable[str]
+
+    def fault(self, swarm: _Object) -> ConfigError:
+        if self.text.endswith("."):
+            text = self.text + did_you_mean(self.name, self.known)
+        else:
+            text = hinted(self.text, self.name, self.known)
+        return _fault(swarm, text, self.field, self.holder)
 
 
 def _unknown_uses(
-    swarm: _Object, agents: Sequence[_Object], own: list[str]
-) -> "Iterator[tuple[str, ConfigError]]":
+    swarm: _Object, agents: Sequence[_Object], own: Mapping[str, None]
+) -> "Iterator[_UnknownUse]":
     for agent in agents:
+        called = _called(agent)
         for action in _strings(agent, "actions"):
             if action not in own:
                 text = (
-                    f"{_called(agent)} references action '{action}' which is not defined in the "
-                    f"swarm's actions.{did_you_mean(action, own)}"
+                    f"{called} references action '{action}' which is not defined in the swarm's "
+                    "actions."
                 )
-                yield action, _fault(swarm, text, "actions", _called(agent))
-    known = [*CATALOGUE, *own]
+                yield _UnknownUse(action, text, "actions", called, own)
+    known = dict.fromkeys((*CATALOGUE, *own))
     for tool in _strings(swarm, "breakpoint_tools"):
         if tool not in known:
-            text = hinted(f"breakpoint tool '{tool}' not found in swarm", tool, known)
-            yield tool, _fault(swarm, text, "breakpoint_tools")
+            text = f"breakpoint tool '{tool}' not found in swarm"
+            yield _UnknownUse(tool, text, "breakpoint_tools", None, known)
     for holder in (swarm, *agents):
-        called = None if holder is swarm else _called(holder)
+        whose = None if holder is swarm else _called(holder)
         for tool in _strings(holder, "exclude_tools"):
             if tool not in known:
-                text = hinted(f"excluded tool '{tool}' is not valid", tool, known)
-                yield tool, _fault(swarm, text, "exclude_tools", called)
+                text = f"excluded tool '{tool}' is not valid"
+                yield _UnknownUse(tool, text, "exclude_tools", whose, known)

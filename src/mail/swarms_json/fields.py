@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from mail.core.suggest import did_you_mean
@@ -17,6 +18,7 @@ __all__ = [
     "AGENT",
     "SWARM",
     "Candidate",
+    "check_field",
     "check_fields",
     "check_identity",
     "filled",
@@ -31,6 +33,16 @@ _TOOL_FORMATS: Final = ("completions", "responses")
 _CLOSE: Final = 0.75
 _MOST_LETTERS: Final = 2
 """A name longer or shorter by more than that is another field, not a slip of the pen."""
+
+_ALIASES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "breakpoint": "breakpoint_tools",
+        "breakpoints": "breakpoint_tools",
+        "exclude": "exclude_tools",
+        "excluded": "exclude_tools",
+    }
+)
+"""Other words for fields that hold something up or forbid it: who drops one lets it happen."""
 
 Check = Callable[[Any], str | None]
 """Says what is wrong with a value of the right type, or None."""
@@ -154,7 +166,7 @@ def check_fields(shape: Candidate, candidate: object) -> Mapping[str, Any]:
     """
     fields = _object(shape, candidate)
     for name in shape.fields:
-        _check_field(shape, fields, name)
+        check_field(shape, fields, name)
     return fields
 
 
@@ -169,7 +181,7 @@ def check_identity(shape: Candidate, candidate: object) -> None:
     """
     fields = _object(shape, candidate)
     _check_spelling(shape, fields)
-    _check_field(shape, fields, "name")
+    check_field(shape, fields, "name")
 
 
 def filled(shape: Candidate, candidate: Mapping[str, Any]) -> dict[str, Any]:
@@ -207,7 +219,12 @@ def _check_spelling(shape: Candidate, candidate: Mapping[str, Any]) -> None:
             )
 
 
-def _check_field(shape: Candidate, candidate: Mapping[str, Any], name: str) -> None:
+def check_field(shape: Candidate, candidate: Mapping[str, Any], name: str) -> None:
+    """Check one field of a candidate.
+
+    Raises:
+        ConfigError: it is missing, or has the wrong type or value.
+    """
     field = shape.fields[name]
     if name in candidate:
         _check_value(shape, candidate, name, field)
@@ -245,6 +262,9 @@ def _missing(
 
 
 def _meant(name: str, absent: Sequence[str]) -> str | None:
+    alias = _ALIASES.get(name.lower())
+    if alias in absent:
+        return alias
     close = difflib.get_close_matches(name.lower(), absent, n=1, cutoff=_CLOSE)
     return close[0] if close and abs(len(close[0]) - len(name)) <= _MOST_LETTERS else None
 

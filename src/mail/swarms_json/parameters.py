@@ -8,6 +8,27 @@ from mail.errors import ConfigError
 __all__ = ["check_parameters", "check_schema"]
 
 _WIDTH: Final = 200
+_HOLD_SCHEMAS: Final = frozenset(
+    {
+        "additionalItems",
+        "additionalProperties",
+        "const",
+        "contains",
+        "contentSchema",
+        "default",
+        "else",
+        "example",
+        "if",
+        "items",
+        "not",
+        "propertyNames",
+        "then",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+    }
+)
+"""Keywords that have an object with a ``type`` as their value."""
+
 _VALUES: Final = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose content is data, in which ``$ref`` means nothing."""
 
@@ -31,6 +52,7 @@ def check_schema(action: str, schema: dict[str, Any]) -> None:
         raise ConfigError(f"{wrong}: {place}: {problem}") from None
     except RecursionError:
         raise ConfigError(f"{wrong}: they are nested too deeply") from None
+    _check_properties(action, schema)
 
 
 def check_parameters(action: str, schema: dict[str, Any]) -> None:
@@ -47,6 +69,19 @@ def check_parameters(action: str, schema: dict[str, Any]) -> None:
             f"actually got {kinds!r}"
         )
     _check_references(action, schema)
+
+
+def _check_properties(action: str, schema: dict[str, Any]) -> None:
+    """Refuse arguments that stand where keywords belong: to a validator they mean nothing."""
+    if "properties" in schema:
+        return
+    for name, part in schema.items():
+        known = name in _HOLD_SCHEMAS or name.startswith(("$", "x-"))
+        if not known and isinstance(part, dict) and isinstance(part.get("type"), str | list):
+            raise ConfigError(
+                f"parameters of action '{action}' describe '{name}' outside of 'properties'; "
+                f'write {{"type": "object", "properties": {{"{name}": …}}}}'
+            )
 
 
 def _check_references(action: str, schema: dict[str, Any]) -> None:

@@ -1,6 +1,9 @@
 """From text to JSON values: what JSON forbids, or readers disagree about, is refused by name."""
 
 import json
+import os
+import stat
+from collections import Counter
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -16,6 +19,7 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 _UTF8_MARK: Final = b"\xef\xbb\xbf"
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 _TOO_LARGE: Final = f"it is larger than {MAX_BYTES // 1024 // 1024} MiB"
+_NOT_A_FILE: Final = "it is not a regular file"
 _HAS_MARK: Final = "it begins with a byte order mark; save it as UTF-8 without one"
 
 
@@ -23,18 +27,18 @@ def read_text(path: str | PathLike[str]) -> str:
     """Return the text of a swarms file.
 
     Raises:
-        ConfigError: it cannot be read, is too large, or is not UTF-8 without a byte order mark.
+        ConfigError: it cannot be read, is no regular file, is too large, or is not UTF-8 without a
+            byte order mark.
     """
     failed = f"cannot read swarms.json file at {path}"
     try:
-        with Path(path).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
+        data = _bytes_of(Path(path))
     except OSError as error:
         raise ConfigError(f"{failed}: {error.strerror or error}") from None
     except ValueError as error:  # a path that cannot be one
         raise ConfigError(f"{failed}: {error}") from None
-    problem = _problem(data)
-    if problem:
+    problem = _NOT_A_FILE if data is None else _problem(data)
+    if data is None or problem:
         raise ConfigError(f"{failed}: {problem}")
     try:
         return data.decode("utf-8")
@@ -80,6 +84,16 @@ def parse_json(text: str, source: str) -> Any:
         raise ConfigError(f"{source} is not valid JSON: {error}") from None
 
 
+def _bytes_of(path: Path) -> bytes | None:
+    """Return the bytes of a regular file, or None for anything else, which may never end."""
+    # Opening a pipe would wait for somebody to write to it; Windows has no such flag.
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return None
+        return file.read(MAX_BYTES + 1)
+
+
 def _problem(data: bytes) -> str | None:
     if len(data) > MAX_BYTES:
         return _TOO_LARGE
@@ -91,8 +105,7 @@ def _problem(data: bytes) -> str | None:
 
 
 def _twice(pairs: Sequence[tuple[str, Any]]) -> str:
-    names = [name for name, _ in pairs]
-    twice = next(name for index, name in enumerate(names) if name in names[:index])
+    twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
     owner = dict(pairs).get("name")
     of = f" (the one whose name is '{owner}')" if isinstance(owner, str) and twice != "name" else ""
     return f"the key '{twice}' comes twice in one object{of}"

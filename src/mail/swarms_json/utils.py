@@ -3,11 +3,20 @@
 import warnings
 from collections.abc import Callable, Mapping
 from os import PathLike
-from typing import Any, cast
+from typing import Any, Final, cast
 
+from mail.core.suggest import before_hint
 from mail.errors import ConfigError
 from mail.swarms_json.crosscheck import ImportAction, cross_validate_swarm
-from mail.swarms_json.fields import ACTION, AGENT, SWARM, check_fields, check_identity, filled
+from mail.swarms_json.fields import (
+    ACTION,
+    AGENT,
+    SWARM,
+    check_field,
+    check_fields,
+    check_identity,
+    filled,
+)
 from mail.swarms_json.names import check_distinct
 from mail.swarms_json.parameters import check_parameters
 from mail.swarms_json.plain import check_plain
@@ -26,6 +35,8 @@ __all__ = [
     "validate_agent_from_swarms_json",
     "validate_swarm_from_swarms_json",
 ]
+
+_RIGHTS: Final = ("enable_entrypoint", "can_complete_tasks")
 
 
 def load_swarms_json_from_file(
@@ -129,7 +140,7 @@ def validate_swarm_from_swarms_json(
     check_plain(candidate, "swarm candidate")
     check_identity(SWARM, candidate)
     swarm = check_fields(SWARM, candidate)
-    _each(swarm, "agents", lambda agent: check_identity(AGENT, agent))
+    _each(swarm, "agents", _check_identity_and_rights)
     _each(swarm, "actions", lambda action: check_identity(ACTION, action))
     cross_validate_swarm(swarm, import_action)
     _each(swarm, "agents", _check_agent)
@@ -158,6 +169,13 @@ def validate_action_from_swarms_json(candidate: object) -> None:
     _check_action(candidate)
 
 
+def _check_identity_and_rights(candidate: object) -> None:
+    """Check an agent's rights early: what is no true must not be told as missing in all agents."""
+    check_identity(AGENT, candidate)
+    for right in _RIGHTS:
+        check_field(AGENT, cast("dict[str, Any]", candidate), right)
+
+
 def _check_agent(candidate: object) -> None:
     agent = check_fields(AGENT, candidate)
     if "tool_format" in agent["agent_params"]:
@@ -181,8 +199,7 @@ def _each(swarm: Mapping[str, Any], field: str, check: Callable[[object], None])
             check(part)
         except ConfigError as error:
             place = "" if _has_name(part) else f" (number {number} of '{field}')"
-            problem, asks, hint = str(error).partition(". Did you mean")
-            text = f"{problem}{place} in swarm '{swarm['name']}'{asks}{hint}"
+            text = before_hint(str(error), f"{place} in swarm '{swarm['name']}'")
             raise ConfigError(text) from None
 
 

@@ -8,9 +8,11 @@ from pydantic_core import from_json
 
 from mail.core.events import TaskEvent
 from mail.core.runtime.waiters import RunResult
+from mail.core.suggest import hinted
 from mail.core.tasks import MAILTask, TaskState
+from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.core.wire import MAILMessage
-from mail.errors import TaskTimeout
+from mail.errors import ConfigError, TaskTimeout
 
 if TYPE_CHECKING:
     from mail.api.swarm import MAILSwarm
@@ -24,6 +26,39 @@ _NOTED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cast:
+    """The names in a swarm; empty where nothing is known, and then nothing is refused.
+
+    Attributes:
+        agents: The agents.
+        parties: Whoever sends or gets mail: agents, the user, the system, ``all``.
+        tools: MAIL's tools, the actions, and what agents reply with in place of calls.
+    """
+
+    agents: tuple[str, ...] = ()
+    parties: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, swarm: "MAILSwarm") -> "Cast":
+        """Return the names in a swarm."""
+        agents = tuple(swarm.agent_names)
+        own = [action.name for agent in swarm.agents for action in agent.actions]
+        tools = (*CATALOGUE, *BUILTIN_TOOLS, TEXT_TOOL, *own, *(a.name for a in swarm.actions))
+        parties = (*agents, swarm.user_id, swarm.name, "all", "system")
+        return cls(agents=agents, parties=parties, tools=tools)
+
+    def check(self, noun: str, name: str | None, known: Sequence[str]) -> None:
+        """Refuse a name that is given and unknown.
+
+        Raises:
+            ConfigError: with the name that may be meant.
+        """
+        if name is not None and known and name not in known:
+            raise ConfigError(hinted(f"there is no {noun} '{name}' in the swarm", name, known))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """How a task ended.
 
@@ -34,6 +69,7 @@ class Outcome:
         message: The final ``broadcast_complete`` message.
         task: The task's record with all of its events.
         breakpoints: The calls that the task still waits for.
+        cast: Who and what there is in the swarm; other names are refused as slips of the pen.
     """
 
     body: str
@@ -42,6 +78,7 @@ class Outcome:
     message: MAILMessage
     task: MAILTask
     breakpoints: list[dict[str, Any]] = field(default_factory=list)
+    cast: Cast = field(default_factory=Cast, repr=False)
 
     @property
     def completed(self) -> bool:
@@ -59,7 +96,12 @@ class Outcome:
         Args:
             tool: Only calls of this tool.
             by: Only calls of this agent.
+
+        Raises:
+            ConfigError: the swarm has no such tool or agent.
         """
+        self.cast.check("tool", tool, self.cast.tools)
+        self.cast.check("agent", by, self.cast.agents)
         made = [event.extra for event in self.events if event.kind == "tool_call"]
         return [
             call["tool_args"]
@@ -73,7 +115,12 @@ class Outcome:
         Args:
             sender: Only what this agent, user or system sent.
             to: Only what names this agent as a recipient; broadcasts name ``all``.
+
+        Raises:
+            ConfigError: the swarm has nobody of that name.
         """
+        self.cast.check("sender", sender, self.cast.parties)
+        self.cast.check("recipient", to, self.cast.parties)
         return [
             message
             for message in self.task.get_messages()
@@ -103,7 +150,9 @@ async def run_until_complete(
     Raises:
         TaskTimeout: it took longer; the note says what happened last.
         ProtocolError, TaskError: the message is refused.
+        ConfigError: an answer is for a tool that is no breakpoint tool, or is no answer.
     """
+    _check_answers(swarm, answers or {})
     run = await swarm.open_run(body, **options)
     task_id = run.task_id
     try:
@@ -133,7 +182,18 @@ async def run_until_complete(
         message=result.message,
         task=task,
         breakpoints=result.breakpoints,
+        cast=Cast.of(swarm),
     )
+
+
+def _check_answers(swarm: "MAILSwarm", answers: Mapping[str, Answer]) -> None:
+    for tool, answer in answers.items():
+        if tool not in swarm.breakpoint_tools:
+            text = f"answers has '{tool}', which is not one of the swarm's breakpoint_tools"
+            raise ConfigError(hinted(text, tool, swarm.breakpoint_tools))
+        if not isinstance(answer, str) and not callable(answer):
+            got = type(answer).__name__
+            raise ConfigError(f"the answer for '{tool}' must be text or a function, got {got}")
 
 
 def _answers(result: RunResult, answers: Mapping[str, Answer]) -> list[dict[str, str]] | None:

@@ -1,14 +1,17 @@
 """A whole swarm from scripts, without a provider, whose agents' models remember what they saw."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mail.api.agents import AgentFactory, MAILAgentTemplate
 from mail.api.template import MAILSwarmTemplate
+from mail.core.suggest import hinted
+from mail.errors import ConfigError
 from mail.factories.action import LiteLLMActionAgentFunction
 from mail.factories.base import LiteLLMAgentFunction
+from mail.factories.checks import of_agent
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.testing.models import RecordingModel
 from mail.testing.runs import Outcome, run_until_complete
@@ -76,11 +79,20 @@ def scripted_swarm(
         options: As of `MAILSwarmTemplate.instantiate`: ``store``, ``settings``, ``user_id``, ….
 
     Raises:
-        ConfigError: the parts do not fit together.
+        ConfigError: a script is none, an agent is named that has none, or the parts do not fit
+            together.
     """
+    if isinstance(supervisors, str):
+        raise ConfigError(f"supervisors must be a list of names, got the text '{supervisors}'")
+    for place, names in (
+        ("supervisors", supervisors),
+        ("actions", actions),
+        ("comm_targets", comm_targets),
+    ):
+        _check_named(place, names, scripts)
     entry = entrypoint or next(iter(scripts), "")
     leaders = {entry, *supervisors}
-    models = {name: RecordingModel(script) for name, script in scripts.items()}
+    models = {name: _recorded(name, script) for name, script in scripts.items()}
     agents = [
         MAILAgentTemplate(
             name=name,
@@ -97,10 +109,21 @@ def scripted_swarm(
         for name, model in models.items()
     ]
     template = MAILSwarmTemplate(
-        name="scripted", agents=agents, entrypoint=entry, breakpoint_tools=list(breakpoint_tools)
+        name="scripted", agents=agents, entrypoint=entry, breakpoint_tools=breakpoint_tools
     )
     given = {"user_id": "tester", "print_llm_streams": False, **options}
     return ScriptedSwarm(template.instantiate({}, **given), models)
+
+
+def _check_named(place: str, names: Iterable[str], scripts: Mapping[str, object]) -> None:
+    for name in names:
+        if name not in scripts:
+            raise ConfigError(hinted(f"{place} names '{name}', who has no script", name, scripts))
+
+
+def _recorded(agent: str, script: "Script | ChatModel") -> RecordingModel:
+    with of_agent(agent):
+        return RecordingModel(script)
 
 
 def _factory(leads: bool, acts: bool) -> AgentFactory:

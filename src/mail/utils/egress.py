@@ -10,19 +10,20 @@ environment are not used.
 import asyncio
 import base64
 import inspect
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mail.utils.egress_bodies import LimitedBody, read_body
+from mail.utils.egress_names import AsideThreads, system_addresses
+from mail.utils.egress_redirects import led_on
 from mail.utils.egress_rules import (
     Address,
     EgressPolicy,
     FetchError,
     NotPublic,
     RefusedAddress,
+    TooLarge,
     check_addresses,
     check_host,
     literal_address,
@@ -40,6 +41,7 @@ __all__ = [
     "NotPublic",
     "RefusedAddress",
     "Resolve",
+    "TooLarge",
     "failure_text",
     "fetch",
     "guarded_client",
@@ -59,19 +61,8 @@ _MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_ATTEMPTS: Final = 4
 _MAX_PORT: Final = 65535
 _PORTS: Final = {"http": 80, "https": 443}
-# What a request keeps when a redirect leads to another host: nothing that could be a credential.
-_HARMLESS: Final = frozenset(
-    {
-        "accept",
-        "accept-encoding",
-        "accept-language",
-        "content-length",
-        "content-type",
-        "host",
-        "transfer-encoding",
-        "user-agent",
-    }
-)
+# What a call may take beyond its limit of time until it is left behind.
+_GRACE: Final = 0.5
 
 
 class GuardedTransport:
@@ -195,26 +186,36 @@ def guarded_request(
     """Build a request; credentials in the address become a header, so that no log shows them.
 
     Raises:
-        FetchError: the address or a header cannot be sent.
+        FetchError: the address, a header or the body cannot be sent.
     """
     import httpx
 
     merged = httpx.Headers({"Accept-Encoding": "identity"})
     try:
-        target = httpx.URL(url)
+        target, credentials = split_credentials(httpx.URL(url))
     except (httpx.InvalidURL, ValueError):
         raise FetchError("the address is not a valid URL") from None
-    target, credentials = split_credentials(target)
     try:
         merged.update(credentials)
         merged.update(headers)
     except (ValueError, TypeError, AttributeError):
         raise FetchError("a header is not plain ASCII text") from None
-    return client.build_request(method, target, headers=merged, **content)
+    try:
+        return client.build_request(method, target, headers=merged, **content)
+    except RecursionError:
+        raise FetchError("the body is nested too deeply") from None
+    except (ValueError, TypeError) as error:
+        raise FetchError(f"the body cannot be sent as JSON: {error}") from None
 
 
 def split_credentials(url: Any) -> tuple[Any, dict[str, str]]:
-    """Return a URL (of httpx or a library shaped like it) without credentials, and their header."""
+    """Return a URL (of httpx or a library shaped like it) without credentials, and their header.
+
+    Raises:
+        ValueError: the host, or the credentials, cannot be decoded.
+    """
+    # Reading the host decodes an international name; otherwise that fails in the middle of sending.
+    _ = url.host
     if not url.userinfo:
         return url, {}
     pair = base64.b64encode(f"{url.username}:{url.password}".encode()).decode()
@@ -224,6 +225,8 @@ def split_credentials(url: Any) -> tuple[Any, dict[str, str]]:
 def failure_text(error: Exception) -> str:
     """Say why a request failed (in httpx or a library shaped like it), without its address."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
+    if kinds & {"InvalidURL", "UnicodeError"}:
+        return "the address that a redirect leads to is not valid"
     if "TimeoutException" in kinds:
         return "no answer in time"
     if "ConnectError" in kinds:
@@ -238,7 +241,7 @@ async def opened(
     """Send a request and give its answer, unread, after at most five redirects.
 
     On the way to another host (or port, or from https to http) the request loses every header
-    that might be a credential.
+    that might be a credential; see `mail.utils.egress_redirects`.
 
     Raises:
         RefusedAddress: the address, or one that a redirect names, may not be reached.
@@ -246,10 +249,14 @@ async def opened(
     """
     import httpx
 
+    first = request
     for _ in range(MAX_REDIRECTS + 1):
         try:
             response = await client.send(request, stream=True, follow_redirects=False)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+        except FetchError:
+            raise
+        # The host of a redirect may be no international name (a ValueError).
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise FetchError(failure_text(error)) from None
         try:
             onward = response.next_request
@@ -260,7 +267,7 @@ async def opened(
             raise FetchError(failure_text(error)) from None
         finally:
             await response.aclose()
-        request = _without_credentials(request, onward)
+        request = led_on(first, request, onward)
     raise FetchError(f"more than {MAX_REDIRECTS} redirects")
 
 
@@ -295,9 +302,14 @@ def fetch(
         except TimeoutError:
             raise FetchError(f"no complete answer within {timeout:g} seconds") from None
 
-    # A thread of its own, because the caller may stand inside a running event loop.
-    with ThreadPoolExecutor(1, thread_name_prefix="mail-fetch") as thread:
-        return thread.submit(asyncio.run, get()).result()
+    # A thread of its own, because the caller may stand inside a running event loop; nobody waits
+    # for its end, because a resolver may block it.
+    thread = AsideThreads(1, "mail-fetch")
+    try:
+        document: bytes = thread.submit(lambda: asyncio.run(get())).result(timeout + _GRACE)
+    except TimeoutError:
+        raise FetchError(f"no complete answer within {timeout:g} seconds") from None
+    return document
 
 
 async def _get(
@@ -314,15 +326,8 @@ async def _get(
             raise FetchError(f"status {response.status_code}")
         body = await read_body(response, max_bytes)
     if not body.complete:
-        raise FetchError(f"the document is larger than {max_bytes} bytes")
+        raise TooLarge(f"the document is larger than {max_bytes} bytes")
     return body.data
-
-
-async def system_addresses(host: str, port: int) -> list[str]:
-    """Return what the system's resolver says, each address once."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
 
 
 def _aimed(request: Any, host: str, address: Address) -> Any:
@@ -339,16 +344,3 @@ def _aimed(request: Any, host: str, address: Address) -> Any:
         stream=request.stream,
         extensions=extensions,
     )
-
-
-def _without_credentials(sent: "httpx.Request", onward: "httpx.Request") -> "httpx.Request":
-    before, after = (
-        (request.url.scheme, request.url.raw_host, request.url.port) for request in (sent, onward)
-    )
-    upgraded = before[0] == "http" and before[2] is None and after == ("https", before[1], None)
-    if before == after or upgraded:
-        return onward
-    for name in list(onward.headers):
-        if name.lower() not in _HARMLESS:
-            del onward.headers[name]
-    return onward

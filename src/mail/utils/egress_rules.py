@@ -15,6 +15,7 @@ __all__ = [
     "FetchError",
     "NotPublic",
     "RefusedAddress",
+    "TooLarge",
     "check_addresses",
     "check_host",
     "literal_address",
@@ -32,6 +33,9 @@ _SPECIAL: Final[tuple[tuple[str, _Network], ...]] = (
     ("a cloud metadata address", ipaddress.ip_network("192.0.0.192/32")),
     ("a cloud metadata address", ipaddress.ip_network("168.63.129.16/32")),
     ("a 6to4 address", ipaddress.ip_network("2002::/16")),
+    # These count as public for some versions of Python's ipaddress.
+    ("a private address", ipaddress.ip_network("192.0.0.0/24")),
+    ("a private address", ipaddress.ip_network("3fff::/20")),
 )
 _NAME: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
 _NUMERIC_END: Final = re.compile(r"(\A|\.)([0-9]+|0x[0-9a-f]*)\Z")
@@ -47,6 +51,10 @@ class FetchError(MAILError, ValueError):
 
 class RefusedAddress(FetchError):
     """The address may not be reached; no connection to it was attempted."""
+
+
+class TooLarge(FetchError):
+    """What was asked for is there, but larger than it may be."""
 
 
 class NotPublic(RefusedAddress):

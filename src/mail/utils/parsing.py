@@ -6,13 +6,14 @@ import json
 import logging
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from mail.core.addresses import parse_agent_address
 from mail.errors import ConfigError
+from mail.utils.reference_budget import MAX_BYTES, TIMEOUT, ReferenceBudget
 
 if TYPE_CHECKING:
     import httpx
@@ -34,8 +35,6 @@ logger = logging.getLogger(__name__)
 
 PYTHON_PREFIX: Final = "python::"
 URL_PREFIX: Final = "url::"
-_TIMEOUT: Final = 10.0
-_MAX_BYTES: Final = 4 * 1024 * 1024
 _ANYWHERE: Final = ("0.0.0.0/0", "::/0")
 _MODULE: Final = re.compile(r"[^\s:.]+(\.[^\s:.]+)*")
 _OWN_PACKAGE: Final = __name__.partition(".")[0]
@@ -54,11 +53,20 @@ class ReferencePolicy:
         imports: The modules (with all that is inside them) that may be imported; None for any.
         resolve: Answers what addresses a host has; the system's resolver when None.
         transport: Makes the connections for ``url::``; for tests.
+        budget: What the ``url::`` references of one definition may take together; see
+            `for_definition`.
     """
 
     imports: tuple[str, ...] | None = None
     resolve: "Resolve | None" = field(default=None, repr=False, compare=False)
     transport: "httpx.AsyncBaseTransport | None" = field(default=None, repr=False, compare=False)
+    budget: ReferenceBudget | None = field(default=None, repr=False, compare=False)
+
+    def for_definition(self) -> "ReferencePolicy":
+        """Return the policy to read one definition with: unless trusted, it has a budget."""
+        if self.trusted or self.budget is not None:
+            return self
+        return replace(self, budget=ReferenceBudget())
 
     @property
     def trusted(self) -> bool:
@@ -101,7 +109,8 @@ class ReferencePolicy:
         """Check what a reference leads to: code must come from `imports`, data may be plain.
 
         An allowed module also holds what it imported itself; its own author's choice of modules is
-        no permission to hand them on.
+        no permission to hand them on. An action is judged by the code that it runs. Plain data does
+        not tell where it comes from.
 
         Raises:
             ConfigError: it is code from elsewhere.
@@ -111,11 +120,16 @@ class ReferencePolicy:
         while isinstance(found, functools.partial):
             found = found.func
         home = found.__name__ if isinstance(found, ModuleType) else _home(found)
-        if self._allows(home):
-            return
-        if not callable(found) and not isinstance(found, ModuleType) and _is_own(home):
-            return  # an instance of our own, an action for example
-        raise self._refusal(reference, f"it leads to something of '{home or 'builtins'}'")
+        is_instance = not callable(found) and not isinstance(found, ModuleType)
+        if not self._allows(home) and not (is_instance and _is_own(home)):
+            raise self._leads_to(reference, home)
+        if is_instance and _is_of_ours(found) and hasattr(found, "callback"):
+            code = _home(_behind(found))
+            if not self._allows(code) and not _is_own(code):
+                raise self._leads_to(reference, code)
+
+    def _leads_to(self, reference: str, home: str) -> ConfigError:
+        return self._refusal(reference, f"it leads to something of '{home or 'builtins'}'")
 
     def _allows(self, module: str) -> bool:
         allowed = self.imports or ()
@@ -172,22 +186,29 @@ def read_url_string(
     Raises:
         RuntimeError: the document could not be fetched or is not JSON, and errors are asked for.
         ConfigError: the address may not be fetched from, and errors are not asked for: then it is
-            no document that happens to be missing.
+            no document that happens to be missing. Or the policy's budget is spent.
     """
-    from mail.utils.egress import RefusedAddress, fetch
+    from mail.utils.egress import RefusedAddress, TooLarge, fetch
 
     url = string.removeprefix(URL_PREFIX)
+    budget = references.budget
+    timeout, max_bytes = budget.take() if budget else (TIMEOUT, MAX_BYTES)
     try:
         document = fetch(
             url,
             policy=references.egress(),
-            timeout=_TIMEOUT,
-            max_bytes=_MAX_BYTES,
+            timeout=timeout,
+            max_bytes=max_bytes,
             resolve=references.resolve,
             transport=references.transport,
         )
+        if budget:
+            budget.receive(len(document))
         return _as_json_text(document)
     except ValueError as error:
+        if budget:
+            budget.receive(max_bytes if isinstance(error, TooLarge) else 0)
+            budget.check()
         # The address itself stays out of all texts: it may carry credentials.
         if raise_on_error:
             raise RuntimeError(f"error reading URL string: '{error}'") from None
@@ -202,19 +223,21 @@ def resolve_prefixed_string_references(value: Any, *, references: ReferencePolic
 
     ``python::`` strings become the object they name, ``url::`` strings the JSON text found there;
     everything else is returned as it is. The given structure is not changed, and what a reference
-    leads to is not looked at for further references.
+    leads to is not looked at for further references. Unless all is trusted, the documents have a
+    budget: that of the policy, or one for this call.
 
     Raises:
         ValueError, ImportError, AttributeError: as `read_python_string`.
         ConfigError: as `read_url_string`.
     """
+    return _resolved(value, references.for_definition())
+
+
+def _resolved(value: Any, references: ReferencePolicy) -> Any:
     if isinstance(value, dict):
-        return {
-            key: resolve_prefixed_string_references(item, references=references)
-            for key, item in value.items()
-        }
+        return {key: _resolved(item, references) for key, item in value.items()}
     if isinstance(value, list):
-        return [resolve_prefixed_string_references(item, references=references) for item in value]
+        return [_resolved(item, references) for item in value]
     if isinstance(value, str) and value.startswith(PYTHON_PREFIX):
         return read_python_string(value, references=references)
     if isinstance(value, str) and value.startswith(URL_PREFIX):
@@ -242,6 +265,23 @@ def _home(found: Any) -> str:
     """Return the module that an object or the class of an instance is defined in."""
     home = getattr(found, "__module__", None)
     return home if isinstance(home, str) else ""
+
+
+def _is_of_ours(found: Any) -> bool:
+    """Tell whether an object is one of ours, of a class that somebody derived from it too."""
+    return any(_is_own(kind.__module__) for kind in type(found).__mro__)
+
+
+def _behind(action: Any) -> Any:
+    """Return the code that an action runs, behind partials and the wrappers that we make."""
+    code = action.callback
+    while True:
+        if isinstance(code, functools.partial):
+            code = code.func
+        elif _is_own(_home(code)) and hasattr(code, "__wrapped__"):
+            code = code.__wrapped__
+        else:
+            return code
 
 
 def _is_own(module: str) -> bool:

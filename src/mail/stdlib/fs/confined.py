@@ -16,7 +16,11 @@ from typing import Final
 
 from mail.errors import ToolError
 
-__all__ = ["Kind", "kind_of", "not_a", "opened_file", "opened_folder", "split_path"]
+__all__ = ["Kind", "kind_of", "not_a", "opened_file", "opened_folder", "shortened", "split_path"]
+
+_MAX_BYTES: Final = 4096
+_MAX_NAMES: Final = 64
+_SHOWN: Final = 200
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a named pipe would wait for somebody to write to it.
@@ -37,20 +41,29 @@ def split_path(path: str) -> list[str]:
     """Return the names of a relative path; none for the workspace itself.
 
     Raises:
-        ToolError: the path is absolute or could lead out of the workspace.
+        ToolError: the path is absolute, could lead out of the workspace, or is too long or deep.
     """
     if "\0" in path:
         raise ToolError("`path` must not contain NUL characters")
     try:
-        path.encode("utf-8")
+        size = len(path.encode("utf-8"))
     except UnicodeEncodeError:
         raise ToolError("`path` has characters that no file name can have") from None
+    if size > _MAX_BYTES:
+        raise ToolError(f"`path` is too long: {size} bytes, the limit is {_MAX_BYTES}")
     if path.startswith("/"):
-        raise ToolError(f"{path} is an absolute path; paths count from the workspace")
+        raise ToolError(f"{shortened(path)} is an absolute path; paths count from the workspace")
     names = [name for name in path.split("/") if name not in ("", ".")]
     if ".." in names:
-        raise ToolError(f"{path} could lead out of the workspace; '..' is not allowed")
+        raise ToolError(f"{shortened(path)} could lead out of the workspace; '..' is not allowed")
+    if len(names) > _MAX_NAMES:
+        raise ToolError(f"`path` is too deep: {len(names)} names, the limit is {_MAX_NAMES}")
     return names
+
+
+def shortened(path: str) -> str:
+    """Return a path as texts have it: a long one is cut."""
+    return path if len(path) <= _SHOWN else f"{path[:_SHOWN]}…"
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from mail.stdlib.fs.confined import (
     not_a,
     opened_file,
     opened_folder,
+    shortened,
     split_path,
 )
 
@@ -31,21 +32,21 @@ def read_text(root: Path, path: str, max_bytes: int) -> str:
     Raises:
         ToolError: there is no such file, it is too large, or not UTF-8.
     """
-    folders, name = _file_place(path)
+    folders, name, shown = _file_place(path)
     with (
-        _told(path, f"file not found at {path}"),
-        opened_folder(root, folders, path) as folder,
-        opened_file(folder, name, path) as handle,
+        _told(shown, f"file not found at {shown}"),
+        opened_folder(root, folders, shown) as folder,
+        opened_file(folder, name, shown) as handle,
         os.fdopen(handle, "rb", closefd=False) as file,
     ):
         data = file.read(max_bytes + 1)
         size = max(os.fstat(handle).st_size, len(data))
     if len(data) > max_bytes:
-        raise ToolError(f"{path} is too large to read: {size} bytes, the limit is {max_bytes}")
+        raise ToolError(f"{shown} is too large to read: {size} bytes, the limit is {max_bytes}")
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        raise ToolError(f"{path} is not a text file in UTF-8 ({size} bytes)") from None
+        raise ToolError(f"{shown} is not a text file in UTF-8 ({size} bytes)") from None
 
 
 def write_text(root: Path, path: str, content: str, max_bytes: int) -> str:
@@ -54,7 +55,7 @@ def write_text(root: Path, path: str, content: str, max_bytes: int) -> str:
     Raises:
         ToolError: the content is too large, or something else is in the way.
     """
-    folders, name = _file_place(path)
+    folders, name, shown = _file_place(path)
     try:
         data = content.encode("utf-8")
     except UnicodeEncodeError:
@@ -62,11 +63,11 @@ def write_text(root: Path, path: str, content: str, max_bytes: int) -> str:
     if len(data) > max_bytes:
         raise ToolError(f"`content` is too large: {len(data)} bytes, the limit is {max_bytes}")
     with (
-        _told(path, f"file not found at {path}"),
-        opened_folder(root, folders, path, create=True) as folder,
+        _told(shown, f"file not found at {shown}"),
+        opened_folder(root, folders, shown, create=True) as folder,
     ):
-        _replace(folder, name, data, path)
-    return f"successfully wrote to {path}"
+        _replace(folder, name, data, shown)
+    return f"successfully wrote to {shown}"
 
 
 def delete(root: Path, path: str) -> str:
@@ -75,14 +76,14 @@ def delete(root: Path, path: str) -> str:
     Raises:
         ToolError: there is no such file.
     """
-    folders, name = _file_place(path)
-    missing = f"file not found at {path}"
-    with _told(path, missing), opened_folder(root, folders, path) as folder:
+    folders, name, shown = _file_place(path)
+    missing = f"file not found at {shown}"
+    with _told(shown, missing), opened_folder(root, folders, shown) as folder:
         kind = kind_of(folder, name)
         if kind not in (Kind.FILE, Kind.MISSING):
-            raise not_a(Kind.FILE, kind, path)
+            raise not_a(Kind.FILE, kind, shown)
         os.unlink(name, dir_fd=folder)
-    return f"successfully deleted {path}"
+    return f"successfully deleted {shown}"
 
 
 def create_folder(root: Path, path: str) -> str:
@@ -92,17 +93,18 @@ def create_folder(root: Path, path: str) -> str:
         ToolError: it is there already, or a file is.
     """
     *folders, name = split_path(path) or [""]
+    shown = shortened(path)
     with (
-        _told(path, f"directory not found at {path}"),
-        opened_folder(root, folders, path, create=True) as parent,
+        _told(shown, f"directory not found at {shown}"),
+        opened_folder(root, folders, shown, create=True) as parent,
     ):
         kind = kind_of(parent, name) if name else Kind.FOLDER
         if kind is Kind.FOLDER:
-            raise ToolError(f"directory already exists at {path}")
+            raise ToolError(f"directory already exists at {shown}")
         if kind is not Kind.MISSING:
-            raise ToolError(f"{path} is {kind}, not a directory")
+            raise ToolError(f"{shown} is {kind}, not a directory")
         os.mkdir(name, dir_fd=parent)
-    return f"successfully created directory at {path}"
+    return f"successfully created directory at {shown}"
 
 
 def list_folder(root: Path, path: str, max_bytes: int) -> str:
@@ -111,29 +113,27 @@ def list_folder(root: Path, path: str, max_bytes: int) -> str:
     Raises:
         ToolError: there is no such folder, or its list is too long.
     """
-    names = split_path(path)
-    if not names and not root.exists():  # nothing was written yet
-        return "the directory is empty"
+    names, shown = split_path(path), shortened(path)
     found: list[str] = []
     size = 0
-    with (
-        _told(path, f"directory not found at {path}"),
-        opened_folder(root, names, path) as folder,
-        os.scandir(folder) as entries,
-    ):
-        for entry in entries:
-            found.append(_one_line(entry.name))
-            size += len(found[-1]) + 1
-            if size > max_bytes:
-                raise ToolError(f"the list of {path} is longer than {max_bytes} bytes")
+    with _told(shown, f"directory not found at {shown}"):
+        if not names and not root.exists():  # nothing was written yet
+            return "the directory is empty"
+        with opened_folder(root, names, shown) as folder, os.scandir(folder) as entries:
+            for entry in entries:
+                found.append(_one_line(entry.name))
+                size += len(found[-1]) + 1
+                if size > max_bytes:
+                    raise ToolError(f"the list of {shown} is longer than {max_bytes} bytes")
     return "\n".join(sorted(found)) or "the directory is empty"
 
 
-def _file_place(path: str) -> tuple[list[str], str]:
-    names = split_path(path)
+def _file_place(path: str) -> tuple[list[str], str, str]:
+    """Return the folders of a path, the file's name, and the path as texts have it."""
+    names, shown = split_path(path), shortened(path)
     if not names:
-        raise ToolError(f"{path or 'an empty path'} is not a file")
-    return names[:-1], names[-1]
+        raise ToolError(f"{shown or 'an empty path'} is not a file")
+    return names[:-1], names[-1], shown
 
 
 def _replace(folder: int, name: str, data: bytes, shown: str) -> None:
@@ -165,11 +165,11 @@ def _one_line(name: str) -> str:
 
 
 @contextmanager
-def _told(path: str, missing: str) -> Iterator[None]:
+def _told(shown: str, missing: str) -> Iterator[None]:
     """Turn the system's errors into texts that name only the agent's own path."""
     try:
         yield
     except FileNotFoundError:
         raise ToolError(missing) from None
     except OSError as error:
-        raise ToolError(f"{path}: {error.strerror or type(error).__name__}") from None
+        raise ToolError(f"{shown}: {error.strerror or type(error).__name__}") from None

@@ -6,7 +6,8 @@ is. This module is imported when an action is called: the SDK is large.
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar, cast
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar, cast
 
 import httpx2
 from mcp import MCPError
@@ -24,14 +25,20 @@ __all__ = ["system_transport", "with_server"]
 
 Result = TypeVar("Result")
 
+_GOODBYE: Final = 2.0
+
 
 async def with_server(server_url: str, use: Callable[[Client], Awaitable[Result]]) -> Result:
     """Connect to a server, use it, and disconnect.
 
+    What the use came to is kept, whatever happens while disconnecting, which gets two seconds of
+    its own.
+
     Args:
         server_url: The address of its streamable HTTP endpoint; credentials in it are sent as
             Basic authentication.
-        use: What to do with the connection; it must be done within ``[stdlib.http] timeout``.
+        use: What to do with the connection; it must be done within ``[stdlib.http] timeout``, and
+            the server may send ``max_bytes`` meanwhile.
 
     Raises:
         FetchError: the address is refused, or there is no usable answer.
@@ -47,24 +54,33 @@ async def with_server(server_url: str, use: Callable[[Client], Awaitable[Result]
         ),
         config.max_bytes,
     )
+    outcome: Future[Result] = Future()
+    limit = asyncio.timeout(config.timeout)
+
+    async def keep(client: Client) -> None:
+        try:
+            outcome.set_result(await use(client))
+        except Exception as error:  # noqa: BLE001 - told to the agent
+            outcome.set_exception(_reason(error, guard))
+        if not limit.expired():
+            limit.reschedule(asyncio.get_running_loop().time() + _GOODBYE)
+
     try:
-        async with asyncio.timeout(config.timeout):
-            return await _used(server_url, config, guard, use)
-    except TimeoutError:
-        raise FetchError(f"no complete answer within {config.timeout:g} seconds") from None
-    except (FetchError, ToolError):
-        raise
+        async with limit:
+            await _used(server_url, config, guard, keep)
     except Exception as error:  # noqa: BLE001 - the SDK wraps what happened in groups of its own
-        # What the transport met says more than the broken session that came of it.
-        raise guard.failure or _told(error) from None
+        if not outcome.done():
+            late = FetchError(f"no complete answer within {config.timeout:g} seconds")
+            outcome.set_exception(late if limit.expired() else _reason(error, guard))
+    return outcome.result()
 
 
 async def _used(
     server_url: str,
     config: HttpConfig,
     guard: "_RememberingTransport",
-    use: Callable[[Client], Awaitable[Result]],
-) -> Result:
+    use: Callable[[Client], Awaitable[None]],
+) -> None:
     url, headers = _split(server_url)
     client = httpx2.AsyncClient(
         transport=guard, timeout=config.timeout, headers=headers, trust_env=False
@@ -75,7 +91,7 @@ async def _used(
         )
         session = Client(transport, read_timeout_seconds=config.timeout, cache=None)
         async with session:
-            return await use(session)
+            await use(session)
 
 
 def system_transport() -> httpx2.AsyncBaseTransport:
@@ -84,11 +100,12 @@ def system_transport() -> httpx2.AsyncBaseTransport:
 
 
 class _RememberingTransport(httpx2.AsyncBaseTransport):
-    """Bounds each answer, and keeps the first failure for the error text."""
+    """Bounds what all answers of a call have together, and keeps the first failure for the text."""
 
     def __init__(self, guard: GuardedTransport, max_bytes: int) -> None:
         self._guard = guard
         self._max_bytes = max_bytes
+        self._left = max_bytes
         self.failure: FetchError | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -105,32 +122,29 @@ class _RememberingTransport(httpx2.AsyncBaseTransport):
             self.failure = FetchError("the answer is compressed, which was not asked for")
             raise self.failure
         stream = cast("httpx2.AsyncByteStream", response.stream)
-        response.stream = _Bounded(stream, self._max_bytes, self._too_large)
+        response.stream = _Counted(stream, self._count)
         return response
 
-    def _too_large(self) -> FetchError:
-        self.failure = FetchError(f"the answer is longer than {self._max_bytes} bytes")
-        return self.failure
+    def _count(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            self.failure = FetchError(f"the answer is longer than {self._max_bytes} bytes")
+            raise self.failure
 
     async def aclose(self) -> None:
         await self._guard.aclose()
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    """A body that breaks off with an error beyond its limit."""
+class _Counted(httpx2.AsyncByteStream):
+    """A body whose bytes are counted, and that breaks off when counting raises."""
 
-    def __init__(
-        self, stream: httpx2.AsyncByteStream, max_bytes: int, refuse: Callable[[], FetchError]
-    ) -> None:
+    def __init__(self, stream: httpx2.AsyncByteStream, count: Callable[[int], None]) -> None:
         self._stream = stream
-        self._left = max_bytes
-        self._refuse = refuse
+        self._count = count
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for piece in self._stream:
-            self._left -= len(piece)
-            if self._left < 0:
-                raise self._refuse()
+            self._count(len(piece))
             yield piece
 
     async def aclose(self) -> None:
@@ -145,8 +159,11 @@ def _split(server_url: str) -> tuple[str, dict[str, str]]:
     return str(url), {"User-Agent": USER_AGENT, "Accept-Encoding": "identity", **credentials}
 
 
-def _told(error: BaseException) -> ToolError | FetchError:
-    found: Any = error
+def _reason(error: BaseException, guard: _RememberingTransport) -> ToolError | FetchError:
+    """Return what to tell; what the transport met says more than the session that broke of it."""
+    if isinstance(error, FetchError | ToolError):
+        return error
+    found: Any = guard.failure or error
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]
     if isinstance(found, FetchError | ToolError):

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
 from mail.core.agents import AgentOutput, ToolChoice
+from mail.core.suggest import hinted
 from mail.errors import ConfigError
 from mail.factories.action import ActionAgentFunction
 from mail.factories.base import (
@@ -64,7 +65,8 @@ class _Asking:
         rest: dict[str, Any] = dict(options)
         unknown = sorted(rest.keys() - OpenAIOptions.__annotations__.keys())
         if unknown:
-            raise ConfigError(f"agent '{agent.name}' has no option '{unknown[0]}'")
+            text = f"agent '{agent.name}' has no option '{unknown[0]}'"
+            raise ConfigError(hinted(text, unknown[0], OpenAIOptions.__annotations__))
         self.model = OpenAIModel(
             wire, reasons=rest.pop("reasons", None), retry=rest.pop("retry", None)
         )
