@@ -1,18 +1,14 @@
 """Manual mode: mail waits, a driver steps one agent at a time, and its words go where it said."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from mail.core.actions import ActionCore
-from mail.core.agents import AgentCore, AgentOutput
-from mail.core.call_context import current_call
 from mail.core.runtime import MAILRuntime, RunRequest, RuntimeSettings
 from mail.core.runtime.manual import StepRequest
 from mail.core.tasks import TaskState
-from mail.core.tools.call import AgentToolCall
 from mail.db import open_store
 from mail.errors import (
     ConfigError,
@@ -25,90 +21,8 @@ from mail.errors import (
     TaskPaused,
     UnknownAgent,
 )
-from mail.testing import tool_calls
-from tests.support.swarm import runtime_of, user_message
-
-GAME = "game"
-Said = str | Sequence[tuple[str, dict[str, Any]]] | Exception
-NAMES = ("narrator", "ann", "bob", "cid")
-
-
-class Players:
-    """Agents that say what they are told to say, and remember what each was shown."""
-
-    def __init__(self) -> None:
-        self.lines: dict[str, list[Said]] = {name: [] for name in NAMES}
-        self.shown: dict[str, list[str]] = {name: [] for name in NAMES}
-        self.choices: list[object] = []
-        self.rolls: list[dict[str, Any]] = []
-        self.contexts: list[tuple[str | None, str | None, float]] = []
-        self.begun = asyncio.Event()
-        self.hold: asyncio.Event | None = None
-
-    async def calls(self, count: int) -> None:
-        """Wait until so many model calls have begun."""
-        while sum(map(len, self.shown.values())) < count:
-            self.begun.clear()
-            await self.begun.wait()
-
-    def function(self, name: str) -> Callable[..., Any]:
-        async def agent(messages: list[dict[str, Any]], choice: Any) -> AgentOutput:
-            call = current_call()
-            self.contexts.append((call.llm, call.system, call.dynamic_ctx_ratio))
-            self.choices.append(choice)
-            self.shown[name].append(str(messages[-1].get("content")))
-            self.begun.set()
-            if self.hold is not None:
-                await self.hold.wait()
-            said = self.lines[name].pop(0) if self.lines[name] else f"{name} has nothing to add"
-            if isinstance(said, Exception):
-                raise said
-            if isinstance(said, str):
-                return said, [_text(said)]
-            return None, tool_calls(*said, prefix=f"{name}{len(messages)}")
-
-        return agent
-
-    def cores(self) -> dict[str, AgentCore]:
-        return {
-            name: AgentCore(
-                function=self.function(name),
-                comm_targets=[other for other in NAMES if other != name],
-                enable_entrypoint=True,
-                can_complete_tasks=name == "narrator",
-                actions={
-                    "roll": self._roll(),
-                    "review": ActionCore(function=_never, name="review"),
-                },
-            )
-            for name in NAMES
-        }
-
-    def _roll(self) -> ActionCore:
-        async def roll(arguments: dict[str, Any]) -> str:
-            self.rolls.append(arguments)
-            return "six"
-
-        return ActionCore(function=roll, name="roll")
-
-
-async def _never(arguments: dict[str, Any]) -> str:
-    raise AssertionError("breakpoint calls are not run")
-
-
-def _text(content: str) -> AgentToolCall:
-    message = {"role": "assistant", "content": content}
-    return AgentToolCall(
-        tool_name="text_output",
-        tool_args={"content": content},
-        tool_call_id="t",
-        completion=message,
-    )
-
-
-def runtime(players: Players, **options: Any) -> MAILRuntime:
-    given = {"entrypoint": "narrator", "breakpoint_tools": ["review"], **options}
-    return runtime_of(players.cores(), **given)
+from tests.core.runtime.players import GAME, NAMES, Players, playing, runtime, step, tell_all
+from tests.support.swarm import user_message
 
 
 @pytest.fixture
@@ -116,42 +30,10 @@ def players() -> Players:
     return Players()
 
 
-@pytest.fixture(params=["memory://", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Any) -> AsyncIterator[Any]:
-    url = "memory://" if request.param == "memory://" else f"sqlite:///{tmp_path}/mail.db"
-    made = open_store(url)
-    await made.open()
-    yield made
-    await made.close()
-
-
 @pytest.fixture
 async def game(players: Players, store: Any) -> AsyncIterator[MAILRuntime]:
-    made = runtime(players, store=store)
-    running = asyncio.create_task(made.run_continuous(mode="manual"))
-    yield made
-    await made.shutdown(grace=0)
-    await running
-
-
-async def step(game: MAILRuntime, target: str, *to: str, **more: Any) -> Any:
-    kind = "response" if to and to != ("all",) else "broadcast"
-    request = StepRequest(
-        **{
-            "task_id": GAME,
-            "target": target,
-            "response_targets": list(to) or None,
-            "response_type": kind,
-            **more,
-        }
-    )
-    async with asyncio.timeout(5):
-        return await game.manual_step(request)
-
-
-async def tell_all(game: MAILRuntime, body: str) -> None:
-    await game.submit(user_message(body, GAME, "all", "broadcast"))
-    await game.await_queue_empty()
+    async with playing(players, store=store) as made:
+        yield made
 
 
 async def test_mail_waits_until_its_agent_is_stepped(game: MAILRuntime, players: Players) -> None:

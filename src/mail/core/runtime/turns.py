@@ -70,7 +70,8 @@ class TurnRunner:
             if self.parts.draining or turn.abandoned:
                 raise
             logger.warning("the store failed before agent '%s' was called: %s", turn.agent, error)
-            turn.letter.filed = True
+            # It goes on where it was; but a step whose driver leaves meanwhile must not begin.
+            turn.letter.filed = turn.letter.filed or not turn.letter.of_step
             await self.conclusions.put_off(turn, _STORE_PAUSE)
         except Exception as error:  # a fault of the engine: nobody may wait for ever because of it
             logger.exception("the turn of agent '%s' broke", turn.agent)
