@@ -58,7 +58,8 @@ class Conclusions:
         task.pins += 1
         try:
             receipt = await self.parts.commit(post)
-            turn.buffered = [letter for letter in turn.buffered if letter.seq not in plan.shown]
+            if plan.shown:
+                turn.buffered = [mail for mail in turn.buffered if mail.seq not in plan.shown]
             if draft.failure is None:
                 key = LaneKey(task.task_id, turn.agent)
                 self.parts.histories.append(key, draft.entries)
@@ -68,12 +69,12 @@ class Conclusions:
             task.arriving, sent, letters = task.arriving - letters, letters, 0
             # An interrupt in it may have taken the last running turn away, and its mail may lie
             # in lanes that open breakpoints block.
-            if (sent or task.pausing or task.exhausted) and not task.turns:
+            if not task.turns and ((sent and task.calls) or task.pausing or task.exhausted):
                 await self.check(task)
         finally:
             task.arriving -= letters
             task.pins -= 1
-            task.out.difference_update({turn.seq, *plan.shown})
+            task.out.difference_update((turn.seq, *plan.shown))
             self.post_office.unbuffer(turn)
             self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
             self.lanes.settle(task)
@@ -233,9 +234,10 @@ class Conclusions:
 
     def _consume(self, turn: Turn, draft: Draft, plan: Plan) -> None:
         """Note whose mail the turn answers: its own, and what a manual step has shown its agent."""
-        shown = turn.buffered if draft.failure is None else []
-        plan.shown = tuple(letter.seq for letter in shown)
-        read = {turn.envelope.id, *(letter.envelope.id for letter in shown)}
+        read = {turn.envelope.id}
+        if turn.buffered and draft.failure is None:
+            plan.shown = tuple(letter.seq for letter in turn.buffered)
+            read.update(letter.envelope.id for letter in turn.buffered)
         turn.task.people -= read
         for waiter in turn.task.waiters:
             waiter.consumed = waiter.consumed or waiter.message_id in read

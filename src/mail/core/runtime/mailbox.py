@@ -110,7 +110,9 @@ class Letter:
     @property
     def place(self) -> tuple[int, int, int]:
         """The letter's place in its lane."""
-        rank = 1 if self.finish or self.goes_on else 2 if self.delivery.interrupt else 3
+        rank = 2 if self.delivery.interrupt else 3
+        if self.control is not None and (self.finish or self.goes_on):
+            rank = 1
         return 0 if self.filed else rank, self.delivery.tier, self.seq
 
 
@@ -185,9 +187,11 @@ class Mailbox:
 
     def workable(self, task_id: str) -> bool:
         """Tell whether a task has mail to work on in a lane that no open breakpoint blocks."""
-        lanes = self._tasks.get(task_id, {}).values()
-        heads = [lane.head for lane in lanes if not lane.blocked]
-        return any(head and not (self._manual and head.passive) for head in heads)
+        for lane in self._tasks.get(task_id, {}).values():
+            waits = lane.letters and not lane.blocked
+            if waits and not (self._manual and lane.letters[0][1].passive):
+                return True
+        return False
 
     def begun(self, task_id: str) -> bool:
         """Tell whether a begun turn waits that the task's hold lets pass."""

@@ -98,7 +98,10 @@ class Parts:
         pause = _FIRST_PAUSE
         while True:
             try:
-                receipt = await self._write(post)
+                if isinstance(post, TurnCommit):
+                    receipt = await self.store.commit_turn(post)
+                else:
+                    receipt = await self.store.post(post)
             except StoreConflict:
                 self.degraded = None
                 raise
@@ -121,8 +124,3 @@ class Parts:
         except asyncio.CancelledError:
             self.degraded = None  # nobody would take it back; whoever still tries sets it again
             raise
-
-    async def _write(self, post: Post) -> Receipt:
-        if isinstance(post, TurnCommit):
-            return await self.store.commit_turn(post)
-        return await self.store.post(post)

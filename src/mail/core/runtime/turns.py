@@ -53,7 +53,7 @@ class TurnRunner:
     async def run(self, turn: Turn) -> None:
         """Run a turn to its commit."""
         try:
-            if await self.conclusions.forsaken(turn):
+            if turn.manual is not None and await self.conclusions.forsaken(turn):
                 return
             if await self.conclusions.stopped_by_limit(turn):
                 return
