@@ -1,5 +1,6 @@
 """The client's requests, answers and errors."""
 
+import json
 import logging
 
 import aiohttp
@@ -30,6 +31,8 @@ async def test_headers_carry_key_agent_and_accept(server: Counterpart, client: M
         ("GET", "/whoami", lambda c: c.get_whoami()),
         ("GET", "/tasks", lambda c: c.get_tasks()),
         ("POST", "/tasks/a%2Fb%20c/cancel", lambda c: c.cancel_task("a/b c")),
+        ("GET", "/swarms", lambda c: c.get_swarms()),
+        ("GET", "/swarms/dump", lambda c: c.dump_swarm()),
     ],
 )
 async def test_each_method_calls_its_route(
@@ -50,6 +53,105 @@ async def test_health_can_be_set(server: Counterpart, client: MAILClient) -> Non
     server.answer("POST", "/health", {"status": "busy"})
     assert (await client.update_health("busy"))["status"] == "busy"
     assert server.seen[0][3] == {"status": "busy"}
+
+
+SENT = [
+    (
+        "/swarms",
+        lambda c: c.register_swarm("b", "http://b"),
+        {"name": "b", "base_url": "http://b", "volatile": True},
+    ),
+    (
+        "/swarms",
+        lambda c: c.register_swarm(
+            "b", "http://b", auth_token="t", volatile=False, metadata={"k": 1}
+        ),
+        {
+            "name": "b",
+            "base_url": "http://b",
+            "volatile": False,
+            "auth_token": "t",
+            "metadata": {"k": 1},
+        },
+    ),
+    ("/swarms/load", lambda c: c.load_swarm_from_json("{}"), {"json": "{}"}),
+    (
+        "/interswarm/message",
+        lambda c: c.send_interswarm_message("hello", "token"),
+        {"body": "hello", "user_token": "token"},
+    ),
+    (
+        "/interswarm/message",
+        lambda c: c.send_interswarm_message(
+            "hello", "token", "s", ["a@b"], "request", "t", {"x": 1}, False, True
+        ),
+        {
+            "body": "hello",
+            "user_token": "token",
+            "subject": "s",
+            "targets": ["a@b"],
+            "msg_type": "request",
+            "task_id": "t",
+            "routing_info": {"x": 1},
+            "stream": False,
+            "ignore_stream_pings": True,
+        },
+    ),
+    (
+        "/interswarm/forward",
+        lambda c: c.post_interswarm_message({"message_id": "m"}),
+        {"message": {"message_id": "m"}},
+    ),
+    (
+        "/interswarm/back",
+        lambda c: c.post_interswarm_response({"message_id": "m"}),
+        {"message": {"message_id": "m"}},
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "call", "sent"), SENT)
+async def test_calls_between_swarms_send_what_is_documented(
+    server: Counterpart, client: MAILClient, path: str, call, sent
+) -> None:
+    server.answer("POST", path, {"status": "fine"})
+    assert await call(client) == {"status": "fine"}
+    assert server.seen[0][3] == sent
+
+
+RESPONSE = {
+    "id": "task-1",
+    "created_at": 1.0,
+    "model": "alpha",
+    "object": "response",
+    "output": [],
+    "parallel_tool_calls": True,
+    "tool_choice": "auto",
+    "tools": [],
+}
+
+
+@pytest.mark.parametrize("answer", [RESPONSE, json.dumps(RESPONSE)], ids=["object", "1.3.6"])
+async def test_responses_are_the_sdks_own(
+    server: Counterpart, client: MAILClient, answer: object
+) -> None:
+    server.answer("POST", "/responses", answer)
+    response = await client.debug_post_responses([{"role": "user"}], [], metadata={"a": "b"})
+    assert (response.id, response.output) == ("task-1", [])
+    assert server.seen[0][3] == {
+        "input": [{"role": "user"}],
+        "tools": [],
+        "kwargs": {"metadata": {"a": "b"}},
+    }
+
+
+@pytest.mark.parametrize("answer", ["Internal Server Error", {"id": "x"}, [], None])
+async def test_what_is_no_response_is_a_value_error(
+    server: Counterpart, client: MAILClient, answer: object
+) -> None:
+    server.answer("POST", "/responses", answer)
+    with pytest.raises(ClientDecodeError, match="response"):
+        await client.debug_post_responses([], [])
 
 
 async def test_post_message_sends_exactly_the_documented_fields(

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 
 import pytest
 from aiohttp import web
@@ -227,3 +228,54 @@ async def test_leaving_early_frees_the_connection(server: Counterpart, client: M
 def test_waits_grow_up_to_a_bound() -> None:
     plan = Reconnect(first_wait=0.2, longest_wait=5.0)
     assert [plan.wait(n) for n in (0, 1, 9)] == [0.2, 0.4, 5.0]
+
+
+def test_later_attempts_wait_as_long_as_the_server_asks() -> None:
+    plan = Reconnect(first_wait=0.2, longest_wait=5.0)
+    assert [plan.wait(n, asked=2.0) for n in (0, 1, 4, 5)] == [0.2, 2.0, 3.2, 5.0]
+    assert plan.wait(1, asked=60.0) == 5.0
+
+
+async def test_a_retry_field_is_taken_to_heart(server: Counterpart, client: MAILClient) -> None:
+    asked = []
+
+    class Patient(Reconnect):
+        def wait(self, attempt: int, asked_for: float = 0.0) -> float:
+            asked.append((attempt, asked_for))
+            return 0.0
+
+    client.reconnect = Patient(tries=2)
+    server.routes["POST", "/message"] = events_of(
+        event("new_message", 1), b"retry: 1500\n\n", b": bye\nretry: soon\n", cut=True
+    )
+    server.answer(*REPLAY, {"detail": "draining"}, status=503)
+    with pytest.raises(ClientHTTPError, match="the event stream broke"):
+        await kinds(await client.post_message_stream("Hello"))
+    assert asked == [(0, 1.5), (1, 1.5)]
+
+
+async def test_a_stream_cut_anywhere_is_as_good_as_a_whole_one(
+    server: Counterpart, client: MAILClient
+) -> None:
+    frames = [
+        *(event("new_message", n) for n in range(1, 5)),
+        event("ping"),
+        *("id: 5\r\nevent: tool_call\r\ndata: größe\r\ndata: 🌍\r\n\r\n".encode(),),
+        event("task_complete", 6),
+    ]
+    whole = b"".join(frames)
+    numbered = dict(enumerate((f for f in frames if b"id:" in f), 1))
+
+    async def replay(request: web.Request) -> web.StreamResponse:
+        after = int(request.headers.get("Last-Event-ID", "0"))
+        rest = [frame for n, frame in numbered.items() if n > after]
+        return await events_of(*rest)(request)
+
+    server.routes[REPLAY] = replay
+    first_id = whole.index(b"\r\n\r\n") + 4
+    for cut in random.Random(5).sample(range(first_id, len(whole)), 60):
+        server.routes["POST", "/message"] = events_of(whole[:cut], cut=True)
+        stream = await client.post_message_stream("Hello", task_id="t-1")
+        seen = [(e.id, e.event, e.data) async for e in stream if e.id is not None]
+        assert [int(number) for number, _, _ in seen] == [1, 2, 3, 4, 5, 6], cut
+        assert seen[4][1:] == ("tool_call", "größe\n🌍"), cut

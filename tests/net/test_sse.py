@@ -71,6 +71,15 @@ def test_an_id_belongs_to_its_own_event_only() -> None:
     assert [e.id for e in parse(b"id: 3\ndata: a\n\ndata: b\n\n")] == ["3", None]
 
 
+@given(st.lists(st.sampled_from([": note", "retry: 1500", "retry:20", "retry: x", "data: a", ""])))
+def test_the_newest_retry_counts_whether_or_not_an_event_has_it(lines: list[str]) -> None:
+    parser = SSEParser()
+    events = parser.feed("".join(f"{line}\r\n" for line in lines).encode())
+    asked = [int(line.partition(":")[2]) for line in lines if line[-1:] == "0"]
+    assert parser.reconnect_ms == (asked[-1] if asked else None)
+    assert all(event.data in ("a", *("\n".join("a" * n) for n in range(2, 40))) for event in events)
+
+
 def test_an_unusable_id_or_retry_is_ignored() -> None:
     assert parse(b"id: a\0b\nretry: soon\ndata: x\n\n") == [SSEEvent("message", "x")]
 

@@ -6,29 +6,39 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from mail.cli import ping, server, swarms, token, version
+from mail.cli import client, ping, register, server, swarms, tasks, token, version
+from mail.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
 from mail.errors import ConfigError, MAILError, ProtocolError
 
 __all__ = ["COMMANDS", "Command", "main"]
 
-EXIT_FAILED: Final = 1
-EXIT_USAGE: Final = 2
-
 
 class Command(NamedTuple):
-    """One command: its name, its line in the help, its arguments, and what it does."""
+    """One command: its name, its line in the help, its arguments, and what it does.
+
+    With ``reads_words`` it reads its options and its ``--help`` itself.
+    """
 
     name: str
     summary: str
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
+    reads_words: bool = False
 
 
 COMMANDS: Final = (
     Command("server", "run the MAIL server", server.configure, server.run),
+    Command("client", "talk to a MAIL server", client.configure, client.run, reads_words=True),
     Command("ping", "check whether a MAIL server is reachable", ping.configure, ping.run),
     Command("token", "make, list and revoke access tokens", token.configure, token.run),
+    Command("tasks", "list, show and cancel tasks", tasks.configure, tasks.run),
     Command("swarms", "check swarms files", swarms.configure, swarms.run),
+    Command(
+        "register",
+        "open swarm:// links with the client",
+        register.configure,
+        register.run,
+    ),
     Command(
         "version", "print the versions of package and protocol", version.configure, version.run
     ),
@@ -42,25 +52,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the program's name; those of the process when None.
 
     Returns:
-        The exit code: 0, 1 (it failed) or 2 (wrong usage or configuration).
+        The exit code (see `mail.cli.exits`).
     """
     _forgive_output()
     parser = _build_parser()
     try:
         arguments = parser.parse_args(argv)
     except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else EXIT_USAGE
+        return stop.code if isinstance(stop.code, int) else USAGE
     if arguments.command is None:
         parser.print_help()
-        return 0
+        return DONE
     try:
         return _run(arguments)
     except (ConfigError, ProtocolError) as error:
-        return _fail(error, EXIT_USAGE)
+        return _fail(error, USAGE)
     except (MAILError, OSError) as error:
-        return _fail(error, EXIT_FAILED)
+        return _fail(error, FAILED)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -70,12 +80,19 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="mail", description="Run a MAIL server and look after it."
+        prog="mail", description="Run a MAIL server, look after it, and talk to it."
     )
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in COMMANDS:
+        # Without a prefix that anybody types, all that follows are words.
+        prefix = "\0" if command.reads_words else "-"
+        description = f"{command.summary[0].upper()}{command.summary[1:]}."
         sub = commands.add_parser(
-            command.name, help=command.summary, description=f"{command.summary.capitalize()}."
+            command.name,
+            help=command.summary,
+            description=description,
+            add_help=not command.reads_words,
+            prefix_chars=prefix,
         )
         command.configure(sub)
         sub.set_defaults(run=command.run)

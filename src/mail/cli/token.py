@@ -8,16 +8,15 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.server import config_path
-from mail.config.env import CONFIG_PATH, overridden
+from mail.cli.stores import add_store_flags, opened, server_settings
 from mail.errors import ConfigError, MAILError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from mail.db.base import Store, TokenRow
 
 __all__ = ["configure", "run"]
@@ -39,8 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     revoke = verbs.add_parser("revoke", help="make a token worthless")
     revoke.add_argument("hash_prefix", metavar="HASH_PREFIX", help="beginning of its hash")
     for verb, action in ((create, _create), (listing, _list), (revoke, _revoke)):
-        verb.add_argument("--store", metavar="URL", help="the store (default: the server's)")
-        verb.add_argument("-c", "--config", metavar="PATH", help="configuration file")
+        add_store_flags(verb)
         verb.add_argument("--json", action="store_true", help="print JSON")
         verb.set_defaults(action=action)
 
@@ -56,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     action: Callable[[Store, argparse.Namespace], Awaitable[None]] = arguments.action
 
     async def work() -> None:
-        async with _open(_store_url(arguments)) as store:
+        async with opened(server_settings(arguments)[0]) as store:
             await action(store, arguments)
 
     asyncio.run(work())
@@ -130,32 +128,6 @@ async def _revoke(store: "Store", arguments: argparse.Namespace) -> None:
         print(json.dumps(_record(row)))
         return
     print(f"revoked the {row.role} token of '{row.id}' ({row.token_hash[:_SHOWN_HASH]})")
-
-
-def _store_url(arguments: argparse.Namespace) -> str:
-    """Return the URL of a store that outlives this command."""
-    from mail.config.server import MEMORY_URL, ServerConfig, resolve_store_url
-
-    with overridden(CONFIG_PATH, config_path(arguments.config)):
-        url: str = arguments.store or resolve_store_url(ServerConfig())
-    if url.lower().startswith(MEMORY_URL):
-        raise ConfigError(
-            "the server's store is in memory, where no other process can put a token; "
-            "set [server.store] url or DATABASE_URL, or give --store sqlite:///mail.db"
-        )
-    return url
-
-
-@asynccontextmanager
-async def _open(url: str) -> AsyncIterator["Store"]:
-    from mail.db.urls import open_store
-
-    store = open_store(url, exclusive=False)
-    await store.open()
-    try:
-        yield store
-    finally:
-        await store.close()
 
 
 def _record(row: "TokenRow") -> dict[str, Any]:

@@ -10,15 +10,23 @@ from mail.net.types import (
     GetHealthResponse,
     GetRootResponse,
     GetStatusResponse,
+    GetSwarmsDumpResponse,
+    GetSwarmsResponse,
     GetWhoamiResponse,
+    PostInterswarmMessageResponse,
+    PostInterswarmResponse,
     PostMessageResponse,
+    PostSwarmsLoadResponse,
+    PostSwarmsResponse,
     TaskRecord,
 )
 
 if TYPE_CHECKING:
     import aiohttp
+    from openai.types.responses import Response
 
     from mail.config.client import ClientConfig
+    from mail.core.wire import MAILInterswarmMessage
 
 __all__ = ["MAILClient"]
 
@@ -207,6 +215,136 @@ class MAILClient(HTTPClient):
         """Stop a task (``POST /tasks/{task_id}/cancel``) and return its record."""
         answer = await self._request_object("POST", f"/tasks/{quote(task_id, safe='')}/cancel")
         return cast(TaskRecord, answer)
+
+    async def get_swarms(self) -> GetSwarmsResponse:
+        """Return the public swarms that the server knows (``GET /swarms``)."""
+        return cast(GetSwarmsResponse, await self._request_object("GET", "/swarms"))
+
+    async def register_swarm(
+        self,
+        name: str,
+        base_url: str,
+        *,
+        auth_token: str | None = None,
+        volatile: bool = True,
+        metadata: dict[str, Any] | None = None,
+    ) -> PostSwarmsResponse:
+        """Make a remote swarm known to the server (``POST /swarms``; admins only).
+
+        Args:
+            name: The remote swarm's name.
+            base_url: Its server's root URL.
+            auth_token: What the server shows the other one as its bearer token.
+            volatile: Forget the registration when the server stops.
+            metadata: Anything to keep with it.
+        """
+        payload: dict[str, Any] = {"name": name, "base_url": base_url, "volatile": volatile}
+        if auth_token is not None:
+            payload["auth_token"] = auth_token
+        if metadata is not None:
+            payload["metadata"] = metadata
+        answer = await self._request_object("POST", "/swarms", payload)
+        return cast(PostSwarmsResponse, answer)
+
+    async def dump_swarm(self) -> GetSwarmsDumpResponse:
+        """Make the server log its swarm template (``GET /swarms/dump``; admins only)."""
+        return cast(GetSwarmsDumpResponse, await self._request_object("GET", "/swarms/dump"))
+
+    async def load_swarm_from_json(self, swarm_json: str) -> PostSwarmsLoadResponse:
+        """Replace the server's swarm template (``POST /swarms/load``; admins only).
+
+        Args:
+            swarm_json: One swarm of a swarms file, as JSON text.
+        """
+        answer = await self._request_object("POST", "/swarms/load", {"json": swarm_json})
+        return cast(PostSwarmsLoadResponse, answer)
+
+    async def send_interswarm_message(  # noqa: PLR0913 - the documented signature
+        self,
+        body: str,
+        user_token: str,
+        subject: str | None = None,
+        targets: list[str] | None = None,
+        msg_type: str | None = None,
+        task_id: str | None = None,
+        routing_info: dict[str, Any] | None = None,
+        stream: bool | None = None,
+        ignore_stream_pings: bool | None = None,
+    ) -> PostInterswarmMessageResponse:
+        """Have the server ask agents of other swarms (``POST /interswarm/message``).
+
+        Args:
+            body: The message.
+            user_token: The token that the request carries to the other swarm.
+            subject: Its subject.
+            targets: Addresses like ``agent@swarm``; exactly one for a request.
+            msg_type: ``request`` or ``broadcast``.
+            task_id: The task to continue or to create under this name.
+            routing_info: Hints for the routers on the way.
+            stream: Ask the other swarm to stream.
+            ignore_stream_pings: Leave its heartbeats out.
+        """
+        optional: dict[str, Any] = {
+            "subject": subject,
+            "targets": targets,
+            "msg_type": msg_type,
+            "task_id": task_id,
+            "routing_info": routing_info,
+            "stream": stream,
+            "ignore_stream_pings": ignore_stream_pings,
+        }
+        payload: dict[str, Any] = {"body": body, "user_token": user_token}
+        payload.update({name: value for name, value in optional.items() if value is not None})
+        answer = await self._request_object("POST", "/interswarm/message", payload)
+        return cast(PostInterswarmMessageResponse, answer)
+
+    async def post_interswarm_message(
+        self, message: "MAILInterswarmMessage"
+    ) -> PostInterswarmResponse:
+        """Open a task here as another swarm (``POST /interswarm/forward``; role ``agent``)."""
+        answer = await self._request_object("POST", "/interswarm/forward", {"message": message})
+        return cast(PostInterswarmResponse, answer)
+
+    async def post_interswarm_response(
+        self, message: "MAILInterswarmMessage"
+    ) -> PostInterswarmResponse:
+        """Bring what another swarm answers (``POST /interswarm/back``; role ``agent``)."""
+        answer = await self._request_object("POST", "/interswarm/back", {"message": message})
+        return cast(PostInterswarmResponse, answer)
+
+    async def debug_post_responses(
+        self,
+        input: list[dict[str, Any]],
+        tools: list[dict[str, Any]],
+        instructions: str | None = None,
+        previous_response_id: str | None = None,
+        tool_choice: str | dict[str, Any] | None = None,
+        parallel_tool_calls: bool | None = None,
+        **kwargs: Any,
+    ) -> "Response":
+        """Call the OpenAI-compatible ``POST /responses`` (servers with ``--debug`` only).
+
+        Args:
+            input: Items of the conversation, as OpenAI's Responses API takes them.
+            tools: Tools of the caller, in the same form.
+            instructions: A system prompt.
+            previous_response_id: The response to go on from.
+            tool_choice: Which tools the model may, or must, use.
+            parallel_tool_calls: Whether it may call several at once.
+            **kwargs: Travel in the request body under ``kwargs``.
+        """
+        from mail.client.responses import read_response
+
+        optional: dict[str, Any] = {
+            "instructions": instructions,
+            "previous_response_id": previous_response_id,
+            "tool_choice": tool_choice,
+            "parallel_tool_calls": parallel_tool_calls,
+            "kwargs": kwargs or None,
+        }
+        payload: dict[str, Any] = {"input": input, "tools": tools}
+        payload.update({name: value for name, value in optional.items() if value is not None})
+        return read_response(await self._request_json("POST", "/responses", payload=payload))
 
     async def _open_replay(self, task_id: str, last_event_id: str) -> "aiohttp.ClientResponse":
         return await self._open_stream(

@@ -42,9 +42,16 @@ class Reconnect:
     first_wait: float = 0.2
     longest_wait: float = 5.0
 
-    def wait(self, attempt: int) -> float:
-        """Return the wait before the attempt (from 0)."""
-        return min(self.first_wait * 2.0**attempt, self.longest_wait)
+    def wait(self, attempt: int, asked: float = 0.0) -> float:
+        """Return the wait before the attempt (from 0).
+
+        Args:
+            attempt: How many failed before.
+            asked: What the server asked for (its ``retry:``); the first attempt does not wait for
+                it, because most breaks are over at once, and `longest_wait` bounds it.
+        """
+        own = self.first_wait * 2.0**attempt
+        return min(max(own, asked if attempt else 0.0), self.longest_wait)
 
 
 ReplayOpener = Callable[[str, str], Awaitable["aiohttp.ClientResponse"]]
@@ -86,6 +93,7 @@ class EventStream:
         self._replaying = not until_terminal
         self._reconnect = reconnect
         self._attempt = 0
+        self._asked = 0.0
         self._ended = False
         self._events = self._run()
 
@@ -154,6 +162,8 @@ class EventStream:
                 events = parser.feed(chunk)
             except ValueError as error:
                 raise ClientDecodeError(str(error)) from error
+            if parser.reconnect_ms is not None:
+                self._asked = parser.reconnect_ms / 1000
             for event in events:
                 if self._is_new(event):
                     yield event
@@ -177,7 +187,7 @@ class EventStream:
         if self.task_id is None or (self.last_event_id is None and not self._replaying):
             raise _lost(self.task_id) from broken
         while self._attempt < self._reconnect.tries:
-            await asyncio.sleep(self._reconnect.wait(self._attempt))
+            await asyncio.sleep(self._reconnect.wait(self._attempt, self._asked))
             self._attempt += 1
             logger.info("reconnecting to the events of task %s", self.task_id)
             try:

@@ -26,11 +26,15 @@ class SSEEvent(NamedTuple):
 class SSEParser:
     """Feed it chunks as they arrive.
 
+    ``reconnect_ms`` is what the newest ``retry:`` line asked for, whether or not it belonged to an
+    event; None before the first.
+
     Args:
         max_event_bytes: The most that one event may hold.
     """
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self.reconnect_ms: int | None = None
         self._max = max_event_bytes
         self._tail: list[bytes] = []
         self._held = 0
@@ -83,7 +87,7 @@ class SSEParser:
         elif name == "id" and "\0" not in value:
             self._id = value
         elif name == "retry" and value.isascii() and value.isdigit():
-            self._retry = int(value)
+            self._retry = self.reconnect_ms = int(value)
 
     def _finish(self) -> SSEEvent | None:
         event: SSEEvent | None = None

@@ -11,9 +11,16 @@ __all__ = [
     "GetHealthResponse",
     "GetRootResponse",
     "GetStatusResponse",
+    "GetSwarmsDumpResponse",
+    "GetSwarmsResponse",
     "GetWhoamiResponse",
+    "PostInterswarmMessageResponse",
+    "PostInterswarmResponse",
     "PostMessageResponse",
+    "PostSwarmsLoadResponse",
+    "PostSwarmsResponse",
     "ServerEvent",
+    "SwarmEndpointCleaned",
     "SwarmInfo",
     "SwarmStatus",
     "TaskRecord",
@@ -120,3 +127,60 @@ class TaskRecord(TypedDict):
     remote_swarms: list[str]
     breakpoints: NotRequired[list[BreakpointCall]]
     title: str | None
+
+
+class SwarmEndpointCleaned(TypedDict):
+    """One entry of ``GET /swarms``: what anybody may know of a registered swarm."""
+
+    swarm_name: str
+    base_url: str
+    version: str
+    last_seen: str | None
+    is_active: bool
+    latency: NotRequired[float | None]
+    swarm_description: str
+    keywords: list[str]
+    metadata: dict[str, Any] | None
+
+
+class GetSwarmsResponse(TypedDict):
+    """``GET /swarms``."""
+
+    swarms: list[SwarmEndpointCleaned]
+
+
+class PostSwarmsResponse(TypedDict):
+    """``POST /swarms``; ``status`` is ``registered``."""
+
+    status: str
+    swarm_name: str
+
+
+class GetSwarmsDumpResponse(TypedDict):
+    """``GET /swarms/dump``; ``status`` is ``dumped``."""
+
+    status: str
+    swarm_name: str
+
+
+class PostSwarmsLoadResponse(TypedDict):
+    """``POST /swarms/load``; ``status`` is ``success``."""
+
+    status: str
+    swarm_name: str
+
+
+class PostInterswarmMessageResponse(TypedDict):
+    """``POST /interswarm/message``: the other swarm's answer."""
+
+    response: Any
+    events: NotRequired[list[ServerEvent] | None]
+
+
+class PostInterswarmResponse(TypedDict):
+    """``POST /interswarm/forward`` and ``/interswarm/back``: what became of the message."""
+
+    swarm: str
+    task_id: str
+    status: str
+    local_runner: str

@@ -1,0 +1,218 @@
+"""``mail client``: talk to a server, by one command or by many.
+
+The arguments are options, then the server's URL, then perhaps a command with its own arguments;
+options may stand after the URL, too. argparse cannot tell such parts apart, so they are taken one
+by one. Heavy modules are loaded once it is clear that there is something to do.
+"""
+
+import argparse
+import math
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mail.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
+from mail.cli.server import config_path
+from mail.cli.swarm_url import parse_swarm_url, server_url
+from mail.config.env import CONFIG_PATH, LOG_LEVEL, overridden, setting
+from mail.errors import ConfigError
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mail.client.client import MAILClient
+    from mail.config.client import ClientConfig
+
+__all__ = ["Call", "configure", "read_call", "run"]
+
+URL_VARIABLE: Final = "MAIL_URL"
+KEY_VARIABLE: Final = "MAIL_API_KEY"
+HISTORY: Final = ".mail_history"
+HELP: Final = (["help"], ["?"])
+
+_PROG: Final = "mail client URL"
+_DESCRIPTION: Final = """\
+Talk to a MAIL server. Without COMMAND, commands are read one by one: typed at a prompt, or from
+standard input. `mail client URL help` lists them.
+"""
+_EPILOG: Final = f"""\
+URL may be http://, https:// or swarm://; without it, the environment variable {URL_VARIABLE} names
+the server. {KEY_VARIABLE} stands for --api-key (not with swarm:// links, which bring their own).
+Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the task is paused, 4 no answer from the server.
+"""
+
+
+class Call(NamedTuple):
+    """What the arguments ask for: a server, how to talk to it, and the words of a command."""
+
+    url: str
+    api_key: str | None
+    words: list[str]
+    config: str | None
+    timeout: float | None
+    verbose: bool
+    json: bool
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Take all the words; `run` reads them."""
+    parser.add_argument("words", nargs=argparse.REMAINDER)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out a command, or many.
+
+    Raises:
+        ConfigError: the settings are wrong.
+    """
+    try:
+        call = read_call(arguments.words)
+        if call.words[:1] in HELP:
+            return _help(call.words[1:])
+    except SystemExit as stop:  # argparse has said why
+        return stop.code if isinstance(stop.code, int) else USAGE
+    except ConfigError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return USAGE
+    try:
+        return _serve(call)
+    except BrokenPipeError:  # whoever read our output has seen enough; nothing is left to flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+
+
+def read_call(words: Sequence[str]) -> Call:
+    """Read the words after ``mail client``.
+
+    Raises:
+        ConfigError: there is no URL, or it is none of a server.
+        SystemExit: an option is wrong, or help was asked for.
+    """
+    parser = _options_parser()
+    options = parser.parse_args(words)
+    rest: list[str] = options.rest
+    given = None
+    if rest and not _is_command(rest[0]):
+        given = rest[0]
+        options = parser.parse_args(rest[1:], options)
+        rest = options.rest
+    named = given or setting(URL_VARIABLE) or ""
+    if not named and rest[:1] not in HELP:
+        parser.error(f"give the server's URL, or set {URL_VARIABLE}")
+    return Call(
+        url=server_url(named) if named else "",
+        api_key=_api_key(options.api_key, named),
+        words=rest,
+        config=options.config,
+        timeout=options.timeout,
+        verbose=options.verbose,
+        json=options.json,
+    )
+
+
+def _options_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mail client",
+        usage="mail client [options] [URL] [options] [COMMAND …]",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+    )
+    add = parser.add_argument
+    add("-ak", "--api-key", metavar="KEY", help="your token")
+    add("-c", "--config", metavar="PATH", help="configuration file (default: see docs)")
+    add("-t", "--timeout", type=_seconds, metavar="SECONDS", help="how long an answer may take")
+    add("-v", "--verbose", action="store_true", help="log requests on standard error")
+    add("--json", action="store_true", help="print answers as JSON")
+    add("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def _is_command(word: str) -> bool:
+    if "://" in word:
+        return False
+    from mail.cli.repl.parsing import command_names
+
+    return word in command_names() or word in ("help", "?")
+
+
+def _api_key(given: str | None, url: str) -> str | None:
+    """Return the key; a link of somebody else's must not get the one of the environment."""
+    link = parse_swarm_url(url)
+    if given is not None:
+        return given
+    return setting(KEY_VARIABLE) if link is None else link.token
+
+
+def _serve(call: Call) -> int:
+    from mail.config.client import ClientConfig
+    from mail.utils.logger import init_logger
+
+    given: dict[str, Any] = {} if call.timeout is None else {"timeout": call.timeout}
+    if call.verbose:
+        given["verbose"] = True
+    with overridden(CONFIG_PATH, config_path(call.config)):
+        config = ClientConfig(**given)
+    quiet = "INFO" if config.verbose else "WARNING"
+    init_logger(level=setting(LOG_LEVEL) or quiet, log_dir=None)
+    return _talk(call, config)
+
+
+def _help(about: list[str]) -> int:
+    from mail.cli.repl.parsing import build_parser
+
+    build_parser(_PROG, typed=False).parse_args([*about[:1], "--help"])
+    return DONE
+
+
+def _talk(call: Call, config: "ClientConfig") -> int:
+    import asyncio
+
+    from mail.client.client import MAILClient
+
+    client = MAILClient(call.url, call.api_key, config=config)
+    with asyncio.Runner() as runner:
+        # The first Ctrl-C cancels what runs, which is a request, and `runner.run` raises.
+        try:
+            return _one(runner, client, call) if call.words else _many(runner, client, call)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        finally:
+            runner.run(client.aclose())
+
+
+def _one(runner: "asyncio.Runner", client: "MAILClient", call: Call) -> int:
+    from mail.cli.repl.parsing import build_parser
+    from mail.cli.repl.screen import Screen
+    from mail.cli.repl.session import Session, execute
+
+    parser = build_parser(_PROG, typed=False)
+    try:
+        arguments = parser.parse_args(call.words)
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else USAGE
+    return runner.run(execute(Session(client, Screen(), call.json), arguments))
+
+
+def _many(runner: "asyncio.Runner", client: "MAILClient", call: Call) -> int:
+    from mail.cli.repl.loop import converse, greet
+    from mail.cli.repl.screen import Screen
+    from mail.cli.repl.session import Session
+    from mail.cli.repl.terminal import PipedLines, TypedLines
+
+    session = Session(client, Screen(), call.json)
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return converse(runner, session, PipedLines())
+    runner.run(greet(session))
+    return converse(runner, session, TypedLines(runner, Path.home() / HISTORY))
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError("must be more than 0")
+    return value

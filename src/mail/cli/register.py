@@ -1,0 +1,168 @@
+"""``mail register``: have the operating system open ``swarm://`` links with ``mail client``.
+
+On Linux this follows the XDG specifications: a desktop entry that handles the scheme, made the
+default by ``xdg-mime`` or, without that program, in ``mimeapps.list``, where it would put it.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from mail.cli.exits import DONE, FAILED
+from mail.config.env import setting
+
+__all__ = ["configure", "register", "run"]
+
+DESKTOP_FILE: Final = "mail-swarm.desktop"
+MIME_TYPE: Final = "x-scheme-handler/swarm"
+_DEFAULTS: Final = "[Default Applications]"
+_XDG_SECONDS: Final = 30
+
+_INFO_PLIST: Final = """\
+macOS opens links only with app bundles. Make one (for example with Automator: "Run Shell Script",
+`{command} "$1"`), and add this to its Contents/Info.plist:
+
+<key>CFBundleURLTypes</key>
+<array>
+  <dict>
+    <key>CFBundleURLName</key>
+    <string>MAIL Client</string>
+    <key>CFBundleURLSchemes</key>
+    <array>
+      <string>swarm</string>
+    </array>
+  </dict>
+</array>
+
+Then move the app to /Applications and open it once.
+"""
+_POWERSHELL: Final = """\
+Run this in PowerShell as Administrator:
+
+New-Item -Path "HKLM:\\SOFTWARE\\Classes\\swarm" -Force
+Set-ItemProperty -Path "HKLM:\\SOFTWARE\\Classes\\swarm" -Name "(Default)" -Value "URL:MAIL Client"
+Set-ItemProperty -Path "HKLM:\\SOFTWARE\\Classes\\swarm" -Name "URL Protocol" -Value ""
+New-Item -Path "HKLM:\\SOFTWARE\\Classes\\swarm\\shell\\open\\command" -Force
+Set-ItemProperty -Path "HKLM:\\SOFTWARE\\Classes\\swarm\\shell\\open\\command" `
+  -Name "(Default)" -Value '{command} "%1"'
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command takes no arguments."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Register on this system."""
+    return register(sys.platform)
+
+
+def register(platform: str) -> int:
+    """Register on a platform, as ``sys.platform`` names it, or say how that is done there."""
+    if platform.startswith("linux"):
+        return _register_linux()
+    text = _GUIDES.get("win32" if platform.startswith(("win", "cygwin")) else platform)
+    if text is None:
+        print(f"Unsupported platform: {platform}")
+        return FAILED
+    print(text.format(command=_shown_command(platform)), end="")
+    return DONE
+
+
+_GUIDES: Final[Mapping[str, str]] = {"darwin": _INFO_PLIST, "win32": _POWERSHELL}
+
+
+def _register_linux() -> int:
+    file = _folder("XDG_DATA_HOME", ".local/share") / "applications" / DESKTOP_FILE
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(_desktop_entry(), encoding="utf-8")
+        print(f"Created {file}")
+        _make_default()
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        print(f"Error registering handler: {error}")
+        print(f"By hand: xdg-mime default {DESKTOP_FILE} {MIME_TYPE}")
+        return FAILED
+    print("Registered as default handler for swarm:// URLs")
+    return DONE
+
+
+def _desktop_entry() -> str:
+    command = " ".join(_exec_quoted(word) for word in _command())
+    return (
+        "[Desktop Entry]\n"
+        "Type=Application\n"
+        "Name=MAIL Client\n"
+        "Comment=Talk to a MAIL server\n"
+        f"Exec={command} client %u\n"
+        f"MimeType={MIME_TYPE};\n"
+        "Terminal=true\n"
+        "NoDisplay=true\n"
+    )
+
+
+def _make_default() -> None:
+    program = shutil.which("xdg-mime")
+    if program is None:
+        _write_default(_folder("XDG_CONFIG_HOME", ".config") / "mimeapps.list")
+        return
+    subprocess.run(  # noqa: S603 - a fixed command line
+        [program, "default", DESKTOP_FILE, MIME_TYPE], check=True, timeout=_XDG_SECONDS
+    )
+
+
+def _write_default(file: Path) -> None:
+    """Put our line into ``mimeapps.list``; all others stay as they are."""
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    kept, inside = [], False
+    for line in lines:
+        inside = line.strip() == _DEFAULTS if line.strip().startswith("[") else inside
+        if not (inside and line.partition("=")[0].strip() == MIME_TYPE):
+            kept.append(line)
+    if _DEFAULTS not in map(str.strip, kept):
+        kept += ["", _DEFAULTS] if kept else [_DEFAULTS]
+    place = [line.strip() for line in kept].index(_DEFAULTS)
+    kept.insert(place + 1, f"{MIME_TYPE}={DESKTOP_FILE}")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    scratch = file.with_name(f"{file.name}.{os.getpid()}")
+    scratch.write_text("\n".join(kept) + "\n", encoding="utf-8")
+    scratch.replace(file)
+
+
+def _folder(variable: str, default: str) -> Path:
+    """Return one of the XDG base folders; relative values count as unset, says the standard."""
+    named = setting(variable)
+    return Path(named) if named and Path(named).is_absolute() else Path.home() / default
+
+
+def _command() -> list[str]:
+    """Return how to start this very program; launchers know nothing of virtual environments."""
+    beside = Path(sys.executable).with_name("mail")
+    found = str(beside) if beside.is_file() else shutil.which("mail")
+    return [found] if found else [sys.executable, "-m", "mail.cli"]
+
+
+def _shown_command(platform: str) -> str:
+    quote: Callable[[str], str] = '"{}"'.format if " " in "".join(_command()) else str
+    return " ".join(quote(word) for word in _command()) + " client"
+
+
+def _exec_quoted(word: str) -> str:
+    """Quote a word for ``Exec=``: in double quotes where needed, and ``%`` doubled.
+
+    Raises:
+        ValueError: it cannot be quoted.
+    """
+    if "\n" in word:
+        raise ValueError("the path of the program holds a line break")
+    word = word.replace("%", "%%")
+    if word.replace("/", "").replace("-", "").replace(".", "").replace("_", "").isalnum():
+        return word
+    for sign in '\\"`$':
+        word = word.replace(sign, f"\\{sign}")
+    return '"' + word.replace("\\", "\\\\") + '"'

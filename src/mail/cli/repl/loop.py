@@ -1,0 +1,104 @@
+"""Commands one after the other: read a line, carry it out, whatever comes of it."""
+
+import asyncio
+from typing import Final, Protocol
+
+from mail.cli.exits import DONE, INTERRUPTED, USAGE
+from mail.cli.repl.parsing import LEAVE, CommandParser, build_parser, split
+from mail.cli.repl.session import Session, execute
+from mail.errors import MAILError
+from mail.version import get_version
+
+__all__ = ["Lines", "converse", "greet"]
+
+_HELP: Final = ("help", "?")
+
+
+class Lines(Protocol):
+    """Where commands come from."""
+
+    interactive: bool
+
+    def read(self) -> str:
+        """Return the next command.
+
+        Raises:
+            EOFError: there are no more.
+            KeyboardInterrupt: the line is to be forgotten.
+        """
+
+
+def converse(runner: asyncio.Runner, session: Session, lines: Lines) -> int:
+    """Carry out commands until there are no more, or one of them says so.
+
+    Returns:
+        0; when nobody types, the code of the last command that failed.
+    """
+    parser = build_parser("mail>", typed=True)
+    code = DONE
+    while True:
+        try:
+            words = _words(session, lines.read())
+        except EOFError:
+            return DONE if lines.interactive else code
+        except KeyboardInterrupt:
+            if lines.interactive:
+                continue
+            return INTERRUPTED
+        if words is None:
+            code = USAGE
+        elif words and words[0] in LEAVE:
+            return DONE if lines.interactive else code
+        elif words:
+            done = _carry_out(runner, session, parser, words)
+            if done == INTERRUPTED and not lines.interactive:
+                return done
+            code = done or code
+
+
+def _words(session: Session, line: str) -> list[str] | None:
+    try:
+        return split(line)
+    except ValueError as error:
+        session.screen.fail(f"error parsing command: {error}")
+        return None
+
+
+def _carry_out(
+    runner: asyncio.Runner, session: Session, parser: CommandParser, words: list[str]
+) -> int:
+    if words[0] in _HELP:
+        if not words[1:]:
+            parser.print_help()
+            return DONE
+        words = [words[1], "--help"]
+    try:
+        arguments = parser.parse_args(words)
+        return runner.run(execute(session, arguments))
+    except SystemExit as stop:  # argparse has said what is wrong
+        return stop.code if isinstance(stop.code, int) else USAGE
+    except KeyboardInterrupt:
+        session.screen.note(
+            ("request cancelled; a task that it started goes on: see tasks-get, task-cancel", "dim")
+        )
+        return INTERRUPTED
+
+
+async def greet(session: Session) -> None:
+    """Say who the caller is, as far as the server knows, and how to go on."""
+    client, screen = session.client, session.screen
+    try:
+        who = await client.get_whoami()
+    except MAILError as error:
+        screen.note(("unable to determine identity via /whoami", "yellow"))
+        screen.note(f"> error: {error}")
+        screen.note("NOTE: most commands need a key, and a server that answers")
+        screen.note("NOTE: use `login {YOUR_API_KEY}` to log in")
+    else:
+        client.user_id, client.user_role = who["id"], who["role"]
+        screen.note(f"successfully logged into {client.base_url}")
+        screen.note(f"> role: {who['role']}")
+        screen.note(f"> id: {who['id']}")
+    screen.note(f"MAIL CLIent v{get_version()}")
+    screen.note("Enter `help` for help and `exit` to quit")
+    screen.note("==========")

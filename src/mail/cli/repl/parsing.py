@@ -1,0 +1,75 @@
+"""The commands of ``mail client``, and the parser that is built from them."""
+
+import argparse
+import shlex
+from typing import TYPE_CHECKING, Any, Final
+
+from mail.cli.repl import identity, messages, responses, swarms, tasks
+from mail.cli.repl.session import Command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["COMMANDS", "LEAVE", "CommandParser", "build_parser", "command_names", "split"]
+
+COMMANDS: Final[tuple[Command, ...]] = (
+    *identity.COMMANDS,
+    *messages.COMMANDS,
+    *tasks.COMMANDS,
+    *swarms.COMMANDS,
+    *responses.COMMANDS,
+)
+LEAVE: Final = ("exit", "quit")
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argparse parser that remembers its flags, for completion."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self.flags: dict[str, Sequence[str]] = {}
+        self.subcommands: dict[str, CommandParser] = {}
+        super().__init__(*arguments, **options)
+
+    def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
+        """Add an argument, and note the words that may follow it."""
+        action = super().add_argument(*names, **options)
+        values = tuple(map(str, action.choices or ()))
+        self.flags.update((flag, values) for flag in action.option_strings)
+        return action
+
+
+def build_parser(prog: str, *, typed: bool) -> CommandParser:
+    """Build the parser of commands.
+
+    Args:
+        prog: What stands before a command in the usage lines.
+        typed: The commands are typed one by one, so there are some to get help and to leave, too.
+    """
+    epilog = "help, ? [COMMAND]: show this, or a command's arguments. exit, quit: leave."
+    parser = CommandParser(prog=prog, add_help=not typed, epilog=epilog if typed else None)
+    verbs = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
+    for command in COMMANDS:
+        sub = verbs.add_parser(
+            command.name,
+            aliases=command.aliases,
+            help=command.summary,
+            description=f"{command.summary[0].upper()}{command.summary[1:]}.",
+        )
+        command.configure(sub)
+        sub.set_defaults(command=command)
+        parser.subcommands.update(dict.fromkeys((command.name, *command.aliases), sub))
+    return parser
+
+
+def command_names() -> set[str]:
+    """Return all names of all commands."""
+    return {name for command in COMMANDS for name in (command.name, *command.aliases)}
+
+
+def split(line: str) -> list[str]:
+    """Return the words of a line as a shell would.
+
+    Raises:
+        ValueError: a quotation mark or a backslash stands alone.
+    """
+    return shlex.split(line)

@@ -1,0 +1,66 @@
+"""What the commands of ``mail client`` share, and how one of them is carried out."""
+
+import argparse
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from mail.cli.exits import FAILED, NO_ANSWER
+from mail.cli.repl.screen import Screen
+from mail.errors import ClientHTTPError, MAILError
+
+if TYPE_CHECKING:
+    from mail.client.client import MAILClient
+
+__all__ = ["Command", "Session", "execute"]
+
+_log = logging.getLogger("mail.client")
+
+
+class Session(NamedTuple):
+    """The client, and where its commands print; ``json`` asks all of them for JSON."""
+
+    client: "MAILClient"
+    screen: Screen
+    json: bool = False
+
+    def wants_json(self, arguments: argparse.Namespace) -> bool:
+        """Tell whether a command is to print the server's answer as it is."""
+        return self.json or bool(arguments.json)
+
+
+class Command(NamedTuple):
+    """One command: names, its line in the help, arguments, what it does, and how to call that."""
+
+    name: str
+    aliases: tuple[str, ...]
+    summary: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[Session, argparse.Namespace], Awaitable[int]]
+    doing: str
+
+
+async def execute(session: Session, arguments: argparse.Namespace) -> int:
+    """Carry out a parsed command and return its exit code; what fails is printed."""
+    command: Command = arguments.command
+    try:
+        return await command.run(session, arguments)
+    except MAILError as error:
+        _report(session, arguments, error)
+        unanswered = isinstance(error, ClientHTTPError) and error.status is None
+        return NO_ANSWER if unanswered else FAILED
+    except BrokenPipeError:  # nobody reads any more
+        raise
+    except Exception as error:  # noqa: BLE001 - a fault of ours must not end the conversation
+        _log.debug("a command failed", exc_info=error)
+        session.screen.fail(f"error {command.doing}: {type(error).__name__}: {error}")
+        return FAILED
+
+
+def _report(session: Session, arguments: argparse.Namespace, error: MAILError) -> None:
+    if session.wants_json(arguments):
+        status, detail = getattr(error, "status", None), getattr(error, "detail", None)
+        problem = {"message": str(error), "status": status, "detail": detail}
+        session.screen.show_json({"error": problem}, indent=None)
+    else:
+        session.screen.fail(f"error {arguments.command.doing}: {error}")

@@ -1,0 +1,144 @@
+"""Lines of commands, typed at a terminal (edited, completed, remembered) or piped in."""
+
+import asyncio
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final, TextIO
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+from prompt_toolkit.history import FileHistory
+
+from mail.cli.repl.parsing import LEAVE, CommandParser, build_parser
+
+__all__ = ["CommandCompleter", "CommandHistory", "PipedLines", "TypedLines"]
+
+PROMPT: Final = "mail> "
+_MORE: Final = "... "
+_WITH_SECRETS: Final = ("l", "login", "mi", "msg-i", "message-interswarm", "sr", "swarm-r")
+
+
+class TypedLines:
+    """Lines that a person types. A backslash at the end of a line continues it.
+
+    Args:
+        runner: What the prompt runs in.
+        history: The file of earlier lines; made when it is missing.
+    """
+
+    interactive = True
+
+    def __init__(self, runner: asyncio.Runner, history: Path) -> None:
+        self._runner = runner
+        self._prompt: PromptSession[str] = PromptSession(
+            history=CommandHistory(history),
+            completer=CommandCompleter(build_parser("", typed=True)),
+            complete_while_typing=False,
+        )
+
+    def read(self) -> str:
+        """Return the next command; see `mail.cli.repl.loop.Lines`."""
+        line = self._ask(PROMPT)
+        while _goes_on(line):
+            line = line[:-1] + self._ask(_MORE)
+        return line
+
+    def _ask(self, prompt: str) -> str:
+        line = self._runner.run(self._typed(prompt))
+        if line is None:
+            raise KeyboardInterrupt
+        return line
+
+    async def _typed(self, prompt: str) -> str | None:
+        # A KeyboardInterrupt that left a coroutine would tear down the loop that it runs in.
+        try:
+            return await self._prompt.prompt_async(prompt)
+        except KeyboardInterrupt:
+            return None
+
+
+class PipedLines:
+    """Lines of a file or a pipe."""
+
+    interactive = False
+
+    def __init__(self, source: TextIO | None = None) -> None:
+        self._source = source or sys.stdin
+
+    def read(self) -> str:
+        """Return the next command; see `mail.cli.repl.loop.Lines`."""
+        line = self._next()
+        while _goes_on(line):
+            line = line[:-1] + self._next()
+        return line
+
+    def _next(self) -> str:
+        line = self._source.readline()
+        if not line:
+            raise EOFError
+        return line.rstrip("\r\n")
+
+
+def _goes_on(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+class CommandHistory(FileHistory):
+    """A history file for its owner's eyes, without the lines that hold keys.
+
+    Where it cannot be read or written there is none, and nobody is bothered.
+    """
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(str(file))
+        self._file = file
+
+    def load_history_strings(self) -> Iterable[str]:
+        """Return the earlier lines, newest first."""
+        try:
+            return list(super().load_history_strings())
+        except OSError:
+            return []
+
+    def store_string(self, string: str) -> None:
+        """Keep a line, unless a key is in it."""
+        if string.split()[:1] and string.split()[0] in (*_WITH_SECRETS, "swarm-register"):
+            return
+        try:
+            self._file.touch(mode=0o600, exist_ok=True)
+            super().store_string(string)
+        except OSError:
+            return
+
+
+class CommandCompleter(Completer):
+    """Completes commands, their flags, and the values of flags that have few."""
+
+    def __init__(self, parser: CommandParser) -> None:
+        self._parser = parser
+
+    def get_completions(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        """Yield what the word before the cursor may become."""
+        before = document.text_before_cursor
+        words = before.split()
+        word = "" if not words or before.endswith(" ") else words.pop()
+        for candidate in self._candidates(words, word):
+            if candidate.startswith(word):
+                yield Completion(candidate, -len(word))
+
+    def _candidates(self, words: list[str], word: str) -> Iterable[str]:
+        commands = sorted(self._parser.subcommands)
+        if not words:
+            return sorted((*commands, "help", *LEAVE))
+        if words[0] in ("help", "?"):
+            return commands if len(words) == 1 else ()
+        command = self._parser.subcommands.get(words[0])
+        if command is None:
+            return ()
+        if values := command.flags.get(words[-1]):
+            return values
+        return sorted(f for f in command.flags if f.startswith("--")) if word[:1] == "-" else ()

@@ -1,0 +1,58 @@
+"""The server's store, opened for a moment beside the server (ruling 36)."""
+
+import argparse
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from mail.cli.server import config_path
+from mail.config.env import CONFIG_PATH, overridden
+from mail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mail.db.base import Store
+
+__all__ = ["add_store_flags", "opened", "server_settings"]
+
+
+def add_store_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that say where the store is."""
+    parser.add_argument("--store", metavar="URL", help="the store (default: the server's)")
+    parser.add_argument("-c", "--config", metavar="PATH", help="configuration file")
+
+
+def server_settings(arguments: argparse.Namespace) -> tuple[str, str]:
+    """Return the URL of a store that outlives this command, and the name of the server's swarm.
+
+    Raises:
+        ConfigError: the store is in memory, or a setting is wrong.
+    """
+    from mail.config.server import MEMORY_URL, ServerConfig, resolve_store_url
+
+    with overridden(CONFIG_PATH, config_path(arguments.config)):
+        config = ServerConfig()
+        url: str = arguments.store or resolve_store_url(config)
+    if url.lower().startswith(MEMORY_URL):
+        raise ConfigError(
+            "the server's store is in memory, which no other process can reach; "
+            "set [server.store] url or DATABASE_URL, or give --store sqlite:///mail.db"
+        )
+    return url, config.swarm.name
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator["Store"]:
+    """Open a store without owning it, and close it again.
+
+    Raises:
+        ConfigError: there is no such kind of store.
+        StoreError: it cannot be opened.
+    """
+    from mail.db.urls import open_store
+
+    store = open_store(url, exclusive=False)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()

@@ -1,0 +1,191 @@
+"""``mail tasks``: what callers' tasks do, for whoever runs the server.
+
+Listing and showing read the server's own database, whoever the tasks belong to (ruling 36); with
+``--url`` they ask a server over HTTP, which shows the caller's own. Only the process that runs a
+task can stop it, so cancelling always goes through the server.
+"""
+
+import argparse
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from mail.cli.client import KEY_VARIABLE, URL_VARIABLE
+from mail.cli.plain import cleaned, one_line
+from mail.cli.stores import add_store_flags, opened, server_settings
+from mail.cli.swarm_url import parse_swarm_url, server_url
+from mail.config.env import setting
+from mail.errors import ConfigError, MAILError, UnknownTask
+
+if TYPE_CHECKING:
+    from mail.db.base import Owner, Store
+
+__all__ = ["configure", "run"]
+
+_STATES: Final = ("running", "paused", "completed", "failed", "cancelled")
+_COLUMNS: Final = ("TASK", "OWNER", "STATE", "STARTED", "EVENTS", "TITLE")
+_LONGEST: Final = 60
+
+Record = dict[str, Any]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the sub-commands ``list``, ``show`` and ``cancel``."""
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    listing = verbs.add_parser("list", help="list tasks, each owner's newest first")
+    listing.add_argument("--state", choices=_STATES, help="only those in this state")
+    listing.add_argument("--limit", type=_count, default=100, help="of each owner (default 100)")
+    show = verbs.add_parser("show", help="show a task and its events")
+    cancel = verbs.add_parser("cancel", help="stop a task (needs --url)")
+    for verb in (show, cancel):
+        verb.add_argument("task_id", metavar="TASK", help="its id")
+    for verb in (listing, show):
+        verb.add_argument("--owner", metavar="ROLE:ID", help="whose, for example user:alice")
+        verb.add_argument("--swarm", metavar="NAME", help="of which swarm (default: the server's)")
+        add_store_flags(verb)
+    for verb, action in ((listing, _list), (show, _show), (cancel, _cancel)):
+        verb.add_argument("--url", help="ask this server, about your own tasks")
+        verb.add_argument("-ak", "--api-key", metavar="KEY", help="your token there")
+        verb.add_argument("--json", action="store_true", help="print JSON")
+        verb.set_defaults(action=action)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Carry out the sub-command.
+
+    Raises:
+        ConfigError: an argument or a setting is wrong.
+        MAILError: there is no such task, or the store or the server could not do it.
+    """
+    asyncio.run(arguments.action(arguments))
+    return 0
+
+
+async def _list(arguments: argparse.Namespace) -> None:
+    if arguments.url:
+        tasks = await _ask(arguments, "get_tasks")
+        wanted = (task for task in tasks.values() if arguments.state in (None, task.get("status")))
+        found = list(wanted)[: arguments.limit]
+    else:
+        found = await _stored_tasks(arguments)
+    if arguments.json:
+        print(json.dumps(found))
+        return
+    lines = [_COLUMNS, *(_row(task) for task in found)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
+    for line in lines:
+        print("  ".join(c.ljust(width) for c, width in zip(line, widths, strict=True)).rstrip())
+
+
+async def _show(arguments: argparse.Namespace) -> None:
+    if arguments.url:
+        task = await _ask(arguments, "get_task", arguments.task_id)
+    else:
+        task = await _stored_task(arguments)
+    _print_task(arguments, task)
+
+
+async def _cancel(arguments: argparse.Namespace) -> None:
+    arguments.url = arguments.url or setting(URL_VARIABLE)
+    if not arguments.url:
+        raise ConfigError(
+            "only the server that runs a task can stop it; name it with --url, "
+            "and give the owner's token with --api-key"
+        )
+    task = await _ask(arguments, "cancel_task", arguments.task_id)
+    if arguments.json:
+        print(json.dumps(task))
+    else:
+        print(cleaned(f"task '{task.get('task_id')}' {task.get('status')}"))
+
+
+async def _ask(arguments: argparse.Namespace, method: str, *given: str) -> Any:
+    from mail.client.client import MAILClient
+
+    link = parse_swarm_url(arguments.url)
+    key = arguments.api_key or (setting(KEY_VARIABLE) if link is None else link.token)
+    async with MAILClient(server_url(arguments.url), key) as client:
+        return await getattr(client, method)(*given)
+
+
+async def _stored_tasks(arguments: argparse.Namespace) -> list[Record]:
+    from mail.core.tasks import TaskState
+
+    url, swarm = server_settings(arguments)
+    states = (TaskState(arguments.state),) if arguments.state else ()
+    found = []
+    async with opened(url) as store:
+        for owner in await _owners(store, arguments, swarm):
+            rows = await store.list_tasks(owner, states=states, limit=arguments.limit)
+            found += [await _record(store, owner, row.task_id) for row in rows]
+    return found
+
+
+async def _stored_task(arguments: argparse.Namespace) -> Record:
+    url, swarm = server_settings(arguments)
+    async with opened(url) as store:
+        owners = await _owners(store, arguments, swarm)
+        having = [o for o in owners if await store.load_task(o, arguments.task_id) is not None]
+        if not having:
+            raise UnknownTask(arguments.task_id)
+        if len(having) > 1:
+            names = ", ".join(f"{owner.role}:{owner.id}" for owner in having)
+            raise MAILError(f"several callers have a task of this name; give --owner: {names}")
+        return await _record(store, having[0], arguments.task_id)
+
+
+async def _owners(store: "Store", arguments: argparse.Namespace, swarm: str) -> "list[Owner]":
+    """Return whose tasks to look at: those who have a token, and those who have work left."""
+    from mail.db.base import Owner
+
+    name = arguments.swarm or swarm
+    if arguments.owner:
+        role, colon, identifier = arguments.owner.partition(":")
+        if not (role and colon and identifier):
+            raise ConfigError("--owner is written ROLE:ID, for example user:alice")
+        return [Owner(name, role, identifier)]
+    callers = {Owner(name, token.role, token.id) for token in await store.list_tokens()}
+    return sorted(callers.union(await store.open_owners(name)))
+
+
+async def _record(store: "Store", owner: "Owner", task_id: str) -> Record:
+    """Return a task as ``GET /task`` does."""
+    from mail.core.runtime.ledger import task_view
+
+    row = await store.load_task(owner, task_id)
+    if row is None:
+        raise UnknownTask(task_id)
+    view = task_view(row, await store.calls(owner, task_id))
+    view.events = await store.events(owner, task_id)
+    if not view.is_running:
+        waiting = await store.waiting_mail(owner, task_id)
+        view.task_message_queue = [json.loads(delivery.payload) for delivery in waiting]
+    return view.to_record(events_as_text=True)
+
+
+def _print_task(arguments: argparse.Namespace, task: Record) -> None:
+    if arguments.json:
+        print(json.dumps(task))
+        return
+    from mail.cli.repl.answers import show_task
+    from mail.cli.repl.screen import Screen
+
+    show_task(Screen(), task)
+
+
+def _row(task: Record) -> tuple[str, ...]:
+    return (
+        one_line(str(task.get("task_id")), _LONGEST),
+        one_line(str(task.get("task_owner")), _LONGEST),
+        str(task.get("status", "")),
+        str(task.get("start_time", ""))[:19],
+        str(len(task.get("events") or ())),
+        one_line(str(task.get("title") or ""), _LONGEST),
+    )
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return value

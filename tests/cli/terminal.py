@@ -1,0 +1,122 @@
+"""A program behind a pseudo-terminal: type to it, and wait for what it shows."""
+
+import asyncio
+import os
+import pty
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+SOURCE = Path(__file__).parents[2] / "src"
+_CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[=>]|\x1b\][^\x07]*\x07|\x1b[^a-zA-Z]*$")
+
+
+class Terminal:
+    """What a person has: a keyboard and a screen. The screen's colours are left out."""
+
+    def __init__(self, process: asyncio.subprocess.Process, master: int) -> None:
+        self.process = process
+        self._master = master
+        self._shown = b""
+        self._read = 0
+        self._news = asyncio.Event()
+        asyncio.get_running_loop().add_reader(master, self._take)
+
+    @property
+    def screen(self) -> str:
+        """All that was shown so far."""
+        return _CODES.sub("", self._shown.decode("utf-8", "replace")).replace("\r", "")
+
+    def press(self, text: str) -> None:
+        """Press keys."""
+        os.write(self._master, text.encode())
+
+    def type(self, line: str) -> None:
+        """Type a line and press enter."""
+        self.press(line + "\r")
+
+    async def see(self, pattern: str, seconds: float = 20.0) -> str:
+        """Wait until the screen shows something new that fits; return it."""
+        try:
+            async with asyncio.timeout(seconds):
+                while True:
+                    self._news.clear()
+                    screen = self.screen
+                    if found := re.compile(pattern, re.S).search(screen, self._read):
+                        self._read = found.end()
+                        return found.group()
+                    await self._news.wait()
+        except TimeoutError:
+            raise AssertionError(f"{pattern!r} not in:\n{self.screen[self._read :]}") from None
+
+    async def ask(self, line: str, pattern: str) -> str:
+        """Type a command; return what it shows, up to the next prompt."""
+        self.type(line)
+        await self.see(pattern)
+        return await self.see(r"mail>")
+
+    async def end(self) -> int:
+        """Wait until the program ends; return its exit code."""
+        async with asyncio.timeout(20):
+            return await self.process.wait()
+
+    def close(self) -> None:
+        """Take the terminal away."""
+        asyncio.get_running_loop().remove_reader(self._master)
+        os.close(self._master)
+
+    def _take(self) -> None:
+        try:
+            self._shown += os.read(self._master, 65536)
+        except OSError:  # the other end is closed
+            asyncio.get_running_loop().remove_reader(self._master)
+        self._news.set()
+
+
+def environment(home: Path, **more: str) -> dict[str, str]:
+    """Return an environment for ``mail`` with a home of its own."""
+    dropped = ("DATABASE_URL", "MAIL_CONFIG_PATH", "MAIL_LOG_LEVEL", "MAIL_URL", "MAIL_API_KEY")
+    kept = {name: value for name, value in os.environ.items() if name not in dropped}
+    return kept | {
+        "HOME": str(home),
+        "PYTHONPATH": str(SOURCE),
+        "PROMPT_TOOLKIT_NO_CPR": "1",  # nobody answers questions about the cursor
+        "TERM": "xterm",
+        **more,
+    }
+
+
+@asynccontextmanager
+async def terminal(home: Path, arguments: Sequence[str], **more: str) -> AsyncIterator[Terminal]:
+    """Run ``mail`` at a terminal."""
+    master, slave = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "mail.cli", *arguments),
+        cwd=home,
+        env=environment(home, **more),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        preexec_fn=_become_foreground,
+    )
+    os.close(slave)
+    shown = Terminal(process, master)
+    try:
+        yield shown
+    finally:
+        if process.returncode is None:
+            process.send_signal(signal.SIGKILL)
+            await process.wait()
+        shown.close()
+
+
+def _become_foreground() -> None:
+    """Make standard input the terminal that Ctrl-C comes from."""
+    import fcntl
+    import termios
+
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

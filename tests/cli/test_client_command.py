@@ -1,0 +1,182 @@
+"""``mail client URL COMMAND`` as scripts use it, each in a process of its own."""
+
+import asyncio
+import json
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from mail.cli.client import read_call
+from mail.errors import ConfigError
+from tests.cli.terminal import environment
+from tests.server.kit import TOKENS, Script
+
+pytestmark = pytest.mark.e2e
+
+
+@dataclass
+class Done:
+    """What a finished command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+async def start(home: Path, *arguments: str, **environ: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-W", "error", "-m", "mail.cli", "client", *arguments),
+        cwd=home,
+        env=environment(home, **environ),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+
+
+async def mail(home: Path, *arguments: str, typed: str = "", **environ: str) -> Done:
+    process = await start(home, *arguments, **environ)
+    out, err = await process.communicate(typed.encode())
+    assert process.returncode is not None
+    assert b"Traceback" not in err
+    return Done(process.returncode, out.decode(), err.decode())
+
+
+async def test_an_answer_is_all_there_is_on_stdout(tmp_path: Path, server: str) -> None:
+    done = await mail(tmp_path, server, "-ak", TOKENS["alice"], "message", "Hi", "-tid", "one")
+    assert (done.code, done.out, done.err) == (0, "You said: Hi\n", "task one completed\n")
+
+
+async def test_scripts_get_json(tmp_path: Path, server: str) -> None:
+    who = {"MAIL_URL": server, "MAIL_API_KEY": TOKENS["alice"]}
+    done = await mail(tmp_path, "message", "Grüße \x9b", "--json", "-tid", "one", **who)
+    answer = json.loads(done.out)
+    assert (answer["response"], answer["status"]) == ("You said: Grüße \x9b", "completed")
+    assert "\x9b" not in done.out
+    done = await mail(tmp_path, server, "--json", "ms", "again", "-tid", "one", **who)
+    events = [json.loads(line) for line in done.out.splitlines()]
+    assert events[-1]["event"] == "task_complete"
+    assert events[-1]["data"]["response"] == "You said: again"
+    assert [int(event["id"]) for event in events if event["id"]]
+    done = await mail(tmp_path, "--json", "task-get", "nowhere", **who)
+    assert done.code == 1
+    assert json.loads(done.out)["error"]["status"] == 404
+    tasks = json.loads((await mail(tmp_path, "tasks-get", "-v", **who)).out)
+    assert set(tasks) == {"one"}
+
+
+async def test_exit_codes_tell_what_became_of_it(tmp_path: Path, server: str) -> None:
+    who = {"MAIL_API_KEY": TOKENS["alice"]}
+    cases = {
+        ("message", "fail"): 1,
+        ("message-stream", "fail"): 1,
+        ("health-update", "busy"): 1,
+        ("message",): 2,
+        ("sing",): 2,
+        ("message", "consult"): 3,
+        ("ms", "consult"): 3,
+        ("help",): 0,
+        ("ping", "--help"): 0,
+    }
+    done = await asyncio.gather(*(mail(tmp_path, server, *case, **who) for case in cases))
+    assert [each.code for each in done] == list(cases.values()), done
+    assert (await mail(tmp_path, "http://127.0.0.1:1", "ping")).code == 4
+
+
+async def test_ctrl_c_ends_a_single_command_and_not_its_task(
+    tmp_path: Path, server: str, script: Script
+) -> None:
+    process = await start(tmp_path, server, "-ak", TOKENS["alice"], "message", "hang", "-tid", "t")
+    await script.entered.wait()
+    process.send_signal(signal.SIGINT)
+    _, err = await process.communicate()
+    assert (process.returncode, b"Traceback" in err) == (130, False)
+    script.gate.set()
+    done = await mail(tmp_path, server, "-ak", TOKENS["alice"], "te", "t")
+    assert "You said: hang" in done.out
+
+
+async def test_a_reader_that_leaves_early_is_no_fault_of_ours(tmp_path: Path, server: str) -> None:
+    for command in ("ms", "message"):
+        process = await start(tmp_path, server, "-ak", TOKENS["alice"], "--json", command, "Hi")
+        assert process.stdin is not None
+        process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+        assert process.stderr is not None
+        assert await process.stderr.read() == b""
+        assert await process.wait() == 1
+
+
+async def test_commands_may_come_through_a_pipe(tmp_path: Path, server: str) -> None:
+    lines = "ping\n\nmessage 'one \\\nand two'\nquit\nping\n"
+    done = await mail(tmp_path, server, "--api-key", TOKENS["alice"], typed=lines)
+    pong, answer = done.out.splitlines()
+    assert pong.startswith("pong: mail")
+    assert (answer, done.code) == ("You said: one and two", 0)
+    assert not (tmp_path / ".mail_history").exists()
+    done = await mail(tmp_path, server, "-ak", TOKENS["alice"], typed="sing\nmessage 'half\nping")
+    assert (done.code, done.out.count("pong")) == (2, 1)
+
+
+async def test_the_timeout_and_the_log_come_from_the_file_and_from_flags(
+    tmp_path: Path, server: str, script: Script
+) -> None:
+    config = tmp_path / "mine.toml"
+    config.write_text("[client]\ntimeout = 0.2\nverbose = true\n")
+    who = {"MAIL_API_KEY": TOKENS["alice"]}
+    done = await mail(tmp_path, server, "-c", str(config), "message", "hang", **who)
+    assert (done.code, done.out) == (4, "")
+    assert "no answer in time" in done.err
+    assert "POST /message" in done.err
+    assert TOKENS["alice"] not in done.err
+    done = await mail(tmp_path, server, "-c", str(config), "-t", "30", "ping", **who)
+    assert done.code == 0
+    done = await mail(tmp_path, server, "--timeout", "0.1", "message", "hang", **who)
+    assert (done.code, "POST /message" in done.err) == (4, False)
+    config.write_text("[client]\ntimeout = 'long'\n")
+    done = await mail(tmp_path, server, "-c", str(config), "ping")
+    assert (done.code, "[client] 'timeout': expected a number, got text" in done.err) == (2, True)
+
+
+def test_url_options_and_command_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MAIL_URL", raising=False)
+    monkeypatch.setenv("MAIL_API_KEY", "mine")
+    call = read_call(["-t", "3", "http://h:1/", "-v", "message", "-v", "hi", "--json"])
+    assert (call.url, call.timeout, call.verbose, call.json) == ("http://h:1", 3.0, True, False)
+    assert call.words == ["message", "-v", "hi", "--json"]
+    assert call.api_key == "mine"
+    assert read_call(["http://h", "--json"]).json
+    monkeypatch.setenv("MAIL_URL", "https://elsewhere")
+    assert read_call(["responses", "[]", "[]"]).url == "https://elsewhere"
+    assert read_call(["http://h"]).url == "http://h"
+
+
+def test_a_link_brings_its_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAIL_API_KEY", "mine")
+    call = read_call(["swarm://connect?server=example.com&token=theirs"])
+    assert (call.url, call.api_key) == ("https://example.com", "theirs")
+    assert read_call(["swarm://invite?server=example.com"]).api_key is None
+    assert read_call(["-ak", "k", "swarm://invite?server=example.com&token=t"]).api_key == "k"
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["swarm://connect?token=t"], r"swarm:// URL must include a 'server' parameter"),
+        (["ftp://h"], "must begin with http://"),
+        (["swarm://elsewhere?server=h"], "must begin with http://"),
+    ],
+)
+def test_a_url_of_no_server_is_refused(words: list[str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        read_call(words)
+
+
+@pytest.mark.parametrize("words", [["-t", "0", "http://h"], ["-t", "x", "http://h"], []])
+def test_wrong_options_are_wrong_usage(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MAIL_URL", raising=False)
+    with pytest.raises(SystemExit) as stop:
+        read_call(words)
+    assert stop.value.code == 2

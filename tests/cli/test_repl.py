@@ -1,0 +1,195 @@
+"""The prompt of ``mail client``, as a person at a terminal meets it."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from tests.cli.terminal import Terminal, terminal
+from tests.server.kit import TOKENS, Script
+
+pytestmark = pytest.mark.e2e
+
+ALICE = TOKENS["alice"]
+
+
+def arguments(server: str, *more: str) -> list[str]:
+    return ["client", server, "--api-key", ALICE, *more]
+
+
+async def test_every_command_does_its_work_once(tmp_path: Path, server: str) -> None:
+    async with terminal(tmp_path, arguments(server)) as person:
+        await person.see(rf"successfully logged into {server}\n> role: user\n> id: alice\n")
+        await person.see(r"MAIL CLIent v1\.3\.6\nEnter `help` for help and `exit` to quit\n=+\n")
+        await person.see("mail>")
+        await who_and_where(person, server)
+        await messages(person)
+        await tasks(person)
+        await administration(person)
+        person.type("quit")
+        assert await person.end() == 0
+
+
+async def who_and_where(person: Terminal, server: str) -> None:
+    await person.ask("help", r"message-stream \(ms, msg-s\).*exit, quit: leave")
+    await person.ask("?", r"swarm-load-from-json")
+    await person.ask("help message", r"usage: mail> message .*--resume-from")
+    await person.ask("ping", r"pong: mail 1\.3\.6 \(protocol 1\.3\), swarm test-swarm 1\.3\.6\n")
+    await person.ask("health", r"health: healthy\n")
+    await person.ask("h -v", r'"swarm_name": "test-swarm"')
+    await person.ask("whoami", r"role user with ID alice\n")
+    await person.ask("status", r"user MAIL IS NOT ready\nuser task IS NOT running\n")
+    await person.ask("logout", rf"successfully logged out of {server}\n")
+    await person.ask("logout", r"error logging out: not currently logged in\n")
+    await person.ask("me", r"error getting whoami: .*status code 401")
+    await person.ask("login wrong-key", r"error logging in: .*status code 401")
+    await person.ask(f"login {ALICE}", r"> role: user\n> id: alice\n")
+
+
+async def messages(person: Terminal) -> None:
+    await person.ask('message "Hi there" -tid one', r"You said: Hi there\ntask one completed\n")
+    await person.ask("m again -tid one -se", r"new_message +alice → supervisor request .*You said")
+    await person.ask(
+        "message-stream 'look at me' --subject Watch --entrypoint supervisor --kwargs "
+        "'{\"max_steps\": 5}'",
+        r"new_message +alice → supervisor request 'Watch': look at me\n.*"
+        r"task_complete +You said: look at me\nYou said: look at me\ntask \S+ completed\n",
+    )
+    person.type('message "please \\')
+    await person.see(r"\.\.\.")
+    await person.ask('go on"', r"You said: please go on\n")
+
+
+async def tasks(person: Terminal) -> None:
+    await person.ask("tasks-get", r"found 3 tasks:\n.*one - completed: True")
+    await person.ask("task-get one", r"task 'one' - completed: True, completed\n.*new_message")
+    await person.ask("task-events one --after 1", r"task_complete +You said: Hi there")
+    await person.ask("tc one", r"task 'one' (cancelled|completed)|error cancelling task")
+    await person.ask("task-get nowhere", r"error getting task: .*404: task 'nowhere' not found\n")
+
+
+async def administration(person: Terminal) -> None:
+    """The caller is no admin, and some of these routes may not exist yet."""
+    refused = r"status code 40[345]: [^\n]+\n"
+    await person.ask("health-update busy", rf"error updating health: .*{refused}")
+    await person.ask("swarms-get", rf"found \d+ swarms:\n|error getting swarms: .*{refused}")
+    await person.ask("swarm-register b http://b t", rf"error registering swarm: .*{refused}")
+    await person.ask("swarm-dump", rf"error dumping swarm: .*{refused}")
+    await person.ask("swarm-load-from-json '{}'", rf"error loading swarm from JSON: .*{refused}")
+    await person.ask(
+        "message-interswarm hello '[\"agent@remote\"]' token",
+        r"error posting interswarm message: .*status code \d+: ",
+    )
+    await person.ask("responses '[]' '[]'", rf"error posting responses: .*{refused}")
+
+
+async def test_mistakes_are_told_and_forgiven(tmp_path: Path, server: str) -> None:
+    async with terminal(tmp_path, arguments(server)) as person:
+        await person.see("mail>")
+        await person.ask("sing", r"invalid choice: 'sing'")
+        await person.ask("message", r"the following arguments are required: body")
+        await person.ask("message 'half", r"error parsing command: No closing quotation")
+        await person.ask("message hi --kwargs {", r"--kwargs: not valid JSON: ")
+        await person.ask("message hi -k '[1]'", r"--kwargs: must be a JSON object")
+        await person.ask("message hi -k '{\"body\": 1}'", r"'body' is no option of the run")
+        await person.ask("message hi --msg-type letter", r"invalid choice: 'letter'")
+        await person.ask("message ''", r"error posting message: .*400: .*body must not be empty")
+        await person.ask("message hi -e nobody", r"error posting message: .*400")
+        await person.ask("message 'fail please'", r"error posting message: .*502.*out of tokens")
+        await person.ask("ms 'fail please'", r"task_error +.*out of tokens")
+        await person.ask("task-events x -a many", r"invalid int value: 'many'")
+        await person.ask("", "")
+        await person.ask("ping", "pong")
+        person.press("\x04")  # Ctrl-D
+        assert await person.end() == 0
+        assert "Traceback" not in person.screen
+
+
+async def test_ctrl_c_cancels_the_request_and_not_the_program(
+    tmp_path: Path, server: str, script: Script
+) -> None:
+    async with terminal(tmp_path, arguments(server)) as person:
+        await person.see("mail>")
+        person.press("half a line\x03")
+        await person.see("mail>")
+        for command in ("message 'hang on' -tid slow", "message-stream 'hang on' -tid slower"):
+            script.entered.clear()
+            person.type(command)
+            await script.entered.wait()
+            person.press("\x03")
+            await person.see("request cancelled; a task that it started goes on")
+            await person.see("mail>")
+        await person.ask("task-get slow", r"task 'slow' - completed: False, running")
+        await person.ask("task-cancel slow", r"task 'slow' cancelled\n")
+        script.gate.set()
+        await person.ask("task-events slower", r"task_complete +You said: hang on")
+        person.type("exit")
+        assert await person.end() == 0
+
+
+async def test_a_paused_task_is_shown_and_resumed(tmp_path: Path, server: str) -> None:
+    async with terminal(tmp_path, arguments(server)) as person:
+        await person.see("mail>")
+        person.type("message-stream 'consult me' --task-id weather-123")
+        await person.see(r"send_interrupt\(\{.*\}\)\n")
+        call_id = (await person.see(r"call_id: \S+\n")).split()[1]
+        await person.see("go on with: message '' --task-id weather-123 --resume-from breakpoint")
+        await person.see("mail>")
+        await person.ask("message more -tid weather-123", r"409: .*is paused on breakpoint")
+        await person.ask(
+            "message '' -tid weather-123 -rf breakpoint_tool_call "
+            '-k \'{"breakpoint_tool_call_result": {"call_id": "nonsense", "content": "x"}}\'',
+            r"400: there is no open breakpoint call 'nonsense'",
+        )
+        result = json.dumps({"call_id": call_id, "content": "Forecast: sunny"})
+        kwargs = json.dumps({"breakpoint_tool_call_result": result})
+        await person.ask(
+            "message-stream 'Continuing after breakpoint' --task-id weather-123 "
+            f"--resume-from breakpoint_tool_call --kwargs '{kwargs}'",
+            r"the tool said Forecast: sunny\ntask weather-123 completed\n",
+        )
+        await person.ask(
+            "message 'Add a final summary' --task-id weather-123 --resume-from user_response",
+            r"You said: Add a final summary\n",
+        )
+
+
+async def test_lines_are_completed_and_remembered_but_keys_are_not(
+    tmp_path: Path, server: str
+) -> None:
+    history = tmp_path / ".mail_history"
+    async with terminal(tmp_path, arguments(server)) as person:
+        await person.see("mail>")
+        person.press("whoa\t")
+        await person.see("whoami")
+        person.press("\r")
+        await person.see("role user with ID alice")
+        await person.see("mail>")
+        await person.ask(f"login {ALICE}", "> id: alice")
+        await person.ask("message  hello", "You said: hello")
+        person.type("exit")
+        await person.end()
+    kept = history.read_text()
+    assert "+whoami\n" in kept
+    assert "message  hello" in kept
+    assert ALICE not in kept
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+    async with terminal(tmp_path, arguments(server)) as person:
+        await person.see("mail>")
+        person.press("\x1b[A\x1b[A")  # up, over `exit`
+        await person.see("message  hello")
+        person.press("\r")
+        await person.see("You said: hello")
+
+
+async def test_without_a_server_or_a_key_one_may_look_around(tmp_path: Path, server: str) -> None:
+    async with terminal(tmp_path, ["client", "http://127.0.0.1:1"]) as person:
+        await person.see(r"unable to determine identity via /whoami\n> error: .*Cannot connect")
+        await person.see(r"NOTE: use `login \{YOUR_API_KEY\}` to log in\n")
+        await person.see("mail>")
+        await person.ask("ping", "error pinging: MAIL client request failed: Cannot connect")
+        person.type("exit")
+        assert await person.end() == 0
+    async with terminal(tmp_path, ["client"], MAIL_URL=server, MAIL_API_KEY=ALICE) as person:
+        await person.see("> id: alice")

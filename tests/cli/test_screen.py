@@ -1,0 +1,151 @@
+"""What a person sees: harmless text, events on a line each, answers and completions."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from mail.cli.plain import cleaned, one_line
+from mail.cli.repl.answers import exit_code, show_answer, show_event, show_task
+from mail.cli.repl.parsing import build_parser
+from mail.cli.repl.screen import Screen
+from mail.cli.repl.terminal import CommandCompleter, CommandHistory
+
+
+@settings(deadline=None)
+@given(st.text())
+def test_cleaned_text_holds_nothing_that_a_terminal_obeys(text: str) -> None:
+    shown = cleaned(text)
+    assert not any(ord(sign) < 32 or 127 <= ord(sign) < 160 for sign in shown if sign not in "\n\t")
+    shown.encode()
+    if not any(ord(sign) < 32 or ord(sign) >= 127 for sign in text):
+        assert shown == text
+
+
+@settings(deadline=None)
+@given(
+    st.recursive(
+        st.none() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    )
+)
+def test_cleaned_json_is_the_same_json(value: Any) -> None:
+    assert json.loads(cleaned(json.dumps(value, ensure_ascii=False))) == value
+
+
+def test_a_line_is_one_line_of_bounded_length() -> None:
+    assert one_line(" a\n\tb\x1b[0m ") == "a b\\u001b[0m"
+    assert one_line("x" * 300, 10) == "x" * 9 + "…"
+
+
+MESSAGE = {
+    "msg_type": "request",
+    "message": {
+        "sender": {"address": "alice", "address_type": "user"},
+        "recipient": {"address": "math", "address_type": "agent"},
+        "subject": "Sum",
+        "body": "1 + 1\nplease",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "shown"),
+    [
+        (
+            "new_message",
+            {"extra_data": {"full_message": MESSAGE}},
+            "alice → math request 'Sum': 1 + 1 please",
+        ),
+        ("new_message", {"extra_data": {"full_message": {"message": 1}}}, "unknown"),
+        ("task_complete", {"response": "two", "description": "d"}, "two"),
+        ("action_call", {"description": "calling\nadd"}, "calling add"),
+        ("model_delta", {"delta": "tw", "agent": "math"}, "tw"),
+        ("ping", {"task_id": "t"}, ""),
+        ("odd", {"extra_data": None}, "unknown"),
+        ("odd", None, ""),
+        ("odd", "no JSON \x1b[2J", "no JSON \\u001b[2J"),
+        ("odd", "[1]", "[1]"),
+        (None, "x", "x"),
+    ],
+)
+def test_an_event_is_one_line(
+    capsys: pytest.CaptureFixture[str], kind: str | None, data: Any, shown: str
+) -> None:
+    given_data = (
+        {"timestamp": "2026-01-02T03:04:05.678901+00:00", **data}
+        if isinstance(data, dict)
+        else data
+    )
+    for form in (given_data, json.dumps(given_data) if isinstance(data, dict) else given_data):
+        show_event(Screen(), kind, form)
+        line = capsys.readouterr().out
+        assert line.count("\n") == 1
+        assert line.split(None, 2 if isinstance(data, dict) else 1)[-1].strip() in (shown, kind)
+        assert ("03:04:05.678" in line) == isinstance(data, dict)
+
+
+def test_a_paused_answer_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+    call = {"name": "pay", "arguments": '{"amount":40}', "call_id": "c-1"}
+    answer = {"response": "[]", "task_id": "it's", "status": "paused", "breakpoints": [call]}
+    show_answer(Screen(), answer)
+    shown = capsys.readouterr()
+    assert shown.out == 'pay({"amount":40})\n'
+    hint = shown.err.splitlines()[-1].removeprefix("go on with: ")
+    arguments = build_parser("", typed=True).parse_args(shlex.split(hint))
+    assert (arguments.task_id, arguments.resume_from) == ("it's", "breakpoint_tool_call")
+    assert arguments.kwargs["breakpoint_tool_call_result"] == [{"call_id": "c-1", "content": "…"}]
+
+
+def test_a_task_of_an_older_server_is_shown_too(capsys: pytest.CaptureFixture[str]) -> None:
+    show_task(Screen(), {"task_id": "t", "completed": True, "is_running": False, "title": "Sums\n"})
+    assert "task 't' - completed: True, not running\n" in capsys.readouterr().out
+
+
+def test_exit_codes_follow_the_status() -> None:
+    codes = [exit_code(status) for status in ("completed", None, "failed", "cancelled", "paused")]
+    assert codes == [0, 0, 1, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("before", "some", "exact"),
+    [
+        ("", {"message", "help", "exit", "quit", "ms"}, False),
+        ("swarm-", {"swarm-register", "swarm-dump", "swarm-load-from-json"}, False),
+        ("message hi --re", {"--resume-from"}, True),
+        ("message hi --resume-from ", {"user_response", "breakpoint_tool_call"}, True),
+        ("ms hi -t int", {"interrupt"}, True),
+        ("help mess", {"message", "message-stream", "message-interswarm"}, True),
+        ("help message ", set(), True),
+        ("message h", set(), True),
+        ("sing --", set(), True),
+    ],
+)
+def test_completion_knows_commands_flags_and_values(
+    before: str, some: set[str], exact: bool
+) -> None:
+    completer = CommandCompleter(build_parser("", typed=True))
+    found = {c.text for c in completer.get_completions(Document(before), CompleteEvent())}
+    assert found == some if exact else found >= some
+
+
+def test_history_keeps_lines_without_keys(tmp_path: Path) -> None:
+    history = CommandHistory(tmp_path / "history")
+    for line in ("ping", "login secret", "l secret", " login  secret", "sr b http://b secret"):
+        history.store_string(line)
+    history.store_string("swarm-register b http://b secret")
+    history.store_string("message-interswarm hi a@b secret")
+    history.store_string("message 'two\nlines'")
+    assert list(history.load_history_strings()) == ["message 'two\nlines'", "ping"]
+    assert "secret" not in (tmp_path / "history").read_text()
+
+
+def test_a_history_that_cannot_be_kept_bothers_nobody(tmp_path: Path) -> None:
+    history = CommandHistory(tmp_path)  # a folder
+    history.store_string("ping")
+    assert list(history.load_history_strings()) == []

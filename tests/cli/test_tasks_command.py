@@ -1,0 +1,131 @@
+"""``mail tasks``: the server's database, read beside the server, and the server itself."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from mail.cli.commands import main
+from mail.server.app import create_app
+from tests.server.kit import CALLERS, TOKENS, Script, Template, config, serving
+
+pytestmark = pytest.mark.e2e
+
+
+async def mail(*arguments: str) -> int:
+    """Run a command here, in a thread: it has a loop of its own."""
+    return await asyncio.to_thread(main, arguments)
+
+
+@pytest.fixture
+async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A folder with a configuration, and a database with two callers' tasks; its URL."""
+    from mail.db.base import TokenRow
+    from mail.db.urls import open_store
+    from mail.utils.token_service import hash_token
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("DATABASE_URL", "MAIL_CONFIG_PATH", "MAIL_URL", "MAIL_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    url = f"sqlite:///{tmp_path / 'mail.db'}"
+    (tmp_path / "mail.toml").write_text(
+        f"[server.swarm]\nname = 'test-swarm'\n[server.store]\nurl = '{url}'\n"
+    )
+    store = open_store(url)
+    await store.open()
+    for who in ("alice", "bob"):
+        role, identifier = CALLERS[who]
+        row = TokenRow(hash_token(TOKENS[who]), role, identifier, "2026-01-01T00:00:00+00:00")
+        await store.put_token(row)
+    await store.close()
+    return url
+
+
+async def served(url: str, script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    """Have a server work on two callers' tasks, and look at them from outside meanwhile."""
+    from mail.client import MAILClient
+    from mail.config import ClientConfig
+    from mail.db.urls import open_store
+
+    store = open_store(url)
+    template = Template(script, breakpoint_tools=["send_interrupt"])
+    app = create_app(config(shutdown_grace=0.5), template=template, store=store)  # type: ignore[arg-type]
+    quick = ClientConfig(timeout=20.0)
+    async with serving(app) as http:
+        server = str(http.base_url).rstrip("/")
+        async with (
+            MAILClient(server, TOKENS["alice"], config=quick) as alice,
+            MAILClient(server, TOKENS["bob"], config=quick) as bob,
+        ):
+            await alice.post_message("Hi", task_id="one")
+            await alice.post_message("consult", task_id="two")
+            await bob.post_message("Hi", task_id="one")
+            slow = asyncio.create_task(bob.post_message("hang", task_id="slow"))
+            await script.entered.wait()
+            await check_a_running_task(server, capsys)
+            script.gate.set()
+            await asyncio.gather(slow, return_exceptions=True)
+    await store.close()
+
+
+async def check_a_running_task(server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert await mail("tasks", "list", "--state", "running") == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines] == [
+        ["TASK", "OWNER", "STATE"],
+        ["slow", "user:bob@test-swarm", "running"],
+    ]
+    assert await mail("tasks", "cancel", "slow") == 2
+    assert "only the server that runs a task can stop it" in capsys.readouterr().err
+    assert await mail("tasks", "cancel", "slow", "--url", server, "-ak", TOKENS["alice"]) == 1
+    assert "status code 404: task 'slow' not found" in capsys.readouterr().err
+    assert await mail("tasks", "list", "--url", server, "-ak", TOKENS["bob"], "--json") == 0
+    assert {task["task_id"] for task in json.loads(capsys.readouterr().out)} == {"one", "slow"}
+    assert await mail("tasks", "cancel", "slow", "--url", server, "-ak", TOKENS["bob"]) == 0
+    assert capsys.readouterr().out == "task 'slow' cancelled\n"
+
+
+async def test_tasks_are_listed_shown_and_cancelled(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await served(place, Script(), capsys)
+    assert await mail("tasks", "list", "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    states = [(t["task_owner"].partition("@")[0], t["task_id"], t["status"]) for t in found]
+    assert states == [
+        ("user:alice", "two", "paused"),
+        ("user:alice", "one", "completed"),
+        ("user:bob", "slow", "cancelled"),
+        ("user:bob", "one", "completed"),
+    ]
+    assert found[0]["breakpoints"][0]["name"] == "send_interrupt"
+    assert await mail("tasks", "list", "--owner", "user:alice", "--limit", "1") == 0
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert await mail("tasks", "show", "two") == 0
+    assert "waits for call-" in capsys.readouterr().out
+    assert await mail("tasks", "show", "one") == 1
+    assert "several callers have a task of this name" in capsys.readouterr().err
+    assert await mail("tasks", "show", "one", "--owner", "user:bob", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["events"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        (("list", "--owner", "alice"), 2, "--owner is written ROLE:ID"),
+        (("list", "--limit", "0"), 2, "must be at least 1"),
+        (("list", "--store", "memory://"), 2, "the server's store is in memory"),
+        (("show", "nowhere"), 1, "task 'nowhere' not found"),
+        (("list", "--url", "http://127.0.0.1:1"), 1, "Cannot connect"),
+    ],
+)
+async def test_mistakes_are_told(
+    place: str,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    code: int,
+    problem: str,
+) -> None:
+    assert await mail("tasks", *arguments) == code
+    assert problem in capsys.readouterr().err
