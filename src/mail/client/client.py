@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-from mail.client.http import HTTPClient
+from mail.client.responses import ResponsesClient
 from mail.client.stream import IDLE_TIMEOUT, EventStream, Reconnect
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError
 from mail.net.types import (
@@ -23,7 +23,6 @@ from mail.net.types import (
 
 if TYPE_CHECKING:
     import aiohttp
-    from openai.types.responses import Response
 
     from mail.config.client import ClientConfig
     from mail.core.wire import MAILInterswarmMessage
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["MAILClient"]
 
 
-class MAILClient(HTTPClient):
+class MAILClient(ResponsesClient):
     """An asynchronous client of one MAIL server; use it as ``async with MAILClient(...)``.
 
     Every method raises `mail.errors.ClientHTTPError` (a RuntimeError with ``status`` and
@@ -311,40 +310,6 @@ class MAILClient(HTTPClient):
         """Bring what another swarm answers (``POST /interswarm/back``; role ``agent``)."""
         answer = await self._request_object("POST", "/interswarm/back", {"message": message})
         return cast(PostInterswarmResponse, answer)
-
-    async def debug_post_responses(
-        self,
-        input: list[dict[str, Any]],
-        tools: list[dict[str, Any]],
-        instructions: str | None = None,
-        previous_response_id: str | None = None,
-        tool_choice: str | dict[str, Any] | None = None,
-        parallel_tool_calls: bool | None = None,
-        **kwargs: Any,
-    ) -> "Response":
-        """Call the OpenAI-compatible ``POST /responses`` (servers with ``--debug`` only).
-
-        Args:
-            input: Items of the conversation, as OpenAI's Responses API takes them.
-            tools: Tools of the caller, in the same form.
-            instructions: A system prompt.
-            previous_response_id: The response to go on from.
-            tool_choice: Which tools the model may, or must, use.
-            parallel_tool_calls: Whether it may call several at once.
-            **kwargs: Travel in the request body under ``kwargs``.
-        """
-        from mail.client.responses import read_response
-
-        optional: dict[str, Any] = {
-            "instructions": instructions,
-            "previous_response_id": previous_response_id,
-            "tool_choice": tool_choice,
-            "parallel_tool_calls": parallel_tool_calls,
-            "kwargs": kwargs or None,
-        }
-        payload: dict[str, Any] = {"input": input, "tools": tools}
-        payload.update({name: value for name, value in optional.items() if value is not None})
-        return read_response(await self._request_json("POST", "/responses", payload=payload))
 
     async def _open_replay(self, task_id: str, last_event_id: str) -> "aiohttp.ClientResponse":
         return await self._open_stream(

@@ -1,33 +1,61 @@
-"""What ``POST /responses`` answers, as the OpenAI SDK's own type."""
+"""The client's method for the server's ``/responses``, which it has in debug mode only."""
 
-import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from mail.client.http import HTTPClient
 from mail.errors import ClientDecodeError
 
 if TYPE_CHECKING:
     from openai.types.responses import Response
 
-__all__ = ["read_response"]
+__all__ = ["ResponsesClient"]
 
 
-def read_response(answer: Any) -> "Response":
-    """Return the response in an answer's JSON; servers of MAIL 1.3.6 wrap it in a string.
+class ResponsesClient(HTTPClient):
+    """Asks the swarm in the words of OpenAI's Responses API."""
 
-    Raises:
-        ClientDecodeError: it is none.
-    """
-    from openai.types.responses import Response
-    from pydantic import ValidationError
+    async def debug_post_responses(
+        self,
+        input: str | Sequence[Any],
+        tools: Sequence[dict[str, Any]] = (),
+        instructions: str | None = None,
+        previous_response_id: str | None = None,
+        tool_choice: str | dict[str, Any] | None = None,
+        parallel_tool_calls: bool | None = None,
+        **kwargs: Any,
+    ) -> "Response":
+        """Ask the swarm as OpenAI's ``responses.create`` does (``POST /responses``).
 
-    if isinstance(answer, str):
+        Args:
+            input: Text, or input items; ``function_call_output`` items resume.
+            tools: Functions that you run yourself.
+            instructions: Follow the entrypoint's own system prompt.
+            previous_response_id: The newest response of the conversation to go on with.
+            tool_choice: Which of the functions may or must be called.
+            parallel_tool_calls: Whether several may be called at once.
+            **kwargs: More fields of the request, for example ``metadata`` or ``store``.
+
+        Raises:
+            ClientHTTPError: the request failed, or the server is not in debug mode (404).
+            ClientDecodeError: the answer is not a response.
+        """
+        from openai.types.responses import Response
+        from pydantic import ValidationError
+
+        payload = {
+            "input": input if isinstance(input, str) else list(input),
+            "tools": list(tools),
+            "instructions": instructions,
+            "previous_response_id": previous_response_id,
+            "tool_choice": tool_choice,
+            "parallel_tool_calls": parallel_tool_calls,
+            **kwargs,
+        }
+        answer = await self._request_json("POST", "/responses", payload=payload)
         try:
-            answer = json.loads(answer)
-        except ValueError as error:
-            raise ClientDecodeError("expected a response object, got text") from error
-    try:
-        return Response.model_validate(answer)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, problem["loc"])) or "the answer"
-        raise ClientDecodeError(f"not an OpenAI response: {place}: {problem['msg']}") from error
+            if isinstance(answer, str):  # 1.3.6 sends the object as JSON text
+                return Response.model_validate_json(answer)
+            return Response.model_validate(answer)
+        except ValidationError as error:
+            raise ClientDecodeError(f"expected a response of OpenAI's shape: {error}") from error
