@@ -180,3 +180,15 @@ def test_wrong_options_are_wrong_usage(words: list[str], monkeypatch: pytest.Mon
     with pytest.raises(SystemExit) as stop:
         read_call(words)
     assert stop.value.code == 2
+
+
+async def test_ctrl_c_ends_commands_from_a_pipe(
+    tmp_path: Path, server: str, script: Script
+) -> None:
+    process = await start(tmp_path, server, "-ak", TOKENS["alice"])
+    assert process.stdin is not None
+    process.stdin.write(b"message hang\nping\n")
+    await script.entered.wait()
+    process.send_signal(signal.SIGINT)
+    out, err = await process.communicate()
+    assert (process.returncode, out, b"Traceback" in err) == (130, b"", False)

@@ -13,8 +13,9 @@ from mail.net.types import (
     GetSwarmsDumpResponse,
     GetSwarmsResponse,
     GetWhoamiResponse,
+    PostInterswarmBackResponse,
+    PostInterswarmForwardResponse,
     PostInterswarmMessageResponse,
-    PostInterswarmResponse,
     PostMessageResponse,
     PostSwarmsLoadResponse,
     PostSwarmsResponse,
@@ -299,17 +300,17 @@ class MAILClient(ResponsesClient):
 
     async def post_interswarm_message(
         self, message: "MAILInterswarmMessage"
-    ) -> PostInterswarmResponse:
+    ) -> PostInterswarmForwardResponse:
         """Open a task here as another swarm (``POST /interswarm/forward``; role ``agent``)."""
         answer = await self._request_object("POST", "/interswarm/forward", {"message": message})
-        return cast(PostInterswarmResponse, answer)
+        return cast(PostInterswarmForwardResponse, answer)
 
     async def post_interswarm_response(
         self, message: "MAILInterswarmMessage"
-    ) -> PostInterswarmResponse:
+    ) -> PostInterswarmBackResponse:
         """Bring what another swarm answers (``POST /interswarm/back``; role ``agent``)."""
         answer = await self._request_object("POST", "/interswarm/back", {"message": message})
-        return cast(PostInterswarmResponse, answer)
+        return cast(PostInterswarmBackResponse, answer)
 
     async def _open_replay(self, task_id: str, last_event_id: str) -> "aiohttp.ClientResponse":
         return await self._open_stream(

@@ -14,8 +14,9 @@ __all__ = [
     "GetSwarmsDumpResponse",
     "GetSwarmsResponse",
     "GetWhoamiResponse",
+    "PostInterswarmBackResponse",
+    "PostInterswarmForwardResponse",
     "PostInterswarmMessageResponse",
-    "PostInterswarmResponse",
     "PostMessageResponse",
     "PostSwarmsLoadResponse",
     "PostSwarmsResponse",
@@ -177,8 +178,17 @@ class PostInterswarmMessageResponse(TypedDict):
     events: NotRequired[list[ServerEvent] | None]
 
 
-class PostInterswarmResponse(TypedDict):
-    """``POST /interswarm/forward`` and ``/interswarm/back``: what became of the message."""
+class PostInterswarmForwardResponse(TypedDict):
+    """``POST /interswarm/forward``: which task the message opened."""
+
+    swarm: str
+    task_id: str
+    status: str
+    local_runner: str
+
+
+class PostInterswarmBackResponse(TypedDict):
+    """``POST /interswarm/back``: which task the message went to."""
 
     swarm: str
     task_id: str

@@ -39,21 +39,18 @@ def converse(runner: asyncio.Runner, session: Session, lines: Lines) -> int:
     while True:
         try:
             words = _words(session, lines.read())
+            if words is None:
+                code = USAGE
+            elif words and words[0] in LEAVE:
+                break
+            elif words:
+                code = _carry_out(runner, session, parser, words) or code
         except EOFError:
-            return DONE if lines.interactive else code
-        except KeyboardInterrupt:
-            if lines.interactive:
-                continue
-            return INTERRUPTED
-        if words is None:
-            code = USAGE
-        elif words and words[0] in LEAVE:
-            return DONE if lines.interactive else code
-        elif words:
-            done = _carry_out(runner, session, parser, words)
-            if done == INTERRUPTED and not lines.interactive:
-                return done
-            code = done or code
+            break
+        except KeyboardInterrupt:  # wherever it strikes, somebody at a terminal gets a new prompt
+            if not lines.interactive:
+                return INTERRUPTED
+    return DONE if lines.interactive else code
 
 
 def _words(session: Session, line: str) -> list[str] | None:
@@ -81,7 +78,7 @@ def _carry_out(
         session.screen.note(
             ("request cancelled; a task that it started goes on: see tasks-get, task-cancel", "dim")
         )
-        return INTERRUPTED
+        raise
 
 
 async def greet(session: Session) -> None:
