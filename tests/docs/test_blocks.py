@@ -42,6 +42,7 @@ async def served(tmp_path: Path) -> AsyncIterator[dict[str, str]]:
         )
     )
     config = ServerConfig(
+        debug=True,
         swarm=SwarmConfig(name="example-no-proxy", source=str(ROOT / "swarms.json")),
         settings=SettingsConfig(print_llm_streams=False),
     )

@@ -11,6 +11,7 @@ from mail.core.events import TaskEvent
 from mail.core.runtime.intake import RunRequest
 from mail.core.runtime.runs import Run
 from mail.core.runtime.settings import UNSET, Unset
+from mail.core.tools.offer import Offer
 from mail.core.wire import MAILMessage
 from mail.errors import TaskError, UnknownAgent
 from mail.swarms_json.names import hinted
@@ -114,6 +115,7 @@ class MessagePoster(MessageSender, AgentGraph[MAILAgent]):
         breakpoint_tool_call_result: object = None,
         stream_tokens: bool = False,
         streamed: bool = False,
+        offer: Offer | None = None,
     ) -> Run:
         """Post a message and return the handle of its run: the result, or the events.
 
@@ -121,6 +123,7 @@ class MessagePoster(MessageSender, AgentGraph[MAILAgent]):
             breakpoint_tool_call_result: The results to resume with.
             stream_tokens: Whether the events also carry pieces of model calls.
             streamed: Whether the run's events will be read.
+            offer: Tools and instructions that the caller lends the entrypoint.
             The others are those of `post_message`.
 
         Raises:
@@ -137,6 +140,7 @@ class MessagePoster(MessageSender, AgentGraph[MAILAgent]):
                 max_steps=max_steps,
                 stream_tokens=stream_tokens,
                 streamed=streamed,
+                offer=offer,
             )
         )
 

@@ -6,10 +6,10 @@ which model or system prompt this one call overrides.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from mail.core.usage import Usage
 
@@ -82,6 +82,10 @@ class CallContext:
     identifies the turn: the same text when the turn is run again after a crash. ``report`` takes
     the name of a model and what one call to it used. ``dynamic_ctx_ratio`` is the share of the
     model's context above which older history is summarised (0: never).
+
+    The caller of a run may lend its entrypoint tools of its own (``offered``, declarations of
+    functions) and ``instructions``, which follow the system prompt. With ``only_offered`` the call
+    must use one of the offered tools.
     """
 
     task_id: str = ""
@@ -92,6 +96,9 @@ class CallContext:
     system: str | None = None
     report: Callable[[str, Usage], None] = _unreported
     dynamic_ctx_ratio: float = 0.0
+    offered: tuple[Mapping[str, Any], ...] = ()
+    instructions: str = ""
+    only_offered: bool = False
 
 
 _call: ContextVar[CallContext | None] = ContextVar("mail_call", default=None)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, Literal, TypedDict, get_args
 
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
-from mail.core.call_context import current_call
+from mail.core.call_context import CallContext, current_call
 from mail.core.tools.build import create_mail_tools, create_search_memory_tool
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ConfigError
@@ -271,9 +271,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         request = ModelRequest(
             model=call.llm or self.llm,
             messages=messages,
-            system=self.system_prompt if call.system is None else call.system,
-            tools=self.tool_specs,
-            tool_choice=self._choice(tool_choice),
+            system=self._prompt(call),
+            tools=self._tools(call),
+            tool_choice="required" if call.only_offered else self._choice(tool_choice),
             tool_format=self.tool_format,
             settings=self.settings,
             use_proxy=self.use_proxy,
@@ -286,6 +286,16 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         request = await self._compressor.fit(request, model, call.dynamic_ctx_ratio, key)
         reply = await ask(model, request, sink, call.report)
         return agent_output(reply, call.step)
+
+    def _prompt(self, call: CallContext) -> str:
+        own = self.system_prompt if call.system is None else call.system
+        return "\n\n".join(filter(None, (own, call.instructions)))
+
+    def _tools(self, call: CallContext) -> ToolSet:
+        """Return the declarations of a call: the agent's own, then what its caller lends it."""
+        if not call.offered:
+            return self.tool_specs
+        return ToolSet(call.offered if call.only_offered else [*self.tool_specs, *call.offered])
 
     def _choice(self, tool_choice: ToolChoice) -> ToolChoice:
         if isinstance(tool_choice, str):

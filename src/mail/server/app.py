@@ -21,7 +21,7 @@ from mail.server.limits import Edge
 from mail.server.quotas import Quotas
 from mail.server.recovery import recover_owners
 from mail.server.routes import auth as auth_routes
-from mail.server.routes import identity, messages, root, tasks
+from mail.server.routes import identity, messages, responses, root, tasks
 from mail.server.state import ServerState
 from mail.server.swarm import open_swarm
 from mail.stdlib.settings import check_settings
@@ -94,6 +94,8 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
         module.add_routes(app)
     if isinstance(state.auth, BuiltinAuth):
         auth_routes.add_routes(app)
+    if state.config.debug:
+        responses.add_routes(app)
     check_audiences(app)
 
 

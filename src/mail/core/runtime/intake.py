@@ -13,6 +13,7 @@ from mail.core.addresses import format_contributor
 from mail.core.envelope import Envelope
 from mail.core.runtime.concluding import Conclusions
 from mail.core.runtime.ledger import LiveTask
+from mail.core.runtime.offering import check_offer, load_offer, next_offer, offer_rows
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.postal import Mail, PostOffice
@@ -24,6 +25,7 @@ from mail.core.runtime.waiters import Waiter
 from mail.core.schema import parse_message
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import TaskState
+from mail.core.tools.offer import Offer
 from mail.core.wire import MAILMessage
 from mail.db.base import Post, Receipt, TaskRow
 from mail.errors import (
@@ -54,6 +56,8 @@ class RunRequest:
         streamed: Whether the caller will read the run's events.
         stream_tokens: Whether it also wants ``model_delta`` events (ruling 28).
         awaited: Whether the caller waits for the answer.
+        offer: What the caller lends the swarm's entrypoint. None keeps what a run that is not over
+            has, and lends nothing to a new one.
     """
 
     message: MAILMessage
@@ -63,6 +67,7 @@ class RunRequest:
     streamed: bool = False
     stream_tokens: bool = False
     awaited: bool = True
+    offer: Offer | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -90,6 +95,8 @@ class Intake:
             raise ShuttingDown
         envelope = Envelope.from_wire(parse_message(request.message))
         self._check(envelope, request.resume_from)
+        if request.offer is not None:
+            check_offer(request.offer, self.parts)
         if not self.parts.store.durable:
             return await self._take_in(envelope, request)
         # A commit that is under way cannot be called back: a caller that gives up must not leave
@@ -204,6 +211,7 @@ class Intake:
         task.row, task.stored, task.fresh = row, True, False
         task.calls = {(call.agent, call.call_id): call for call in calls}
         task.loaded = False
+        task.offer = await load_offer(self.parts, task.task_id)
         if row.state is TaskState.PAUSED and not task.open_calls():
             task.change(state=TaskState.RUNNING)  # the turn that was to pause it was not stored
 
@@ -229,9 +237,10 @@ class Intake:
         self, task: LiveTask, envelope: Envelope, mail: Mail, request: RunRequest, *, new: bool
     ) -> Waiter | None:
         """Post a message into a new, finished or running task."""
-        before = task.row
+        before, offer = task.row, task.offer
         joins = before.state is TaskState.RUNNING and not new
         self._reopen(task, request, joins=joins)
+        task.offer = next_offer(task, request.offer, keeps=joins)
         waiter = self._wait(task, request, envelope.id, consumed=False)
         if envelope.sender["address_type"] != "system":
             task.people.add(envelope.id)
@@ -241,6 +250,7 @@ class Intake:
             new=new,
             deliveries=mail.deliveries,
             events=tuple(mail.events),
+            memories=offer_rows(task, offer, self.parts.clock.now()),
         )
         try:
             receipt = await self.parts.store.post(post)
@@ -248,7 +258,7 @@ class Intake:
             task.people.discard(envelope.id)
             self._leave(waiter)
             if task.row is post.task:
-                task.row = before
+                task.row, task.offer = before, offer
             raise
         task.stored = True
         await self._delivered(task, mail, post, receipt, waiter, reopened=not joins)
@@ -260,7 +270,7 @@ class Intake:
         resumption = prepare_resumption(task, results, self.parts, self.post_office)
         if not task.loaded:
             await self.stash.recall(task)
-        before, was_pausing = task.row, task.pausing
+        before, was_pausing, offer = task.row, task.pausing, task.offer
         was_running = before.state is TaskState.RUNNING
         resumption.apply()
         waiter = self._wait(task, request, "", consumed=True)
@@ -271,7 +281,9 @@ class Intake:
         else:
             task.change(awaited=True)
             task.pausing = True
+        task.offer = next_offer(task, request.offer, keeps=True)
         post = Post(owner=self.parts.owner, task=task.row)
+        post.memories = offer_rows(task, offer, self.parts.clock.now())
         resumption.fill(post)
         try:
             async with task.commits:  # never before the commit that stores the calls
@@ -280,7 +292,7 @@ class Intake:
             resumption.undo()
             self._leave(waiter)
             if task.row is post.task:
-                task.row, task.pausing = before, was_pausing
+                task.row, task.pausing, task.offer = before, was_pausing, offer
             raise
         resumption.stored(self.parts)
         await self._delivered(

@@ -15,6 +15,7 @@ from mail.core.runtime.spending import Spending
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.waiters import Waiter
 from mail.core.tasks import MAILTask
+from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Usage
 from mail.db.base import CallRow, TaskRow
 
@@ -43,7 +44,8 @@ class LiveTask:
     reason when the turns that still run have ended. ``steps_due`` maps the ids of manual steps to
     where their callers wait for the agent's words. ``commits`` keeps the task's commits in order
     when one of them has to be tried again; ``torn`` tells that one was given up as the runtime
-    stops, so that what follows from it must not be stored either.
+    stops, so that what follows from it must not be stored either. ``offer`` is what the caller of
+    the run lends its entrypoint.
     """
 
     row: TaskRow
@@ -65,6 +67,7 @@ class LiveTask:
     finish: Letter | None = None
     away: list[str] = field(default_factory=list)
     exhausted: str | None = None
+    offer: Offer = NO_OFFER
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
     _account: tuple[str, Spending] | None = None
 

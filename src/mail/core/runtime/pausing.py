@@ -25,22 +25,26 @@ _SHOWN_OF_AN_ID: Final = 80
 
 
 def split_breakpoints(
-    agent: AgentCore, calls: Sequence[AgentToolCall], parts: Parts
+    agent: AgentCore,
+    calls: Sequence[AgentToolCall],
+    parts: Parts,
+    offered: Collection[str] = (),
 ) -> tuple[list[AgentToolCall], list[AgentToolCall]]:
     """Return (calls that pause the task, the other calls).
 
+    Calls of tools that the caller ``offered`` pause it like the swarm's own breakpoint tools.
     A breakpoint call whose arguments are no JSON, or that the agent may not make, asks nobody
     anything: the agent is told, as with any other tool.
     """
     paused: list[AgentToolCall] = []
     others: list[AgentToolCall] = []
     for call in calls:
-        pauses = (
+        allowed = call.tool_name in offered or (
             call.tool_name in parts.breakpoint_tools
             and call.tool_name not in parts.exclude_tools
             and agent.can_access_action_or_tool(call.tool_name)
-            and INVALID_JSON_KEY not in call.tool_args
         )
+        pauses = allowed and INVALID_JSON_KEY not in call.tool_args
         (paused if pauses else others).append(call)
     return paused, others
 

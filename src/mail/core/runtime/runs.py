@@ -25,6 +25,12 @@ class Run:
         """The task that the run belongs to."""
         return self.waiter.task.task_id
 
+    def leave(self) -> None:
+        """Wait no more; the task goes on."""
+        if self.waiter.subscription is not None:
+            self.parts.events.unsubscribe(self.waiter.subscription)
+        self.waiter.leave()
+
     async def result(self, timeout: float | None = 3600.0) -> RunResult:
         """Wait for the end of the run.
 
@@ -64,8 +70,7 @@ class Run:
             if not 0 < subscription.last <= subscription.cursor:
                 yield self._note("server_drain")
         finally:
-            self.parts.events.unsubscribe(subscription)
-            self.waiter.leave()
+            self.leave()
 
     def _note(self, kind: str) -> TaskEvent:
         return TaskEvent(task_id=self.task_id, kind=kind, timestamp=self.parts.clock.now())

@@ -21,12 +21,18 @@ from mail.core.runtime.handlers import HANDLERS
 from mail.core.runtime.histories import Entry, HistoryView
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.metering import Meter, log_usage
+from mail.core.runtime.offering import (
+    ONE_AT_A_TIME,
+    forced_by_offer,
+    offer_for,
+    without_surplus,
+)
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.pausing import split_breakpoints
 from mail.core.runtime.sink import TurnSink
 from mail.core.runtime.textual import take_text
 from mail.core.runtime.toolevents import log_tool_calls
-from mail.core.runtime.turn import ControlKind, EventDraft, Phase, Turn, storable
+from mail.core.runtime.turn import ControlKind, EventDraft, Outcome, Phase, Turn, storable
 from mail.core.tools.call import AgentToolCall
 from mail.db.base import JournalRow, TurnCommit
 from mail.errors import AgentError, ModelError, StoreConflict, StoreError
@@ -179,7 +185,7 @@ class TurnRunner:
         return _checked(turn.agent, output)
 
     def _surroundings(self, turn: Turn) -> CallContext:
-        settings, step = self.parts.settings, turn.manual
+        settings, step, offer = self.parts.settings, turn.manual, offer_for(turn)
         console = ConsoleSink() if self.parts.print_llm_streams else NullSink()
         return CallContext(
             task_id=turn.task.task_id,
@@ -190,17 +196,23 @@ class TurnRunner:
             system=step.system if step else None,
             report=Meter(turn, priced=settings.task_cost_limit is not None).report,
             dynamic_ctx_ratio=(step.ctx_ratio if step else 0.0) or settings.dynamic_ctx_ratio,
+            offered=offer.tools,
+            instructions=offer.instructions,
+            only_offered=forced_by_offer(turn) == "required",
         )
 
     async def _act(
         self, turn: Turn, draft: Draft, reply: Reply, journal: Mapping[str, JournalRow]
     ) -> None:
         agent = self.parts.agents[turn.agent]
-        paused, calls = split_breakpoints(agent, reply.calls, self.parts)
+        asked, surplus = without_surplus(turn, reply.calls)
+        paused, calls = split_breakpoints(agent, asked, self.parts, offer_for(turn).names)
         slow = any(call.tool_name not in HANDLERS for call in calls if not _passive(call))
         if REPLY_KEY not in journal and (slow or paused):
             draft.journal.append(JournalRow(REPLY_KEY, "done", reply.to_json()))
         draft.paused.extend(paused)
+        for call in surplus:
+            draft.take(call, Outcome(ok=False, details=ONE_AT_A_TIME))
         await self.dispatcher.run(turn, draft, calls, journal)
         if paused:
             return
@@ -248,7 +260,7 @@ def _choice(turn: Turn) -> ToolChoice:
     if turn.manual is not None:
         return "auto"
     forced = turn.control is not None and turn.control.kind is ControlKind.FINISH
-    return dict(_FORCED) if forced else "required"
+    return dict(_FORCED) if forced else forced_by_offer(turn) or "required"
 
 
 def _passive(call: AgentToolCall) -> bool:

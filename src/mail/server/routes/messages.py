@@ -1,6 +1,5 @@
 """``POST /message``: run a task and answer with its end, or with the stream of its events."""
 
-import asyncio
 import uuid
 from contextlib import AsyncExitStack
 from functools import partial
@@ -17,6 +16,7 @@ from mail.server.bodies import MessageIn, read_body
 from mail.server.deps import BearerToken, Person, State
 from mail.server.state import ServerState, owner_of
 from mail.server.streams import streamed
+from mail.server.waiting import CLIENT_GONE, while_connected
 from mail.utils.callers import Caller
 from mail.utils.sse import event_source
 
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from mail.core.runtime import Run, RunResult
 
 __all__ = ["add_routes"]
-
-_CLIENT_GONE = 499
 
 
 def add_routes(app: FastAPI) -> None:
@@ -50,7 +48,7 @@ async def message(request: Request, state: State, caller: Person, token: BearerT
             return event_source(streamed(run.events(), stack.pop_all(), recheck))
         result = await _result_for(request, run, body.options.timeout)
         if result is None:
-            return Response(status_code=_CLIENT_GONE)
+            return Response(status_code=CLIENT_GONE)
         return JSONResponse(await _answer(swarm, result, body.show_events))
 
 
@@ -78,22 +76,10 @@ async def _open_run(swarm: "MAILSwarm", body: MessageIn, task_id: str, limit: in
 
 async def _result_for(request: Request, run: "Run", timeout: float) -> "RunResult | None":
     """Wait for the end of a run, but only as long as the client does; None when it left."""
-    result = asyncio.create_task(run.result(timeout=timeout), name="run result")
-    gone = asyncio.create_task(_disconnected(request), name="client watch")
     try:
-        await asyncio.wait({result, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return await result if result.done() else None
+        return await while_connected(request, run.result(timeout=timeout))
     except ShuttingDown:
         raise ShuttingDown(run.task_id) from None
-    finally:
-        result.cancel()
-        gone.cancel()
-        await asyncio.gather(result, gone, return_exceptions=True)
-
-
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
 
 
 async def _answer(swarm: "MAILSwarm", result: "RunResult", show_events: bool) -> dict[str, object]:

@@ -1,0 +1,163 @@
+"""``/responses`` and ``/v1/responses``: the caller's swarm behind OpenAI's Responses API.
+
+The routes are there in debug mode only, and not in the OpenAPI document.
+"""
+
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from mail.core.tasks import TaskState
+from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
+from mail.server.deps import BearerToken, Person, State
+from mail.server.jsonbody import parse_object
+from mail.server.openai_errors import OpenAIRoute
+from mail.server.state import ServerState, owner_of
+from mail.server.streams import streamed
+from mail.server.waiting import CLIENT_GONE, while_connected
+from mail.utils.callers import Caller
+from mail.utils.openai.bridge import Exchange, ResponsesBridge
+from mail.utils.openai.problems import ResponsesError
+from mail.utils.openai.records import Records
+from mail.utils.openai.request import ResponseRequest
+from mail.utils.sse import SEND_SECONDS
+
+if TYPE_CHECKING:
+    from sse_starlette import EventSourceResponse, ServerSentEvent
+
+__all__ = ["add_routes"]
+
+_PREFIXES: Final = ("", "/v1")
+_PING_SECONDS: Final = 15
+_DRAIN_SECONDS: Final = 25.0
+
+
+def add_routes(app: FastAPI) -> None:
+    """Add the routes of this module, under both prefixes."""
+    table = (
+        ("POST", "/responses", create_response),
+        ("GET", "/responses/{response_id}", get_response),
+        ("DELETE", "/responses/{response_id}", delete_response),
+        ("POST", "/responses/{response_id}/cancel", cancel_response),
+    )
+    for prefix in _PREFIXES:
+        for method, path, endpoint in table:
+            app.router.add_api_route(
+                prefix + path,
+                endpoint,
+                methods=[method],
+                include_in_schema=False,
+                route_class_override=OpenAIRoute,
+            )
+
+
+async def create_response(
+    request: Request, state: State, caller: Person, token: BearerToken
+) -> Response:
+    """Run a task, or go on with one, and answer with a response or the stream of its events."""
+    asked = ResponseRequest.from_json(parse_object(await request.body()))
+    async with AsyncExitStack() as stack:
+        if asked.stream:
+            stack.enter_context(state.quotas.stream(caller))
+        bridge = await stack.enter_async_context(_bridge(state, caller, token))
+        plan = await bridge.plan(asked)
+        running = partial(_running, state, caller)
+        await stack.enter_async_context(state.quotas.message(caller, plan.task_id, running))
+        exchange = await bridge.begin(asked, plan, max_steps=_steps(asked, state))
+        if asked.stream:
+            recheck = partial(state.auth.authenticate, token)
+            # Closed with the stream, in another task than this one.
+            events = streamed(exchange.run.events(_PING_SECONDS), stack.pop_all(), recheck)
+            return _event_source(bridge.events(exchange, events))
+        if asked.background:
+            exchange.run.leave()
+            return JSONResponse(exchange.record.response)
+        return await _answer(request, bridge, exchange)
+
+
+async def get_response(
+    response_id: str, request: Request, state: State, caller: Person, token: BearerToken
+) -> JSONResponse:
+    """Return a response as it is now."""
+    if request.query_params.get("stream", "false").lower() == "true":
+        raise ResponsesError("a stored response is not streamed; poll it", "stream")
+    async with _bridge(state, caller, token) as bridge:
+        return JSONResponse(await bridge.retrieve(response_id))
+
+
+async def delete_response(
+    response_id: str, state: State, caller: Person, token: BearerToken
+) -> JSONResponse:
+    """Forget a response; its task stays."""
+    async with _bridge(state, caller, token) as bridge:
+        return JSONResponse(await bridge.delete(response_id))
+
+
+async def cancel_response(
+    response_id: str, state: State, caller: Person, token: BearerToken
+) -> JSONResponse:
+    """Cancel the task of a response that has not ended."""
+    async with _bridge(state, caller, token) as bridge:
+        return JSONResponse(await bridge.cancel(response_id))
+
+
+@asynccontextmanager
+async def _bridge(state: ServerState, caller: Caller, token: str) -> AsyncIterator[ResponsesBridge]:
+    records = Records(state.store, owner_of(state, caller))
+    async with state.pool.lease(caller, token) as swarm:
+        yield ResponsesBridge(swarm, records, state.template.name)
+
+
+async def _running(state: ServerState, caller: Caller) -> set[str]:
+    tasks = await state.store.list_tasks(owner_of(state, caller), states=(TaskState.RUNNING,))
+    return {task.task_id for task in tasks}
+
+
+def _steps(asked: ResponseRequest, state: ServerState) -> int | None:
+    wanted = asked.limits.max_steps
+    return None if wanted is None else min(wanted, state.max_steps)
+
+
+async def _answer(request: Request, bridge: ResponsesBridge, exchange: Exchange) -> Response:
+    task_id = exchange.record.task_id
+    waiting = exchange.run.result(exchange.request.limits.timeout)
+    try:
+        result = await while_connected(request, waiting)
+    except ShuttingDown:
+        raise ShuttingDown(task_id) from None
+    if result is None:
+        return Response(status_code=CLIENT_GONE)
+    response = await bridge.ended(exchange, result)
+    if result.status is TaskState.FAILED:
+        failure = BudgetExceeded if result.over_budget else TaskFailed
+        raise failure(response["error"]["message"], task_id)
+    return JSONResponse(response)
+
+
+def _event_source(events: AsyncGenerator[dict[str, Any], None]) -> "EventSourceResponse":
+    from sse_starlette import EventSourceResponse
+
+    return EventSourceResponse(
+        _frames(events),
+        headers={"Cache-Control": "no-cache"},
+        ping=_PING_SECONDS,
+        send_timeout=SEND_SECONDS,
+        # A server that is told to stop must not cut the stream before its last event.
+        shutdown_grace_period=_DRAIN_SECONDS,
+    )
+
+
+async def _frames(
+    events: AsyncGenerator[dict[str, Any], None],
+) -> "AsyncGenerator[ServerSentEvent, None]":
+    from sse_starlette import ServerSentEvent
+
+    async with aclosing(events):
+        async for event in events:
+            yield ServerSentEvent(json.dumps(event), event=event["type"], sep="\n")

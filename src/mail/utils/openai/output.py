@@ -1,0 +1,137 @@
+"""The response object: what a run of a task looks like to OpenAI's SDK."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mail.core.events import TaskEvent
+from mail.core.tasks import MAILTask, TaskState
+from mail.core.usage import Usage
+
+__all__ = ["Ending", "ended_response", "function_call_id", "new_response"]
+
+_STATUS: Final = {
+    TaskState.COMPLETED: "completed",
+    TaskState.PAUSED: "completed",
+    TaskState.FAILED: "failed",
+    TaskState.CANCELLED: "cancelled",
+    TaskState.RUNNING: "in_progress",
+}
+"""A pause completes a response: its output is the calls that the caller has to answer."""
+
+_UNSET: Final = (
+    "incomplete_details",
+    "max_output_tokens",
+    "max_tool_calls",
+    "reasoning",
+    "temperature",
+    "top_p",
+    "user",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a run ended: its answer or its reason, and the calls that wait for the caller."""
+
+    status: TaskState
+    body: str
+    calls: Sequence[Mapping[str, Any]] = ()
+
+    @classmethod
+    def of_event(cls, event: TaskEvent) -> "Ending":
+        """Read a terminal event."""
+        extra = event.extra
+        status = TaskState(extra.get("status") or TaskState.COMPLETED)
+        return cls(
+            status=status,
+            body=str(extra.get("response") or ""),
+            calls=list(extra.get("breakpoints") or ()) if status is TaskState.PAUSED else (),
+        )
+
+    @classmethod
+    def of_task(cls, task: MAILTask) -> "Ending":
+        """Read a task that does not run; the task must come with its events."""
+        endings = [event for event in task.events if event.kind in ("task_complete", "task_error")]
+        body = str(endings[-1].extra.get("response") or "") if endings else ""
+        paused = task.status is TaskState.PAUSED
+        return cls(status=task.status, body=body, calls=task.breakpoints if paused else ())
+
+
+def new_response(
+    response_id: str, task_id: str, created_at: int, model: str, echo: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the response to a request that was accepted just now.
+
+    ``task_id`` is our addition: the task under which the run's events can be read.
+    """
+    return {
+        "id": response_id,
+        "object": "response",
+        "created_at": created_at,
+        "status": "in_progress",
+        "error": None,
+        "output": [],
+        "usage": None,
+        "truncation": "disabled",
+        **dict.fromkeys(_UNSET),
+        **echo,
+        "model": echo.get("model") or model,
+        "task_id": task_id,
+    }
+
+
+def ended_response(
+    response: Mapping[str, Any], ending: Ending, used: Usage, completed_at: int
+) -> dict[str, Any]:
+    """Return the response with its output, its usage and its last status."""
+    status = _STATUS[ending.status]
+    ended = {**response, "status": status, "usage": _usage(used)}
+    if status == "completed":
+        ended["completed_at"] = completed_at
+        ended["output"] = _output(response, ending)
+    elif status == "failed":
+        ended["error"] = {"code": "server_error", "message": ending.body}
+    return ended
+
+
+def function_call_id(task_id: str, call_id: str) -> str:
+    """Return the id of a call's item: no other task has it."""
+    return f"fc_{hashlib.sha256(f'{task_id}/{call_id}'.encode()).hexdigest()[:32]}"
+
+
+def _output(response: Mapping[str, Any], ending: Ending) -> list[dict[str, Any]]:
+    if ending.status is TaskState.PAUSED:
+        return [_call(response["task_id"], call) for call in ending.calls]
+    text = {"type": "output_text", "text": ending.body, "annotations": [], "logprobs": []}
+    return [
+        {
+            "id": f"msg_{response['id'].removeprefix('resp_')}",
+            "type": "message",
+            "status": "completed",
+            "role": "assistant",
+            "content": [text],
+        }
+    ]
+
+
+def _call(task_id: str, call: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "id": function_call_id(task_id, call["call_id"]),
+        "type": "function_call",
+        "status": "completed",
+        "call_id": call["call_id"],
+        "name": call["name"],
+        "arguments": call["arguments"],
+    }
+
+
+def _usage(used: Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": used.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": used.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": used.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": used.reasoning_tokens},
+        "total_tokens": used.total_tokens,
+    }

@@ -1,0 +1,129 @@
+"""What is kept of the caller's responses: the newest form of each, and who asked for which call.
+
+They are rows among the owner's memories, so they last as long as its tasks do, in every store.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from mail.core.usage import Usage
+from mail.db.base import MemoryRow, Owner, Store
+from mail.utils.openai.items import Call
+
+__all__ = ["Record", "Records", "is_key"]
+
+_RESPONSES: Final = ("mail:responses",)
+_NEWEST: Final = ("mail:newest-responses",)
+_CALLS: Final = ("mail:response-calls",)
+_MAX_KEY: Final = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A response, and what its task had used before it."""
+
+    response: dict[str, Any]
+    before: Usage = field(default_factory=Usage.none)
+
+    @property
+    def id(self) -> str:
+        """The response's id."""
+        return str(self.response["id"])
+
+    @property
+    def task_id(self) -> str:
+        """The id of its task."""
+        return str(self.response["task_id"])
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether its status is final."""
+        return str(self.response["status"]) != "in_progress"
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """The records of one owner. Methods raise `mail.errors.StoreError`."""
+
+    store: Store
+    owner: Owner
+
+    async def load(self, response_id: str) -> Record | None:
+        """Return a response's record, or None."""
+        value = await self._get(_RESPONSES, response_id)
+        if value is None:
+            return None
+        return Record(response=value["response"], before=Usage.from_dict(value["before"]))
+
+    async def end(self, record: Record) -> None:
+        """Keep the last form of a response, unless it was forgotten meanwhile, and its calls.
+
+        The calls of an unstored response are kept, too: without them, a caller that sends the
+        whole conversation each time could not answer them.
+        """
+        rows = [
+            _row(_CALLS, key, {"task_id": record.task_id})
+            for item in record.response["output"]
+            if item["type"] == "function_call"
+            for key in (item["id"], item["call_id"])
+        ]
+        if record.response["store"] and await self.load(record.id) is not None:
+            rows.append(_kept(record))
+        await self._put(rows)
+
+    async def begin(self, record: Record) -> None:
+        """Keep the record of a response that has begun: it is the newest of its task."""
+        if record.response["store"]:
+            newest = _row(_NEWEST, record.task_id, {"id": record.id})
+            await self._put([_kept(record), newest])
+
+    async def delete(self, response_id: str) -> None:
+        """Forget a response; its task stays."""
+        await self.store.delete_memory(self.owner, _RESPONSES, response_id)
+
+    async def newest(self, task_id: str) -> str | None:
+        """Return the id of a task's newest response, or None."""
+        value = await self._get(_NEWEST, task_id)
+        return value["id"] if value else None
+
+    async def task_of(self, call_id: str, calls: Iterable[Call]) -> str | None:
+        """Return the id of the task that made a call, or None.
+
+        Args:
+            call_id: The call's id; two providers may give the same one, and the newest counts.
+            calls: The calls among the caller's items: their items' ids are without doubt.
+        """
+        items = [call.item_id for call in calls if call.call_id == call_id and call.item_id]
+        for key in (*items, call_id):
+            value = await self._get(_CALLS, key)
+            if value is not None:
+                return str(value["task_id"])
+        return None
+
+    async def _get(self, namespace: tuple[str, ...], key: str) -> Any:
+        if not is_key(key):
+            return None
+        row = await self.store.get_memory(self.owner, namespace, key)
+        return None if row is None else json.loads(row.value)
+
+    async def _put(self, rows: list[MemoryRow]) -> None:
+        if rows:
+            await self.store.put_memories(self.owner, rows)
+
+
+def is_key(text: str) -> bool:
+    """Tell whether an id that a caller sent can be one at all; stores do not take every text."""
+    return 0 < len(text) <= _MAX_KEY and text.isprintable()
+
+
+def _kept(record: Record) -> MemoryRow:
+    kept = {"response": record.response, "before": record.before.to_dict()}
+    return _row(_RESPONSES, record.id, kept)
+
+
+def _row(namespace: tuple[str, ...], key: str, value: Mapping[str, Any]) -> MemoryRow:
+    now = datetime.now(UTC).isoformat()
+    return MemoryRow(namespace, key, json.dumps(value), now, now)

@@ -1,0 +1,181 @@
+"""What `/responses` refuses, and how: statuses and bodies that OpenAI's SDK understands."""
+
+from typing import Any
+
+import httpx
+import pytest
+from openai import AsyncOpenAI, AuthenticationError, BadRequestError, PermissionDeniedError
+
+from mail.config.server import SettingsConfig
+from mail.db.memory import MemoryStore
+from mail.server.app import create_app
+from tests.responses.support import DEBUG, WEATHER, Office
+from tests.server.kit import TOKENS, bearer, config, serving
+
+USER = {"role": "user", "content": "hello"}
+OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "x"}
+WRONG: list[tuple[dict[str, Any], str | None, str]] = [
+    ({}, "input", "Missing required parameter"),
+    ({"input": None}, "input", "Missing required parameter"),
+    ({"input": ""}, "input", "must not be empty"),
+    ({"input": " "}, "input", "must not be empty"),
+    ({"input": []}, "input", "must not be empty"),
+    ({"input": 7}, "input", "Invalid value"),
+    ({"input": ["hello"]}, "input[0]", "expected an object"),
+    ({"input": [USER, {"role": "robot", "content": "x"}]}, "input[1].role", "robot"),
+    ({"input": [{"role": "user"}]}, "input[0].content", "expected text"),
+    ({"input": [{"role": "user", "content": [7]}]}, "input[0].content[0]", "part with text"),
+    (
+        {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},
+        "input[0].content[0].type",
+        "input_image",
+    ),
+    ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type", "item_reference"),
+    ({"input": [{"role": "system", "content": "be kind"}]}, "input", "no message"),
+    ({"input": [OUTPUT]}, "input", "No tool call found for function call output with call_id"),
+    ({"input": [{**OUTPUT, "output": None}]}, "input[0].output", "Missing required parameter"),
+    ({"input": [{**OUTPUT, "call_id": 3}]}, "input[0].call_id", "must be text"),
+    ({"input": "x", "tools": {}}, "tools", "list"),
+    ({"input": "x", "tools": ["get_weather"]}, "tools[0]", "dictionary"),
+    ({"input": "x", "tools": [{"type": "web_search"}]}, "tools[0].type", "web_search"),
+    ({"input": "x", "tools": [{"type": "function"}]}, "tools[0].name", "1 to 64"),
+    ({"input": "x", "tools": [WEATHER, WEATHER]}, None, "name of its own"),
+    ({"input": "x", "tools": [{**WEATHER, "name": "task_complete"}]}, None, "has a tool"),
+    ({"input": "x", "tools": [{**WEATHER, "parameters": []}]}, "tools[0].parameters", "object"),
+    ({"input": "x", "tool_choice": "sometimes"}, "tool_choice", "sometimes"),
+    ({"input": "x", "tool_choice": "required"}, "tool_choice", "needs 'tools'"),
+    (
+        {"input": "x", "tool_choice": {"type": "function", "name": "f"}},
+        "tool_choice.name",
+        "not found in 'tools'",
+    ),
+    ({"input": "x", "tool_choice": {"type": "mcp"}}, "tool_choice.type", "mcp"),
+    ({"input": "x", "parallel_tool_calls": "no"}, "parallel_tool_calls", "boolean"),
+    ({"input": "x", "stream": "yes"}, "stream", "boolean"),
+    ({"input": "x", "instructions": ["be kind"]}, "instructions", "string"),
+    ({"input": "x", "metadata": {"a": 1}}, "metadata.a", "string"),
+    ({"input": "x", "metadata": {str(n): "" for n in range(17)}}, "metadata", "16"),
+    ({"input": "x", "conversation": "conv_1"}, "conversation", "previous_response_id"),
+    ({"input": "x", "text": {"format": "json"}}, "text.format", "object"),
+    ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format.type", "xml"),
+    ({"input": "x", "stream": True, "background": True}, "stream", "poll"),
+    ({"input": "x", "store": False, "background": True}, "store", "stored"),
+    ({"input": "x", "kwargs": {"max_steps": 0}}, "kwargs.max_steps", "greater"),
+    (
+        {"input": "x", "previous_response_id": "resp_unknown"},
+        "previous_response_id",
+        "'resp_unknown' not found",
+    ),
+    ({"input": "x", "previous_response_id": "\x00" * 200}, "previous_response_id", "not found"),
+]
+
+
+async def test_wrong_requests_are_400_and_start_nothing(
+    http: httpx.AsyncClient, office: Office
+) -> None:
+    for body, param, text in WRONG:
+        answer = await http.post("/v1/responses", headers=bearer("alice"), json=body)
+        found = answer.json()
+        assert answer.status_code == 400, (body, found)
+        assert set(found) == {"error", "detail"}
+        error = found["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["type"] == "invalid_request_error"
+        assert text in error["message"], (body, found)
+        assert found["detail"] == error["message"]
+        assert error["param"] == param, (body, found)
+    assert office.model.requests == []
+    tasks = await http.get("/tasks", headers=bearer("alice"))
+    assert tasks.json() == {}
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"input": "\xff"}', b'{"input": NaN}'])
+async def test_a_body_that_is_no_json_object_is_400(http: httpx.AsyncClient, body: bytes) -> None:
+    answer = await http.post("/responses", headers=bearer("alice"), content=body)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize(
+    ("settings", "kwargs", "status", "kind"),
+    [
+        ({"task_token_limit": 150}, {}, 402, "insufficient_quota"),
+        ({}, {"timeout": 0.01}, 504, "server_error"),
+    ],
+)
+async def test_a_run_that_was_begun_is_not_tried_again(
+    store: MemoryStore,
+    office: Office,
+    settings: dict[str, Any],
+    kwargs: dict[str, Any],
+    status: int,
+    kind: str,
+) -> None:
+    limits = SettingsConfig(print_llm_streams=False, **settings)
+    app = create_app(
+        DEBUG.model_copy(update={"settings": limits}), template=office.template, store=store
+    )
+    text = "ask the clerk" if settings else "hang on"
+    async with serving(app) as http:
+        body = {"input": text, "kwargs": kwargs}
+        answer = await http.post("/v1/responses", headers=bearer("alice"), json=body)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (status, kind)
+    assert answer.headers["x-should-retry"] == "false"
+
+
+async def test_open_calls_want_their_results_first(openai: AsyncOpenAI) -> None:
+    made = await openai.responses.create(
+        model="m",
+        input="The weather in Oslo?",
+        tools=[WEATHER],  # type: ignore[list-item]
+    )
+    with pytest.raises(BadRequestError, match="No tool output found for function call"):
+        await openai.responses.create(model="m", input="well?", previous_response_id=made.id)
+    with pytest.raises(BadRequestError, match="call_id call_1"):
+        await openai.responses.create(
+            model="m",
+            input=[OUTPUT],  # type: ignore[list-item]
+            previous_response_id=made.id,
+        )
+    call_id = made.output[0].call_id  # type: ignore[union-attr]
+    answer: Any = [{**OUTPUT, "call_id": call_id}]
+    done = await openai.responses.create(model="m", input=answer, previous_response_id=made.id)
+    with pytest.raises(BadRequestError, match=f"call_id {call_id}"):
+        await openai.responses.create(model="m", input=answer, previous_response_id=done.id)
+    with pytest.raises(BadRequestError, match=f"call_id {call_id}"):
+        await openai.responses.create(model="m", input=answer)
+
+
+async def test_who_may_not_is_told_in_the_sdks_shape(http: httpx.AsyncClient) -> None:
+    base = f"{str(http.base_url).rstrip('/')}/v1"
+    async with AsyncOpenAI(base_url=base, api_key="wrong") as stranger:
+        with pytest.raises(AuthenticationError) as unknown:
+            await stranger.responses.create(model="m", input="hello")
+        assert unknown.value.code == "invalid_api_key"
+        assert unknown.value.response.headers["www-authenticate"] == "Bearer"
+    async with AsyncOpenAI(base_url=base, api_key=TOKENS["swarm"]) as peer:
+        with pytest.raises(PermissionDeniedError, match="invalid role"):
+            await peer.responses.create(model="m", input="hello")
+    for method, path in (("GET", "/x"), ("DELETE", "/x"), ("POST", "/x/cancel")):
+        answer = await http.request(method, f"/v1/responses{path}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+
+
+async def test_without_debug_mode_there_are_no_such_routes(
+    store: MemoryStore, office: Office
+) -> None:
+    async with serving(create_app(config(), template=office.template, store=store)) as client:
+        for prefix in ("", "/v1"):
+            for method, path in (
+                ("POST", ""),
+                ("GET", "/x"),
+                ("DELETE", "/x"),
+                ("POST", "/x/cancel"),
+            ):
+                answer = await client.request(method, f"{prefix}/responses{path}", json={})
+                assert answer.status_code == 404
+
+
+async def test_a_stored_response_is_not_streamed(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/v1/responses/x?stream=true", headers=bearer("alice"))
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "stream")
