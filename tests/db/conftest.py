@@ -9,13 +9,19 @@ import pytest
 from mail.core.tasks import TaskState
 from mail.db.base import Delivery, EventRow, Owner, Post, Store, TaskRow, TurnCommit
 from mail.db.memory import MemoryStore
+from mail.db.postgres import PostgresStore
 from mail.db.sqlite import SQLiteStore
 
 NOW = "2026-01-01T10:00:00.000000+00:00"
 
-STORES: dict[str, Callable[[Path], Store]] = {
-    "memory": lambda folder: MemoryStore(),
-    "sqlite": lambda folder: SQLiteStore(folder / "mail.db"),
+Making = Callable[[pytest.FixtureRequest, Path], Store]
+
+STORES: dict[str, Making] = {
+    "memory": lambda request, folder: MemoryStore(),
+    "sqlite": lambda request, folder: SQLiteStore(folder / "mail.db"),
+    "postgres": lambda request, folder: PostgresStore(
+        request.getfixturevalue("cluster").schema(), exclusive=False
+    ),
 }
 """A new store gets the whole contract suite for one line here."""
 
@@ -61,7 +67,7 @@ def rows() -> Rows:
 
 @pytest.fixture(params=STORES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    made = STORES[request.param](tmp_path)
+    made = STORES[request.param](request, tmp_path)
     await made.open()
     yield made
     await made.close()

@@ -6,6 +6,7 @@ import pytest
 
 from mail.db import open_store
 from mail.db.memory import MemoryStore
+from mail.db.postgres import PostgresStore
 from mail.db.sqlite import SQLiteStore
 from mail.errors import ConfigError
 
@@ -29,6 +30,11 @@ def test_sqlite_paths_are_relative_after_three_slashes_and_absolute_after_four(
     store = open_store(url)
     assert isinstance(store, SQLiteStore)
     assert store.path == Path(path).resolve()
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "PostgreSQL"])
+def test_postgresql(scheme: str) -> None:
+    assert isinstance(open_store(f"{scheme}://mail:secret@db:5432/mail"), PostgresStore)
 
 
 async def test_the_options_reach_the_store(tmp_path: Path) -> None:
@@ -58,8 +64,9 @@ def test_making_a_store_touches_no_file(tmp_path: Path) -> None:
         ("sqlite:///:memory:", "memory://"),
         ("sqlite:///mail.db?mode=hunter2", "parameters"),
         ("memory://hunter2", "memory://"),
-        ("postgresql://mail:hunter2@db:5432/mail", "PostgreSQL"),
-        ("postgres://mail:hunter2@db/mail", "PostgreSQL"),
+        ("postgresql://mail:hunter2@db:5432", "PostgreSQL URL"),
+        ("postgres://mail:hunter2@db:x/mail", "PostgreSQL URL"),
+        ("postgres://mail:hunter2#@db/mail", "PostgreSQL URL"),
     ],
 )
 def test_a_wrong_url_is_explained_without_repeating_it(url: str, hint: str) -> None:

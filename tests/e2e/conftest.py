@@ -19,3 +19,10 @@ async def place(tmp_path: Path) -> AsyncIterator[Place]:
     """Where a test's server lives."""
     async with place_of(tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+async def postgres_place(tmp_path: Path, dsn: str) -> AsyncIterator[Place]:
+    """The same, with its state in PostgreSQL."""
+    async with place_of(tmp_path, dsn=dsn) as made:
+        yield made

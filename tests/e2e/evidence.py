@@ -1,7 +1,9 @@
 """What a test can find out afterwards: the provider's log, the actions' traces, the database."""
 
 import asyncio
+import itertools
 import json
+import re
 import shutil
 import sqlite3
 import sys
@@ -15,8 +17,9 @@ from typing import Any
 
 from mail.llm.scripted import call_id
 from tests.e2e.swarm import runs
+from tests.support.postgres import query
 
-_OPEN = "SELECT count(*) FROM tasks WHERE is_running = 1"
+_OPEN = "SELECT count(*) FROM tasks WHERE is_running"
 _RECORDED = """
 SELECT entries FROM history_entries UNION ALL SELECT payload FROM journal WHERE key = 'reply'
 """
@@ -51,9 +54,10 @@ class Kill:
 
 @dataclass
 class Evidence:
-    """What the processes of one place left behind."""
+    """What the processes of one place left behind, in SQLite or, with ``dsn``, in PostgreSQL."""
 
     folder: Path
+    dsn: str = ""
     kills: list[Kill] = field(default_factory=list)
 
     # --- the provider ---------------------------------------------------------------------------
@@ -89,8 +93,19 @@ class Evidence:
 
     def running(self) -> int:
         """Return how many tasks are running, while a server is at work; asks no server."""
+        if self.dsn:
+            return int(query(self.dsn, _OPEN)[0][0])
         with closing(sqlite3.connect(f"file:{self.folder}/mail.db?mode=ro", uri=True)) as database:
             return int(database.execute(_OPEN).fetchone()[0])
+
+    def rows(self, statement: str, *values: str) -> list[tuple[Any, ...]]:
+        """Return a statement's rows, written for SQLite."""
+        if self.dsn:
+            numbers = itertools.count(1)
+            statement = re.sub(r"\?", lambda mark: f"${next(numbers)}", statement)
+            return query(self.dsn, statement.replace("tasks.id", "tasks.key"), *values)
+        with self.copy() as database:
+            return database.execute(statement, values).fetchall()
 
     @contextmanager
     def copy(self) -> Iterator[sqlite3.Connection]:
@@ -107,8 +122,7 @@ class Evidence:
         seen = -1
         while seen != (seen := len(self._provider())):  # what was sent has arrived
             await asyncio.sleep(0.1)
-        with self.copy() as database:
-            recorded = " ".join(text for (text,) in database.execute(_RECORDED))
+        recorded = " ".join(text for (text,) in self.rows(_RECORDED))
         asked = self.asked()
         kept = frozenset(digest for digest in asked if call_id(digest, 0) in recorded)
         before = self.kills[-1].asked if self.kills else Counter[str]()
@@ -117,19 +131,16 @@ class Evidence:
 
     def tasks(self) -> list[str]:
         """Return the ids of all tasks in order."""
-        with self.copy() as database:
-            return [row[0] for row in database.execute("SELECT task_id FROM tasks ORDER BY 1")]
+        return sorted(row[0] for row in self.rows("SELECT task_id FROM tasks"))
 
     def events(self, task_id: str, who: str = "alice") -> list[tuple[int, str, dict[str, Any]]]:
         """Return a task's log: number, kind and fields of each event."""
-        with self.copy() as database:
-            rows = database.execute(_EVENTS, (task_id, who)).fetchall()
+        rows = self.rows(_EVENTS, task_id, who)
         return [(seq, kind, json.loads(extra)) for seq, kind, extra in rows]
 
     def history(self, task_id: str, agent: str) -> list[dict[str, Any]]:
         """Return an agent's history."""
-        with self.copy() as database:
-            rows = database.execute(_HISTORY, (task_id, agent)).fetchall()
+        rows = self.rows(_HISTORY, task_id, agent)
         return [entry for (text,) in rows for entry in json.loads(text)]
 
     # --- judgements -----------------------------------------------------------------------------
@@ -171,13 +182,12 @@ class Evidence:
         assert len(mails) == len(set(mails))
 
     def _check_mail(self, task_id: str) -> None:
-        query = """
+        statement = """
         SELECT messages.state, recipient, payload FROM messages JOIN tasks ON tasks.id = task
         WHERE tasks.task_id = ?
         """
-        with self.copy() as database:
-            rows = database.execute(query, (task_id,)).fetchall()
-            assert database.execute("SELECT count(*) FROM journal").fetchone() == (0,)
+        rows = self.rows(statement, task_id)
+        assert self.rows("SELECT count(*) FROM journal") == [(0,)]
         assert {state for state, _, _ in rows} == {"acked"}
         letters = [(recipient, json.loads(payload)["id"]) for _, recipient, payload in rows]
         assert len(letters) == len(set(letters))

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from mail.db.base import TokenRow
-from mail.db.sqlite import SQLiteStore
+from mail.db.urls import open_store
 from mail.utils.callers import hash_token
 from tests.e2e.evidence import Evidence
 from tests.e2e.served import Options, serve_logged
@@ -60,16 +60,18 @@ def warm_up() -> None:
 
 @dataclass(eq=False)
 class Place:
-    """A folder with a database, the address of its server, and the provider's log."""
+    """A folder with a database (or ``dsn``), the address of its server, and the provider's log."""
 
     folder: Path
     provider_port: int
     port: int = field(default_factory=free_port)
     process: ForkServerProcess | None = None
+    dsn: str = ""
 
     def __post_init__(self) -> None:
         self.url = f"http://127.0.0.1:{self.port}"
-        self.evidence = Evidence(self.folder)
+        self.evidence = Evidence(self.folder, self.dsn)
+        self.store_url = self.dsn or f"sqlite:///{self.folder / 'mail.db'}"
         self.gates = self.folder / "gates"
         self.gates.mkdir()
 
@@ -89,7 +91,7 @@ class Place:
 
     async def make_tokens(self) -> None:
         """Make the callers' tokens, as ``mail token create`` does."""
-        store = SQLiteStore(self.folder / "mail.db", exclusive=False)
+        store = open_store(self.store_url, exclusive=False)
         await store.open()
         for who, (role, token) in TOKENS.items():
             now = "2026-01-01T00:00:00+00:00"
@@ -105,7 +107,12 @@ class Place:
             "MAIL_LOG_LEVEL": "DEBUG",
         }
         made = Options(
-            folder=str(self.folder), port=self.port, kill=kill, environment=environment, **options
+            folder=str(self.folder),
+            port=self.port,
+            store=self.store_url,
+            kill=kill,
+            environment=environment,
+            **options,
         )
         context = multiprocessing.get_context("forkserver")
         self.process = context.Process(target=serve_logged, args=(made,), name="server")
@@ -185,11 +192,14 @@ async def provider(
 
 @asynccontextmanager
 async def place_of(
-    folder: Path, *faults: Mapping[str, object], key: str | None = PROVIDER_KEY
+    folder: Path, *faults: Mapping[str, object], key: str | None = PROVIDER_KEY, dsn: str = ""
 ) -> AsyncIterator[Place]:
-    """Make a place with tokens and a running provider; the server is started by the test."""
+    """Make a place with tokens and a running provider; the server is started by the test.
+
+    Without ``dsn`` the store is an SQLite file in the folder.
+    """
     async with provider(folder, *faults, key=key) as port:
-        place = Place(folder, port)
+        place = Place(folder, port, dsn=dsn)
         await place.make_tokens()
         try:
             yield place

@@ -69,6 +69,7 @@ class Options:
 
     folder: str
     port: int
+    store: str = ""
     kill: str = ""
     limit: int | None = None
     pause: float = 0.0
@@ -93,7 +94,7 @@ def serve(options: Options) -> None:
     folder = Path(options.folder)
     os.environ.update(options.environment)
     init_logger(log_dir=folder / "logs")
-    store: Store = open_store(f"sqlite:///{folder / 'mail.db'}")
+    store: Store = open_store(options.store or f"sqlite:///{folder / 'mail.db'}")
     if options.kill:
         store = KillingStore(store, _point(options.kill))  # type: ignore[assignment]
     config = ServerConfig(

@@ -68,6 +68,14 @@ CASES = [
 ]
 
 
+ON_POSTGRES = [
+    case
+    for case in CASES
+    if case.kill in ("after reply north", "before turn north", "after end")
+    or case.gate == "action-note_north"
+]
+
+
 @dataclass
 class Reader:
     """A client's view of a task's stream."""
@@ -151,6 +159,19 @@ async def killed(place: Place, case: Case, reader: Reader) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name.replace(" ", "-"))
 async def test_a_kill_changes_nothing_but_the_time(place: Place, case: Case) -> None:
+    await check_kill(place, case)
+
+
+@pytest.mark.parametrize("case", ON_POSTGRES, ids=lambda case: case.name.replace(" ", "-"))
+async def test_a_kill_changes_nothing_on_postgresql_either(
+    postgres_place: Place, case: Case
+) -> None:
+    await check_kill(postgres_place, case)
+    assert not list(postgres_place.folder.glob("mail.db*"))
+
+
+async def check_kill(place: Place, case: Case) -> None:
+    """Kill the server in a task; the next one finishes it."""
     reader = Reader()
     await killed(place, case, reader)
     kill = await place.evidence.note_kill()

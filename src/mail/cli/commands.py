@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from mail.cli import client, ping, register, server, swarms, tasks, token, version
+from mail.cli import client, db, ping, register, server, swarms, tasks, token, version
 from mail.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
 from mail.errors import ConfigError, MAILError, ProtocolError
 
@@ -30,6 +30,7 @@ COMMANDS: Final = (
     Command("server", "run the MAIL server", server.configure, server.run),
     Command("client", "talk to a MAIL server", client.configure, client.run, reads_words=True),
     Command("ping", "check whether a MAIL server is reachable", ping.configure, ping.run),
+    Command("db-init", "make the tables of a PostgreSQL database", db.configure, db.run),
     Command("token", "make, list and revoke access tokens", token.configure, token.run),
     Command("tasks", "list, show and cancel tasks", tasks.configure, tasks.run),
     Command("swarms", "check swarms files", swarms.configure, swarms.run),

@@ -27,7 +27,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("-n", "--swarm-name", metavar="NAME", help="the swarm of the swarms file to run")
     add("-s", "--swarm-source", metavar="PATH", help="the swarms file")
     add("-rf", "--swarm-registry", metavar="PATH", help="where the registry is kept")
-    add("--store", metavar="URL", help="sqlite:///file.db or memory:// (wins over DATABASE_URL)")
+    add(
+        "--store",
+        metavar="URL",
+        help="sqlite:///file.db, postgresql://… or memory:// (wins over DATABASE_URL)",
+    )
     add(
         "--print-llm-streams",
         type=_boolean,

@@ -81,8 +81,8 @@ class SettingsConfig(FileBacked):
 class StoreConfig(FileBacked):
     """``[server.store]``: where state is kept.
 
-    ``url`` is ``sqlite:///file``, ``memory://`` or None (memory). ``durability`` "full" survives a
-    power loss, "normal" a killed process.
+    ``url`` is ``sqlite:///file``, ``postgresql://…``, ``memory://`` or None (memory).
+    ``durability`` "full" survives a power loss, "normal" a killed process.
     """
 
     table = "server.store"

@@ -2,12 +2,13 @@
 
 from mail.lazy import lazy_exports
 
-__all__ = ["MemoryStore", "SQLiteStore", "Store", "open_store"]
+__all__ = ["MemoryStore", "PostgresStore", "SQLiteStore", "Store", "open_store"]
 
 __getattr__ = lazy_exports(
     __name__,
     {
         "MemoryStore": "mail.db.memory",
+        "PostgresStore": "mail.db.postgres",
         "SQLiteStore": "mail.db.sqlite",
         "Store": "mail.db.base",
         "open_store": "mail.db.urls",

@@ -4,11 +4,17 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from importlib import resources
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from mail.errors import StoreError
 
-__all__ = ["Migration", "migrate", "packaged_migrations", "schema_version"]
+__all__ = [
+    "Migration",
+    "migrate",
+    "packaged_migrations",
+    "pending_migrations",
+    "schema_version",
+]
 
 _VERSIONS = """
 CREATE TABLE IF NOT EXISTS schema_version (
@@ -27,9 +33,9 @@ class Migration(NamedTuple):
     script: str
 
 
-def packaged_migrations() -> list[Migration]:
+def packaged_migrations(dialect: Literal["sqlite", "postgresql"] = "sqlite") -> list[Migration]:
     """Return the migrations that ship with the package, oldest first."""
-    folder = resources.files("mail.db") / "sql" / "migrations"
+    folder = resources.files("mail.db") / "sql" / dialect
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
     return [Migration(int(f.name[:4]), f.name[:-4], f.read_text("utf-8")) for f in files]
 
@@ -55,12 +61,12 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
         StoreError: the schema is newer than this program knows.
         sqlite3.Error: a migration failed; nothing was changed.
     """
-    if not _pending(schema_version(connection), migrations):
+    if not pending_migrations(schema_version(connection), migrations):
         return 0
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Asked again under the write lock: another process may have migrated meanwhile.
-        pending = _pending(schema_version(connection), migrations)
+        pending = pending_migrations(schema_version(connection), migrations)
         for migration in pending:
             _apply(connection, migration)
     except BaseException:
@@ -70,7 +76,12 @@ def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> 
     return len(pending)
 
 
-def _pending(current: int, migrations: Sequence[Migration]) -> list[Migration]:
+def pending_migrations(current: int, migrations: Sequence[Migration]) -> list[Migration]:
+    """Return what a database with schema ``current`` lacks.
+
+    Raises:
+        StoreError: the schema is newer than this program knows.
+    """
     newest = migrations[-1].version if migrations else 0
     if current > newest:
         raise StoreError(

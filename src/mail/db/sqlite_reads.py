@@ -1,15 +1,23 @@
 """The statements behind the verbs that read. Each function runs on a read-only connection."""
 
-import json
 import sqlite3
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.base import CallRow, Delivery, JournalRow, MemoryRow, Owner, TaskRow, TokenRow
-from mail.db.sqlite_writes import namespace_text
-from mail.db.words import distinct_words
+from mail.db.rows import (
+    as_deliveries,
+    as_event,
+    as_memory,
+    as_namespaces,
+    as_task,
+    as_token,
+    namespace_range,
+    namespace_text,
+)
+from mail.db.words import best_matches, distinct_words
 
 __all__ = [
     "all_mail",
@@ -107,7 +115,7 @@ _LIST_TOKENS: Final = f"SELECT {_TOKEN} FROM tokens ORDER BY created_at, id"
 def load_task(connection: sqlite3.Connection, owner: Owner, task_id: str) -> TaskRow | None:
     """See `mail.db.base.Store.load_task`."""
     row = connection.execute(_LOAD_TASK, (*owner, task_id)).fetchone()
-    return None if row is None else _task(row)
+    return None if row is None else as_task(row)
 
 
 def list_tasks(
@@ -131,7 +139,7 @@ def list_tasks(
         values += [state.value for state in states]
     values.append(_limit(limit))
     rows = connection.execute(f"{text} ORDER BY id DESC LIMIT ?", values)
-    return [_task(row) for row in rows]
+    return [as_task(row) for row in rows]
 
 
 def open_owners(connection: sqlite3.Connection, swarm: str) -> list[Owner]:
@@ -141,12 +149,12 @@ def open_owners(connection: sqlite3.Connection, swarm: str) -> list[Owner]:
 
 def waiting_mail(connection: sqlite3.Connection, owner: Owner, task_id: str) -> list[Delivery]:
     """See `mail.db.base.Store.waiting_mail`."""
-    return _mail(task_id, connection.execute(_WAITING_MAIL, (*owner, task_id)))
+    return as_deliveries(task_id, connection.execute(_WAITING_MAIL, (*owner, task_id)))
 
 
 def all_mail(connection: sqlite3.Connection, owner: Owner, task_id: str) -> list[Delivery]:
     """See `mail.db.base.Store.all_mail`."""
-    return _mail(task_id, connection.execute(_ALL_MAIL, (*owner, task_id)))
+    return as_deliveries(task_id, connection.execute(_ALL_MAIL, (*owner, task_id)))
 
 
 def history(connection: sqlite3.Connection, owner: Owner, task_id: str, agent: str) -> list[str]:
@@ -169,17 +177,7 @@ def events(
 ) -> list[TaskEvent]:
     """See `mail.db.base.Store.events`."""
     rows = connection.execute(_EVENTS, (*owner, task_id, after, _limit(limit)))
-    return [
-        TaskEvent(
-            task_id=task_id,
-            kind=kind,
-            timestamp=timestamp,
-            seq=seq,
-            description=description,
-            extra=json.loads(extra),
-        )
-        for kind, timestamp, seq, description, extra in rows
-    ]
+    return [as_event(task_id, row) for row in rows]
 
 
 def calls(connection: sqlite3.Connection, owner: Owner, task_id: str) -> list[CallRow]:
@@ -199,7 +197,7 @@ def get_memory(
 ) -> MemoryRow | None:
     """See `mail.db.base.Store.get_memory`."""
     row = connection.execute(_GET_MEMORY, (*owner, namespace_text(namespace), key)).fetchone()
-    return None if row is None else _memory(row)
+    return None if row is None else as_memory(row)
 
 
 def search_memories(
@@ -211,109 +209,34 @@ def search_memories(
     offset: int,
 ) -> list[MemoryRow]:
     """See `mail.db.base.Store.search_memories`."""
-    start = namespace_text(prefix)[:-1]
-    # Behind the prefix stands "," or "]" (or the first quote): all of them sort before "^".
-    found: tuple[object, ...] = (*owner, start, start + "^")
+    found: tuple[object, ...] = (*owner, *namespace_range(prefix))
     words = distinct_words(query)
     if words:
-        rows = _best(connection.execute(_NEWEST_MEMORIES, found), words, limit + offset)[offset:]
+        # SQLite folds the case of ASCII only, so the comparison is done here.
+        newest = connection.execute(_NEWEST_MEMORIES, found)
+        rows = best_matches(newest, words, limit + offset)[offset:]
     else:
         page = f"{_NEWEST_MEMORIES} LIMIT ? OFFSET ?"
         rows = connection.execute(page, (*found, limit, offset)).fetchall()
-    return [_memory(row) for row in rows]
+    return [as_memory(row) for row in rows]
 
 
 def memory_namespaces(connection: sqlite3.Connection, owner: Owner) -> list[tuple[str, ...]]:
     """See `mail.db.base.Store.memory_namespaces`."""
     rows = connection.execute(_NAMESPACES, owner)
-    return sorted(tuple(json.loads(row[0])) for row in rows)
+    return as_namespaces(row[0] for row in rows)
 
 
 def find_token(connection: sqlite3.Connection, token_hash: str) -> TokenRow | None:
     """See `mail.db.base.Store.find_token`."""
     row = connection.execute(_FIND_TOKEN, (token_hash,)).fetchone()
-    return None if row is None else _token(row)
+    return None if row is None else as_token(row)
 
 
 def list_tokens(connection: sqlite3.Connection) -> list[TokenRow]:
     """See `mail.db.base.Store.list_tokens`."""
-    return [_token(row) for row in connection.execute(_LIST_TOKENS)]
+    return [as_token(row) for row in connection.execute(_LIST_TOKENS)]
 
 
 def _limit(limit: int | None) -> int:
     return -1 if limit is None else limit
-
-
-def _best(rows: Iterable[Any], words: set[str], count: int) -> list[Any]:
-    """Return the rows with most of the words; equals keep their order.
-
-    SQLite folds the case of ASCII only, so the comparison is done here.
-    """
-    scored = []
-    for row in rows:
-        text = row[2].casefold()
-        score = sum(word in text for word in words)
-        if score:
-            scored.append((score, row))
-    scored.sort(key=lambda pair: pair[0], reverse=True)
-    return [row for _, row in scored[:count]]
-
-
-def _mail(task_id: str, rows: Iterable[Any]) -> list[Delivery]:
-    return [
-        Delivery(
-            task_id=task_id,
-            recipient=recipient,
-            tier=tier,
-            interrupt=bool(interrupt),
-            payload=payload,
-            control=control,
-            seq=seq,
-            attempts=attempts,
-        )
-        for recipient, tier, interrupt, payload, control, seq, attempts in rows
-    ]
-
-
-def _task(row: Any) -> TaskRow:
-    task_id, task_owner, contributors, start_time, entrypoint, state, remote_swarms, *rest = row
-    steps, max_steps, awaited, finish_asked, title, usage = rest
-    return TaskRow(
-        task_id=task_id,
-        task_owner=task_owner,
-        task_contributors=tuple(json.loads(contributors)),
-        start_time=start_time,
-        entrypoint=entrypoint,
-        state=TaskState(state),
-        remote_swarms=tuple(json.loads(remote_swarms)),
-        steps=steps,
-        max_steps=max_steps,
-        awaited=bool(awaited),
-        finish_asked=bool(finish_asked),
-        title=title,
-        usage=usage,
-    )
-
-
-def _memory(row: Any) -> MemoryRow:
-    namespace, key, value, created_at, updated_at = row
-    return MemoryRow(
-        namespace=tuple(json.loads(namespace)),
-        key=key,
-        value=value,
-        created_at=created_at,
-        updated_at=updated_at,
-    )
-
-
-def _token(row: Any) -> TokenRow:
-    token_hash, role, caller_id, created_at, label, expires_at, revoked_at = row
-    return TokenRow(
-        token_hash=token_hash,
-        role=role,
-        id=caller_id,
-        created_at=created_at,
-        label=label,
-        expires_at=expires_at,
-        revoked_at=revoked_at,
-    )

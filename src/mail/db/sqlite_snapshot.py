@@ -1,13 +1,12 @@
 """The documented ``agent_histories`` rows: whole histories as of a pause or an end (ruling 42)."""
 
-import json
 import sqlite3
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from mail.db.base import Owner
+from mail.db.histories import join_lists, tool_format
 
-__all__ = ["join_lists", "tool_format", "update_snapshots"]
+__all__ = ["update_snapshots"]
 
 _NEWEST: Final = "SELECT agent, max(id) FROM history_entries WHERE task = ? GROUP BY agent"
 
@@ -29,8 +28,6 @@ ON CONFLICT (task, agent_name)
 DO UPDATE SET tool_format = ?4, history = ?7, updated_at = ?8, through = ?10
 """
 
-_DECISIVE_ROLES: Final = frozenset({"assistant", "tool"})
-
 
 def update_snapshots(
     cursor: sqlite3.Cursor, owner: Owner, task_id: str, task: int, now: str
@@ -46,32 +43,3 @@ def update_snapshots(
         shape = tool_format(added) or (old[0] if old else "completions")
         history = join_lists([old[1], *added] if old else added)
         cursor.execute(_PUT, (*owner, shape, task_id, agent, history, now, task, newest))
-
-
-def join_lists(lists: Iterable[str]) -> str:
-    """Return JSON lists, given as text, as one list."""
-    insides = (text.strip()[1:-1].strip() for text in lists)
-    return f"[{','.join(inside for inside in insides if inside)}]"
-
-
-def tool_format(lists: Sequence[str]) -> str | None:
-    """Tell in which shape histories (JSON lists, as text) are kept.
-
-    Returns:
-        ``"completions"`` or ``"responses"`` by the first entry that an assistant or a tool wrote;
-        None when there is none.
-    """
-    for text in lists:
-        for entry in json.loads(text):
-            shape = _shape(entry)
-            if shape is not None:
-                return shape
-    return None
-
-
-def _shape(entry: Any) -> str | None:
-    if not isinstance(entry, dict):
-        return None
-    if entry.get("type") is not None and entry.get("role") not in ("user", "system"):
-        return "responses"
-    return "completions" if entry.get("role") in _DECISIVE_ROLES else None

@@ -13,6 +13,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple, TypeVar
 
+from mail.db.handback import hand_back
 from mail.db.sqlite_connect import as_store_error
 from mail.errors import StoreError
 
@@ -75,7 +76,7 @@ class Writer:
         """Do one commit; a function of its own so that an idle writer holds on to no unit."""
         batch, more = self._take()
         if batch:
-            _hand_back(batch, self._commit(batch))
+            hand_back([unit.future for unit in batch], self._commit(batch))
         return more
 
     def _take(self) -> tuple[list[_Unit], bool]:
@@ -116,26 +117,3 @@ class Writer:
         if self._connection.in_transaction:
             with suppress(sqlite3.Error):
                 self._cursor.execute("ROLLBACK")
-
-
-def _hand_back(batch: Sequence[_Unit], results: Sequence[object]) -> None:
-    """Give every caller its result: one wake-up for each event loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], object]]] = {}
-    for unit, result in zip(batch, results, strict=True):
-        by_loop.setdefault(unit.future.get_loop(), []).append((unit.future, result))
-    for loop, settled in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_settle, settled)
-        except RuntimeError:
-            # The caller's loop is closed: the commit stands, nobody waits for it.
-            continue
-
-
-def _settle(settled: Sequence[tuple[asyncio.Future[Any], object]]) -> None:
-    for future, result in settled:
-        if future.done():
-            continue
-        if isinstance(result, StoreError):
-            future.set_exception(result)
-        else:
-            future.set_result(result)

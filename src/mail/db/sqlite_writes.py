@@ -3,7 +3,6 @@
 All SQL is constant text, so sqlite3's statement cache prepares each statement once.
 """
 
-import json
 import sqlite3
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -23,6 +22,7 @@ from mail.db.base import (
     TokenRow,
     TurnCommit,
 )
+from mail.db.rows import list_text, namespace_text
 from mail.db.sqlite_snapshot import update_snapshots
 from mail.errors import StoreConflict
 
@@ -31,7 +31,6 @@ __all__ = [
     "apply_turn",
     "change_attempts",
     "delete_memory",
-    "namespace_text",
     "put_memories",
     "put_token",
 ]
@@ -211,11 +210,6 @@ def put_token(cursor: sqlite3.Cursor, token: TokenRow) -> None:
     )
 
 
-def namespace_text(namespace: tuple[str, ...]) -> str:
-    """Return a namespace as its key: a compact JSON list, in ASCII."""
-    return json.dumps(namespace, separators=(",", ":"))
-
-
 def _now() -> str:
     return datetime.now(UTC).isoformat()
 
@@ -231,8 +225,8 @@ def _put_task(
         statement,
         (
             row.task_owner,
-            _texts(row.task_contributors),
-            _texts(row.remote_swarms),
+            list_text(row.task_contributors),
+            list_text(row.remote_swarms),
             1 if state is TaskState.RUNNING else 0,
             1 if state is TaskState.COMPLETED else 0,
             row.start_time,
@@ -251,10 +245,6 @@ def _put_task(
         ),
     ).fetchone()
     return None if found is None else (found[0], found[1] - events)
-
-
-def _texts(texts: Sequence[str]) -> str:
-    return json.dumps(texts) if texts else "[]"
 
 
 def _consume(cursor: sqlite3.Cursor, turn: TurnCommit, task: int) -> None:

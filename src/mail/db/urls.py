@@ -15,7 +15,8 @@ def open_store(url: str, *, durability: str = "full", exclusive: bool = True) ->
     """Make the store that a URL names. It is not open yet: await its `open`.
 
     Args:
-        url: ``memory://``, ``sqlite:///relative.db`` or ``sqlite:////absolute/path.db``.
+        url: ``memory://``, ``sqlite:///relative.db``, ``sqlite:////absolute/path.db`` or
+            ``postgresql://user:password@host:port/database`` (``postgres://`` is the same).
         durability: ``"full"`` survives a power loss, ``"normal"`` a process death.
         exclusive: Own the database: a second owner is refused. Short-lived commands pass False.
 
@@ -58,9 +59,9 @@ def _sqlite(rest: str, durability: Durability, exclusive: bool) -> Store:
 
 
 def _postgresql(rest: str, durability: Durability, exclusive: bool) -> Store:
-    raise ConfigError(
-        "PostgreSQL stores are not part of this version; use sqlite:///mail.db or memory://"
-    )
+    from mail.db.postgres import PostgresStore
+
+    return PostgresStore(f"postgresql:{rest}", durability=durability, exclusive=exclusive)
 
 
 STORE_SCHEMES: Final[Mapping[str, Callable[[str, Durability, bool], Store]]] = {

@@ -1,0 +1,92 @@
+"""``mail db-init``: make the tables of a PostgreSQL database, or bring them up to date.
+
+The lines are the documented ones. Everything happens in one transaction, so a database is never
+left half made; running it again changes nothing.
+"""
+
+import argparse
+import asyncio
+import sys
+
+from mail.cli.exits import DONE, FAILED
+from mail.cli.server import config_path
+from mail.config.env import CONFIG_PATH, DATABASE_URL, overridden, setting
+from mail.errors import ConfigError, StoreError
+
+__all__ = ["configure", "run"]
+
+_SCHEMES = ("postgresql:", "postgres:")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the flags."""
+    parser.add_argument(
+        "--store", metavar="URL", help="the database (default: DATABASE_URL, else mail.toml's)"
+    )
+    parser.add_argument("-c", "--config", metavar="PATH", help="configuration file")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Make the tables and verify them.
+
+    Returns:
+        0, or 1 after a line that begins with ``ERROR:`` on standard error.
+    """
+    from mail.utils.logger import redact
+
+    try:
+        url = _database_url(arguments)
+        return asyncio.run(_initialise(url))
+    except (ConfigError, StoreError) as error:
+        print("ERROR: " + " ".join(redact(str(error)).split()), file=sys.stderr)
+        return FAILED
+
+
+async def _initialise(url: str) -> int:
+    from mail.db.postgres import PostgresStore
+    from mail.db.postgres_migrate import DOCUMENTED_TABLES
+
+    store = PostgresStore(url, exclusive=False)
+    print("Connecting to database...", flush=True)
+    await store.open()
+    try:
+        print("Connected successfully")
+        for table in DOCUMENTED_TABLES:
+            print(f"Creating {table} table...\n  {table} table created")
+        missing = await store.missing_tables()
+    finally:
+        await store.close()
+    print("\nVerifying tables...")
+    for table in DOCUMENTED_TABLES:
+        print(f"  {table}: {'MISSING' if table in missing else 'OK'}")
+    if missing:
+        raise StoreError(f"there is no table {missing[0]}")
+    print("\nDatabase initialization complete!")
+    return DONE
+
+
+def _database_url(arguments: argparse.Namespace) -> str:
+    """Return the URL of a PostgreSQL database.
+
+    Raises:
+        ConfigError: none is named.
+    """
+    from mail.config.server import ServerConfig
+
+    if arguments.store is not None:
+        url, source = str(arguments.store), "--store"
+    else:
+        with overridden(CONFIG_PATH, config_path(arguments.config)):
+            url, source = setting(DATABASE_URL) or "", DATABASE_URL
+            if not url:
+                filed = ServerConfig().store.url or ""
+                url = filed if filed.lower().startswith(_SCHEMES) else ""
+    if not url:
+        raise ConfigError(
+            "DATABASE_URL is not set; set it to the URL of a PostgreSQL database, or give --store"
+        )
+    if not url.lower().startswith(_SCHEMES):
+        raise ConfigError(
+            f"{source} names no PostgreSQL database; other stores make their tables themselves"
+        )
+    return "postgresql:" + url.partition(":")[2]

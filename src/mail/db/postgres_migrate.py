@@ -1,0 +1,73 @@
+"""Migrations on PostgreSQL: in order, once, all or nothing, one process at a time."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from mail.db.migrate import Migration, pending_migrations
+from mail.db.postgres_values import Connection
+
+__all__ = ["DOCUMENTED_TABLES", "migrate", "missing_tables", "schema_version"]
+
+DOCUMENTED_TABLES: Final = ("agent_histories", "tasks", "task_events", "task_responses")
+"""The tables that the documents name, in the order in which ``mail db-init`` tells of them."""
+
+_LOCK: Final = 7_206_245_136
+"""Any number that other programs on the database will hardly take."""
+
+_MIGRATION_SECONDS: Final = 3600.0
+
+_VERSIONS: Final = """
+CREATE TABLE IF NOT EXISTS schema_version (
+    version INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    applied_at TIMESTAMP WITH TIME ZONE NOT NULL DEFAULT NOW()
+)
+"""
+
+
+async def schema_version(connection: Connection) -> int:
+    """Return the number of the last applied migration, 0 for a database without any."""
+    if await connection.fetchval("SELECT to_regclass('schema_version') IS NULL"):
+        return 0
+    return await _newest(connection)
+
+
+async def _newest(connection: Connection) -> int:
+    return int(await connection.fetchval("SELECT max(version) FROM schema_version") or 0)
+
+
+async def migrate(connection: Connection, migrations: Sequence[Migration]) -> int:
+    """Bring a database up to date.
+
+    Returns:
+        How many migrations were applied.
+
+    Raises:
+        StoreError: the schema is newer than this program knows.
+        asyncpg.PostgresError: a migration failed; nothing was changed.
+    """
+    if not pending_migrations(await schema_version(connection), migrations):
+        return 0
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
+        await connection.execute("SET LOCAL TIME ZONE 'UTC'")
+        await connection.execute(_VERSIONS)
+        # Asked again behind the lock: another process may have migrated meanwhile.
+        pending = pending_migrations(await _newest(connection), migrations)
+        for migration in pending:
+            await connection.execute(migration.script, timeout=_MIGRATION_SECONDS)
+            await connection.execute(
+                "INSERT INTO schema_version (version, name) VALUES ($1, $2)",
+                migration.version,
+                migration.name,
+            )
+    return len(pending)
+
+
+async def missing_tables(connection: Connection) -> list[str]:
+    """Return which of the documented tables are not there."""
+    return [
+        table
+        for table in DOCUMENTED_TABLES
+        if await connection.fetchval("SELECT to_regclass($1) IS NULL", table)
+    ]

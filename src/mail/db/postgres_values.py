@@ -1,0 +1,94 @@
+"""What PostgreSQL's types cannot hold as it is: NUL in texts, odd JSON, the wording of times."""
+
+import json
+import math
+import re
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+__all__ = [
+    "Connection",
+    "Pool",
+    "decode_text",
+    "encode_text",
+    "escape_nul",
+    "jsonb_text",
+    "moment",
+    "moment_text",
+    "unescape_nul",
+]
+
+Connection: TypeAlias = Any
+"""An `asyncpg.Connection`, from a pool or not; asyncpg ships no types."""
+Pool: TypeAlias = Any
+"""An `asyncpg.Pool`."""
+
+_MARK: Final = "\x1a"
+_MARKED: Final = re.compile("\x1a([01])")
+_NOT_JSONB: Final = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f]|\\u0000|\\u[dD][89a-fA-F]|NaN|Infinity|[eE]\+?\d{3}"
+)
+
+
+def escape_nul(text: str) -> str:
+    """Return a text without NUL, which PostgreSQL refuses: a rare control sign stands for it."""
+    if "\0" in text or _MARK in text:
+        return text.replace(_MARK, _MARK + "1").replace("\0", _MARK + "0")
+    return text
+
+
+def unescape_nul(text: str) -> str:
+    """Undo `escape_nul`."""
+    if _MARK not in text:
+        return text
+    return _MARKED.sub(lambda found: "\0" if found[1] == "0" else _MARK, text)
+
+
+def encode_text(text: str) -> bytes:
+    """Return a text as PostgreSQL gets it. Raises UnicodeEncodeError on unpaired surrogates."""
+    return escape_nul(text).encode()
+
+
+def decode_text(data: bytes) -> str:
+    """Undo `encode_text`."""
+    return unescape_nul(data.decode())
+
+
+def moment(text: str) -> tuple[datetime | None, str | None]:
+    """Return a time for a timestamp column, and the text itself where that would not give it back.
+
+    Returns:
+        None for the time when the text is no time with a zone.
+    """
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None, text
+    if found.tzinfo is None:
+        return None, text
+    return found, None if moment_text(found) == text else text
+
+
+def moment_text(found: datetime) -> str:
+    """Return the text of a time that came from a timestamp column (they come in UTC)."""
+    return found.isoformat()
+
+
+def jsonb_text(text: str) -> str:
+    """Return JSON that a JSONB column takes: signs and numbers that it refuses are replaced."""
+    if not _NOT_JSONB.search(text):
+        return text
+    return json.dumps(_tamed(json.loads(text, strict=False)), ensure_ascii=False)
+
+
+def _tamed(value: Any) -> Any:
+    if isinstance(value, str):
+        whole = value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return whole.replace("\0", "\ufffd")
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, list):
+        return [_tamed(item) for item in value]
+    if isinstance(value, dict):
+        return {_tamed(key): _tamed(item) for key, item in value.items()}
+    return value

@@ -1,0 +1,97 @@
+"""``mail db-init`` as a user runs it, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.postgres import PASSWORD, Cluster, query
+
+OUTPUT = """\
+Connecting to database...
+Connected successfully
+Creating agent_histories table...
+  agent_histories table created
+Creating tasks table...
+  tasks table created
+Creating task_events table...
+  task_events table created
+Creating task_responses table...
+  task_responses table created
+
+Verifying tables...
+  agent_histories: OK
+  tasks: OK
+  task_events: OK
+  task_responses: OK
+
+Database initialization complete!
+"""
+
+Run = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def mail(tmp_path: Path) -> Run:
+    """Return a function that runs ``mail`` in an empty folder."""
+
+    def run(*arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
+        source = str(Path(__file__).parents[2] / "src")
+        return subprocess.run(
+            [sys.executable, "-m", "mail.cli", *arguments],
+            cwd=tmp_path,
+            env=dict(os.environ) | {"PYTHONPATH": source, "PYTHONWARNINGS": "error"} | environ,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    return run
+
+
+def test_it_prints_the_documented_lines_each_time(mail: Run, cluster: Cluster) -> None:
+    url = cluster.schema()
+    for _ in range(2):
+        done = mail("db-init", DATABASE_URL=url)
+        assert (done.stdout, done.stderr, done.returncode) == (OUTPUT, "", 0)
+    assert query(url, "SELECT count(*) FROM schema_version WHERE version = 1") == [(1,)]
+
+
+def test_the_database_may_be_named_in_the_file_or_by_a_flag(
+    mail: Run, cluster: Cluster, tmp_path: Path
+) -> None:
+    in_file, by_flag = cluster.schema(), cluster.schema().replace("postgresql:", "postgres:")
+    (tmp_path / "mail.toml").write_text(f'[server.store]\nurl = "{in_file}"\n')
+    assert mail("db-init").stdout == OUTPUT
+    assert mail("db-init", "--store", by_flag, DATABASE_URL="none").stdout == OUTPUT
+    for url in (in_file, by_flag):
+        assert query(url, "SELECT count(*) FROM tasks") == [(0,)]
+
+
+def test_tokens_can_be_made_in_it(mail: Run, cluster: Cluster) -> None:
+    url = cluster.schema()
+    made = mail("token", "create", "--role", "user", "--id", "alice", DATABASE_URL=url)
+    assert made.returncode == 0 and made.stdout.startswith("mail_")
+    assert query(url, "SELECT role, caller_id FROM tokens") == [("user", "alice")]
+
+
+def test_without_a_database_it_says_what_to_set(mail: Run, tmp_path: Path) -> None:
+    (tmp_path / "mail.toml").write_text('[server.store]\nurl = "sqlite:///mail.db"\n')
+    done = mail("db-init")
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith("ERROR: DATABASE_URL is not set")
+    other = mail("db-init", DATABASE_URL="sqlite:///mail.db")
+    assert other.returncode == 1 and "DATABASE_URL names no PostgreSQL" in other.stderr
+    assert not (tmp_path / "mail.db").exists()
+
+
+def test_a_failure_is_one_line_without_the_password(mail: Run, cluster: Cluster) -> None:
+    done = mail("db-init", DATABASE_URL=cluster.url("no_such_database"))
+    assert done.returncode == 1
+    assert done.stderr.startswith("ERROR: cannot connect to the database")
+    assert len(done.stderr.splitlines()) == 1
+    assert PASSWORD not in done.stdout + done.stderr

@@ -1,0 +1,227 @@
+"""A throw-away PostgreSQL: a cluster of its own, in a temporary folder, as an unprivileged user."""
+
+import asyncio
+import itertools
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final
+
+import asyncpg
+
+PASSWORD: Final = "pg-secret-Wk58Rt21"
+_USER: Final = "mail"
+_VERSION: Final = 15
+_INSTALLED: Final = Path("/usr/lib/postgresql")
+_SECONDS: Final = 60.0
+_UNPRIVILEGED: Final = ("postgres", "nobody")
+_numbers = itertools.count(1)
+
+
+class Unavailable(Exception):
+    """There is no PostgreSQL here, and none can be installed; the text says why."""
+
+
+class Cluster:
+    """A server with fsync on; `dsn` and `schema` make room on it."""
+
+    def __init__(self) -> None:
+        self._bin = find_binaries()
+        # Not below pytest's own folder: that one is closed to other users.
+        self.folder = Path(tempfile.mkdtemp(prefix="mail-postgres-"))
+        self._account = _account()
+        self.port = _free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._initialise()
+
+    def start(self) -> None:
+        """Start the server and wait until it answers."""
+        log = (self.folder / "server.log").open("ab")
+        with log:
+            self._process = subprocess.Popen(
+                [
+                    str(self._bin / "postgres"),
+                    *("-D", str(self.folder / "data"), "-p", str(self.port), "-c", "fsync=on"),
+                    *("-c", "listen_addresses=127.0.0.1", "-c", "max_connections=200"),
+                    *("-c", f"unix_socket_directories={self.folder}"),
+                ],
+                stdout=log,
+                stderr=log,
+                **self._account,
+            )
+        deadline = time.monotonic() + _SECONDS
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise Unavailable(f"PostgreSQL does not start:\n{self._log()}")
+            time.sleep(0.05)
+
+    def stop(self, how: signal.Signals = signal.SIGINT) -> None:
+        """Stop the server: SIGINT at once and in good order, SIGQUIT as a crash does."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(how)
+            process.wait(_SECONDS)
+
+    def remove(self) -> None:
+        """Stop the server and delete everything."""
+        self.stop(signal.SIGQUIT)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def dsn(self) -> str:
+        """Make an empty database and return its URL."""
+        name = f"test_{next(_numbers)}"
+        run_async(self._execute(f"CREATE DATABASE {name}"))
+        return self.url(name)
+
+    def schema(self) -> str:
+        """Make an empty schema and return the URL that leads to it: faster than a database."""
+        name = f"test_{next(_numbers)}"
+        run_async(self._execute(f"CREATE SCHEMA {name}"))
+        return f"{self.url('postgres')}?search_path={name}"
+
+    def url(self, database: str) -> str:
+        """Return the URL of a database."""
+        return f"postgresql://{_USER}:{PASSWORD}@127.0.0.1:{self.port}/{database}"
+
+    async def _execute(self, statement: str) -> None:
+        connection = await asyncpg.connect(self.url("postgres"))
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    def _answers(self) -> bool:
+        try:
+            run_async(self._execute("SELECT 1"))
+        except (OSError, asyncpg.CannotConnectNowError):
+            return False
+        return True
+
+    def _initialise(self) -> None:
+        secret = self.folder / "password"
+        secret.write_text(PASSWORD)
+        for path in (self.folder, secret):
+            os.chown(path, self._account.get("user", -1), self._account.get("group", -1))
+        done = subprocess.run(
+            [
+                *(str(self._bin / "initdb"), "-D", str(self.folder / "data"), "-U", _USER),
+                *("--auth=scram-sha-256", f"--pwfile={secret}", "--no-sync", "--encoding=UTF8"),
+                "--locale=C.UTF-8",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+            **self._account,
+        )
+        if done.returncode != 0:
+            raise Unavailable(f"initdb failed:\n{done.stdout}{done.stderr}")
+
+    def _log(self) -> str:
+        return (self.folder / "server.log").read_text(errors="replace")[-4000:]
+
+
+def find_binaries() -> Path:
+    """Return the folder with ``initdb`` and ``postgres``; install Debian's package if need be.
+
+    Raises:
+        Unavailable: there is none, and it cannot be installed.
+    """
+    found = _found()
+    if found is None:
+        reason = _install()
+        found = _found()
+        if found is None:
+            raise Unavailable(
+                "these tests need PostgreSQL: install it (Debian: apt-get install "
+                f"postgresql-{_VERSION}) or put initdb and postgres on the PATH; {reason}"
+            )
+    return found
+
+
+def _found() -> Path | None:
+    on_path = shutil.which("initdb")
+    candidates = [Path(on_path).resolve().parent] if on_path else []
+    versions = [path for path in _INSTALLED.glob("*") if path.name.isdigit()]
+    newest = sorted(versions, key=lambda path: int(path.name), reverse=True)
+    candidates += [path / "bin" for path in newest]
+    usable = (path for path in candidates if (path / "postgres").exists())
+    return next(usable, None)
+
+
+def _install() -> str:
+    """Install Debian's package; return why there is still none, if so."""
+    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+        return "only root can install it, with apt-get"
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    package = f"postgresql-{_VERSION}"
+    for arguments in (("update",), ("install", "-y", "--no-install-recommends", package)):
+        done = subprocess.run(
+            ["apt-get", "-q", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=600,
+            env=environment,
+            check=False,
+        )
+    return f"apt-get said: {done.stderr[-500:]}"
+
+
+def _account() -> dict[str, Any]:
+    """Return how subprocess runs a command as an unprivileged user; root may not run the server."""
+    if os.geteuid() != 0:
+        return {}
+    for name in _UNPRIVILEGED:
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+    raise Unavailable("root may not run PostgreSQL, and there is no user postgres or nobody")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def run_async(coroutine: Any) -> Any:
+    """Run a coroutine in a thread's own loop, so that it works with and without one here."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, coroutine).result()
+
+
+def query(dsn: str, statement: str, *values: Any) -> list[Any]:
+    """Return a statement's rows as tuples."""
+
+    async def work() -> list[Any]:
+        connection = await asyncpg.connect(dsn)
+        try:
+            return [tuple(row) for row in await connection.fetch(statement, *values)]
+        finally:
+            await connection.close()
+
+    found: list[Any] = run_async(work())
+    return found
+
+
+def execute(dsn: str, script: str) -> None:
+    """Run a script."""
+
+    async def work() -> None:
+        connection = await asyncpg.connect(dsn)
+        try:
+            await connection.execute(script)
+        finally:
+            await connection.close()
+
+    run_async(work())
