@@ -32,6 +32,17 @@ from mail.config import ClientConfig
 from mail.errors import ClientHTTPError
 
 TIME_LIMIT = 120.0
+LATER = {
+    "get_swarms",
+    "register_swarm",
+    "dump_swarm",
+    "load_swarm_from_json",
+    "send_interswarm_message",
+    "post_interswarm_message",
+    "post_interswarm_response",
+}
+"""Methods whose routes the server does not have yet."""
+
 REFUND = "My blanket from order A-1003 has a hole. I would like a refund."
 
 
@@ -143,6 +154,35 @@ async def cancel_task(tour: Tour) -> object:
     return {"task_id": task["task_id"], "is_running": task["is_running"]}
 
 
+async def debug_post_responses(tour: Tour) -> object:
+    """Ask as a client of OpenAI's Responses API does (the server runs with --debug)."""
+    response = await tour.client.debug_post_responses("Where is order A-1002?")
+    expect("on its way" in response.output_text, "the order was not found")
+    return response.output_text
+
+
+async def later(tour: Tour) -> object:
+    """Swarms registered, swarms loaded, mail to other swarms: their routes come later; 404 now."""
+    told = []
+    async with MAILClient(tour.place.url, tour.admin_token, config=quiet()) as admin:
+        requests = {
+            admin.get_swarms: (),
+            admin.register_swarm: ("archive", "http://127.0.0.1:9"),
+            admin.dump_swarm: (),
+            admin.load_swarm_from_json: ("{}",),
+            admin.send_interswarm_message: ("hello", tour.token),
+            admin.post_interswarm_message: ({},),
+            admin.post_interswarm_response: ({},),
+        }
+        for request, arguments in requests.items():
+            with contextlib.suppress(ClientHTTPError):
+                await request(*arguments)
+                raise DemoFailedError(f"{request.__name__} has got a route: give it a step")
+            told.append(request.__name__)
+    expect(set(told) == LATER, "another method than those that come later")
+    return told
+
+
 async def aclose(tour: Tour) -> object:
     """Close the connections."""
     await tour.client.aclose()
@@ -153,7 +193,8 @@ STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (
         ping, get_health, login, get_whoami, get_status, update_health, post_message,
-        post_message_stream, get_tasks, get_task, get_task_events, cancel_task, aclose,
+        post_message_stream, get_tasks, get_task, get_task_events, cancel_task,
+        debug_post_responses, later, aclose,
     )
 }  # fmt: skip
 """A step for each method, in an order that makes sense."""
@@ -182,10 +223,11 @@ def methods() -> set[str]:
 
 async def tour_all(folder: Path) -> None:
     """Start the server and take every step."""
-    unused, unknown = methods() - STEPS.keys(), STEPS.keys() - methods()
+    used = (STEPS.keys() - {"later"}) | LATER
+    unused, unknown = methods() - used, used - methods()
     expect(not unused, f"no step uses {', '.join(sorted(unused))}")
     expect(not unknown, f"the client has no {', '.join(sorted(unknown))}")
-    place = Place(folder, free_port(), swarm="support")
+    place = Place(folder, free_port(), swarm="support", debug=True)
     headline(f"Starting a server at {place.url}")
     async with server(place):
         token = await make_token(place, name="customer")
@@ -195,7 +237,7 @@ async def tour_all(folder: Path) -> None:
             for name, step in STEPS.items():
                 headline(f"{name}: {inspect.getdoc(step)}")
                 print(f"      {short(await step(tour), 200)}", flush=True)
-    print(f"\nall {len(STEPS)} methods work")
+    print(f"\nall {len(used - LATER)} methods work; {len(LATER)} come later")
 
 
 def main() -> int:

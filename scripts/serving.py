@@ -43,6 +43,7 @@ class Place:
     port: int
     swarm: str = "example-no-proxy"
     source: Path = SWARMS
+    debug: bool = False
 
     @property
     def url(self) -> str:
@@ -118,6 +119,7 @@ async def server(place: Place) -> AsyncIterator[None]:
         "--print-llm-streams": "false",
     }
     arguments = [str(part) for flag in flags.items() for part in flag]
+    arguments += ["--debug"] if place.debug else []
     with place.log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *(*MAIL, "server", *arguments),
