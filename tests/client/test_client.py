@@ -221,6 +221,38 @@ async def test_an_answer_that_is_no_json_is_a_value_error(
         await client.ping()
 
 
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [("{}", "application/json; charset=hex"), ("[" * 100_000, "application/json")],
+)
+async def test_an_answer_that_cannot_be_decoded_is_a_decode_error(
+    server: Counterpart, client: MAILClient, body: str, content_type: str
+) -> None:
+    async def odd(request: aiohttp.web.Request) -> aiohttp.web.Response:
+        return aiohttp.web.Response(body=body.encode(), headers={"Content-Type": content_type})
+
+    server.routes["GET", "/"] = odd
+    with pytest.raises(ClientDecodeError, match="expected JSON"):
+        await client.ping()
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_redirects_are_told_and_never_followed(
+    server: Counterpart, client: MAILClient, status: int
+) -> None:
+    async def elsewhere(request: aiohttp.web.Request) -> aiohttp.web.Response:
+        target = server.url.replace("://", "://user:hidden@") + "/other?token=hidden#hidden"
+        return aiohttp.web.Response(status=status, headers={"Location": target})
+
+    for route in (("GET", "/health"), ("POST", "/message")):
+        server.routes[route] = elsewhere
+    for call in (client.get_health(), client.post_message_stream("secret")):
+        with pytest.raises(ClientHTTPError, match=f"redirects to {server.url}/other;") as caught:
+            await call
+        assert (caught.value.status, "hidden" in str(caught.value)) == (status, False)
+    assert [path for _, path, _, _ in server.seen] == ["/health", "/message"]
+
+
 async def test_a_slow_answer_runs_into_the_timeout(server: Counterpart) -> None:
     import asyncio
 

@@ -10,7 +10,7 @@ from sse_starlette import ServerSentEvent
 
 from mail.client import MAILClient
 from mail.client.stream import EventStream, Reconnect
-from mail.errors import ClientHTTPError
+from mail.errors import ClientDecodeError, ClientHTTPError
 from tests.client.conftest import Counterpart, events_of, start_stream
 
 REPLAY = ("GET", "/tasks/t-1/events")
@@ -151,11 +151,31 @@ async def test_a_break_without_numbered_events_is_an_error(
     assert caught.value.__cause__ is not None
 
 
-async def test_an_orderly_end_without_numbers_or_terminal_event_just_ends(
+@pytest.mark.parametrize("frames", [(), (event("new_message"), b"event: ping\r\n\r\n")])
+async def test_an_orderly_end_without_an_answer_is_an_error(
+    server: Counterpart, client: MAILClient, frames: tuple[bytes, ...]
+) -> None:
+    server.routes["POST", "/message"] = events_of(*frames)
+    with pytest.raises(ClientHTTPError, match="the event stream ended without an answer") as caught:
+        await kinds(await client.post_message_stream("Hello"))
+    assert caught.value.status is None
+
+
+async def test_a_replay_without_an_answer_to_the_post_is_an_error_too(
     server: Counterpart, client: MAILClient
 ) -> None:
-    server.routes["POST", "/message"] = events_of(event("new_message"), b"event: ping\r\n\r\n")
-    assert await kinds(await client.post_message_stream("Hello")) == ["new_message", "ping"]
+    server.routes["POST", "/message"] = events_of(event("new_message", 1), cut=True)
+    server.routes[REPLAY] = events_of(event("tool_call", 2))
+    with pytest.raises(ClientHTTPError, match="the event stream ended without an answer; task"):
+        await kinds(await client.post_message_stream("Hello"))
+
+
+async def test_an_answer_that_is_no_event_stream_is_refused(
+    server: Counterpart, client: MAILClient
+) -> None:
+    server.answer("POST", "/message", {"response": "hi"})
+    with pytest.raises(ClientDecodeError, match=r"'application/json': .*response"):
+        await client.post_message_stream("Hello")
 
 
 async def test_a_post_stream_that_breaks_after_its_terminal_event_has_ended(

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
+from urllib.parse import urlsplit, urlunsplit
 
 from mail.config.client import ClientConfig
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError, ConfigError
@@ -122,12 +123,14 @@ class HTTPClient:
 
         Raises:
             ClientHTTPError: no answer, or a status other than 2xx.
+            ClientDecodeError: the answer is no event stream.
         """
         built = self._build_headers({"Accept": "text/event-stream", **(headers or {})})
         async with _client_errors():
             response = await self._send(method, path, payload, built, idle_timeout)
             try:
                 await _raise_for_status(response)
+                await _expect_events(response)
             except BaseException:
                 response.close()
                 raise
@@ -152,6 +155,7 @@ class HTTPClient:
             options["json"] = payload
         self._trace("%s %s", method, path)
         session = self._open_session()
+        options["allow_redirects"] = False  # another host must get neither key nor message
         response = await session.request(method, self.base_url + path, headers=headers, **options)
         self._trace("%s %s -> %s", method, path, response.status)
         return response
@@ -188,11 +192,13 @@ async def _client_errors() -> AsyncIterator[None]:
 async def _raise_for_status(response: "aiohttp.ClientResponse") -> None:
     if 200 <= response.status < 300:
         return
-    text = await response.text(errors="replace")
+    if 300 <= response.status < 400:
+        raise _redirected(response)
+    text = await _text(response)
     detail: object = text[:_SHOWN] or response.reason
     try:
         decoded = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         decoded = None
     if isinstance(decoded, dict) and "detail" in decoded:
         detail = decoded["detail"]
@@ -203,11 +209,47 @@ async def _raise_for_status(response: "aiohttp.ClientResponse") -> None:
     )
 
 
-async def _read_json(response: "aiohttp.ClientResponse") -> Any:
-    text = await response.text(errors="replace")
+def _redirected(response: "aiohttp.ClientResponse") -> ClientHTTPError:
+    """Say where a server points to; its URL is for the caller to give, so nobody follows."""
+    to = _without_secrets(response.headers.get("Location", ""))
+    detail = f"the server redirects to {to or 'nowhere'}; give that server's own URL"
+    return ClientHTTPError(
+        f"HTTP request failed with status code {response.status}: {detail}",
+        status=response.status,
+        detail=detail,
+    )
+
+
+def _without_secrets(url: str) -> str:
+    """Return a URL without user, password, query and fragment."""
     try:
+        parts = urlsplit(url)
+    except ValueError:
+        return "an invalid URL"
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))[:_SHOWN]
+
+
+async def _expect_events(response: "aiohttp.ClientResponse") -> None:
+    if response.content_type != "text/event-stream":
+        start = (await response.content.read(_SHOWN)).decode(errors="replace")
+        raise ClientDecodeError(
+            f"expected an event stream, got content type '{response.content_type}': {start!r}"
+        )
+
+
+async def _text(response: "aiohttp.ClientResponse") -> str:
+    try:
+        return await response.text(errors="replace")
+    except LookupError:  # the named charset is none of text
+        return (await response.read()).decode(errors="replace")
+
+
+async def _read_json(response: "aiohttp.ClientResponse") -> Any:
+    text = "(in an encoding that is not known)"
+    try:
+        text = await response.text(errors="replace")
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, LookupError, RecursionError) as error:
         raise ClientDecodeError(
             f"expected JSON, got content type '{response.content_type}': {text[:_SHOWN]!r}"
         ) from error

@@ -63,7 +63,8 @@ class EventStream:
 
     Iterate it once. Leaving early is fine: `aclose` (or ``async with``) frees the connection, and
     the task goes on. Iterating raises `mail.errors.ClientHTTPError` when the connection is lost for
-    good and `mail.errors.ClientDecodeError` when the answer is no event stream.
+    good, or a POST's answer ends without a terminal event, and `mail.errors.ClientDecodeError` when
+    the answer is no event stream.
 
     Args:
         response: The open answer to read first.
@@ -95,6 +96,7 @@ class EventStream:
         self._attempt = 0
         self._asked = 0.0
         self._ended = False
+        self._answered = False
         self._events = self._run()
 
     def __aiter__(self) -> Self:
@@ -139,6 +141,8 @@ class EventStream:
             finally:
                 self._response.close()
             if self._ended or (broken is None and not drained and self._is_over()):
+                if self._until_terminal and not self._answered:
+                    raise _lost(self.task_id, "ended without an answer")
                 return
             await self._connect_again(broken)
 
@@ -149,6 +153,7 @@ class EventStream:
         knows: another caller's run of the same task may end before it.
         """
         self._ended = event.event in TERMINAL_KINDS
+        self._answered = self._answered or self._ended
         return self._ended and self._until_terminal and self._replaying
 
     def _is_over(self) -> bool:
@@ -208,9 +213,9 @@ def _broken_types() -> tuple[type[Exception], ...]:
     return (aiohttp.ClientError, TimeoutError, OSError)
 
 
-def _lost(task_id: str | None) -> ClientHTTPError:
+def _lost(task_id: str | None, how: str = "broke") -> ClientHTTPError:
     where = f"; task '{task_id}' goes on, see GET /tasks/{{task_id}}/events" if task_id else ""
-    return ClientHTTPError(f"MAIL client request failed: the event stream broke{where}")
+    return ClientHTTPError(f"MAIL client request failed: the event stream {how}{where}")
 
 
 def _task_id(event: SSEEvent) -> str | None:
