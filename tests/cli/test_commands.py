@@ -147,6 +147,14 @@ def test_ping_reads_swarm_links(mail: Run) -> None:
     assert done.returncode == 1
 
 
+def test_errors_hold_nothing_that_a_terminal_obeys(mail: Run) -> None:
+    odd = "http://127.0.0.1:1/\x1b]0;x\x07"
+    for arguments in (("ping", odd), ("server", "--config", "\x1b[2J.toml")):
+        done = mail(*arguments)
+        assert done.returncode
+        assert not {"\x1b", "\x07"} & {*done.stdout, *done.stderr}
+
+
 def test_ping_works_on_a_terminal_without_check_marks(mail: Run) -> None:
     done = mail("ping", "http://127.0.0.1:1", PYTHONIOENCODING="ascii")
     assert done.stdout.startswith("\\u2717 Cannot connect")

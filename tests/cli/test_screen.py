@@ -145,6 +145,29 @@ def test_history_keeps_lines_without_keys(tmp_path: Path) -> None:
     assert "secret" not in (tmp_path / "history").read_text()
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "'login' hidden",
+        "login 'hidden",
+        "help login hidden",
+        "logni hidden",
+        "hidden",
+        "message 'my key is mail_hidden0000000000000000000000'",
+        "tg x https://user:hidden@host",
+    ],
+)
+def test_a_line_that_may_hold_a_key_is_not_kept(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "history"
+    file.touch(mode=0o644)
+    history = CommandHistory(file)
+    history.remember(line)
+    history.remember("ping")
+    assert list(history.load_history_strings()) == ["ping"]
+    assert "hidden" not in file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
 def test_a_history_that_cannot_be_kept_bothers_nobody(tmp_path: Path) -> None:
     history = CommandHistory(tmp_path)  # a folder
     history.store_string("ping")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from mail.cli.commands import main
+from mail.cli.tasks import _row
 from mail.server.app import create_app
 from tests.server.kit import CALLERS, TOKENS, Script, Template, config, serving
 
@@ -129,3 +130,8 @@ async def test_mistakes_are_told(
 ) -> None:
     assert await mail("tasks", *arguments) == code
     assert problem in capsys.readouterr().err
+
+
+def test_a_row_of_a_foreign_server_is_harmless() -> None:
+    bad = "\x1b]0;x\x07"
+    assert "\x1b" not in "".join(_row({"task_id": bad, "status": bad, "start_time": bad}))

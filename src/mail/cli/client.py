@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mail.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
+from mail.cli.plain import cleaned
 from mail.cli.server import config_path
 from mail.cli.swarm_url import parse_swarm_url, server_url
 from mail.config.env import CONFIG_PATH, LOG_LEVEL, overridden, setting
@@ -74,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     except SystemExit as stop:  # argparse has said why
         return stop.code if isinstance(stop.code, int) else USAGE
     except ConfigError as error:
-        print(f"Error: {error}", file=sys.stderr)
+        print(cleaned(f"Error: {error}"), file=sys.stderr)
         return USAGE
     try:
         return _serve(call)

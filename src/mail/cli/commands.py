@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from mail.cli import client, db, ping, register, server, swarms, tasks, token, version
 from mail.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
+from mail.cli.plain import cleaned
 from mail.errors import ConfigError, MAILError, ProtocolError
 
 __all__ = ["COMMANDS", "Command", "main"]
@@ -103,7 +104,8 @@ def _build_parser() -> argparse.ArgumentParser:
 def _fail(error: Exception, code: int) -> int:
     from mail.utils.logger import redact
 
-    print("mail: " + " ".join(redact(str(error)).split()), file=sys.stderr)
+    text = " ".join(redact(str(error)).split())
+    print(cleaned(f"mail: {text}"), file=sys.stderr)
     return code
 
 

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from typing import Any, Final
 
+from mail.cli.plain import cleaned
 from mail.cli.swarm_url import server_url
 from mail.errors import ConfigError, MAILError
 from mail.version import get_version
@@ -29,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         url = server_url(arguments.url)
     except ConfigError as error:
-        print(f"Error: {error}")
+        print(cleaned(f"Error: {error}"))
         return 1
     try:
         health = _get_health(url, arguments.timeout)
@@ -37,9 +38,9 @@ def run(arguments: argparse.Namespace) -> int:
         error.close()
         print(f"✗ Server returned {error.code}")
     except (OSError, http.client.HTTPException):
-        print(f"✗ Cannot connect to {url}")
+        print(f"✗ Cannot connect to {_shown(url)}")
     except MAILError as error:
-        print(f"✗ Error: {error}")
+        print(cleaned(f"✗ Error: {error}"))
     else:
         name = _shown(health.get("swarm_name")) or "MAIL server"
         print(f"✓ {name} is {_shown(health.get('status')) or 'up'}")

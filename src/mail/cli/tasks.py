@@ -177,8 +177,8 @@ def _row(task: Record) -> tuple[str, ...]:
     return (
         one_line(str(task.get("task_id")), _LONGEST),
         one_line(str(task.get("task_owner")), _LONGEST),
-        str(task.get("status", "")),
-        str(task.get("start_time", ""))[:19],
+        one_line(str(task.get("status", "")), _LONGEST),
+        one_line(str(task.get("start_time", ""))[:19]),
         str(len(task.get("events") or ())),
         one_line(str(task.get("title") or ""), _LONGEST),
     )

@@ -1,6 +1,7 @@
 """Lines of commands, typed at a terminal (edited, completed, remembered) or piped in."""
 
 import asyncio
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,13 +12,26 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory
 
-from mail.cli.repl.parsing import LEAVE, CommandParser, build_parser
+from mail.cli.repl.parsing import LEAVE, CommandParser, build_parser, command_names, split
+from mail.utils.logger import redact
 
 __all__ = ["CommandCompleter", "CommandHistory", "PipedLines", "TypedLines"]
 
 PROMPT: Final = "mail> "
 _MORE: Final = "... "
-_WITH_SECRETS: Final = ("l", "login", "mi", "msg-i", "message-interswarm", "sr", "swarm-r")
+_HELP: Final = ("help", "?")
+_KNOWN: Final = frozenset({*command_names(), *LEAVE, *_HELP})
+_QUOTING: Final = re.compile(r"[\s'\"\\]+")
+_WITH_SECRETS: Final = (
+    "l",
+    "login",
+    "mi",
+    "msg-i",
+    "message-interswarm",
+    "sr",
+    "swarm-r",
+    "swarm-register",
+)
 
 
 class TypedLines:
@@ -32,8 +46,9 @@ class TypedLines:
 
     def __init__(self, runner: asyncio.Runner, history: Path) -> None:
         self._runner = runner
+        self._history = CommandHistory(history)
         self._prompt: PromptSession[str] = PromptSession(
-            history=CommandHistory(history),
+            history=self._history,
             completer=CommandCompleter(build_parser("", typed=True)),
             complete_while_typing=False,
         )
@@ -43,6 +58,7 @@ class TypedLines:
         line = self._ask(PROMPT)
         while _goes_on(line):
             line = line[:-1] + self._ask(_MORE)
+        self._history.remember(line)
         return line
 
     def _ask(self, prompt: str) -> str:
@@ -102,15 +118,35 @@ class CommandHistory(FileHistory):
         except OSError:
             return []
 
+    def append_string(self, string: str) -> None:
+        """Forget a line of the prompt: it may be a piece of one; `remember` gets the whole."""
+
+    def remember(self, line: str) -> None:
+        """Offer a whole command again, and keep it in the file unless a key may be in it."""
+        if line.strip() and line not in self.get_strings()[-1:]:
+            super().append_string(line)
+
     def store_string(self, string: str) -> None:
-        """Keep a line, unless a key is in it."""
-        if string.split()[:1] and string.split()[0] in (*_WITH_SECRETS, "swarm-register"):
+        """Keep a line in the file, unless a key may be in it."""
+        if _may_hold_key(string):
             return
         try:
             self._file.touch(mode=0o600, exist_ok=True)
+            self._file.chmod(0o600)
             super().store_string(string)
         except OSError:
             return
+
+
+def _may_hold_key(line: str) -> bool:
+    """Tell whether a line takes keys, shows one, or is no command (a key pasted alone)."""
+    try:
+        words = split(line)
+    except ValueError:
+        words = _QUOTING.sub(" ", line).split()
+    if not words or words[0] not in _KNOWN or redact(line) != line:
+        return True
+    return any(word in _WITH_SECRETS for word in (words[1:] if words[0] in _HELP else words[:1]))
 
 
 class CommandCompleter(Completer):
@@ -134,7 +170,7 @@ class CommandCompleter(Completer):
         commands = sorted(self._parser.subcommands)
         if not words:
             return sorted((*commands, "help", *LEAVE))
-        if words[0] in ("help", "?"):
+        if words[0] in _HELP:
             return commands if len(words) == 1 else ()
         command = self._parser.subcommands.get(words[0])
         if command is None:
