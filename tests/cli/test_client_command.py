@@ -26,6 +26,15 @@ class Done:
     err: str
 
 
+async def test_bytes_that_are_no_text_are_a_mistake_of_their_line(
+    tmp_path: Path, server: str
+) -> None:
+    process = await start(tmp_path, server, "-ak", TOKENS["alice"], PYTHONUTF8="1")
+    out, err = await process.communicate(b"message '\xff'\nping\n")
+    assert (process.returncode, out.startswith(b"pong")) == (2, True)
+    assert b"the line is not UTF-8 text" in err
+
+
 async def start(home: Path, *arguments: str, **environ: str) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-W", "error", "-m", "mail.cli", "client", *arguments),
@@ -56,6 +65,9 @@ async def test_scripts_get_json(tmp_path: Path, server: str) -> None:
     answer = json.loads(done.out)
     assert (answer["response"], answer["status"]) == ("You said: Grüße \x9b", "completed")
     assert "\x9b" not in done.out
+    odd = {"PYTHONIOENCODING": "latin-1", **who}
+    done = await mail(tmp_path, "message", "é😀", "--json", "-tid", "one", **odd)
+    assert json.loads(done.out)["response"] == "You said: é😀"
     done = await mail(tmp_path, server, "--json", "ms", "again", "-tid", "one", **who)
     events = [json.loads(line) for line in done.out.splitlines()]
     assert events[-1]["event"] == "task_complete"
@@ -165,6 +177,9 @@ def test_a_link_brings_its_own_key(monkeypatch: pytest.MonkeyPatch) -> None:
     ("words", "problem"),
     [
         (["swarm://connect?token=t"], r"swarm:// URL must include a 'server' parameter"),
+        (["http://[h"], "the URL is wrong"),
+        (["http://h:port"], "the URL is wrong"),
+        (["swarm://[?server=h"], "the URL is wrong"),
         (["ftp://h"], "must begin with http://"),
         (["swarm://elsewhere?server=h"], "must begin with http://"),
     ],

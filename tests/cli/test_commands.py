@@ -191,10 +191,10 @@ def test_tokens_can_be_made_listed_and_revoked_as_json(mail: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [
+        (["token", "list"], 2, "there is no SQLite file 'mail.db'"),
+        (["token", "revoke", "abcdef"], 2, "there is no SQLite file"),
         (["token", "list", "--store", "memory://"], 2, "the server's store is in memory"),
         (["token", "list", "--store", "mysql://u:hunter2@h/d"], 2, "the store URL must begin"),
-        (["token", "revoke", "ab"], 2, "at least 4 characters"),
-        (["token", "revoke", "abcdef"], 1, "no token has a hash"),
         (["token", "create", "--role", "user", "--id", "a\nb"], 2, "control characters"),
         (["token", "create", "--role", "boss", "--id", "a"], 2, "invalid choice: 'boss'"),
         (["token", "create", "--role", "user", "--id", "a", "--expires-in", "0"], 2, "more than 0"),
@@ -214,6 +214,14 @@ def test_a_mistake_is_one_readable_line(
     assert problem in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
     assert "hunter2" not in done.stderr
+
+
+def test_a_hash_of_no_token_is_refused(mail: Run) -> None:
+    assert mail("token", "create", "--role", "user", "--id", "alice").returncode == 0
+    short, unknown = mail("token", "revoke", "ab"), mail("token", "revoke", "zzzz")
+    assert (short.returncode, unknown.returncode) == (2, 1)
+    assert "at least 4 characters" in short.stderr
+    assert "no token has a hash" in unknown.stderr
 
 
 def test_a_wrong_config_file_stops_the_server_before_it_starts(mail: Run, tmp_path: Path) -> None:

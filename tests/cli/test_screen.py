@@ -3,7 +3,9 @@
 import json
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from hypothesis import given, settings
@@ -13,9 +15,13 @@ from prompt_toolkit.document import Document
 
 from mail.cli.plain import cleaned, one_line
 from mail.cli.repl.answers import exit_code, show_answer, show_event, show_task
+from mail.cli.repl.loop import greet
 from mail.cli.repl.parsing import build_parser
+from mail.cli.repl.responses import _exit_code
 from mail.cli.repl.screen import Screen
+from mail.cli.repl.session import Session
 from mail.cli.repl.terminal import CommandCompleter, CommandHistory
+from mail.client import MAILClient
 
 
 @settings(deadline=None)
@@ -105,6 +111,28 @@ def test_a_paused_answer_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -
 def test_a_task_of_an_older_server_is_shown_too(capsys: pytest.CaptureFixture[str]) -> None:
     show_task(Screen(), {"task_id": "t", "completed": True, "is_running": False, "title": "Sums\n"})
     assert "task 't' - completed: True, not running\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("status", "kinds", "code"),
+    [
+        ("completed", ["message"], 0),
+        ("completed", ["function_call"], 3),
+        ("completed", ["function_call", "function_call_output"], 0),
+        ("cancelled", ["function_call"], 1),
+        ("failed", [], 1),
+    ],
+)
+def test_exit_codes_follow_the_response(status: str, kinds: list[str], code: int) -> None:
+    output = [SimpleNamespace(type=kind, call_id="c") for kind in kinds]
+    assert _exit_code(SimpleNamespace(status=status, output=output)) == code
+
+
+async def test_who_is_greeted_may_be_unknown(capsys: pytest.CaptureFixture[str]) -> None:
+    client = MAILClient("http://127.0.0.1:1")
+    client.get_whoami = AsyncMock(return_value={})  # type: ignore[method-assign]
+    await greet(Session(client, Screen()))
+    assert "> role: unknown\n> id: unknown\n" in capsys.readouterr().err
 
 
 def test_exit_codes_follow_the_status() -> None:

@@ -2,16 +2,23 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
 from mail.cli.commands import main
-from mail.cli.tasks import _row
+from mail.cli.tasks import _checked, _row
+from mail.errors import ClientDecodeError
 from mail.server.app import create_app
+from tests.cli.terminal import environment
 from tests.server.kit import CALLERS, TOKENS, Script, Template, config, serving
 
 pytestmark = pytest.mark.e2e
+
+
+def names_here() -> set[str]:
+    return {path.name for path in Path().iterdir()}
 
 
 async def mail(*arguments: str) -> int:
@@ -116,7 +123,11 @@ async def test_tasks_are_listed_shown_and_cancelled(
     [
         (("list", "--owner", "alice"), 2, "--owner is written ROLE:ID"),
         (("list", "--limit", "0"), 2, "must be at least 1"),
+        (("list", "--limit", "x"), 2, "must be at least 1"),
+        (("list", "--url", "http://[h"), 2, "the URL is wrong"),
         (("list", "--store", "memory://"), 2, "the server's store is in memory"),
+        (("list", "--store", "sqlite:///missing.db"), 2, "there is no SQLite file 'missing.db'"),
+        (("show", "x", "--store", "sqlite:///missing.db"), 2, "there is no SQLite file"),
         (("show", "nowhere"), 1, "task 'nowhere' not found"),
         (("list", "--url", "http://127.0.0.1:1"), 1, "Cannot connect"),
     ],
@@ -130,8 +141,28 @@ async def test_mistakes_are_told(
 ) -> None:
     assert await mail("tasks", *arguments) == code
     assert problem in capsys.readouterr().err
+    assert "missing.db" not in names_here()
 
 
 def test_a_row_of_a_foreign_server_is_harmless() -> None:
     bad = "\x1b]0;x\x07"
     assert "\x1b" not in "".join(_row({"task_id": bad, "status": bad, "start_time": bad}))
+
+
+@pytest.mark.parametrize("task", ["text", {"events": 5}, {"breakpoints": ["x"]}])
+def test_a_record_that_is_none_is_refused(task: object) -> None:
+    with pytest.raises(ClientDecodeError):
+        _checked(task)
+
+
+async def test_a_reader_that_leaves_early_hears_no_complaint(place: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "mail.cli", "tasks", "list"),
+        env=environment(Path.cwd()),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+    assert process.stderr is not None
+    assert await process.stderr.read() == b""
+    assert await process.wait() == 1

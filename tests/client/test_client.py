@@ -277,6 +277,10 @@ async def test_login_keeps_a_good_key_and_forgets_a_bad_one(
     with pytest.raises(ClientHTTPError, match=r"login failed: .*invalid API key") as caught:
         await client.login("key-3")
     assert (client.api_key, caught.value.status) == (None, 401)
+    server.answer("GET", "/whoami", {})
+    with pytest.raises(ClientHTTPError, match=r"login failed: .*no id and role"):
+        await client.login("key-4")
+    assert client.api_key is None
 
 
 async def test_a_session_given_from_outside_stays_open(server: Counterpart) -> None:

@@ -7,13 +7,12 @@ by one. Heavy modules are loaded once it is clear that there is something to do.
 
 import argparse
 import math
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from mail.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
+from mail.cli.exits import DONE, INTERRUPTED, USAGE
 from mail.cli.plain import cleaned
 from mail.cli.server import config_path
 from mail.cli.swarm_url import parse_swarm_url, server_url
@@ -77,11 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     except ConfigError as error:
         print(cleaned(f"Error: {error}"), file=sys.stderr)
         return USAGE
-    try:
-        return _serve(call)
-    except BrokenPipeError:  # whoever read our output has seen enough; nothing is left to flush
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return FAILED
+    return _serve(call)
 
 
 def read_call(words: Sequence[str]) -> Call:

@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -77,7 +78,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     run: Callable[[argparse.Namespace], int] = arguments.run
-    return run(arguments)
+    try:
+        code = run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output has seen enough; nothing is left to flush
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    return code
 
 
 def _build_parser() -> argparse.ArgumentParser:

@@ -71,7 +71,10 @@ def _shown(value: object) -> str:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError("must be more than 0")
     return value

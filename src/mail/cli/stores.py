@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mail.cli.server import config_path
@@ -41,18 +42,33 @@ def server_settings(arguments: argparse.Namespace) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator["Store"]:
+async def opened(url: str, *, create: bool = False) -> AsyncIterator["Store"]:
     """Open a store without owning it, and close it again.
 
+    Args:
+        url: The store's URL.
+        create: Make an SQLite file that is missing; otherwise that is a mistake in the URL.
+
     Raises:
-        ConfigError: there is no such kind of store.
+        ConfigError: there is no such kind of store, or no such file.
         StoreError: it cannot be opened.
     """
     from mail.db.urls import open_store
 
     store = open_store(url, exclusive=False)
+    if not create:
+        _check_file(url)
     await store.open()
     try:
         yield store
     finally:
         await store.close()
+
+
+def _check_file(url: str) -> None:
+    scheme, _, rest = url.partition(":")
+    path = Path(rest.removeprefix("///"))
+    if scheme.lower() == "sqlite" and not path.exists():
+        raise ConfigError(
+            f"there is no SQLite file '{path}' (seen from {Path.cwd()}); is --store right?"
+        )

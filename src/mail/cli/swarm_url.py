@@ -1,7 +1,7 @@
 """``swarm://connect?server=…&token=…``: a link that says how to reach a server."""
 
 from dataclasses import dataclass
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from mail.errors import ConfigError
 
@@ -20,10 +20,14 @@ class SwarmURL:
 
 
 def parse_swarm_url(url: str) -> SwarmURL | None:
-    """Return the parts of a ``swarm://`` link, or None for anything else."""
+    """Return the parts of a ``swarm://`` link, or None for anything else.
+
+    Raises:
+        ConfigError: the link is no URL.
+    """
     if not url.startswith("swarm://"):
         return None
-    parts = urlsplit(url)
+    parts = _parts(url)
     if parts.netloc not in _ACTIONS:
         return None
     query = parse_qs(parts.query)
@@ -34,7 +38,7 @@ def server_url(url: str) -> str:
     """Return the HTTP root URL that a URL or ``swarm://`` link means, without a trailing slash.
 
     Raises:
-        ConfigError: a link without ``server``, or a URL that is not http or https.
+        ConfigError: a link without ``server``, or a URL that is wrong, or not http or https.
     """
     link = parse_swarm_url(url)
     if link is not None:
@@ -43,4 +47,14 @@ def server_url(url: str) -> str:
         url = f"https://{link.server}"
     if not url.startswith(("http://", "https://")):
         raise ConfigError("the URL must begin with http://, https:// or swarm://")
+    _parts(url)
     return url.rstrip("/")
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # looked at only when it is asked for
+    except ValueError as error:
+        raise ConfigError(f"the URL is wrong: {error}") from error
+    return parts

@@ -15,7 +15,7 @@ from mail.cli.plain import cleaned, one_line
 from mail.cli.stores import add_store_flags, opened, server_settings
 from mail.cli.swarm_url import parse_swarm_url, server_url
 from mail.config.env import setting
-from mail.errors import ConfigError, MAILError, UnknownTask
+from mail.errors import ClientDecodeError, ConfigError, MAILError, UnknownTask
 
 if TYPE_CHECKING:
     from mail.db.base import Owner, Store
@@ -64,8 +64,9 @@ def run(arguments: argparse.Namespace) -> int:
 async def _list(arguments: argparse.Namespace) -> None:
     if arguments.url:
         tasks = await _ask(arguments, "get_tasks")
-        wanted = (task for task in tasks.values() if arguments.state in (None, task.get("status")))
-        found = list(wanted)[: arguments.limit]
+        records = [_checked(task) for task in tasks.values()]
+        wanted = [task for task in records if arguments.state in (None, task.get("status"))]
+        found = wanted[: arguments.limit]
     else:
         found = await _stored_tasks(arguments)
     if arguments.json:
@@ -79,7 +80,7 @@ async def _list(arguments: argparse.Namespace) -> None:
 
 async def _show(arguments: argparse.Namespace) -> None:
     if arguments.url:
-        task = await _ask(arguments, "get_task", arguments.task_id)
+        task = _checked(await _ask(arguments, "get_task", arguments.task_id))
     else:
         task = await _stored_task(arguments)
     _print_task(arguments, task)
@@ -173,6 +174,17 @@ def _print_task(arguments: argparse.Namespace, task: Record) -> None:
     show_task(Screen(), task)
 
 
+def _checked(task: object) -> Record:
+    """Return a server's record of a task, if it has the shape of one."""
+    if not isinstance(task, dict):
+        raise ClientDecodeError("the server's record of a task is no JSON object")
+    for name in ("events", "breakpoints"):
+        values = task.get(name) or []
+        if not (isinstance(values, list) and all(isinstance(value, dict) for value in values)):
+            raise ClientDecodeError(f"'{name}' of a task is no list of JSON objects")
+    return task
+
+
 def _row(task: Record) -> tuple[str, ...]:
     return (
         one_line(str(task.get("task_id")), _LONGEST),
@@ -185,7 +197,6 @@ def _row(task: Record) -> tuple[str, ...]:
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
+    if not (text.isdecimal() and len(text) < _LONGEST and int(text)):
+        raise argparse.ArgumentTypeError("must be a whole number and must be at least 1")
+    return int(text)

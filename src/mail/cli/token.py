@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     action: Callable[[Store, argparse.Namespace], Awaitable[None]] = arguments.action
 
     async def work() -> None:
-        async with opened(server_settings(arguments)[0]) as store:
+        async with opened(server_settings(arguments)[0], create=action is _create) as store:
             await action(store, arguments)
 
     asyncio.run(work())

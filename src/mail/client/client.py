@@ -83,7 +83,7 @@ class MAILClient(ResponsesClient):
         """
         self.api_key = api_key
         try:
-            who = await self.get_whoami()
+            who = _identified(await self.get_whoami())
         except ClientError as error:
             self.api_key = None
             raise ClientHTTPError(
@@ -91,6 +91,9 @@ class MAILClient(ResponsesClient):
                 status=getattr(error, "status", None),
                 detail=getattr(error, "detail", None),
             ) from error
+        except BaseException:  # cancelled: the key is not accepted yet
+            self.api_key = None
+            raise
         self.user_id, self.user_role = who["id"], who["role"]
         return who
 
@@ -327,3 +330,9 @@ class MAILClient(ResponsesClient):
         if not isinstance(answer, dict):
             raise ClientDecodeError(f"expected a JSON object, got {type(answer).__name__}")
         return answer
+
+
+def _identified(who: GetWhoamiResponse) -> GetWhoamiResponse:
+    if not (isinstance(who.get("id"), str) and isinstance(who.get("role"), str)):
+        raise ClientDecodeError("the answer of /whoami has no id and role")
+    return who

@@ -42,7 +42,7 @@ def event_record(event: "ServerSentEvent") -> dict[str, Any]:
 
 def show_event(screen: Screen, kind: str | None, data: object) -> None:
     """Print an event on one line: when, what kind, what happened."""
-    name, found = kind or "message", _decoded(data)
+    name, found = str(kind or "message"), _decoded(data)
     values = found if isinstance(found, dict) else {}
     time = str(values.get("timestamp") or "")[11:23]
     text = one_line(_summary(name, values) if values else str(found or ""), _WIDEST_LINE)
@@ -69,7 +69,7 @@ def show_answer(screen: Screen, answer: Mapping[str, Any]) -> None:
 def show_task(screen: Screen, task: Mapping[str, Any]) -> None:
     """Print a task and its events."""
     state = task.get("status") or ("running" if task.get("is_running") else "not running")
-    title = f" - {one_line(task['title'])}" if task.get("title") else ""
+    title = f" - {one_line(str(task['title']))}" if task.get("title") else ""
     screen.say(
         (f"task '{task.get('task_id')}'", "bold"), f" - completed: {task.get('completed')}, {state}"
     )

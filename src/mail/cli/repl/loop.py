@@ -92,10 +92,11 @@ async def greet(session: Session) -> None:
         screen.note("NOTE: most commands need a key, and a server that answers")
         screen.note("NOTE: use `login {YOUR_API_KEY}` to log in")
     else:
-        client.user_id, client.user_role = who["id"], who["role"]
+        client.user_id = str(who.get("id") or "unknown")
+        client.user_role = str(who.get("role") or "unknown")
         screen.note(f"successfully logged into {client.base_url}")
-        screen.note(f"> role: {who['role']}")
-        screen.note(f"> id: {who['id']}")
+        screen.note(f"> role: {client.user_role}")
+        screen.note(f"> id: {client.user_id}")
     screen.note(f"MAIL CLIent v{get_version()}")
     screen.note("Enter `help` for help and `exit` to quit")
     screen.note("==========")

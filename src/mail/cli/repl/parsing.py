@@ -70,6 +70,8 @@ def split(line: str) -> list[str]:
     """Return the words of a line as a shell would.
 
     Raises:
-        ValueError: a quotation mark or a backslash stands alone.
+        ValueError: a quotation mark or a backslash stands alone, or bytes were no text.
     """
+    if not line.isascii() and any("\ud800" <= sign <= "\udfff" for sign in line):
+        raise ValueError("the line is not UTF-8 text")
     return shlex.split(line)

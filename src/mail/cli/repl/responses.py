@@ -3,7 +3,7 @@
 import argparse
 from typing import Any, Final
 
-from mail.cli.exits import DONE, FAILED
+from mail.cli.exits import DONE, FAILED, PAUSED
 from mail.cli.repl.session import Command, Session
 from mail.cli.repl.values import add_json, json_list, json_or_text, options
 
@@ -24,7 +24,15 @@ async def _responses(session: Session, arguments: argparse.Namespace) -> int:
         session.screen.show_json(response.model_dump(mode="json"))
     else:
         _show(session, response)
-    return FAILED if response.status == "failed" else DONE
+    return _exit_code(response)
+
+
+def _exit_code(response: Any) -> int:
+    if response.status in ("failed", "cancelled"):
+        return FAILED
+    answered = {i.call_id for i in response.output if i.type == "function_call_output"}
+    calls = {i.call_id for i in response.output if i.type == "function_call"}
+    return PAUSED if calls - answered else DONE
 
 
 def _show(session: Session, response: Any) -> None:

@@ -1,5 +1,6 @@
 """Where commands print: what was asked for on stdout, everything about it on stderr."""
 
+import codecs
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -35,9 +36,14 @@ class Screen:
 
     def show_json(self, value: Any, *, indent: int | None = 2) -> None:
         """Print a value as JSON; without ``indent`` on one line, at once."""
-        text = json.dumps(value, ensure_ascii=False, indent=indent)
+        text = json.dumps(value, ensure_ascii=not _writes_utf8(), indent=indent)
         sys.stdout.write(cleaned(text) + "\n")
         sys.stdout.flush()
+
+
+def _writes_utf8() -> bool:
+    """Tell whether stdout takes every sign; elsewhere the missing ones need JSON's own escapes."""
+    return codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
 
 
 def _print(console: "Console", parts: tuple[str | tuple[str, str], ...]) -> None:

@@ -1,6 +1,7 @@
 """Lines of commands, typed at a terminal (edited, completed, remembered) or piped in."""
 
 import asyncio
+import io
 import re
 import sys
 from collections.abc import Iterable
@@ -82,6 +83,8 @@ class PipedLines:
 
     def __init__(self, source: TextIO | None = None) -> None:
         self._source = source or sys.stdin
+        if isinstance(self._source, io.TextIOWrapper):
+            self._source.reconfigure(errors="surrogateescape")  # `split` refuses such a line
 
     def read(self) -> str:
         """Return the next command; see `mail.cli.repl.loop.Lines`."""
