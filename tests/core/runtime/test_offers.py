@@ -1,5 +1,6 @@
 """What the caller of a run lends the entrypoint: checked, shown, pausing, and taken back."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -107,3 +108,22 @@ async def test_an_offer_that_cannot_work_is_refused(offer: Offer, problem: str) 
         with pytest.raises(ProtocolError, match=problem):
             await finish(kit, "go", offer=offer)
         assert await kit.swarm.read_task("t") is None
+
+
+async def test_a_message_into_a_running_task_cannot_bring_another_offer() -> None:
+    entered, gate = asyncio.Event(), asyncio.Event()
+
+    async def slow(view: ScriptView) -> Steps:
+        entered.set()
+        await gate.wait()
+        return lead(view)
+
+    async with scripted_swarm({"lead": slow, "helper": helper}) as kit:
+        first = await kit.swarm.open_run("go", task_id="t", offer=OFFER)
+        await entered.wait()
+        for offer in (NO_OFFER, OFFER):
+            with pytest.raises(ProtocolError, match="still in progress"):
+                await kit.swarm.open_run("me, too", task_id="t", offer=offer)
+        gate.set()
+        paused = await first.result(10)
+        assert [found["name"] for found in paused.breakpoints] == ["ping"]

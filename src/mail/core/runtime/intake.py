@@ -42,6 +42,10 @@ __all__ = ["Intake", "RunRequest"]
 
 USER_RESPONSE: Final = "user_response"
 BREAKPOINT: Final = "breakpoint_tool_call"
+_IN_PROGRESS: Final = (
+    "the task is still in progress, with what its caller lent it; wait for its end before you "
+    "bring tools or instructions of your own"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +61,7 @@ class RunRequest:
         stream_tokens: Whether it also wants ``model_delta`` events (ruling 28).
         awaited: Whether the caller waits for the answer.
         offer: What the caller lends the swarm's entrypoint. None keeps what a run that is not over
-            has, and lends nothing to a new one.
+            has, and lends nothing to a new one. A message into a running task cannot bring one.
     """
 
     message: MAILMessage
@@ -86,7 +90,8 @@ class Intake:
             Where the answer will arrive, or None when nobody waits for it.
 
         Raises:
-            ProtocolError: the message or ``resume_from`` breaks the protocol.
+            ProtocolError: the message or ``resume_from`` breaks the protocol, or the message
+                brings an offer into a running task.
             UnknownAgent, UnknownTask, TaskPaused, BreakpointError: see `mail.errors`.
             ShuttingDown: the runtime takes no more work.
             StoreError: it could not be stored; nothing was accepted.
@@ -239,6 +244,8 @@ class Intake:
         """Post a message into a new, finished or running task."""
         before, offer = task.row, task.offer
         joins = before.state is TaskState.RUNNING and not new
+        if joins and request.offer is not None:
+            raise ProtocolError(_IN_PROGRESS)
         self._reopen(task, request, joins=joins)
         task.offer = next_offer(task, request.offer, keeps=joins)
         waiter = self._wait(task, request, envelope.id, consumed=False)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from mail.core.tasks import MAILTask
+from mail.core.tasks import MAILTask, TaskState
 from mail.core.usage import Usage
 from mail.utils.openai.items import Answer, Conversation, Tail
 from mail.utils.openai.problems import ResponsesError
@@ -42,8 +42,8 @@ async def plan_run(request: ResponseRequest, records: Records, tasks: TaskSource
     """Find the task that a request goes on with, and what it gives it. Nothing is changed.
 
     Raises:
-        ResponsesError: an unknown or outdated previous response, results for unknown calls, or
-            open calls without results.
+        ResponsesError: an unknown or outdated previous response, one whose task still runs, results
+            for unknown calls, or open calls without results.
     """
     tail = request.conversation.tail
     task = await _continued(request, tail, records, tasks)
@@ -59,6 +59,11 @@ async def plan_run(request: ResponseRequest, records: Records, tasks: TaskSource
         return Plan(task_id=task.task_id, results=given, before=task.total_usage)
     if waiting:
         raise ResponsesError(f"No tool output found for function call {waiting[0]}.", "input")
+    if task.status is TaskState.RUNNING:
+        raise ResponsesError(
+            "The conversation is still in progress; wait for its response, or cancel it.",
+            "previous_response_id",
+        )
     body = _new_words(request.conversation, tail)
     return Plan(task_id=task.task_id, body=body, before=task.total_usage)
 
