@@ -1,13 +1,17 @@
 """What later requests do to a response that runs, or whose end nobody has waited for."""
 
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 from openai import AsyncOpenAI, BadRequestError
 
-from tests.responses.support import WEATHER, Office
-from tests.server.kit import bearer
+from mail.db.base import Owner
+from mail.db.memory import MemoryStore
+from mail.utils.openai.records import Records
+from tests.responses.support import PER_CALL, WEATHER, Office
+from tests.server.kit import CALLERS, bearer
 
 WITH_TOOL: Any = {"model": "m", "tools": [WEATHER]}
 
@@ -31,3 +35,74 @@ async def test_a_second_request_leaves_a_running_one_its_tools(
     await ended(http, first)
     read = await openai.responses.retrieve(first.id)
     assert [item.type for item in read.output] == ["function_call"]
+
+
+async def test_an_unseen_end_is_read_from_its_own_run(
+    openai: AsyncOpenAI, http: httpx.AsyncClient
+) -> None:
+    first = await openai.responses.create(model="m", input="one", background=True)
+    await ended(http, first)
+    second = await openai.responses.create(
+        model="m", input="two", previous_response_id=first.id, background=True
+    )
+    await ended(http, second)
+    message = {"body": "three", "task_id": first.to_dict()["task_id"]}
+    assert (await http.post("/message", headers=bearer("alice"), json=message)).is_success
+    for made, said in ((first, "one"), (second, "two")):
+        read = await openai.responses.retrieve(made.id)
+        assert (read.status, read.output_text) == ("completed", f"You said: {said}")
+        assert read.usage is not None
+        assert read.usage.total_tokens == PER_CALL.total_tokens
+
+
+async def test_cancelling_a_response_that_has_ended_leaves_the_later_one_alone(
+    openai: AsyncOpenAI, http: httpx.AsyncClient, office: Office
+) -> None:
+    first = await openai.responses.create(model="m", input="one", background=True)
+    await ended(http, first)
+    second = await openai.responses.create(
+        model="m", input="hang on", previous_response_id=first.id, background=True
+    )
+    await office.desk.entered.wait()
+    assert (await openai.responses.retrieve(first.id)).output_text == "You said: one"
+    with pytest.raises(BadRequestError, match="Cannot cancel a completed response"):
+        await openai.responses.cancel(first.id)
+    assert (await openai.responses.retrieve(second.id)).status == "in_progress"
+    assert (await openai.responses.cancel(second.id)).status == "cancelled"
+
+
+async def test_a_record_without_its_runs_number_cancels_no_later_response(
+    openai: AsyncOpenAI, http: httpx.AsyncClient, office: Office, store: MemoryStore
+) -> None:
+    first = await openai.responses.create(model="m", input="one", background=True)
+    await ended(http, first)
+    second = await openai.responses.create(
+        model="m", input="hang on", previous_response_id=first.id, background=True
+    )
+    await office.desk.entered.wait()
+    records = Records(store, Owner("test-swarm", "user", CALLERS["alice"][1]))
+    old = await records.load(first.id)
+    assert old is not None
+    await records.end(replace(old, began=0))
+    with pytest.raises(BadRequestError, match=f"cancel '{second.id}'"):
+        await openai.responses.cancel(first.id)
+    assert (await openai.responses.retrieve(second.id)).status == "in_progress"
+
+
+async def test_the_calls_of_an_unseen_pause_can_be_answered(
+    openai: AsyncOpenAI, http: httpx.AsyncClient
+) -> None:
+    first = await openai.responses.create(
+        **WITH_TOOL, input="The weather in Oslo?", background=True
+    )
+    await ended(http, first)
+    task_id = first.to_dict()["task_id"]
+    task = await http.get("/task", headers=bearer("alice"), params={"task_id": task_id})
+    [call] = task.json()["breakpoints"]
+    output = {"type": "function_call_output", "call_id": call["call_id"], "output": "cold"}
+    stranger = await http.post("/responses", headers=bearer("bob"), json={"input": [output]})
+    assert stranger.status_code == 400
+    done = await openai.responses.create(model="m", input=[output])  # type: ignore[list-item]
+    assert done.output_text == "It is cold."
+    read = await openai.responses.retrieve(first.id)
+    assert [item.to_dict()["call_id"] for item in read.output] == [call["call_id"]]

@@ -350,8 +350,10 @@ class Intake:
         *,
         reopened: bool,
     ) -> None:
-        if waiter is not None and waiter.subscription is not None:
-            waiter.subscription.cursor = receipt.first_event - 1
+        if waiter is not None:
+            waiter.began = receipt.first_event
+            if waiter.subscription is not None:
+                waiter.subscription.cursor = receipt.first_event - 1
         self.parts.events.publish(task.task_id, receipt.first_event, post.events)
         if task.row.state is TaskState.RUNNING and not task.loaded:
             await self.stash.load(task)

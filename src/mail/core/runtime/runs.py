@@ -25,6 +25,11 @@ class Run:
         """The task that the run belongs to."""
         return self.waiter.task.task_id
 
+    @property
+    def began(self) -> int:
+        """The number of the run's first event: its end is the first terminal one from there on."""
+        return self.waiter.began
+
     def leave(self) -> None:
         """Wait no more; the task goes on."""
         if self.waiter.subscription is not None:

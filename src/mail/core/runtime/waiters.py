@@ -40,6 +40,7 @@ class Waiter:
     """One caller. ``consumed`` tells that a committed turn has taken the caller's message.
 
     ``steps`` are the ids of the manual steps whose breakpoint calls the caller has answered.
+    ``began`` is the number of the first event that is stored after the request was.
     """
 
     task: "LiveTask"
@@ -48,6 +49,7 @@ class Waiter:
     consumed: bool = False
     subscription: Subscription | None = None
     steps: frozenset[str] = frozenset()
+    began: int = 0
 
     def leave(self) -> None:
         """Stop waiting; the task goes on."""

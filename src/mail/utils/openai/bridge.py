@@ -12,7 +12,7 @@ from mail.core.tasks import TaskState
 from mail.core.tools.offer import Offer
 from mail.core.usage import Usage
 from mail.utils.openai.events import closing_events, error_event, opening_events
-from mail.utils.openai.output import Ending, ended_response, new_response
+from mail.utils.openai.output import Ending, ended_response, new_response, own_ending
 from mail.utils.openai.planning import Plan, TaskSource, plan_run
 from mail.utils.openai.problems import NoSuchResponse, ResponsesError
 from mail.utils.openai.records import Record, Records
@@ -21,10 +21,15 @@ from mail.utils.openai.request import ResponseRequest
 __all__ = ["BridgedRun", "BridgedSwarm", "Exchange", "ResponsesBridge"]
 
 _CUT = "the stream ended before the response did; poll the response to see its end"
+_GONE = "the task went on without this response"
 
 
 class BridgedRun(Protocol):
     """What the bridge asks of a run; `mail.core.runtime.runs.Run` has it."""
+
+    @property
+    def began(self) -> int:
+        """The number of the run's first event."""
 
     def leave(self) -> None:
         """Wait no more; the task goes on."""
@@ -112,7 +117,7 @@ class ResponsesBridge:
         response = new_response(
             f"resp_{uuid.uuid4().hex}", plan.task_id, int(time.time()), self.model, request.echo
         )
-        record = Record(response=response, before=plan.before)
+        record = Record(response=response, before=plan.before, began=run.began)
         await self.records.begin(record)
         return Exchange(request, run, record)
 
@@ -184,7 +189,7 @@ class ResponsesBridge:
 
         Raises:
             NoSuchResponse: the caller has none of this id.
-            ResponsesError: it has ended already.
+            ResponsesError: it has ended already, or its task goes on for a later response.
         """
         record = await self._current(response_id)
         if record.response["status"] == "cancelled":
@@ -192,6 +197,11 @@ class ResponsesBridge:
         if record.ended:
             status = record.response["status"]
             raise ResponsesError(f"Cannot cancel a {status} response.", "response_id")
+        newest = await self.records.newest(record.task_id)
+        if newest not in (None, record.id):
+            raise ResponsesError(
+                f"The task goes on for a later response; cancel '{newest}'.", "response_id"
+            )
         await self.swarm.cancel_task(record.task_id)
         return (await self._current(response_id)).response
 
@@ -203,17 +213,29 @@ class ResponsesBridge:
         if record.ended:
             return record
         task = await self.swarm.read_task(record.task_id)
+        found = own_ending(task.events, record.began) if task and record.began else None
+        if found is not None:
+            ending, used = found
+            return await self._settled(record, ending, used)
         if task is not None and task.status is TaskState.RUNNING:
             return record
         newest = await self.records.newest(record.task_id)
         if task is None or newest not in (None, record.id):
-            gone = Ending(status=TaskState.FAILED, body="the task went on without this response")
-            return replace(record, response=await self._end(record, gone))
-        return replace(record, response=await self._end(record, Ending.of_task(task)))
+            ending = Ending(status=TaskState.FAILED, body=_GONE)
+        else:
+            ending = Ending.of_task(task)
+        return await self._settled(record, ending, task.total_usage if task else None)
+
+    async def _settled(self, record: Record, ending: Ending, used: Usage | None) -> Record:
+        return replace(record, response=await self._keep(record, ending, used))
 
     async def _end(self, record: Record, ending: Ending) -> dict[str, Any]:
         task = await self.swarm.read_task(record.task_id, with_events=False)
-        used = _difference(task.total_usage, record.before) if task else Usage.none()
+        return await self._keep(record, ending, task.total_usage if task else None)
+
+    async def _keep(self, record: Record, ending: Ending, after: Usage | None) -> dict[str, Any]:
+        """Keep the end of a response; ``after`` is what its task had used by then."""
+        used = Usage.none() if after is None else _difference(after, record.before)
         response = ended_response(record.response, ending, used, int(time.time()))
         await self.records.end(replace(record, response=response))
         return response

@@ -1,15 +1,15 @@
 """The response object: what a run of a task looks like to OpenAI's SDK."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mail.core.events import TaskEvent
+from mail.core.events import TERMINAL_KINDS, TaskEvent
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.usage import Usage
 
-__all__ = ["Ending", "ended_response", "function_call_id", "new_response"]
+__all__ = ["Ending", "ended_response", "function_call_id", "new_response", "own_ending"]
 
 _STATUS: Final = {
     TaskState.COMPLETED: "completed",
@@ -57,6 +57,22 @@ class Ending:
         body = str(endings[-1].extra.get("response") or "") if endings else ""
         paused = task.status is TaskState.PAUSED
         return cls(status=task.status, body=body, calls=task.breakpoints if paused else ())
+
+
+def own_ending(events: Iterable[TaskEvent], began: int) -> tuple[Ending, Usage | None] | None:
+    """Return how the run ended whose first event has the number ``began``.
+
+    Returns:
+        The ending, and what the task had used by then (None when no model call was logged); or
+        None when the run has not ended. Later runs of the task change neither.
+    """
+    used: Usage | None = None
+    for event in sorted(events, key=lambda event: event.seq):
+        if event.kind == "model_usage" and "task_usage" in event.extra:
+            used = Usage.from_dict(event.extra["task_usage"])
+        elif event.kind in TERMINAL_KINDS and event.seq >= began:
+            return Ending.of_event(event), used
+    return None
 
 
 def new_response(

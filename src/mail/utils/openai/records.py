@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from mail.core.tasks import TaskState
 from mail.core.usage import Usage
 from mail.db.base import MemoryRow, Owner, Store
 from mail.utils.openai.items import Call
@@ -23,10 +24,14 @@ _MAX_KEY: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A response, and what its task had used before it."""
+    """A response, what its task had used before it, and the number of its run's first event.
+
+    ``began`` is 0 for a record of a version that did not note it.
+    """
 
     response: dict[str, Any]
     before: Usage = field(default_factory=Usage.none)
+    began: int = 0
 
     @property
     def id(self) -> str:
@@ -56,7 +61,8 @@ class Records:
         value = await self._get(_RESPONSES, response_id)
         if value is None:
             return None
-        return Record(response=value["response"], before=Usage.from_dict(value["before"]))
+        before, began = Usage.from_dict(value["before"]), value.get("began", 0)
+        return Record(response=value["response"], before=before, began=began)
 
     async def end(self, record: Record) -> None:
         """Keep the last form of a response, unless it was forgotten meanwhile, and its calls.
@@ -101,6 +107,14 @@ class Records:
             value = await self._get(_CALLS, key)
             if value is not None:
                 return str(value["task_id"])
+        return await self._paused_on(call_id)
+
+    async def _paused_on(self, call_id: str) -> str | None:
+        """Find a call of a response whose end nobody has seen yet, so that no row tells of it."""
+        for task in await self.store.list_tasks(self.owner, states=(TaskState.PAUSED,)):
+            for call in await self.store.calls(self.owner, task.task_id):
+                if call.call_id == call_id and call.answer is None:
+                    return task.task_id
         return None
 
     async def _get(self, namespace: tuple[str, ...], key: str) -> Any:
@@ -120,7 +134,8 @@ def is_key(text: str) -> bool:
 
 
 def _kept(record: Record) -> MemoryRow:
-    kept = {"response": record.response, "before": record.before.to_dict()}
+    before = record.before.to_dict()
+    kept = {"response": record.response, "before": before, "began": record.began}
     return _row(_RESPONSES, record.id, kept)
 
 
