@@ -14,6 +14,7 @@ from tests.server.kit import TOKENS, bearer, config, serving
 
 USER = {"role": "user", "content": "hello"}
 OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "x"}
+SCHEMA = {"type": "json_schema", "name": "answer", "schema": {"type": "object"}}
 WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({}, "input", "Missing required parameter"),
     ({"input": None}, "input", "Missing required parameter"),
@@ -58,6 +59,36 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({"input": "x", "conversation": "conv_1"}, "conversation", "previous_response_id"),
     ({"input": "x", "text": {"format": "json"}}, "text.format", "object"),
     ({"input": "x", "text": {"format": {"type": "xml"}}}, "text.format.type", "xml"),
+    ({"input": "x", "text": {"verbosity": "bogus"}}, "text.verbosity", "low, medium"),
+    ({"input": "x", "text": {"format": {**SCHEMA, "name": None}}}, "text.format.name", "1 to 64"),
+    ({"input": "x", "text": {"format": {**SCHEMA, "schema": 1}}}, "text.format.schema", "object"),
+    ({"input": "x", "text": {"format": {**SCHEMA, "strict": 1}}}, "text.format.strict", "boolean"),
+    (
+        {"input": "x", "text": {"format": {**SCHEMA, "description": 1}}},
+        "text.format.description",
+        "string",
+    ),
+    ({"input": "x", "tools": [{**WEATHER, "description": 5}]}, "tools[0].description", "string"),
+    ({"input": "x", "tools": [{**WEATHER, "strict": "yes"}]}, "tools[0].strict", "boolean"),
+    (
+        {"input": "x", "tools": [{**WEATHER, "parameters": {"type": "string"}}]},
+        "tools[0].parameters.type",
+        "object",
+    ),
+    (
+        {"input": "x", "tools": [{**WEATHER, "parameters": {"properties": 5}}]},
+        "tools[0].parameters.properties",
+        "object",
+    ),
+    (
+        {
+            "input": "x",
+            "tools": [WEATHER],
+            "tool_choice": {"type": "allowed_tools", "mode": "none", "tools": [WEATHER]},
+        },
+        "tool_choice.mode",
+        "Invalid value",
+    ),
     ({"input": "x", "stream": True, "background": True}, "stream", "poll"),
     ({"input": "x", "store": False, "background": True}, "store", "stored"),
     ({"input": "x", "kwargs": {"max_steps": 0}}, "kwargs.max_steps", "greater"),

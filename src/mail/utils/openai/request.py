@@ -8,7 +8,8 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
 from mail.core.tools.offer import Offer
-from mail.utils.openai.choice import offered_tools
+from mail.utils.openai.choice import Choice, read_choice
+from mail.utils.openai.formats import read_text_config
 from mail.utils.openai.items import Conversation, read_input
 from mail.utils.openai.problems import ResponsesError
 
@@ -118,17 +119,18 @@ class ResponseRequest:
         if fields.background and not fields.store:
             raise ResponsesError("a background response must be stored", "store")
         conversation = read_input(fields.input)
-        tools, force = offered_tools(fields.tools, fields.tool_choice)
-        words = [fields.instructions or "", conversation.system, _format_words(fields.text)]
+        choice = read_choice(fields.tools, fields.tool_choice)
+        wording, text = read_text_config(fields.text)
+        words = [fields.instructions or "", conversation.system, wording]
         return cls(
             conversation=conversation,
             offer=Offer(
-                tools=tuple(tools),
+                tools=choice.offered,
                 instructions="\n\n".join(filter(None, words)),
-                force=force,
+                force=choice.force,
                 parallel=fields.parallel_tool_calls,
             ),
-            echo=_echo(fields),
+            echo=_echo(fields, choice, text),
             previous_response_id=fields.previous_response_id or None,
             store=fields.store,
             stream=fields.stream,
@@ -160,34 +162,16 @@ def _log_ignored(values: Mapping[str, Any]) -> None:
         _log.warning("responses: unknown fields ignored: %s", ", ".join(map(repr, unknown[:10])))
 
 
-def _format_words(text: Mapping[str, Any]) -> str:
-    """Return what asks an agent for the wanted format: a swarm cannot be forced to it."""
-    wanted = text.get("format")
-    kind = wanted.get("type", "text") if isinstance(wanted, Mapping) else "text"
-    if wanted is not None and not isinstance(wanted, Mapping):
-        raise ResponsesError("Invalid type for 'text.format': expected an object.", "text.format")
-    if kind == "text":
-        return ""
-    if kind == "json_object":
-        return "The final answer must be one JSON object and nothing else."
-    if kind == "json_schema" and isinstance(wanted, Mapping) and wanted.get("schema"):
-        from pydantic_core import to_json
-
-        schema = to_json(wanted["schema"]).decode()
-        return f"The final answer must be JSON that fits this schema, and nothing else:\n{schema}"
-    raise ResponsesError(f"Invalid value for 'text.format.type': {kind!r}.", "text.format.type")
-
-
-def _echo(fields: _Fields) -> dict[str, Any]:
+def _echo(fields: _Fields, choice: Choice, text: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "model": fields.model,
         "instructions": fields.instructions,
-        "tools": [{"parameters": None, "strict": None, **tool} for tool in fields.tools],
-        "tool_choice": fields.tool_choice,
+        "tools": choice.tools,
+        "tool_choice": choice.shown,
         "parallel_tool_calls": fields.parallel_tool_calls,
         "previous_response_id": fields.previous_response_id or None,
         "metadata": fields.metadata,
         "store": fields.store,
         "background": fields.background,
-        "text": fields.text or {"format": {"type": "text"}},
+        "text": text,
     }
