@@ -56,6 +56,16 @@ def test_results_may_be_parts_or_other_json() -> None:
     assert read_input([{**OUT, "output": {"ä": 1}}]).tail.answers[0].output == '{"ä": 1}'
 
 
+def test_the_newest_of_many_items_are_found_in_their_order() -> None:
+    count = 30_000
+    results = [{**OUT, "call_id": f"c{n}"} for n in range(count)]
+    said = read_input([*results, *({"role": "user", "content": str(n)} for n in range(count))])
+    tail = said.tail
+    assert [answer.call_id for answer in tail.answers] == [f"c{n}" for n in range(count)]
+    assert tail.words == "\n\n".join(map(str, range(count)))
+    assert said.as_text().endswith(tail.words)
+
+
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8) | WORDS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=4),

@@ -53,11 +53,12 @@ def kinds(events: list[Any]) -> list[str]:
 
 
 async def test_an_answer_streams_in_pieces(openai: AsyncOpenAI) -> None:
-    text = " ".join(f"word{n}" for n in range(40)) + "\n\nend  "
+    text = " ".join(f"word{n}" for n in range(400)) + "\n\nend  "
     events = await read(openai, input=text)
     assert kinds(events) == MESSAGE
     pieces = [event.delta for event in events if event.type == "response.output_text.delta"]
     assert len(pieces) > 3
+    assert all(len(piece) >= 200 for piece in pieces[:-1])  # an event is some 200 bytes itself
     last = events[-1].response
     assert "".join(pieces) == last.output_text == f"You said: {text}"
     assert (await openai.responses.retrieve(last.id)).to_dict() == last.to_dict()

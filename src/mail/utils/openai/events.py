@@ -11,8 +11,7 @@ from typing import Any, Final
 
 __all__ = ["closing_events", "error_event", "opening_events"]
 
-_PIECE: Final = re.compile(r"\S*\s*(?:\S+\s*){0,7}", re.DOTALL)
-_PIECE_CHARS: Final = 2000
+_PIECE: Final = re.compile(r".{1,200}\S{0,200}\s?", re.DOTALL)
 _LAST: Final = {"completed": "response.completed", "failed": "response.failed"}
 
 Event = dict[str, Any]
@@ -64,8 +63,5 @@ def _call_events(item: Mapping[str, Any], index: int) -> Iterator[Event]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Split text into a few words at a time, and words without end into parts."""
-    for found in _PIECE.finditer(text):
-        words = found[0]
-        for start in range(0, len(words), _PIECE_CHARS):
-            yield words[start : start + _PIECE_CHARS]
+    """Split text after a word, 200 characters or some more at a time; endless words are cut."""
+    return (found[0] for found in _PIECE.finditer(text))

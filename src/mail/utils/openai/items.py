@@ -1,7 +1,7 @@
 """Input items: what was said, called and answered, read once and in order."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -79,42 +79,45 @@ class Conversation:
     @property
     def tail(self) -> Tail:
         """Take the conversation apart from its end."""
-        rest = list(self.entries)
-        words: list[str] = []
-        while rest and isinstance(rest[-1], Said) and rest[-1].role == "user":
-            words.insert(0, _said(rest.pop()))
-        block: list[Call | Answer] = []
-        while rest and isinstance(rest[-1], Call | Answer):
-            block.insert(0, rest.pop())  # type: ignore[arg-type]  # as the condition says
+        said = _start_of_end(self.entries, len(self.entries), _is_users)
+        told = _start_of_end(self.entries, said, _is_call_or_answer)
+        block = self.entries[told:said]
         return Tail(
-            earlier=tuple(rest),
+            earlier=self.entries[:told],
             calls=tuple(entry for entry in block if isinstance(entry, Call)),
             answers=tuple(entry for entry in block if isinstance(entry, Answer)),
-            words="\n\n".join(words),
+            words=_words(self.entries[said:]),
         )
 
     def as_text(self) -> str:
         """Return the whole conversation as one message, for a task that knows nothing of it."""
-        tail = self.tail
-        earlier = self.entries if not tail.words else self.entries[: -_users_at_end(self.entries)]
+        said = _start_of_end(self.entries, len(self.entries), _is_users)
+        words = _words(self.entries[said:])
+        earlier = self.entries[:said] if words else self.entries
         if not earlier:
-            return tail.words
+            return words
         told = "\n\n".join(map(str, earlier))
-        newest = f"\n\n{_NEWEST}\n\n{tail.words}" if tail.words else ""
+        newest = f"\n\n{_NEWEST}\n\n{words}" if words else ""
         return f"{_EARLIER}\n\n{told}{newest}"
 
 
-def _users_at_end(entries: Sequence[Entry]) -> int:
-    count = 0
-    for entry in reversed(entries):
-        if not isinstance(entry, Said) or entry.role != "user":
-            break
-        count += 1
-    return count
+def _start_of_end(entries: Sequence[Entry], end: int, belongs: Callable[[Entry], bool]) -> int:
+    """Return where the entries before ``end`` begin that all belong to it."""
+    while end and belongs(entries[end - 1]):
+        end -= 1
+    return end
 
 
-def _said(entry: Entry) -> str:
-    return entry.text if isinstance(entry, Said) else ""
+def _is_users(entry: Entry) -> bool:
+    return isinstance(entry, Said) and entry.role == "user"
+
+
+def _is_call_or_answer(entry: Entry) -> bool:
+    return isinstance(entry, Call | Answer)
+
+
+def _words(entries: Sequence[Entry]) -> str:
+    return "\n\n".join(entry.text for entry in entries if isinstance(entry, Said))
 
 
 def read_input(value: str | Sequence[Any]) -> Conversation:

@@ -49,7 +49,7 @@ async def plan_run(request: ResponseRequest, records: Records, tasks: TaskSource
     task = await _continued(request, tail, records, tasks)
     if task is None:
         return _new_task(request.conversation, tail)
-    waiting = [call["call_id"] for call in task.breakpoints]
+    waiting = {call["call_id"]: None for call in task.breakpoints}
     results = [answer for answer in tail.answers if answer.call_id in waiting]
     if not results and request.previous_response_id is None:
         return _new_task(request.conversation, tail)  # it was told in full: no call is open
@@ -58,7 +58,9 @@ async def plan_run(request: ResponseRequest, records: Records, tasks: TaskSource
         given = _results(results, tail.words)
         return Plan(task_id=task.task_id, results=given, before=task.total_usage)
     if waiting:
-        raise ResponsesError(f"No tool output found for function call {waiting[0]}.", "input")
+        raise ResponsesError(
+            f"No tool output found for function call {next(iter(waiting))}.", "input"
+        )
     if task.status is TaskState.RUNNING:
         raise ResponsesError(
             "The conversation is still in progress; wait for its response, or cancel it.",
@@ -83,12 +85,17 @@ async def _continued(
     previous = request.previous_response_id
     if previous is not None:
         return await _previous(previous, records, tasks)
-    for answer in reversed(tail.answers):
-        task_id = await records.task_of(answer.call_id, tail.calls)
+    items: dict[str, list[str]] = {answer.call_id: [] for answer in reversed(tail.answers)}
+    for call in tail.calls:
+        if call.item_id and call.call_id in items:
+            items[call.call_id].append(call.item_id)
+    for call_id, item_ids in items.items():
+        task_id = await records.task_of(call_id, item_ids)
         task = None if task_id is None else await tasks.read_task(task_id, with_events=False)
         if task is not None:
             return task
-    return None
+    task_id = await records.paused_on(items) if items else None
+    return None if task_id is None else await tasks.read_task(task_id, with_events=False)
 
 
 async def _previous(response_id: str, records: Records, tasks: TaskSource) -> MAILTask:

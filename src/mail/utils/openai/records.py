@@ -4,7 +4,7 @@ They are rows among the owner's memories, so they last as long as its tasks do, 
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -12,7 +12,6 @@ from typing import Any, Final
 from mail.core.tasks import TaskState
 from mail.core.usage import Usage
 from mail.db.base import MemoryRow, Owner, Store
-from mail.utils.openai.items import Call
 
 __all__ = ["Record", "Records", "is_key"]
 
@@ -95,25 +94,27 @@ class Records:
         value = await self._get(_NEWEST, task_id)
         return value["id"] if value else None
 
-    async def task_of(self, call_id: str, calls: Iterable[Call]) -> str | None:
+    async def task_of(self, call_id: str, item_ids: Iterable[str]) -> str | None:
         """Return the id of the task that made a call, or None.
 
         Args:
             call_id: The call's id; two providers may give the same one, and the newest counts.
-            calls: The calls among the caller's items: their items' ids are without doubt.
+            item_ids: The ids of the call's items, which are without doubt.
         """
-        items = [call.item_id for call in calls if call.call_id == call_id and call.item_id]
-        for key in (*items, call_id):
+        for key in (*item_ids, call_id):
             value = await self._get(_CALLS, key)
             if value is not None:
                 return str(value["task_id"])
-        return await self._paused_on(call_id)
+        return None
 
-    async def _paused_on(self, call_id: str) -> str | None:
-        """Find a call of a response whose end nobody has seen yet, so that no row tells of it."""
+    async def paused_on(self, call_ids: Collection[str]) -> str | None:
+        """Return the id of the newest task that waits for one of the calls, or None.
+
+        No row tells of the calls of a response whose end nobody has seen yet.
+        """
         for task in await self.store.list_tasks(self.owner, states=(TaskState.PAUSED,)):
             for call in await self.store.calls(self.owner, task.task_id):
-                if call.call_id == call_id and call.answer is None:
+                if call.answer is None and call.call_id in call_ids:
                     return task.task_id
         return None
 
