@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from mail.core.tools.offer import NO_OFFER, Offer
+from mail.db.base import Owner
+from mail.db.memory import MemoryStore
 from mail.errors import ProtocolError
 from mail.llm.script import Steps, call
 from mail.llm.script_view import ScriptView
@@ -127,3 +129,20 @@ async def test_a_message_into_a_running_task_cannot_bring_another_offer() -> Non
         gate.set()
         paused = await first.result(10)
         assert [found["name"] for found in paused.breakpoints] == ["ping"]
+
+
+async def test_the_offer_of_a_run_that_is_over_is_kept_no_longer() -> None:
+    store = MemoryStore()
+
+    async def kept(kit: ScriptedSwarm) -> list[str]:
+        owner = Owner(kit.swarm.name, "user", kit.swarm.user_id)
+        return [row.value for row in await store.search_memories(owner, ("mail:offers",))]
+
+    async with scripted_swarm({"lead": lead, "helper": helper}, store=store) as kit:
+        await finish(kit, "go", offer=OFFER)
+        assert await kept(kit) == [OFFER.to_json()]
+        await finish(kit, "", resume_from="breakpoint_tool_call", breakpoint_tool_call_result="x")
+        assert await kept(kit) == [NO_OFFER.to_json()]
+        await kit.swarm.open_run("go", task_id="u", offer=OFFER)
+        await kit.swarm.cancel_task("u")
+        assert await kept(kit) == [NO_OFFER.to_json()] * 2

@@ -91,6 +91,7 @@ class Conclusions:
             calls=ending.calls,
             histories=ending.histories,
             settled=ending.settled,
+            memories=ending.memories,
             cancel_mail=cancel_mail,
             snapshot=True,
         )

@@ -10,13 +10,14 @@ from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.runtime.ledger import LiveTask
+from mail.core.runtime.offering import take_back
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.pausing import UNANSWERED
 from mail.core.runtime.turn import EventDraft, Phase, Turn, message_event
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
-from mail.db.base import CallRow, EventRow, HistoryRow
+from mail.db.base import CallRow, EventRow, HistoryRow, MemoryRow
 
 __all__ = ["Ending", "Endings"]
 
@@ -32,6 +33,7 @@ class Ending:
     calls: tuple[CallRow, ...] = ()
     histories: tuple[HistoryRow, ...] = ()
     settled: tuple[int, ...] = ()
+    memories: tuple[MemoryRow, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -216,4 +218,5 @@ class Endings:
             calls=calls,
             histories=histories,
             settled=settled,
+            memories=take_back(task, message.timestamp),
         )

@@ -11,6 +11,7 @@ from mail.core.agents import ToolChoice
 from mail.core.runtime.ledger import LiveTask
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.turn import ControlKind, Turn
+from mail.core.tasks import TaskState
 from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
 from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.core.tools.offer import NO_OFFER, Offer
@@ -25,6 +26,7 @@ __all__ = [
     "next_offer",
     "offer_for",
     "offer_rows",
+    "take_back",
     "without_surplus",
 ]
 
@@ -73,6 +75,14 @@ def offer_rows(task: LiveTask, before: Offer, now: str) -> tuple[MemoryRow, ...]
     if task.offer == before:
         return ()
     return (MemoryRow(_NAMESPACE, task.task_id, task.offer.to_json(), now, now),)
+
+
+def take_back(task: LiveTask, now: str) -> tuple[MemoryRow, ...]:
+    """Take the offer of a run back that is over; return what stores that."""
+    if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
+        return ()
+    before, task.offer = task.offer, NO_OFFER
+    return offer_rows(task, before, now)
 
 
 async def load_offer(parts: Parts, task_id: str) -> Offer:

@@ -47,7 +47,7 @@ class Plan:
             ),
             histories=histories + (ending.histories if ending else ()),
             calls=(*self.calls, *(ending.calls if ending else ())),
-            memories=tuple(draft.memories),
+            memories=(*draft.memories, *(ending.memories if ending else ())),
             settled=self.shown + (ending.settled if ending else ()),
             response=ending.response if ending else None,
             snapshot=ending is not None,
