@@ -55,6 +55,18 @@ async def test_an_unseen_end_is_read_from_its_own_run(
         assert read.usage.total_tokens == PER_CALL.total_tokens
 
 
+async def test_a_conversation_does_not_branch_before_an_unseen_end(
+    openai: AsyncOpenAI, http: httpx.AsyncClient
+) -> None:
+    first = await openai.responses.create(model="m", input="one")
+    second = await openai.responses.create(
+        model="m", input="two", previous_response_id=first.id, background=True
+    )
+    await ended(http, second)
+    with pytest.raises(BadRequestError, match=f"continue with '{second.id}'"):
+        await openai.responses.create(model="m", input="three", previous_response_id=first.id)
+
+
 async def test_cancelling_a_response_that_has_ended_leaves_the_later_one_alone(
     openai: AsyncOpenAI, http: httpx.AsyncClient, office: Office
 ) -> None:
@@ -76,13 +88,13 @@ async def test_a_record_without_its_runs_number_cancels_no_later_response(
 ) -> None:
     first = await openai.responses.create(model="m", input="one", background=True)
     await ended(http, first)
+    records = Records(store, Owner("test-swarm", "user", CALLERS["alice"][1]))
+    old = await records.load(first.id)
+    assert old is not None
     second = await openai.responses.create(
         model="m", input="hang on", previous_response_id=first.id, background=True
     )
     await office.desk.entered.wait()
-    records = Records(store, Owner("test-swarm", "user", CALLERS["alice"][1]))
-    old = await records.load(first.id)
-    assert old is not None
     await records.end(replace(old, began=0))
     with pytest.raises(BadRequestError, match=f"cancel '{second.id}'"):
         await openai.responses.cancel(first.id)

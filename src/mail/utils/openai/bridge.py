@@ -87,7 +87,16 @@ class ResponsesBridge:
 
     async def plan(self, request: ResponseRequest) -> Plan:
         """Find the task that a request is for; see `mail.utils.openai.planning.plan_run`."""
+        if request.previous_response_id is not None:
+            await self._settle_newest(request.previous_response_id)
         return await plan_run(request, self.records, self.swarm)
+
+    async def _settle_newest(self, previous: str) -> None:
+        """Note the end of the conversation's newest response, if nobody has seen it yet."""
+        record = await self.records.load(previous)
+        newest = await self.records.newest(previous if record is None else record.task_id)
+        if newest is not None and await self.records.load(newest) is not None:
+            await self._current(newest)
 
     async def begin(
         self, request: ResponseRequest, plan: Plan, *, max_steps: int | None = None
