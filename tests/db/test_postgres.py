@@ -5,15 +5,18 @@ import json
 import signal
 import threading
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import asyncpg
 import pytest
 
 from mail.core.tasks import TaskState
+from mail.db import postgres
 from mail.db.base import CallRow, HistoryRow, JournalRow, MemoryRow
 from mail.db.postgres import PostgresStore
+from mail.db.postgres_connect import as_store_error
+from mail.db.postgres_reader import Reader
 from mail.db.postgres_values import jsonb_text, moment
 from mail.db.postgres_writer import _OutcomeUnknown
 from mail.errors import ConfigError, StoreConflict, StoreError
@@ -184,6 +187,141 @@ class BrokenCommit:
         self.done.set()
         raise ConnectionResetError("the connection broke")
 
+    async def test_readers_leave_the_writer_a_connection(
+        self, store: PostgresStore, url: str, rows: Rows
+    ) -> None:
+        await store.post(rows.post("first"))
+        async with locked(url, "task_responses"):
+            readings = [asyncio.create_task(store.response(rows.alice, "first")) for _ in range(40)]
+            await until_waiting(url, 19)
+            assert store._session is not None
+            store._session.writer._connection.terminate()
+            async with asyncio.timeout(10):
+                await store.post(rows.post("second"))
+            assert not any(reading.done() for reading in readings)
+        assert await asyncio.gather(*readings) == [None] * 40
+
+
+@asynccontextmanager
+async def locked(url: str, table: str) -> AsyncIterator[None]:
+    """Let nobody else read a table."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute(f"LOCK TABLE {table}")
+            yield
+    finally:
+        await connection.close()
+
+
+async def until_waiting(url: str, count: int) -> None:
+    """Wait until so many statements wait for a lock."""
+    async with asyncio.timeout(10):
+        while await asyncio.to_thread(query, url, _WAITING) != [(count,)]:
+            pass
+
+
+_WAITING = """
+SELECT count(*) FROM pg_stat_activity
+WHERE wait_event_type = 'Lock' AND application_name = 'mail-server'
+"""
+
+
+class TestClosing:
+    @pytest.mark.parametrize("exclusive", [True, False])
+    async def test_reads_that_were_asked_for_are_done(
+        self, url: str, rows: Rows, exclusive: bool
+    ) -> None:
+        store = PostgresStore(url, exclusive=exclusive)
+        await store.open()
+        await store.post(rows.post())
+        readings = [asyncio.create_task(store.load_task(rows.alice, "t1")) for _ in range(60)]
+        await asyncio.sleep(0)
+        await store.close()
+        async with asyncio.timeout(5):
+            assert await asyncio.gather(*readings) == [rows.task()] * 60
+
+    async def test_what_takes_too_long_is_broken_off(
+        self, url: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(postgres, "_CLOSE_SECONDS", 0.2)
+        store = PostgresStore(url)
+        await store.open()
+        await store.post(rows.post())
+        async with locked(url, "tasks"):
+            under_way = [
+                *(asyncio.create_task(store.load_task(rows.alice, "t1")) for _ in range(30)),
+                asyncio.create_task(store.post(rows.post("t2"))),
+            ]
+            await until_waiting(url, 20)
+            under_way.append(asyncio.create_task(store.post(rows.post("t3"))))
+            await asyncio.sleep(0)
+            async with asyncio.timeout(5):
+                await store.close()
+                results = await asyncio.gather(*under_way, return_exceptions=True)
+        assert {(type(r), str(r)) for r in results} == {(StoreError, "the store is closed")}
+        assert len(results) == 32
+        await store.open()
+        assert [row.task_id for row in await store.list_tasks(rows.alice)] == ["t1"]
+        await store.close()
+
+    async def test_a_server_that_stays_away_is_not_waited_for(
+        self, cluster: Cluster, store: PostgresStore, rows: Rows
+    ) -> None:
+        await store.post(rows.post())
+        await asyncio.to_thread(cluster.stop, signal.SIGINT)
+        try:
+            under_way = [
+                asyncio.create_task(store.load_task(rows.alice, "t1")),
+                *(asyncio.create_task(store.post(rows.post(f"t{n}"))) for n in range(300)),
+            ]
+            await asyncio.sleep(0)
+            async with asyncio.timeout(8):
+                await store.close()
+                results = await asyncio.gather(*under_way, return_exceptions=True)
+        finally:
+            await asyncio.to_thread(cluster.start)
+        assert {type(result) for result in results} == {StoreError}
+
+    async def test_a_commit_whose_outcome_nobody_tells_is_unknown(
+        self,
+        cluster: Cluster,
+        store: PostgresStore,
+        rows: Rows,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(postgres, "_CLOSE_SECONDS", 0.5)
+        await store.post(rows.post("first"))
+        broken = BrokenCommit(store, arrives=True, then=lambda: cluster.stop(signal.SIGINT))
+        posting = asyncio.create_task(store.post(rows.post()))
+        try:
+            await asyncio.to_thread(broken.done.wait, 30)
+            async with asyncio.timeout(5):
+                await store.close()
+                with pytest.raises(StoreError, match="not known"):
+                    await posting
+        finally:
+            await asyncio.to_thread(cluster.start)
+
+    async def test_a_reader_takes_no_more_afterwards(
+        self, store: PostgresStore, rows: Rows
+    ) -> None:
+        session = store._session
+        assert session is not None
+        await store.close()
+
+        async def look(connection: Any) -> Any:
+            return await connection.fetchval("SELECT 1")
+
+        with pytest.raises(StoreError, match="the store is closed"):
+            await session.reader.run(look)
+        with pytest.raises(StoreError, match="the store is closed"):
+            await Reader(session.pool, session.loop).run(look)  # whose loop is closed
+
+    def test_a_lost_connection_is_named(self) -> None:
+        lost = asyncpg.ConnectionDoesNotExistError("connection was closed")
+        assert str(as_store_error(lost)).endswith(": ConnectionDoesNotExistError (08003)")
+
 
 class TestBatches:
     async def test_what_queues_up_shares_commits_of_at_most_64(
@@ -302,6 +440,12 @@ class TestValues:
             "2026-01-01T10:00:00+00:00",
             "2026-01-01T10:00:00.000000+00:00",
             "2026-01-01T10:00:00.25+02:00",
+            "2026-01-01T10:00:00+02:00",
+            "2026-01-01T10:00:00.123456-05:30",
+            "0001-01-01T00:00:00+05:00",
+            "0001-01-01T00:00:00+00:00",
+            "9999-12-31T23:59:59.999999-05:00",
+            "9999-12-31T23:59:59.999999+00:00",
             "2026-01-01T10:00:00Z",
             "2026-01-01T10:00:00",
             "yesterday",

@@ -2,15 +2,14 @@
 
 The loop runs in a thread of the store, so that callers of any number of event loops may share it,
 as they may with SQLite. Writes go to `mail.db.postgres_writer.Writer` and share commits. Reads are
-single statements; like writes they are tried again when they fail for a passing reason.
+single statements, run by `mail.db.postgres_reader.Reader`; like writes they are tried again when
+they fail for a passing reason. Closing finishes what was asked for, within `_CLOSE_SECONDS`.
 """
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
-
-import asyncpg
+from collections.abc import Sequence
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
@@ -30,19 +29,18 @@ from mail.db.base import (
 )
 from mail.db.migrate import packaged_migrations
 from mail.db.postgres_connect import check_dsn, in_store_terms, make_pool, with_retries
-from mail.db.postgres_migrate import migrate, missing_tables
-from mail.db.postgres_values import Connection, Pool
+from mail.db.postgres_migrate import check_encoding, migrate, missing_tables
+from mail.db.postgres_reader import Query, Reader
+from mail.db.postgres_values import Pool
 from mail.db.postgres_writer import Work, Writer
 from mail.errors import StoreError
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
 
 __all__ = ["PostgresStore"]
 
 T = TypeVar("T")
 
 _CLOSE_SECONDS: Final = 5.0
+_BREAK_OFF_SECONDS: Final = 1.0
 
 
 class _Session(NamedTuple):
@@ -52,7 +50,8 @@ class _Session(NamedTuple):
     thread: threading.Thread
     pool: Pool
     writer: Writer
-    served: "Future[None]"
+    reader: Reader
+    serving: asyncio.Task[None]
 
 
 class PostgresStore:
@@ -98,7 +97,10 @@ class PostgresStore:
             await asyncio.to_thread(self._open)
 
     async def close(self) -> None:
-        """Commit what is queued, then disconnect."""
+        """Commit and read what is asked for, then disconnect.
+
+        After 5 seconds the rest fails with a StoreError.
+        """
         await asyncio.to_thread(self._close)
 
     async def missing_tables(self) -> list[str]:
@@ -116,20 +118,29 @@ class PostgresStore:
             )
             thread.start()
             try:
-                pool = asyncio.run_coroutine_threadsafe(self._connect(), loop).result()
+                begun = self._begin(loop, thread)
+                self._session = asyncio.run_coroutine_threadsafe(begun, loop).result()
             except BaseException:
                 _end_loop(loop, thread)
                 raise
-            writer = Writer(pool, loop)
-            served = asyncio.run_coroutine_threadsafe(writer.serve(), loop)
-            self._session = _Session(loop, thread, pool, writer, served)
+
+    async def _begin(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> _Session:
+        pool = await self._connect()
+        writer = Writer(pool, loop)
+        serving = asyncio.create_task(writer.serve())
+        return _Session(loop, thread, pool, writer, Reader(pool, loop), serving)
 
     async def _connect(self) -> Pool:
         pool = await make_pool(self._dsn, durability=self._durability, exclusive=self._exclusive)
+
+        async def prepare() -> None:
+            async with pool.acquire() as connection:
+                await check_encoding(connection)
+                await migrate(connection, packaged_migrations("postgresql"))
+
         try:
             with in_store_terms("cannot prepare the database"):
-                async with pool.acquire() as connection:
-                    await migrate(connection, packaged_migrations("postgresql"))
+                await with_retries(prepare)
         except BaseException:
             pool.terminate()
             raise
@@ -141,9 +152,9 @@ class PostgresStore:
             if session is None:
                 return
             session.writer.close()
+            session.reader.close()
             try:
-                session.served.result()
-                asyncio.run_coroutine_threadsafe(_close_pool(session.pool), session.loop).result()
+                asyncio.run_coroutine_threadsafe(_finish(session), session.loop).result()
             finally:
                 _end_loop(session.loop, session.thread)
 
@@ -155,15 +166,8 @@ class PostgresStore:
     async def _write(self, work: Work[T]) -> T:
         return await self._opened().writer.run(work)
 
-    async def _read(self, query: Callable[[Connection], Awaitable[T]]) -> T:
-        session = self._opened()
-
-        async def once() -> T:
-            async with session.pool.acquire() as connection:
-                return await query(connection)
-
-        reading = asyncio.run_coroutine_threadsafe(_reported(once), session.loop)
-        return await asyncio.wrap_future(reading)
+    async def _read(self, query: Query[T]) -> T:
+        return await self._opened().reader.run(query)
 
     async def post(self, post: Post) -> Receipt:
         """See `mail.db.base.Store.post`."""
@@ -280,12 +284,6 @@ class PostgresStore:
         return await self._read(reads.list_tokens)
 
 
-async def _reported(query: Callable[[], Awaitable[T]]) -> T:
-    """Do a query; failures come in the store's own terms."""
-    with in_store_terms():
-        return await with_retries(query)
-
-
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     loop.run_forever()
@@ -297,9 +295,21 @@ def _end_loop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None
     loop.close()
 
 
-async def _close_pool(pool: Pool) -> None:
-    try:
-        async with asyncio.timeout(_CLOSE_SECONDS):
-            await pool.close()
-    except (TimeoutError, OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
-        pool.terminate()
+async def _finish(session: _Session) -> None:
+    """Wait for what is under way, but not for long, and leave nothing of it in the loop."""
+    ends = session.loop.time() + _CLOSE_SECONDS
+    tasks = {session.serving, *session.reader.under_way()}
+    _, late = await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
+    if not late:
+        tasks = {asyncio.create_task(session.pool.close())}
+        _, late = await asyncio.wait(tasks, timeout=ends - session.loop.time())
+    session.writer.expire()
+    session.reader.expire()
+    session.pool.terminate()  # first, so that nothing broken off waits for the server
+    for task in late:
+        task.cancel()
+    if late:
+        await asyncio.wait(late, timeout=_BREAK_OFF_SECONDS)
+    for task in tasks:
+        if task.done() and not task.cancelled():
+            task.exception()  # what went wrong was told to those who asked

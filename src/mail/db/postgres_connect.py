@@ -128,15 +128,20 @@ def pause_before(attempt: int) -> float:
     return random.uniform(0.5, 1.0) * longest  # noqa: S311
 
 
-async def with_retries(work: Callable[[], Awaitable[T]]) -> T:
-    """Do something that may be repeated: five times within 5 s if it fails for a passing reason."""
+async def with_retries(
+    work: Callable[[], Awaitable[T]], wanted: Callable[[], bool] = lambda: True
+) -> T:
+    """Do something that may be repeated: five times within 5 s if it fails for a passing reason.
+
+    Once it is not ``wanted`` any more, a failure is final.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + _RETRY_SECONDS
     for attempt in range(1, _ATTEMPTS):
         try:
             return await work()
         except Exception as exc:
-            if not is_transient(exc) or loop.time() > deadline:
+            if not is_transient(exc) or loop.time() > deadline or not wanted():
                 raise
         await asyncio.sleep(pause_before(attempt))
     return await work()
@@ -172,7 +177,8 @@ def _reason(exc: Exception) -> str:
     if isinstance(exc, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError):
         return f"{exc.message}; run `mail db-init`"
     if isinstance(exc, asyncpg.PostgresError):
-        return f"{exc.message} ({exc.sqlstate})"  # its detail would quote values
+        # Its detail would quote values. What asyncpg itself raises has no message.
+        return f"{exc.message or type(exc).__name__} ({exc.sqlstate})"
     if isinstance(exc, TimeoutError):
         return "it did not answer in time"
     return str(exc) if isinstance(exc, OSError) else type(exc).__name__

@@ -1,12 +1,14 @@
 """Migrations on PostgreSQL: in order, once, all or nothing, one process at a time."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from mail.db.migrate import Migration, pending_migrations
 from mail.db.postgres_values import Connection
+from mail.errors import StoreError
 
-__all__ = ["DOCUMENTED_TABLES", "migrate", "missing_tables", "schema_version"]
+__all__ = ["DOCUMENTED_TABLES", "check_encoding", "migrate", "missing_tables", "schema_version"]
 
 DOCUMENTED_TABLES: Final = ("agent_histories", "tasks", "task_events", "task_responses")
 """The tables that the documents name, in the order in which ``mail db-init`` tells of them."""
@@ -48,20 +50,47 @@ async def migrate(connection: Connection, migrations: Sequence[Migration]) -> in
     """
     if not pending_migrations(await schema_version(connection), migrations):
         return 0
-    async with connection.transaction():
-        await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK)
-        await connection.execute("SET LOCAL TIME ZONE 'UTC'")
-        await connection.execute(_VERSIONS)
-        # Asked again behind the lock: another process may have migrated meanwhile.
-        pending = pending_migrations(await _newest(connection), migrations)
-        for migration in pending:
-            await connection.execute(migration.script, timeout=_MIGRATION_SECONDS)
-            await connection.execute(
-                "INSERT INTO schema_version (version, name) VALUES ($1, $2)",
-                migration.version,
-                migration.name,
-            )
+    transaction = connection.transaction()
+    await transaction.start()
+    try:
+        applied = await _apply_pending(connection, migrations)
+    except BaseException:
+        with suppress(Exception):  # on a broken connection; what broke it is what counts
+            await transaction.rollback()
+        raise
+    await transaction.commit()
+    return applied
+
+
+async def _apply_pending(connection: Connection, migrations: Sequence[Migration]) -> int:
+    # Another process may be at it, and take as long as it may.
+    await connection.execute("SELECT pg_advisory_xact_lock($1)", _LOCK, timeout=_MIGRATION_SECONDS)
+    await connection.execute("SET LOCAL TIME ZONE 'UTC'")
+    await connection.execute(_VERSIONS)
+    # Asked again behind the lock: another process may have migrated meanwhile.
+    pending = pending_migrations(await _newest(connection), migrations)
+    for migration in pending:
+        await connection.execute(migration.script, timeout=_MIGRATION_SECONDS)
+        await connection.execute(
+            "INSERT INTO schema_version (version, name) VALUES ($1, $2)",
+            migration.version,
+            migration.name,
+        )
     return len(pending)
+
+
+async def check_encoding(connection: Connection) -> None:
+    """Refuse a database that cannot hold every text.
+
+    Raises:
+        StoreError: its encoding is not UTF8.
+    """
+    encoding = await connection.fetchval("SHOW server_encoding")
+    if encoding != "UTF8":
+        raise StoreError(
+            f"the database's encoding is {encoding}, and MAIL needs UTF8: make another one, with "
+            "createdb --template=template0 --encoding=UTF8"
+        )
 
 
 async def missing_tables(connection: Connection) -> list[str]:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from datetime import datetime
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any, Final, TypeAlias
 
 __all__ = [
@@ -58,15 +58,18 @@ def moment(text: str) -> tuple[datetime | None, str | None]:
     """Return a time for a timestamp column, and the text itself where that would not give it back.
 
     Returns:
-        None for the time when the text is no time with a zone.
+        The time in UTC; None when the text is no time with a zone.
     """
     try:
         found = datetime.fromisoformat(text)
-    except ValueError:
+        if found.tzinfo is None:
+            return None, text
+        found = found.astimezone(UTC)  # as it comes back
+    except (ValueError, OverflowError):  # no time, or none of the years 1 to 9999 in UTC
         return None, text
-    if found.tzinfo is None:
-        return None, text
-    return found, None if moment_text(found) == text else text
+    # asyncpg takes the ends of the calendar for infinity, which comes back without a zone.
+    plain = moment_text(found) == text and found.year not in (MINYEAR, MAXYEAR)
+    return found, None if plain else text
 
 
 def moment_text(found: datetime) -> str:

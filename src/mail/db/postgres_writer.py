@@ -32,7 +32,7 @@ Work = Callable[[Connection], Awaitable[T]]
 
 logger = logging.getLogger(__name__)
 
-_CLOSING_ATTEMPTS: Final = 5
+_ASK_SECONDS: Final = 10.0
 
 _CLEAR: Final = "DELETE FROM writers WHERE updated_at < now() - interval '7 days'"
 
@@ -69,6 +69,7 @@ class Writer:
         self._queue: asyncio.Queue[_Unit | None] = asyncio.Queue()
         self._gate = threading.Lock()
         self._open = True
+        self._expired = False
 
     async def run(self, work: Work[T]) -> T:
         """Run a unit of work and return its result once it is committed.
@@ -91,6 +92,10 @@ class Writer:
             if self._open:
                 self._open = False
                 self._loop.call_soon_threadsafe(self._queue.put_nowait, None)
+
+    def expire(self) -> None:
+        """Refuse what is still queued; cancel `serve` with it. Call it in the loop."""
+        self._expired = True
 
     async def serve(self) -> None:
         """Commit until the writer is closed."""
@@ -120,8 +125,14 @@ class Writer:
 
     async def _commit(self, batch: Sequence[_Unit]) -> list[object]:
         """Return each unit's result, or the StoreError it failed with."""
+        if self._expired:
+            return [StoreError("the store is closed") for _ in batch]
         try:
-            return await with_retries(partial(self._transaction, batch))
+            return await with_retries(partial(self._transaction, batch), lambda: self._open)
+        except asyncio.CancelledError:
+            if not self._expired:
+                raise
+            return [StoreError("the store is closed") for _ in batch]
         # Whatever a unit raises is its caller's; the writer serves the others.
         except Exception as exc:  # noqa: BLE001
             if len(batch) == 1 or is_transient(exc) or isinstance(exc, _OutcomeUnknown):
@@ -169,6 +180,8 @@ class Writer:
             raise ConnectionError("the writer's row is gone")  # the next attempt makes it again
 
     async def _roll_back(self) -> None:
+        if self._expired:
+            return await self._forget()
         try:
             await self._connection.execute("ROLLBACK", timeout=5.0)
         except Exception:  # noqa: BLE001 - the server rolls back what is left of it
@@ -185,15 +198,25 @@ class Writer:
         Raises:
             _OutcomeUnknown: the store is closed before the database tells.
         """
-        attempt = left = 0
-        while self._open or (left := left + 1) <= _CLOSING_ATTEMPTS:
-            try:
-                return bool(await self._pool.fetchval(_NUMBER_LEFT, self._id) == self._number)
-            # Whatever it is, guessing would be worse than waiting.
-            except Exception as exc:  # noqa: BLE001
-                logger.warning("a commit was not answered; asking again: %s", as_store_error(exc))
-            attempt += 1
-            await asyncio.sleep(pause_before(attempt))
+        attempt = 0
+        try:
+            while not self._expired:
+                if (number := await self._ask()) is not None:
+                    return number == self._number
+                attempt += 1
+                await asyncio.sleep(pause_before(attempt))
+        except asyncio.CancelledError:
+            if not self._expired:
+                raise
         raise _OutcomeUnknown(
             "the connection broke during a commit, and it is not known what became of it"
         )
+
+    async def _ask(self) -> int | None:
+        """Return the number in the writer's row, None when nobody answers."""
+        try:
+            return int(await self._pool.fetchval(_NUMBER_LEFT, self._id, timeout=_ASK_SECONDS) or 0)
+        # Whatever it is, guessing would be worse than waiting.
+        except Exception as exc:  # noqa: BLE001
+            logger.warning("a commit was not answered; asking again: %s", as_store_error(exc))
+            return None
