@@ -3,9 +3,11 @@
 import asyncio
 import json
 import signal
+import tempfile
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -317,6 +319,15 @@ class TestClosing:
             await session.reader.run(look)
         with pytest.raises(StoreError, match="the store is closed"):
             await Reader(session.pool, session.loop).run(look)  # whose loop is closed
+
+    def test_a_cluster_that_cannot_be_made_leaves_nothing(
+        self, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        monkeypatch.setattr(Cluster, "_initialise", lambda self: (self.folder / "no" / "x").mkdir())
+        with pytest.raises(FileNotFoundError):
+            Cluster()
+        assert list(tmp_path.iterdir()) == []
 
     def test_a_lost_connection_is_named(self) -> None:
         lost = asyncpg.ConnectionDoesNotExistError("connection was closed")

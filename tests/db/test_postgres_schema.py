@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
 import asyncpg
@@ -11,6 +12,7 @@ import pytest
 from mail.core.runtime import MAILRuntime
 from mail.core.tasks import TaskState
 from mail.core.tools import AgentToolCall
+from mail.db import postgres_connect, postgres_migrate
 from mail.db.base import HistoryRow, Owner
 from mail.db.migrate import Migration, packaged_migrations
 from mail.db.postgres import PostgresStore
@@ -78,6 +80,7 @@ INSERT INTO task_events (task_id, swarm_name, caller_role, caller_id, event_type
 ('older', 'example', 'user', 'alice', NULL, 'no json', NULL, '2025-03-01T10:00:03+00:00'),
 ('older', 'example', 'user', 'alice', 'task_complete', '{"response": "yo"}', NULL,
     '2025-03-01T10:00:02+00:00'),
+('older', 'example', 'user', 'alice', 'untimed', '{}', NULL, NULL),
 ('lost', 'example', 'user', 'bob', 'tool_call', '{}', NULL, NOW());
 INSERT INTO task_responses (task_id, swarm_name, caller_role, caller_id, response) VALUES
 ('older', 'example', 'user', 'alice', '{"id": "m1"}'), ('lost', 'example', 'user', 'bob', '{}');
@@ -220,6 +223,71 @@ class TestMigrations:
         versions = query(url, "SELECT version FROM schema_version ORDER BY 1")
         assert versions == [(m.version,) for m in packaged_migrations("postgresql")]
 
+    async def test_a_connection_lost_meanwhile_is_replaced(self, url: str, rows: Rows) -> None:
+        store = PostgresStore(url)
+        async with migrating(url) as other:
+            opening = asyncio.create_task(store.open())
+            await until_waiting(url)
+            await other.fetch(f"SELECT pg_terminate_backend(pid) {_WAITING}")
+        await opening
+        await store.post(rows.post())
+        await store.close()
+
+    async def test_what_broke_one_is_told(self, url: str) -> None:
+        connection = await asyncpg.connect(url)
+        script = "SELECT pg_terminate_backend(pg_backend_pid())"
+        with pytest.raises(asyncpg.PostgresConnectionError, match="administrator"):
+            await migrate(connection, [Migration(1, "0001_end", script)])
+
+    async def test_another_process_may_take_longer_than_a_statement(
+        self, url: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(postgres_connect, "_COMMAND_SECONDS", 0.5)
+        monkeypatch.setattr(postgres_connect, "_ATTEMPTS", 1)
+        store = PostgresStore(url)
+        async with migrating(url) as other:
+            opening = asyncio.create_task(store.open())
+            await until_waiting(url)
+            await other.execute("SELECT pg_sleep(1)")
+            await until_waiting(url)
+        await opening
+        assert await store.missing_tables() == []
+        await store.close()
+
+    async def test_a_database_must_hold_every_text(self, cluster: Cluster) -> None:
+        execute(
+            cluster.url("postgres"),
+            "CREATE DATABASE latin ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' "
+            "LC_CTYPE 'C'",
+        )
+        with pytest.raises(StoreError, match=r"encoding is LATIN1.*--encoding=UTF8"):
+            await PostgresStore(cluster.url("latin")).open()
+
+
+_WAITING = (
+    "FROM pg_stat_activity WHERE wait_event = 'advisory' AND application_name = 'mail-server'"
+)
+
+
+@asynccontextmanager
+async def migrating(url: str) -> AsyncIterator[Any]:
+    """Hold the lock that a migrating process holds."""
+    connection = await asyncpg.connect(url)
+    try:
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", postgres_migrate._LOCK)
+            yield connection
+    finally:
+        await connection.close()
+
+
+async def until_waiting(url: str) -> None:
+    """Wait until a store waits for the migration of another."""
+    statement = f"SELECT count(*) {_WAITING}"
+    async with asyncio.timeout(10):
+        while await asyncio.to_thread(query, url, statement) != [(1,)]:
+            pass
+
 
 class TestDatabasesOf136:
     alice = Owner("example", "user", "alice")
@@ -246,7 +314,7 @@ class TestDatabasesOf136:
         assert query(url, "SELECT count(*) FROM tasks WHERE is_running") == [(0,)]
 
     async def test_events_and_responses_stay_readable(self, store: PostgresStore) -> None:
-        first, second, third = await store.events(self.alice, "older")
+        first, second, third, untimed = await store.events(self.alice, "older")
         assert (first.seq, first.kind, first.description) == (1, "tool_call", "first")
         assert (first.extra, first.timestamp) == (
             {"tool_name": "help"},
@@ -254,6 +322,7 @@ class TestDatabasesOf136:
         )
         assert (second.seq, second.kind, second.extra) == (2, "task_complete", {"response": "yo"})
         assert (third.seq, third.description) == (3, "no json")
+        assert (untimed.seq, untimed.kind, untimed.timestamp) == (4, "untimed", "")
         assert await store.response(self.alice, "older") == '{"id": "m1"}'
         assert await store.response(self.alice, "newer") is None
 
@@ -270,7 +339,7 @@ class TestDatabasesOf136:
             response='{"id": "m2"}',
             snapshot=True,
         )
-        assert (await store.post(post)).first_event == 4
+        assert (await store.post(post)).first_event == 5
         assert await store.response(self.alice, "older") == '{"id": "m2"}'
         current = query(
             url,

@@ -33,12 +33,16 @@ class Cluster:
 
     def __init__(self) -> None:
         self._bin = find_binaries()
-        # Not below pytest's own folder: that one is closed to other users.
-        self.folder = Path(tempfile.mkdtemp(prefix="mail-postgres-"))
         self._account = _account()
         self.port = _free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        self._initialise()
+        # Not below pytest's own folder: that one is closed to other users.
+        self.folder = Path(tempfile.mkdtemp(prefix="mail-postgres-"))
+        try:
+            self._initialise()
+        except BaseException:
+            self.remove()
+            raise
 
     def start(self) -> None:
         """Start the server and wait until it answers."""

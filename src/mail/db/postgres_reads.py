@@ -245,10 +245,12 @@ def _task(row: Any) -> TaskRow:
 
 def _event(task_id: str, row: Any) -> TaskEvent:
     kind, created_at, seq, description, data, time_text = row
-    timestamp = moment_text(created_at) if time_text is None else time_text
+    # In the tables of 1.3.6 the time may be missing.
+    if time_text is None:
+        time_text = "" if created_at is None else moment_text(created_at)
     if description is None:
-        return _event_of_136(task_id, kind, timestamp, seq, data)
-    return as_event(task_id, (kind, timestamp, seq, description, data))
+        return _event_of_136(task_id, kind, time_text, seq, data)
+    return as_event(task_id, (kind, time_text, seq, description, data))
 
 
 def _event_of_136(

@@ -18,7 +18,8 @@ def open_store(url: str, *, durability: str = "full", exclusive: bool = True) ->
         url: ``memory://``, ``sqlite:///relative.db``, ``sqlite:////absolute/path.db`` or
             ``postgresql://user:password@host:port/database`` (``postgres://`` is the same).
         durability: ``"full"`` survives a power loss, ``"normal"`` a process death.
-        exclusive: Own the database: a second owner is refused. Short-lived commands pass False.
+        exclusive: Own the database; short-lived commands pass False. With SQLite a second owner
+            is refused. With PostgreSQL nobody is: it decides how many connections are held.
 
     Raises:
         ConfigError: no such scheme, or the URL or the durability is wrong. The text never repeats
