@@ -159,6 +159,20 @@ class TestLostConnections:
         assert broken.commits == 1
         assert len(await store.list_tasks(rows.alice)) == 2
 
+    async def test_readers_leave_the_writer_a_connection(
+        self, store: PostgresStore, url: str, rows: Rows
+    ) -> None:
+        await store.post(rows.post("first"))
+        async with locked(url, "task_responses"):
+            readings = [asyncio.create_task(store.response(rows.alice, "first")) for _ in range(40)]
+            await until_waiting(url, 19)
+            assert store._session is not None
+            store._session.writer._connection.terminate()
+            async with asyncio.timeout(10):
+                await store.post(rows.post("second"))
+            assert not any(reading.done() for reading in readings)
+        assert await asyncio.gather(*readings) == [None] * 40
+
 
 class BrokenCommit:
     """Breaks the store's writing connection at its next COMMIT, before or after it arrives."""
@@ -188,20 +202,6 @@ class BrokenCommit:
             self._real.terminate()
         self.done.set()
         raise ConnectionResetError("the connection broke")
-
-    async def test_readers_leave_the_writer_a_connection(
-        self, store: PostgresStore, url: str, rows: Rows
-    ) -> None:
-        await store.post(rows.post("first"))
-        async with locked(url, "task_responses"):
-            readings = [asyncio.create_task(store.response(rows.alice, "first")) for _ in range(40)]
-            await until_waiting(url, 19)
-            assert store._session is not None
-            store._session.writer._connection.terminate()
-            async with asyncio.timeout(10):
-                await store.post(rows.post("second"))
-            assert not any(reading.done() for reading in readings)
-        assert await asyncio.gather(*readings) == [None] * 40
 
 
 @asynccontextmanager
