@@ -80,7 +80,8 @@ def _run(arguments: argparse.Namespace) -> int:
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         code = run(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it is None where the descriptor was closed
+            sys.stdout.flush()
     except BrokenPipeError:  # whoever read our output has seen enough; nothing is left to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
