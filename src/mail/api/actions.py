@@ -8,13 +8,14 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from mail.api.calling import make_action_function
-from mail.api.payload import ModelReader, check_model, check_schema
+from mail.api.payload import ModelReader, check_model
 from mail.api.references import load_object, parse_object
 from mail.api.schema_models import model_from_json_schema
 from mail.api.strictness import satisfies_strict_mode
 from mail.core.actions import ActionCore, ActionFunction
 from mail.errors import ConfigError, WrongReference
 from mail.swarms_json.names import check_action_name
+from mail.swarms_json.parameters import check_schema
 from mail.swarms_json.types import SwarmsJSONAction
 from mail.swarms_json.utils import build_action_from_swarms_json
 from mail.utils.parsing import TRUSTED, ReferencePolicy

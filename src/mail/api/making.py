@@ -60,7 +60,7 @@ def check_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, 
 
 
 def _is_own(factory: Callable[..., Any]) -> bool:
-    made_by: Any = factory.__init__ if isinstance(factory, type) else factory  # type: ignore[misc]
+    made_by: Any = factory.__init__ if isinstance(factory, type) else factory  # type: ignore[misc]  # a class's own
     home = getattr(made_by, "__module__", None)
     return isinstance(home, str) and home.partition(".")[0] == _OWN_PACKAGE
 

@@ -10,9 +10,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from mail.errors import ToolError
-from mail.swarms_json.parameters import check_schema
 
-__all__ = ["ModelReader", "check_model", "check_schema", "is_model"]
+__all__ = ["ModelReader", "check_model", "is_model"]
 
 _SHOWN = 5
 _WIDTH = 200
