@@ -4,6 +4,9 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 
+# A worker for each processor; each takes whole files, so what a module shares is made once.
+WORKERS := --numprocesses=logical --maxprocesses=8 --dist=loadfile --no-loadscope-reorder
+
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -30,8 +33,8 @@ demo: $(STAMP)  ## Watch a swarm answer a question over HTTP: offline, no key ne
 serve: $(STAMP)  ## Run the server described by mail.toml and swarms.json
 	@$(BIN)/mail server
 
-test: $(STAMP)  ## Run the tests; pass more with PYTEST_ARGS="-k mailbox -x"
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+test: $(STAMP)  ## Run the tests; pass more with PYTEST_ARGS="-k mailbox -x -n0"
+	$(BIN)/python -m pytest $(WORKERS) $(PYTEST_ARGS)
 
 lint: $(STAMP)  ## Check style, types, layers and the samples in spec/
 	$(BIN)/ruff check .

@@ -1,8 +1,9 @@
 """What every test starts from: an environment without settings, keys or addresses of services."""
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+import signal
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +12,31 @@ if TYPE_CHECKING:
 
 _PREFIXES = ("MAIL_", "SWARM_", "AUTH_", "TOKEN_INFO_", "OPENAI_", "ANTHROPIC_", "LITELLM_")
 _NAMES = ("DATABASE_URL", "BASE_URL")
+
+
+def pytest_configure() -> None:
+    """Hear Ctrl-C again where a shell started the run in the background, with SIGINT ignored.
+
+    Processes that tests start would inherit that, and some of them are to be interrupted.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Escape what UTF-8 cannot hold, so that a worker can report logs of broken text."""
+    return _escaped((yield))
+
+
+def _escaped(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {name: _escaped(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_escaped(item) for item in value)
+    return value
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +52,10 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator["Cluster"]:
-    """A PostgreSQL server for all tests that ask for one; it starts with the first of them."""
+    """A PostgreSQL server for all tests that ask for one; it starts with the first of them.
+
+    Each of pytest's workers has its own, for some tests stop it.
+    """
     from tests.support.postgres import Cluster
 
     made = Cluster()

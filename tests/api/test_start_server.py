@@ -21,6 +21,7 @@ from mail.db.base import TokenRow
 from mail.db.sqlite import SQLiteStore
 from mail.errors import MAILError
 from mail.utils.callers import hash_token
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "mail_start-server-test-000000000000"
@@ -57,12 +58,6 @@ if Path("breaks").exists():
     sys.exit(3)
 time.sleep(600)
 """
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-        return port
 
 
 @pytest.fixture
@@ -135,7 +130,7 @@ async def _make_token(folder: Path) -> None:
 
 def test_the_template_is_served_until_the_process_is_told_to_stop(tmp_path: Path) -> None:
     asyncio.run(_make_token(tmp_path))
-    port = _free_port()
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     with _program(tmp_path, port=port) as process:
         root = _wait_until_it_answers(process, url)
@@ -156,7 +151,7 @@ def test_the_template_is_served_until_the_process_is_told_to_stop(tmp_path: Path
 
 
 def test_a_ui_runs_as_long_as_the_server(tmp_path: Path, ui: Path) -> None:
-    port, ui_port = _free_port(), _free_port()
+    port, ui_port = free_port(), free_port()
     with _program(tmp_path, port=port, ui_port=ui_port, ui_path=str(ui)) as process:
         _wait_until_it_answers(process, f"http://127.0.0.1:{port}")
         started = json.loads((ui / "started.json").read_text())
@@ -176,8 +171,8 @@ def test_a_ui_that_will_not_go_is_killed_and_the_browser_can_stay_closed(
     tmp_path: Path, ui: Path
 ) -> None:
     (ui / "stubborn").touch()
-    port = _free_port()
-    options = {"ui_port": _free_port(), "ui_path": str(ui), "server_url": "https://mail.example"}
+    port = free_port()
+    options = {"ui_port": free_port(), "ui_path": str(ui), "server_url": "https://mail.example"}
     with _program(tmp_path, port=port, open_browser=False, **options) as process:
         _wait_until_it_answers(process, f"http://127.0.0.1:{port}")
         started = json.loads((ui / "started.json").read_text())
@@ -190,7 +185,7 @@ def test_a_ui_that_will_not_go_is_killed_and_the_browser_can_stay_closed(
 
 
 def test_a_stop_while_the_ui_starts_leaves_nothing_behind(tmp_path: Path, ui: Path) -> None:
-    options = {"port": _free_port(), "ui_port": _free_port(), "ui_path": str(ui)}
+    options = {"port": free_port(), "ui_port": free_port(), "ui_path": str(ui)}
     with _program(tmp_path, **options) as process:
         while not (ui / "started.json").exists() or not (ui / "started.json").read_text():
             assert process.poll() is None, process.communicate()
@@ -212,7 +207,7 @@ def template() -> MAILSwarmTemplate:
 
 
 def _start(template: MAILSwarmTemplate, **options: Any) -> None:
-    template.start_server(host="127.0.0.1", **({"port": _free_port()} | options))
+    template.start_server(host="127.0.0.1", **({"port": free_port()} | options))
 
 
 @pytest.mark.parametrize(
@@ -238,7 +233,7 @@ def test_a_missing_pnpm_is_told(
 ) -> None:
     monkeypatch.setenv("PATH", "")
     with pytest.raises(FileNotFoundError, match="pnpm not found"):
-        _start(template, ui_path=ui, ui_port=_free_port())
+        _start(template, ui_path=ui, ui_port=free_port())
 
 
 def test_a_ui_that_ends_at_once_is_an_error(
@@ -247,13 +242,13 @@ def test_a_ui_that_ends_at_once_is_an_error(
     (ui / "breaks").touch()
     monkeypatch.setenv("PATH", str(ui.parent / "bin"))
     with pytest.raises(RuntimeError, match=r"'pnpm dev --port .*' ended at once with exit code 3"):
-        _start(template, ui_path=ui, ui_port=_free_port())
+        _start(template, ui_path=ui, ui_port=free_port())
 
 
 @pytest.mark.parametrize("busy", ["port", "ui_port"])
 def test_a_port_in_use_is_an_error(template: MAILSwarmTemplate, ui: Path, busy: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        ports = {"port": _free_port(), "ui_port": _free_port(), busy: server.getsockname()[1]}
+        ports = {"port": free_port(), "ui_port": free_port(), busy: server.getsockname()[1]}
         with pytest.raises(OSError, match=r"cannot listen on .*in use"):
             _start(template, ui_path=ui, **ports)
     assert not (ui / "started.json").exists()

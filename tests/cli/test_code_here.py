@@ -1,13 +1,14 @@
 """`mail server` finds the swarm's own code in the folder it is started in."""
 
 import json
-import socket
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from tests.support.ports import free_port
 
 GREET = '''
 from pydantic import BaseModel
@@ -52,9 +53,7 @@ def test_modules_beside_the_swarms_file_are_found(tmp_path: Path) -> None:
     (tmp_path / "greet.py").write_text(GREET)
     (tmp_path / "swarms.json").write_text(json.dumps([SWARM]))
     mail = str(Path(sys.executable).with_name("mail"))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
     flags = ["--host", "127.0.0.1", "--port", port, "--store", "memory://"]
     server = subprocess.Popen(
         [mail, "server", "-n", "tiny", "-s", "swarms.json", *flags],

@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -18,6 +17,7 @@ import pytest
 from mail.client import MAILClient
 from mail.config import ClientConfig
 from mail.errors import ClientHTTPError
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.e2e
 
@@ -105,9 +105,7 @@ def quick() -> ClientConfig:
 async def serving(
     folder: Path, swarms: Path = ROOT / "swarms.json", flags: Sequence[str] = ()
 ) -> AsyncIterator[Place]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        place = Place(folder, probe.getsockname()[1], tuple(flags))
+    place = Place(folder, free_port(), tuple(flags))
     (folder / "mail.toml").write_text(
         f"[server]\nhost = '127.0.0.1'\nport = {place.port}\n"
         f"[server.swarm]\nsource = '{swarms}'\n"

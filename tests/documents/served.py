@@ -11,7 +11,6 @@ outside or meets another one, and the model follows a script; the rest is the pr
 import asyncio
 import os
 import signal
-import socket
 import sys
 import webbrowser
 from collections.abc import AsyncIterator
@@ -25,6 +24,7 @@ from mail.db.base import TokenRow
 from mail.db.sqlite import SQLiteStore
 from mail.utils.callers import hash_token
 from tests.documents.primer_swarms import minimal_swarm
+from tests.support.ports import free_port
 
 __all__ = ["Served", "serving_process"]
 
@@ -78,7 +78,7 @@ class Served:
 async def serving_process(way: str, folder: Path) -> AsyncIterator[Served]:
     """Serve from a folder until the context is left; the process must then end in good order."""
     await _make_token(folder)
-    port, ui_port = _free_ports(2)
+    port, ui_port = free_port(), free_port()
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tests.documents.served", way, str(port), str(ui_port)),
         cwd=folder,
@@ -123,15 +123,6 @@ async def _make_token(folder: Path) -> None:
     await store.open()
     await store.put_token(TokenRow(hash_token(TOKEN), "user", "alice", "2026-01-01T00:00:00+00:00"))
     await store.close()
-
-
-def _free_ports(count: int) -> list[int]:
-    """Return ports that are free at the same time."""
-    servers = [socket.create_server((HOST, 0)) for _ in range(count)]
-    ports = [server.getsockname()[1] for server in servers]
-    for server in servers:
-        server.close()
-    return ports
 
 
 def main() -> None:

@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import os
 import signal
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from mail.db.urls import open_store
 from mail.utils.callers import hash_token
 from tests.e2e.evidence import Evidence
 from tests.e2e.served import Options, serve_logged
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PROVIDER_KEY = "provider-key-Zq81Xw77Kd20"
@@ -36,13 +36,6 @@ _SECONDS = 20.0
 def bearer(who: str) -> dict[str, str]:
     """Return a caller's Authorization header."""
     return {"Authorization": f"Bearer {TOKENS[who][1]}"}
-
-
-def free_port() -> int:
-    """Return a port that nobody uses at the moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def warm_up() -> None:

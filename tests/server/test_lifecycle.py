@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -20,6 +19,7 @@ from mail.errors import StoreLocked
 from mail.server.app import create_app
 from mail.server.run import run_server
 from tests.server.kit import Script, Template, bearer, config, frames, serving
+from tests.support.ports import free_port
 
 HANG = {"body": "hang", "task_id": "t-1"}
 
@@ -161,9 +161,7 @@ async def process(folder: Path, grace: float, how: str = "run_server") -> AsyncI
     """Run a server in a process of its own."""
     program = folder / "serve.py"
     program.write_text(PROGRAM)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     root = Path(__file__).parents[2]
     paths = os.pathsep.join([str(root / "src"), str(root), *sys.path])
     started = await asyncio.create_subprocess_exec(

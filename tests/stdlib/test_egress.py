@@ -477,7 +477,7 @@ def test_a_compressed_document_is_expanded_up_to_the_limit(world: Outside, encod
     [
         ("br", b"x", "compressed in a way that was not asked for"),
         ("gzip", b"not gzip", "broken"),
-        ("gzip", gzip.compress(b"x" * 1000)[:-4], "cut short"),
+        ("gzip", gzip.compress(b"x" * 1000, mtime=0)[:-4], "cut short"),
     ],
 )
 def test_a_badly_compressed_document_is_told(

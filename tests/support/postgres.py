@@ -1,12 +1,12 @@
 """A throw-away PostgreSQL: a cluster of its own, in a temporary folder, as an unprivileged user."""
 
 import asyncio
+import fcntl
 import itertools
 import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import asyncpg
+import psutil
+
+from tests.support.ports import free_port
 
 PASSWORD: Final = "pg-secret-Wk58Rt21"
 _USER: Final = "mail"
@@ -34,7 +37,7 @@ class Cluster:
     def __init__(self) -> None:
         self._bin = find_binaries()
         self._account = _account()
-        self.port = _free_port()
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         # Not below pytest's own folder: that one is closed to other users.
         self.folder = Path(tempfile.mkdtemp(prefix="mail-postgres-"))
@@ -72,10 +75,28 @@ class Cluster:
             process.send_signal(how)
             process.wait(_SECONDS)
 
+    def freeze(self, *, whole: bool = True) -> None:
+        """Let the server answer nobody, connected or not; with ``whole`` false only newcomers."""
+        for process in self._processes() if whole else self._processes()[:1]:
+            process.suspend()
+
+    def thaw(self) -> None:
+        """Let a frozen server go on."""
+        for process in reversed(self._processes()):
+            process.resume()
+
     def remove(self) -> None:
         """Stop the server and delete everything."""
+        self.thaw()
         self.stop(signal.SIGQUIT)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _processes(self) -> list[psutil.Process]:
+        """Return the server's processes, the one that takes connections first."""
+        if self._process is None:
+            return []
+        first = psutil.Process(self._process.pid)
+        return [first, *first.children(recursive=True)]
 
     def dsn(self) -> str:
         """Make an empty database and return its URL."""
@@ -163,6 +184,12 @@ def _install() -> str:
     """Install Debian's package; return why there is still none, if so."""
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
         return "only root can install it, with apt-get"
+    with Path(tempfile.gettempdir(), "mail-postgres-install.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # pytest's workers may all be here
+        return "" if _found() else _run_apt_get()
+
+
+def _run_apt_get() -> str:
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     package = f"postgresql-{_VERSION}"
     for arguments in (("update",), ("install", "-y", "--no-install-recommends", package)):
@@ -188,12 +215,6 @@ def _account() -> dict[str, Any]:
             continue
         return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
     raise Unavailable("root may not run PostgreSQL, and there is no user postgres or nobody")
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def run_async(coroutine: Any) -> Any:
