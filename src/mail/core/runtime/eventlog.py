@@ -16,6 +16,8 @@ from mail.db.base import EventRow, Owner, Store
 __all__ = ["EventLog", "Subscription"]
 
 _PAGE = 256
+_BUFFER_CHARS = 1024 * 1024
+"""What the data of one stream's buffered events may come to, besides their number."""
 
 
 class Subscription:
@@ -29,15 +31,18 @@ class Subscription:
         self.last = 0  # the number of the event that ends the stream, once it is known
         self._limit = limit
         self._buffer: deque[TaskEvent] = deque()
+        self._size = 0
         self._lagging = True  # until the first look at the store
         self._wake = asyncio.Event()
 
-    def push(self, events: Sequence[TaskEvent]) -> None:
-        """Take committed events; give up buffering when the reader is too slow."""
-        if not self._lagging and len(self._buffer) + len(events) <= self._limit:
+    def push(self, events: Sequence[TaskEvent], size: int) -> None:
+        """Take committed events, whose data are ``size`` characters; give up on a slow reader."""
+        few = len(self._buffer) + len(events) <= self._limit
+        if not self._lagging and few and self._size + size <= _BUFFER_CHARS:
             self._buffer.extend(events)
+            self._size += size
         else:
-            self._buffer.clear()
+            self._clear()
             self._lagging = True
         self._wake.set()
 
@@ -72,7 +77,7 @@ class Subscription:
         if self._lagging:
             return await self.catch_up(store, owner)
         fresh = [event for event in self._buffer if not event.seq or event.seq > self.cursor]
-        self._buffer.clear()
+        self._clear()
         stored = [event.seq for event in fresh if event.seq]
         if stored and stored[-1] != self.cursor + len(stored):
             return await self.catch_up(store, owner)
@@ -85,10 +90,14 @@ class Subscription:
         page = await store.events(owner, self.task_id, self.cursor, _PAGE)
         if len(page) == _PAGE:
             self._lagging = True
-            self._buffer.clear()
+            self._clear()
         self._wake.set()
         self.cursor = page[-1].seq if page else self.cursor
         return page
+
+    def _clear(self) -> None:
+        self._buffer.clear()
+        self._size = 0
 
 
 class EventLog:
@@ -139,8 +148,9 @@ class EventLog:
         readers = self._readers.get(task_id)
         if readers:
             events = [_event(task_id, seq, row) for seq, row in enumerate(rows, first)]
+            size = sum(len(row.description) + len(row.extra) for row in rows)
             for reader in readers:
-                reader.push(events)
+                reader.push(events, size)
 
     def _keep(self, task_id: str, first: int, rows: Sequence[EventRow]) -> None:
         recent = self._recent.get(task_id)
