@@ -26,6 +26,7 @@ from mail.core.call_context import current_call
 from mail.core.tools.call import AgentToolCall
 from mail.core.usage import Usage
 from mail.errors import ModelError
+from mail.server.connections import guarded
 
 TOKENS = {
     "admin": "mail_admin-token-000000000000000000",
@@ -218,10 +219,18 @@ class Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
-    """Serve an app on a free port; yield a client for it."""
+async def running_server(
+    app: Starlette, limits: LimitsConfig | None = None
+) -> AsyncIterator[Server]:
+    """Serve an app on a free port, over connections held to the limits when they are given."""
     options = uvicorn.Config(
-        app, port=0, log_config=None, access_log=False, timeout_graceful_shutdown=2
+        app,
+        port=0,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=2,
+        ws="none",
+        http="h11" if limits is None else guarded(limits),
     )
     server = Server(options)
     running = asyncio.create_task(server.serve())
@@ -230,11 +239,20 @@ async def serving(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
             await running
         await asyncio.sleep(0.001)
     try:
-        async with httpx.AsyncClient(base_url=server.url, timeout=10.0) as client:
-            yield client
+        yield server
     finally:
         server.stop.set()
         await running
+
+
+@contextlib.asynccontextmanager
+async def serving(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
+    """Serve an app on a free port; yield a client for it."""
+    async with (
+        running_server(app) as server,
+        httpx.AsyncClient(base_url=server.url, timeout=10.0) as client,
+    ):
+        yield client
 
 
 def frames(text: str) -> list[dict[str, str]]:

@@ -1,5 +1,6 @@
 """The server's settings: the ``[server]`` tables of ``mail.toml`` as models."""
 
+import re
 from collections.abc import Mapping, MutableMapping
 from typing import Annotated, ClassVar, Final, Literal
 
@@ -22,6 +23,7 @@ __all__ = [
 MEMORY_URL: Final = "memory://"
 _ALL_INTERFACES: Final = "0.0.0.0"  # noqa: S104 - the documented default; tokens guard every route
 
+_ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _REMOTE_IMPORTS: Final = ("mail.factories", "mail.examples", "mail.stdlib")
 
 
@@ -31,9 +33,20 @@ def _check_module_name(name: str) -> str:
     return name
 
 
+def _check_origin(origin: str) -> str:
+    if not _ORIGIN.fullmatch(origin):
+        raise ValueError(
+            "expected exact origins such as 'https://app.example.org' or 'http://localhost:3000'; "
+            "there is no wildcard"
+        )
+    return origin
+
+
 _Positive = Annotated[int, Field(ge=1)]
 _Count = Annotated[int, Field(ge=0)]
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Wait = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Origin = Annotated[str, AfterValidator(_check_origin)]
 _ModuleName = Annotated[str, AfterValidator(_check_module_name)]
 
 
@@ -94,8 +107,13 @@ class StoreConfig(FileBacked):
 class LimitsConfig(FileBacked):
     """``[server.limits]``: how much the server takes on at once. Times are in seconds.
 
-    0 lifts ``max_requests`` and the limits per caller: ``max_running_tasks``, ``max_streams``, and
-    ``request_rate`` (a second, after a burst of ``request_burst``).
+    0 lifts ``max_connections``, ``max_requests``, ``max_open_streams`` and the limits per caller:
+    ``max_running_tasks``, ``max_streams``, and ``request_rate`` (a second, after a burst of
+    ``request_burst``).
+
+    A client may take ``header_timeout`` to send a request's headers and ``body_timeout`` for its
+    body, must keep taking its answer (``send_timeout`` without progress cuts it off), and may keep
+    a connection without a request for ``idle_timeout``.
     """
 
     table = "server.limits"
@@ -105,15 +123,25 @@ class LimitsConfig(FileBacked):
     shutdown_grace: _Seconds = 20.0
     max_instances: _Positive = 1000
     instance_idle: _Seconds = 600.0
+    max_connections: _Count = 2000
     max_requests: _Count = 200
+    max_open_streams: _Count = 1000
     max_running_tasks: _Count = 8
     max_streams: _Count = 10
     request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
     request_burst: _Positive = 40
+    header_timeout: _Wait = 10.0
+    body_timeout: _Wait = 60.0
+    send_timeout: _Wait = 30.0
+    idle_timeout: _Wait = 30.0
 
 
 class ServerConfig(FileBacked):
-    """``[server]``: where the server listens, and its nested tables."""
+    """``[server]``: where the server listens, and its nested tables.
+
+    ``cors_origins`` are the origins whose pages may call the server from a browser, each written as
+    browsers do (lower case, no path, no default port).
+    """
 
     table = "server"
     nested = frozenset({"swarm", "settings", "store", "limits"})
@@ -122,6 +150,7 @@ class ServerConfig(FileBacked):
     host: str = _ALL_INTERFACES
     reload: bool = False
     debug: bool = False
+    cors_origins: list[_Origin] = Field(default_factory=list)
     swarm: SwarmConfig = Field(default_factory=SwarmConfig)
     settings: SettingsConfig = Field(default_factory=SettingsConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)

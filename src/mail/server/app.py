@@ -14,6 +14,7 @@ from mail.config.env import current
 from mail.config.server import ServerConfig, resolve_store_url
 from mail.db.base import Store
 from mail.db.urls import open_store
+from mail.server.cors import Cors
 from mail.server.deps import check_audiences
 from mail.server.errors import install_error_handlers
 from mail.server.hosting import call_on_stop
@@ -87,6 +88,8 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
         Edge,
         max_body_bytes=state.config.limits.max_body_bytes,
         max_requests=state.config.limits.max_requests,
+        body_seconds=state.config.limits.body_timeout,
+        cors=Cors(state.config.cors_origins) if state.config.cors_origins else None,
         draining=lambda: state.draining,
     )
     install_error_handlers(app)

@@ -1,16 +1,19 @@
 """The edge of the server: what every request passes before and after its route.
 
 A pure ASGI wrapper. It refuses oversized headers, compressed bodies, too many requests at once and
-work during a drain, counts the body while it streams in, hides what nobody foresaw behind a request
-id, and writes one log line per request, without the query string and without headers.
+work during a drain, counts the body while it streams in, answers browsers that ask for other
+origins, hides what nobody foresaw behind a request id, and writes one log line per request, without
+the query string and without headers.
 """
 
 import asyncio
 import logging
+import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -18,6 +21,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mail.errors import MAILError, ShuttingDown
+from mail.server.cors import Cors
 from mail.server.errors import (
     BadEncoding,
     BodyTooLarge,
@@ -28,12 +32,15 @@ from mail.server.errors import (
     mail_error_response,
 )
 
-__all__ = ["BODY_SILENCE_SECONDS", "MAX_HEADER_BYTES", "Edge"]
+__all__ = ["BODY_SILENCE_SECONDS", "CROWDED", "MAX_HEADER_BYTES", "Edge"]
 
 MAX_HEADER_BYTES: Final = 16 * 1024
 BODY_SILENCE_SECONDS: Final = 10.0
+CROWDED: Final = "mail.crowded"
+"""Set in the state of a request whose connection is one more than the server takes."""
 _ALWAYS: Final = frozenset({"/", "/health"})
 """Answered however busy the server is: who looks after it must not take it for dead."""
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _LINGER_SECONDS: Final = 1.0
 _LINGER_FACTOR: Final = 16
 
@@ -49,6 +56,8 @@ class Edge:
         max_body_bytes: The largest request body.
         max_requests: Requests in progress at a time; 0 for any number. An open stream does not
             count any more: streams have a limit per caller.
+        body_seconds: How long a request body may take to arrive.
+        cors: Which other origins' pages may call; None for none.
         draining: Tells whether the server takes no more work.
     """
 
@@ -58,11 +67,15 @@ class Edge:
         *,
         max_body_bytes: int,
         max_requests: int,
+        body_seconds: float,
+        cors: Cors | None = None,
         draining: Callable[[], bool],
     ) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
         self._max_requests = max_requests
+        self._body_seconds = body_seconds
+        self._cors = cors
         self._draining = draining
         self._working: set[_Exchange] = set()
 
@@ -71,7 +84,11 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = _Exchange(scope, send, on_stream=self._working.discard)
+        headers = Headers(scope=scope)
+        if self._cors is not None:
+            send = partial(self._cors.send, send=send, request_headers=headers)
+        exchange = _Exchange(scope, headers, send, on_stream=self._working.discard)
+        scope.setdefault("state", {})["request_id"] = exchange.id
         try:
             await self._serve(scope, receive, exchange)
         finally:
@@ -80,10 +97,7 @@ class Edge:
 
     async def _serve(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
         try:
-            self._check(scope)
-            self._working.add(exchange)
-            body = _CountedBody(scope, receive, self._max_body_bytes)
-            await self._app(scope, body.receive, exchange.send)
+            await self._pass(scope, receive, exchange)
         except TimeoutError as error:
             if not exchange.started:
                 await self._unforeseen(error, scope, receive, exchange)
@@ -92,24 +106,37 @@ class Edge:
         except ClientDisconnect:
             _log.debug("request %s: the client left before its body was complete", exchange.id)
         except MAILError as error:
-            if exchange.started:
-                raise
-            await self._refuse(error, scope, receive, exchange)
+            if not exchange.started:
+                await self._refuse(error, scope, receive, exchange)
+            elif not isinstance(error, BodyTooLarge | BodyTooSlow):
+                raise  # else a stream's reader goes on sending: the connection is closed
         except Exception as error:
             if exchange.started:
                 raise
             await self._unforeseen(error, scope, receive, exchange)
 
-    def _check(self, scope: Scope) -> None:
+    async def _pass(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
         headers = Headers(scope=scope)
+        self._check_headers(headers)
+        if self._cors is not None and self._cors.asks(scope, headers):
+            await self._cors.answer(headers)(scope, receive, exchange.send)
+            return
+        self._check_room(scope)
+        self._working.add(exchange)
+        body = _CountedBody(headers, receive, self._max_body_bytes, self._body_seconds)
+        await self._app(scope, body.receive, exchange.send)
+
+    def _check_headers(self, headers: Headers) -> None:
         if sum(len(name) + len(value) for name, value in headers.raw) > MAX_HEADER_BYTES:
             raise HeadersTooLarge(f"the headers are larger than {MAX_HEADER_BYTES} bytes")
         encoding = headers.get("content-encoding", "identity").strip().lower()
         if encoding not in ("", "identity"):
             raise BadEncoding("a request body must not be compressed: send no Content-Encoding")
+
+    def _check_room(self, scope: Scope) -> None:
         if scope["method"] == "POST" and self._draining():
             raise ShuttingDown()
-        full = 0 < self._max_requests <= len(self._working)
+        full = 0 < self._max_requests <= len(self._working) or scope["state"].get(CROWDED, False)
         if full and scope["path"] not in _ALWAYS:
             raise ServerBusy("the server has as many requests as it takes; try again later")
 
@@ -135,9 +162,15 @@ class _Exchange:
     """One request and its answer: id, start, status, and the headers that every answer gets."""
 
     def __init__(
-        self, scope: Scope, send: Send, *, on_stream: "Callable[[_Exchange], None]"
+        self,
+        scope: Scope,
+        headers: Headers,
+        send: Send,
+        *,
+        on_stream: "Callable[[_Exchange], None]",
     ) -> None:
-        self.id = uuid.uuid4().hex
+        given = headers.get("x-request-id", "")
+        self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         self.started = False
         self._scope = scope
         self._send = send
@@ -152,6 +185,7 @@ class _Exchange:
             headers = MutableHeaders(raw=message["headers"])
             headers.setdefault("X-Content-Type-Options", "nosniff")
             headers.setdefault("Cache-Control", "no-store")
+            headers["X-Request-ID"] = self.id
             if headers.get("content-type", "").startswith("text/event-stream"):
                 self._on_stream(self)
         await self._send(message)
@@ -171,10 +205,11 @@ class _Exchange:
 class _CountedBody:
     """Passes a request's body on, piece by piece, until it is too much or too slow."""
 
-    def __init__(self, scope: Scope, receive: Receive, limit: int) -> None:
+    def __init__(self, headers: Headers, receive: Receive, limit: int, seconds: float) -> None:
         self._receive: Callable[[], Awaitable[Message]] = receive
         self._limit = limit
-        length = Headers(scope=scope).get("content-length", "")
+        self._deadline = asyncio.get_running_loop().time() + seconds
+        length = headers.get("content-length", "")
         self._declared = int(length) if length.isdecimal() else 0
         self._size = 0
         self._complete = False
@@ -190,10 +225,11 @@ class _CountedBody:
 
     async def _next(self) -> Message:
         try:
-            async with asyncio.timeout(BODY_SILENCE_SECONDS):
+            now = asyncio.get_running_loop().time()
+            async with asyncio.timeout_at(min(now + BODY_SILENCE_SECONDS, self._deadline)):
                 message = await self._receive()
         except TimeoutError:
-            raise BodyTooSlow("the rest of the request body did not arrive") from None
+            raise BodyTooSlow("the rest of the request body did not arrive in time") from None
         self._size += len(message.get("body", b""))
         self._complete = not message.get("more_body", False)
         return message

@@ -1,4 +1,5 @@
-"""What one caller may take at once: requests in a short time, running tasks, open streams.
+"""What one caller may take at once: requests in a short time, running tasks, open streams; and how
+many streams all callers have together.
 
 The library knows no such limits; they act at the HTTP edge only (ruling 40).
 """
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mail.config.server import LimitsConfig
-from mail.server.errors import RETRY_AFTER, QuotaExceeded
+from mail.server.errors import RETRY_AFTER, QuotaExceeded, ServerBusy
 from mail.utils.callers import Caller
 
 __all__ = ["MAX_BUCKETS", "Quotas"]
@@ -31,8 +32,8 @@ class Quotas:
     """The callers' shares. Everything raises `QuotaExceeded` before anything is begun.
 
     Args:
-        limits: ``request_rate`` and ``request_burst``, ``max_running_tasks``, ``max_streams``;
-            0 lifts a limit.
+        limits: ``request_rate`` and ``request_burst``, ``max_running_tasks``, ``max_streams`` and
+            ``max_open_streams``; 0 lifts a limit.
         now: A monotonic clock in seconds.
     """
 
@@ -60,9 +61,20 @@ class Quotas:
             raise QuotaExceeded(f"more than {rate:g} requests a second; slow down", wait)
         bucket.tokens -= 1
 
+    @property
+    def open_streams(self) -> int:
+        """Return how many streams are open."""
+        return self._streams.total()
+
     @contextmanager
     def stream(self, caller: Caller) -> Iterator[None]:
-        """Hold one of the caller's streams."""
+        """Hold one of the caller's streams.
+
+        Raises:
+            ServerBusy: all callers together have as many as the server takes.
+        """
+        if 0 < self._limits.max_open_streams <= self.open_streams:
+            raise ServerBusy("the server has as many open streams as it takes; try again later")
         limit = self._limits.max_streams
         if 0 < limit <= self._streams[caller]:
             raise _at_once(f"{limit} streams open", "close one")

@@ -21,6 +21,7 @@ from mail.config.env import current
 from mail.config.server import ServerConfig, export_environment
 from mail.db.base import Store
 from mail.server.app import create_app
+from mail.server.connections import allow_open_files, guarded
 from mail.server.limits import MAX_HEADER_BYTES
 from mail.server.state import ServerState
 from mail.utils.logger import init_logger
@@ -146,7 +147,10 @@ def run_server(
         server_header=False,
         timeout_graceful_shutdown=_CONNECTION_SECONDS,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES * 2,
+        http=guarded(config.limits),
+        ws="none",
     )
+    allow_open_files(config.limits)
     DrainingServer(options, state, last_act).run()
 
 

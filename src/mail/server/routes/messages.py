@@ -45,7 +45,8 @@ async def message(request: Request, state: State, caller: Person, token: BearerT
         run = await _open_run(swarm, body, task_id, state.max_steps)
         if body.stream:
             recheck = partial(state.auth.authenticate, token)
-            return event_source(streamed(run.events(), stack.pop_all(), recheck))
+            events = streamed(run.events(), stack.pop_all(), recheck)
+            return event_source(events, send_timeout=state.config.limits.send_timeout)
         result = await _result_for(request, run, body.options.timeout)
         if result is None:
             return Response(status_code=CLIENT_GONE)

@@ -92,7 +92,8 @@ async def get_task_events(
         stack.enter_context(state.quotas.stream(caller))
         swarm = await stack.enter_async_context(state.pool.lease(caller, token))
         recheck = partial(state.auth.authenticate, token)
-        return event_source(streamed(swarm.replay(task_id, after=after), stack.pop_all(), recheck))
+        events = streamed(swarm.replay(task_id, after=after), stack.pop_all(), recheck)
+        return event_source(events, send_timeout=state.config.limits.send_timeout)
 
 
 def _last_event_id(request: Request) -> int:

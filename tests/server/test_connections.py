@@ -1,0 +1,255 @@
+"""Connections of clients that are slow, silent, deaf or too many, over real sockets."""
+
+import asyncio
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import httpx
+import pytest
+from fastapi import FastAPI
+
+from mail.config.server import LimitsConfig
+from mail.db.memory import MemoryStore
+from mail.server import connections
+from mail.server.app import create_app
+from tests.server.kit import Script, Server, Template, bearer, config, frames, running_server
+
+SHORT = {"header_timeout": 0.2, "body_timeout": 0.3, "send_timeout": 0.3, "idle_timeout": 0.2}
+BIG = 12_000_000
+"""More than the buffers of the kernel take on both sides of a connection."""
+
+
+@contextlib.asynccontextmanager
+async def served(
+    store: MemoryStore, template: Template, **limits: float
+) -> AsyncIterator[tuple[Server, FastAPI]]:
+    """Serve the swarm with short limits."""
+    settings = config(**SHORT | limits)
+    app = create_app(settings, template=template, store=store)  # type: ignore[arg-type]
+    async with running_server(app, settings.limits) as server:
+        yield server, app
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    server: Server, *, small: bool = False
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Open a bare connection; a small one takes little before it is read."""
+    plain = socket.socket()
+    if small:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    plain.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(
+        plain, ("127.0.0.1", server.servers[0].sockets[0].getsockname()[1])
+    )
+    reader, writer = await asyncio.open_connection(sock=plain, limit=1024)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+def head(method: str, path: str, *, who: str = "alice", **more: str) -> bytes:
+    """Return the head of a request."""
+    fields = {"Host": "x", **bearer(who), **{k.replace("_", "-"): v for k, v in more.items()}}
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {text}" for name, text in fields.items())]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that the server does by itself."""
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def everything(reader: asyncio.StreamReader) -> bytes:
+    """Read up to the end of a connection, however it ends."""
+    got = b""
+    with contextlib.suppress(ConnectionError):
+        async with asyncio.timeout(10):
+            while piece := await reader.read(65536):
+                got += piece
+    return got
+
+
+async def drip(writer: asyncio.StreamWriter, text: bytes) -> None:
+    """Send a byte now and then, for as long as the connection is open."""
+    with contextlib.suppress(ConnectionError):
+        while not writer.is_closing():
+            writer.write(text)
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+async def test_headers_that_never_end_end_the_connection(
+    store: MemoryStore, template: Template, begun: bytes
+) -> None:
+    async with (
+        served(store, template) as (server, _),
+        connected(server) as (reader, writer),
+        asyncio.TaskGroup() as group,
+    ):
+        writer.write(begun)
+        dripping = group.create_task(drip(writer, b"x" if begun else b""))
+        assert await everything(reader) == b""
+        dripping.cancel()
+        await until(lambda: not server.server_state.connections)
+
+
+async def test_a_connection_between_requests_idles_only_so_long(
+    store: MemoryStore, template: Template
+) -> None:
+    async with served(store, template) as (server, _), connected(server) as (reader, writer):
+        writer.write(head("GET", "/whoami"))
+        assert (await everything(reader)).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_second_request_that_never_ends_ends_the_connection(
+    store: MemoryStore, template: Template
+) -> None:
+    async with (
+        served(store, template, idle_timeout=60.0) as (server, _),
+        connected(server) as (reader, writer),
+        asyncio.TaskGroup() as group,
+    ):
+        writer.write(head("GET", "/whoami"))
+        await reader.readuntil(b"}")
+        dripping = group.create_task(drip(writer, b"G"))
+        await everything(reader)
+        dripping.cancel()
+        await until(lambda: not server.server_state.connections)
+
+
+async def test_a_body_that_trickles_is_408(store: MemoryStore, template: Template) -> None:
+    async with (
+        served(store, template) as (server, _),
+        connected(server) as (reader, writer),
+        asyncio.TaskGroup() as group,
+    ):
+        writer.write(head("POST", "/message", Content_Length="100000"))
+        dripping = group.create_task(drip(writer, b" "))
+        answer = await everything(reader)
+        dripping.cancel()
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"did not arrive in time" in answer
+
+
+async def test_an_answer_that_nobody_reads_is_let_go_and_a_slow_reader_is_not(
+    store: MemoryStore, template: Template
+) -> None:
+    async with served(store, template) as (server, app):
+
+        async def big() -> str:
+            return "x" * BIG
+
+        app.router.add_api_route("/big", big)
+        async with connected(server, small=True) as (_, deaf), connected(server) as (slow, writer):
+            deaf.write(head("GET", "/big"))
+            await until(lambda: _waiting(server) > 0)
+            writer.write(head("GET", "/big"))
+            got = 0
+            while got < BIG:  # takes longer than send_timeout, in good steps
+                got += len(await slow.read(1_000_000))
+                await asyncio.sleep(0.001)
+            await until(lambda: _waiting(server) == 0)
+            await until(lambda: not server.server_state.connections)
+
+
+def _waiting(server: Server) -> int:
+    found = list(server.server_state.connections)
+    return sum(item.transport.get_write_buffer_size() for item in found)  # type: ignore[union-attr]
+
+
+async def test_a_stalled_reader_of_a_stream_is_cut_off_and_can_resume(
+    store: MemoryStore, template: Template
+) -> None:
+    body = json.dumps({"body": "x" * 2_000_000, "task_id": "t-1"}).encode()
+    async with served(store, template, idle_timeout=60.0) as (server, app):
+        async with httpx.AsyncClient(base_url=server.url, headers=bearer("alice")) as client:
+            for _ in range(3):
+                assert (await client.post("/message", content=body)).status_code == 200
+            async with connected(server, small=True) as (_, writer):
+                writer.write(head("GET", "/tasks/t-1/events"))
+                await until(lambda: app.state.mail.quotas.open_streams == 1)
+                await until(lambda: app.state.mail.quotas.open_streams == 0)
+            whole = frames((await client.get("/tasks/t-1/events")).text)
+            rest = await client.get("/tasks/t-1/events", headers={"Last-Event-ID": "2"})
+        await until(lambda: not server.server_state.connections)
+    assert frames(rest.text)[-1] == whole[-1]
+    assert [event["id"] for event in frames(rest.text)] == [event["id"] for event in whole[2:]]
+
+
+async def test_more_connections_than_allowed_are_503_and_a_flood_is_not_answered(
+    store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "_SPARE", 2)
+    async with (
+        served(store, template, max_connections=2, header_timeout=5.0) as (server, _),
+        connected(server),
+        connected(server) as (_, second),
+        connected(server) as (refused, third),
+        connected(server) as (lives, fourth),
+        connected(server) as (flood, _),
+    ):
+        third.write(head("GET", "/whoami"))
+        fourth.write(head("GET", "/health"))
+        answer = await everything(refused)
+        assert answer.startswith(b"HTTP/1.1 503")
+        assert b"retry-after: 5" in answer
+        assert (await everything(lives)).startswith(b"HTTP/1.1 200")
+        assert await everything(flood) == b""
+        second.transport.abort()
+        await until(lambda: len(server.server_state.connections) == 1)
+        async with connected(server) as (reader, writer):
+            writer.write(head("GET", "/whoami"))
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+
+async def test_more_open_streams_than_the_server_takes_are_503(
+    store: MemoryStore, template: Template, script: Script
+) -> None:
+    async with (
+        served(store, template, max_open_streams=1) as (server, _),
+        httpx.AsyncClient(base_url=server.url) as client,
+    ):
+        body = {"body": "hang", "task_id": "t-1", "stream": True}
+        async with client.stream("POST", "/message", json=body, headers=bearer("bob")) as first:
+            pieces = first.aiter_raw()
+            await anext(pieces)
+            answer = await client.post("/message", json=body, headers=bearer("alice"))
+            assert answer.status_code == 503
+            assert "open streams" in answer.json()["detail"]
+            assert answer.headers["retry-after"] == "5"
+            script.gate.set()
+            async for _ in pieces:
+                pass
+        again = await client.get("/tasks/t-1/events", headers=bearer("bob"))
+        assert again.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"\x00\xff\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 40_000,
+        head("POST", "/message", Transfer_Encoding="chunked") + b"nonsense\r\n",
+    ],
+)
+async def test_what_is_no_http_is_400_and_nothing_is_left(
+    store: MemoryStore, template: Template, caplog: pytest.LogCaptureFixture, text: bytes
+) -> None:
+    async with served(store, template) as (server, _), connected(server) as (reader, writer):
+        writer.write(text)
+        headers, _, answer = (await everything(reader)).partition(b"\r\n\r\n")
+        assert headers.startswith(b"HTTP/1.1 400")
+        assert json.loads(answer) == {"detail": "Invalid HTTP request received.", "errors": []}
+        await until(lambda: not server.server_state.connections)
+    assert not [item for item in caplog.records if item.levelname == "ERROR"]
+
+
+def test_the_limits_of_connections_reach_the_protocol() -> None:
+    limits = LimitsConfig(idle_timeout=12.5)
+    assert connections.guarded(limits).limits is limits
