@@ -1,6 +1,7 @@
 """What log lines show, and what they never do."""
 
 import io
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from mail.errors import ConfigError
+from mail.utils.logformats import OwnFormatter
 from mail.utils.logger import LineFormatter, get_loggers, init_logger, redact
 
 TOKEN = "mail_eDvr3Wo7Za9cV7zEtfkS9XbiBBcCVRVKJAAeD7cY6P8"
@@ -16,12 +18,13 @@ TOKEN = "mail_eDvr3Wo7Za9cV7zEtfkS9XbiBBcCVRVKJAAeD7cY6P8"
 @pytest.fixture(autouse=True)
 def _clean_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("MAIL_LOG_LEVEL", raising=False)
+    monkeypatch.delenv("MAIL_LOG_FORMAT", raising=False)
     root, mail = logging.getLogger(), logging.getLogger("mail")
     before = (list(root.handlers), list(mail.handlers), mail.level, mail.propagate)
     yield
     for logger in (root, mail):
         for handler in logger.handlers:
-            if isinstance(handler.formatter, LineFormatter):
+            if isinstance(handler.formatter, OwnFormatter):
                 handler.close()
     root.handlers, mail.handlers, level, mail.propagate = before
     mail.setLevel(level)
@@ -29,7 +32,7 @@ def _clean_logging(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def logged(message: str, *values: object, exc_info: bool = False) -> str:
     stream = io.StringIO()
-    init_logger(log_dir=None, stream=stream)
+    init_logger(log_dir=None, stream=stream, log_format="human")
     logging.getLogger("mail.test").error(message, *values, exc_info=exc_info)
     return stream.getvalue()
 
@@ -132,7 +135,7 @@ def test_other_handlers_stay_and_a_second_call_does_not_double_lines(
 def test_lines_go_to_a_file_of_the_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logging.getLogger(), "handlers", [])  # without those of pytest
     folder = tmp_path / "logs"
-    init_logger(log_dir=folder, stream=io.StringIO())
+    init_logger(log_dir=folder, stream=io.StringIO(), log_format="human")
     logging.getLogger("mail.test").info("kept %s", TOKEN)
     logging.getLogger("other").warning("kept too")
     (file,) = folder.glob("mail_????-??-??.log")
@@ -153,3 +156,54 @@ def test_the_level_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
 def test_the_names_of_all_loggers_are_listed() -> None:
     logging.getLogger("mail.listed")
     assert "mail.listed" in get_loggers()
+
+
+class Terminal(io.StringIO):
+    """A stream that says that people read it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("asked", "variable", "stream", "human"),
+    [
+        (None, None, Terminal, True),
+        (None, None, io.StringIO, False),
+        ("auto", None, Terminal, True),
+        ("auto", "human", io.StringIO, False),
+        ("human", None, io.StringIO, True),
+        ("json", "human", Terminal, False),
+        (None, "human", io.StringIO, True),
+        (None, " JSON ", Terminal, False),
+    ],
+)
+def test_who_reads_a_stream_decides_how_lines_look_unless_a_form_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, asked: str | None, variable: str | None, stream, human: bool
+) -> None:
+    if variable is not None:
+        monkeypatch.setenv("MAIL_LOG_FORMAT", variable)
+    out = stream()
+    init_logger(log_dir=None, stream=out, log_format=asked)
+    logging.getLogger("mail.test").info("said")
+    assert out.getvalue().startswith("{") is not human
+
+
+def test_files_are_json_unless_a_form_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    init_logger(log_dir=tmp_path, stream=Terminal())
+    logging.getLogger("mail.test").info("first \ud800")
+    monkeypatch.setenv("MAIL_LOG_FORMAT", "human")
+    init_logger(log_dir=tmp_path, stream=Terminal())
+    logging.getLogger("mail.test").info("second \ud800")
+    (file,) = tmp_path.glob("mail_*.log")
+    first, second = file.read_text(encoding="utf-8").splitlines()
+    assert json.loads(first)["message"] == "first \ud800"
+    assert second.endswith("INFO    mail.test  second \\ud800")
+
+
+def test_an_unknown_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAIL_LOG_FORMAT", "xml")
+    with pytest.raises(ConfigError, match="MAIL_LOG_FORMAT must be one of auto, human, json"):
+        init_logger(log_dir=None)

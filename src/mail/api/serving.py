@@ -43,13 +43,13 @@ def serve_template(template: "MAILSwarmTemplate", options: ServerOptions) -> Non
         MAILError: an event loop runs in this thread.
         ConfigError, StoreError, SystemExit: see `mail.server.run.run_server`.
     """
-    from mail.config.server import ServerConfig, SwarmConfig, base_url
+    from mail.config.server import ServerConfig, SwarmConfig, base_url, resolve_log_format
 
     _refuse_inside_a_loop()
-    _set_up_logging()
     config = ServerConfig(
         host=options.host, port=options.port, reload=False, swarm=SwarmConfig(name=template.name)
     )
+    _set_up_logging(resolve_log_format(config))
     check_port(options.host, options.port, "the server")
     with ExitStack() as stack:
         kill_ui: Callable[[], None] | None = None
@@ -76,12 +76,12 @@ def _refuse_inside_a_loop() -> None:
     raise MAILError("start_server blocks; call it where no event loop runs, not from async code")
 
 
-def _set_up_logging() -> None:
+def _set_up_logging(log_format: str) -> None:
     """Log as `mail server` does, unless the program has a logging of its own."""
     if not logging.getLogger("mail").hasHandlers():
         from mail.utils.logger import init_logger
 
-        init_logger()
+        init_logger(log_format=log_format)
 
 
 def _open_browser(url: str) -> None:

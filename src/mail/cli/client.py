@@ -151,7 +151,7 @@ def _serve(call: Call) -> int:
     with overridden(CONFIG_PATH, config_path(call.config)):
         config = ClientConfig(**given)
     quiet = "INFO" if config.verbose else "WARNING"
-    init_logger(level=setting(LOG_LEVEL) or quiet, log_dir=None)
+    init_logger(level=setting(LOG_LEVEL) or quiet, log_dir=None, log_format="human")
     return _talk(call, config)
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mail.cli.code_path import find_code
-from mail.config.env import CONFIG_PATH, DATABASE_URL, current, overridden
+from mail.config.env import CONFIG_PATH, DATABASE_URL, LOG_FORMAT, current, overridden
 
 if TYPE_CHECKING:
     from mail.config.server import ServerConfig
@@ -33,6 +33,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="sqlite:///file.db, postgresql://… or memory:// (wins over DATABASE_URL)",
     )
     add(
+        "--log-format",
+        choices=("auto", "human", "json"),
+        help="lines for people or JSON objects; auto: people at a terminal, JSON elsewhere",
+    )
+    add(
         "--print-llm-streams",
         type=_boolean,
         metavar="BOOL",
@@ -46,18 +51,19 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: the settings, the swarm or the environment are wrong.
     """
-    from mail.config.server import export_environment
+    from mail.config.server import export_environment, resolve_log_format
     from mail.utils.logger import init_logger
 
     # variables, because the workers of --reload are processes of their own and read them too
     with (
         overridden(CONFIG_PATH, config_path(arguments.config)),
         overridden(DATABASE_URL, arguments.store),
+        overridden(LOG_FORMAT, arguments.log_format),
     ):
         config = build_config(arguments)
         find_code(Path.cwd(), Path(config.swarm.source).parent)
         export_environment(config, current())
-        init_logger()
+        init_logger(log_format=resolve_log_format(config))
         from mail.server.run import run_server
 
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 __all__ = [
     "CONFIG_PATH",
     "DATABASE_URL",
+    "LOG_FORMAT",
     "LOG_LEVEL",
     "current",
     "named_config_file",
@@ -17,6 +18,7 @@ __all__ = [
 
 CONFIG_PATH = "MAIL_CONFIG_PATH"
 DATABASE_URL = "DATABASE_URL"
+LOG_FORMAT = "MAIL_LOG_FORMAT"
 LOG_LEVEL = "MAIL_LOG_LEVEL"
 
 

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 
-from mail.config.env import DATABASE_URL, setting
+from mail.config.env import DATABASE_URL, LOG_FORMAT, setting
 from mail.config.toml import FileBacked
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "SwarmConfig",
     "base_url",
     "export_environment",
+    "resolve_log_format",
     "resolve_store_url",
 ]
 
@@ -137,7 +138,10 @@ class LimitsConfig(FileBacked):
 
 
 class ServerConfig(FileBacked):
-    """``[server]``: where the server listens, and its nested tables.
+    """``[server]``: where the server listens, how its log looks, and its nested tables.
+
+    ``log_format`` is ``"human"`` (lines for people), ``"json"`` (an object a line), or ``"auto"``:
+    human on a terminal, JSON everywhere else.
 
     ``cors_origins`` are the origins whose pages may call the server from a browser, each written as
     browsers do (lower case, no path, no default port).
@@ -151,6 +155,7 @@ class ServerConfig(FileBacked):
     reload: bool = False
     debug: bool = False
     cors_origins: list[_Origin] = Field(default_factory=list)
+    log_format: Literal["auto", "human", "json"] = "auto"
     swarm: SwarmConfig = Field(default_factory=SwarmConfig)
     settings: SettingsConfig = Field(default_factory=SettingsConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)
@@ -168,6 +173,14 @@ def resolve_store_url(config: ServerConfig, environ: Mapping[str, str] | None = 
     """
     url = setting(DATABASE_URL, environ) or config.store.url or MEMORY_URL
     return MEMORY_URL if url.lower() == "none" else url
+
+
+def resolve_log_format(config: ServerConfig, environ: Mapping[str, str] | None = None) -> str:
+    """Return the form of the log that applies: ``MAIL_LOG_FORMAT`` wins over the file.
+
+    The value of the variable is not checked here.
+    """
+    return setting(LOG_FORMAT, environ) or config.log_format
 
 
 def base_url(config: ServerConfig) -> str:

@@ -2,7 +2,7 @@
 
 import sys
 
-from mail.config.server import ServerConfig
+from mail.config.server import ServerConfig, resolve_log_format
 from mail.errors import MAILError
 from mail.server.run import run_server
 from mail.utils.logger import init_logger
@@ -13,9 +13,10 @@ def main() -> int:
     if len(sys.argv) > 1:
         sys.stderr.write("mail: python -m mail.server takes no arguments; use `mail server`\n")
         return 2
-    init_logger()
     try:
-        run_server(ServerConfig())
+        config = ServerConfig()
+        init_logger(log_format=resolve_log_format(config))
+        run_server(config)
     except MAILError as error:
         sys.stderr.write(f"mail: {error}\n")
         return 2

@@ -12,6 +12,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 
 from mail.errors import ConfigError, Forbidden
+from mail.logcontext import note
 from mail.server.state import ServerState, state_of
 from mail.utils.auth import extract_token
 from mail.utils.callers import Caller
@@ -52,6 +53,7 @@ async def current_caller(token: BearerToken, state: State) -> Caller:
         QuotaExceeded: too many requests in a short time.
     """
     caller = await state.auth.authenticate(token)
+    note(caller_role=caller.role, caller_id=caller.id)
     state.quotas.request(caller)
     return caller
 

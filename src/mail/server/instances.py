@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mail.errors import MAILError, ShuttingDown
+from mail.logcontext import bound
 from mail.server.errors import ServerBusy
 from mail.utils.callers import Caller, hash_token
 
@@ -173,7 +174,9 @@ class InstancePool:
             await self._make_room()
             swarm = self._factory(caller, token)
             try:
-                await swarm.start()
+                # What the instance does in the background is not this request's doing.
+                with bound(request_id="", task_id=""):
+                    await swarm.start()
             except BaseException:
                 await self._stop(caller, swarm, 0.0)
                 raise

@@ -21,6 +21,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mail.errors import MAILError, ShuttingDown
+from mail.logcontext import LogContext, begin, end
 from mail.server.cors import Cors
 from mail.server.errors import (
     BadEncoding,
@@ -89,11 +90,13 @@ class Edge:
             send = partial(self._cors.send, send=send, request_headers=headers)
         exchange = _Exchange(scope, headers, send, on_stream=self._working.discard)
         scope.setdefault("state", {})["request_id"] = exchange.id
+        before = begin(LogContext(request_id=exchange.id))
         try:
             await self._serve(scope, receive, exchange)
         finally:
             self._working.discard(exchange)
             exchange.log()
+            end(before)
 
     async def _serve(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
         try:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from mail.config.env import current
-from mail.config.server import ServerConfig, export_environment
+from mail.config.server import ServerConfig, export_environment, resolve_log_format
 from mail.db.base import Store
 from mail.server.app import create_app
 from mail.server.connections import allow_open_files, guarded
@@ -156,9 +156,10 @@ def run_server(
 
 def app_from_environment() -> "FastAPI":
     """Build the app in a reloading server's child process."""
-    init_logger()  # the parent's handlers did not come along
     text = current().get(_CONFIG_VARIABLE)
-    return create_app(ServerConfig(**json.loads(text)) if text else None)
+    config = ServerConfig(**json.loads(text)) if text else ServerConfig()
+    init_logger(log_format=resolve_log_format(config))  # the parent's handlers did not come along
+    return create_app(config)
 
 
 def _run_reloading(config: ServerConfig) -> None:

@@ -1,53 +1,32 @@
 """Logging set-up for entry points. Importing this module, or any other, sets nothing up.
 
-Lines are for people: ``time LEVEL logger message key=value …``, where the values are what our own
-records carry in ``extra``. Text that came from outside cannot forge a
-line (line breaks and control characters are escaped), means nothing to the terminal, and shows no
-secret that has a known shape. Handlers of other libraries stay as they are.
+Where lines go decides how they look: people read a terminal, programs read everything else, unless
+a form is asked for. `mail.utils.logformats` has the two forms. Handlers of other libraries stay as
+they are.
 """
 
-import json
 import logging
-import re
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
-from mail.config.env import LOG_LEVEL, setting
+from mail.config.env import LOG_FORMAT, LOG_LEVEL, setting
 from mail.errors import ConfigError
+from mail.utils.logformats import ContextFilter, JSONFormatter, LineFormatter, OwnFormatter
+from mail.utils.redaction import redact
 
-__all__ = ["DailyFileHandler", "LineFormatter", "get_loggers", "init_logger", "redact"]
+__all__ = [
+    "DailyFileHandler",
+    "JSONFormatter",
+    "LineFormatter",
+    "get_loggers",
+    "init_logger",
+    "redact",
+]
 
 _LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-_HIDDEN: Final = "[redacted]"
-_SECRETS: Final = tuple(
-    (re.compile(pattern, re.IGNORECASE), rf"\1{_HIDDEN}")
-    for pattern in (
-        r"(authorization[\"']?\s*[:=]\s*[\"']?(?:(?:bearer|basic)\s+)?)[^\s\"',}]+",
-        r"\b(bearer\s+)[\w.~+/=-]{8,}",
-        r"\b(mail_)[\w-]{24,}",
-        r"\b(sk-)[\w-]{8,}",
-        r"\b(https?://[^\s:/@]*:)[^\s/]*(?=@)",
-        r"\b((?!https?:)[a-z][a-z0-9+.-]*://[^\s:/@]*:)\S*(?=@)",
-        r"\b((?:api[_-]?key|auth_token|access_token|password|passwd|secret)"
-        r"[\"']?\s*[=:]\s*[\"']?)[^\s\"',;&}]+",
-    )
-)
-_OURS: Final = "mail"
-_STANDARD: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime"})
-_SECRET_KEY: Final = re.compile(
-    r"(?:^|_)(?:authorization|dsn|key|passwd|password|secret|token)$", re.IGNORECASE
-)
-_BARE: Final = re.compile(r"[^\s\"'=]+")
-_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
-
-
-def redact(text: str) -> str:
-    """Return the text with tokens, provider keys, headers and DSN passwords blotted out."""
-    for pattern, replacement in _SECRETS:
-        text = pattern.sub(replacement, text)
-    return text
+_FORMATS: Final = ("auto", "human", "json")
 
 
 def get_loggers() -> list[str]:
@@ -56,7 +35,11 @@ def get_loggers() -> list[str]:
 
 
 def init_logger(
-    *, level: str | None = None, log_dir: str | Path | None = "logs", stream: TextIO | None = None
+    *,
+    level: str | None = None,
+    log_dir: str | Path | None = "logs",
+    stream: TextIO | None = None,
+    log_format: str | None = None,
 ) -> None:
     """Set up logging for a program: lines on stderr and in ``logs/mail_YYYY-MM-DD.log``.
 
@@ -68,76 +51,52 @@ def init_logger(
         level: Level of the ``mail`` loggers; ``MAIL_LOG_LEVEL``, else INFO, when None.
         log_dir: Folder of the log files; None for no files.
         stream: Where lines go instead of stderr.
+        log_format: ``"human"``, ``"json"``, or ``"auto"``: human on a terminal, JSON elsewhere
+            and in the files. ``MAIL_LOG_FORMAT``, else ``"auto"``, when None.
 
     Raises:
-        ConfigError: the level is unknown or the folder cannot be made.
+        ConfigError: the level or the format is unknown, or the folder cannot be made.
     """
     chosen = (level or setting(LOG_LEVEL) or "INFO").upper()
     if chosen not in _LEVELS:
         raise ConfigError(f"{LOG_LEVEL} must be one of {', '.join(_LEVELS)}")
-    handlers: list[logging.Handler] = [logging.StreamHandler(stream or sys.stderr)]
+    form = (log_format or setting(LOG_FORMAT) or "auto").lower()
+    if form not in _FORMATS:
+        raise ConfigError(f"{LOG_FORMAT} must be one of {', '.join(_FORMATS)}")
+    console = stream or sys.stderr
+    handlers: list[logging.Handler] = [logging.StreamHandler(console)]
+    handlers[0].setFormatter(_formatter(form, _is_terminal(console)))
     if log_dir is not None:
         handlers.append(DailyFileHandler(Path(log_dir)))
+        handlers[1].setFormatter(_formatter(form, terminal=False))
     for handler in handlers:
-        handler.setFormatter(LineFormatter())
+        handler.addFilter(ContextFilter())
     mail = logging.getLogger("mail")
     mail.setLevel(chosen)
     mail.propagate = False
     _install(mail, handlers)
     root = logging.getLogger()
-    if all(isinstance(h.formatter, LineFormatter) for h in root.handlers):
+    if all(isinstance(h.formatter, OwnFormatter) for h in root.handlers):
         _install(root, handlers)
 
 
+def _formatter(form: str, terminal: bool) -> OwnFormatter:
+    human = form == "human" or (form == "auto" and terminal)
+    return LineFormatter() if human else JSONFormatter()
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return not stream.closed and stream.isatty()
+
+
 def _install(logger: logging.Logger, handlers: list[logging.Handler]) -> None:
-    ours = [h for h in logger.handlers if isinstance(h.formatter, LineFormatter)]
+    ours = [h for h in logger.handlers if isinstance(h.formatter, OwnFormatter)]
     for handler in ours:
         logger.removeHandler(handler)
         if handler not in handlers:
             handler.close()
     for handler in handlers:
         logger.addHandler(handler)
-
-
-class LineFormatter(logging.Formatter):
-    """One readable line per record; a traceback follows it indented and just as harmless."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the record as text without secrets, forged lines or terminal codes."""
-        time = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-        message = redact(record.getMessage()) + _data(record)
-        line = f"{time}Z {record.levelname:<7} {record.name}  {_CONTROL.sub(_escape, message)}"
-        if record.exc_info:
-            line += _indent(redact(self.formatException(record.exc_info)))
-        if record.stack_info:
-            line += _indent(redact(self.formatStack(record.stack_info)))
-        return line
-
-
-def _data(record: logging.LogRecord) -> str:
-    """Return what one of our own records carries beside its text; other libraries' is not shown."""
-    if record.name.partition(".")[0] != _OURS:
-        return ""
-    data = ((key, value) for key, value in vars(record).items() if key not in _STANDARD)
-    return "".join(f" {key}={_shown(key, value)}" for key, value in data)
-
-
-def _shown(key: str, value: Any) -> str:
-    if value is None:
-        return "-"
-    if _SECRET_KEY.search(key):
-        return _HIDDEN
-    text = f"{value:.3f}" if isinstance(value, float) else redact(str(value))
-    return text if _BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False)
-
-
-def _escape(match: re.Match[str]) -> str:
-    return match.group().encode("unicode_escape").decode("ascii")
-
-
-def _indent(text: str) -> str:
-    lines = text.replace("\r\n", "\n").split("\n")
-    return "".join(f"\n    | {_CONTROL.sub(_escape, line)}" for line in lines)
 
 
 class DailyFileHandler(logging.Handler):
@@ -178,6 +137,7 @@ class DailyFileHandler(logging.Handler):
         if self._file is None or day != self._day:
             if self._file is not None:
                 self._file.close()
-            self._file = (self._folder / f"mail_{day}.log").open("a", encoding="utf-8")
+            path = self._folder / f"mail_{day}.log"
+            self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
             self._day = day
         return self._file

@@ -37,6 +37,7 @@ from mail.errors import (
     UnknownAgent,
     UnknownTask,
 )
+from mail.logcontext import bound, current
 
 __all__ = ["Intake", "RunRequest"]
 
@@ -117,6 +118,7 @@ class Intake:
         async with self._task(envelope.task_id, new=request.resume_from is None) as task:
             if self.parts.draining:
                 raise ShuttingDown
+            task.request_id = current().request_id or task.request_id
             if request.resume_from == BREAKPOINT:
                 return await self._resume(task, request)
             return await self._deliver(task, envelope, request)
@@ -186,11 +188,14 @@ class Intake:
         if task is None:
             task = self.parts.ledger.add(LiveTask(row=self._blank(task_id), fresh=True))
         task.arriving += 1
+        owner = self.parts.owner
+        known = {"task_id": task_id, "caller_role": owner.role, "caller_id": owner.id}
         try:
-            async with task.intake:
-                if not task.stored and not new:
-                    await self._load(task)
-                yield task
+            with bound(**known):
+                async with task.intake:
+                    if not task.stored and not new:
+                        await self._load(task)
+                    yield task
         finally:
             task.arriving -= 1
             if task.stored:

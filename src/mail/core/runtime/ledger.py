@@ -45,7 +45,7 @@ class LiveTask:
     where their callers wait for the agent's words. ``commits`` keeps the task's commits in order
     when one of them has to be tried again; ``torn`` tells that one was given up as the runtime
     stops, so that what follows from it must not be stored either. ``offer`` is what the caller of
-    the run lends its entrypoint.
+    the run lends its entrypoint. ``request_id`` is that of the newest request, for the log.
     """
 
     row: TaskRow
@@ -68,6 +68,7 @@ class LiveTask:
     away: list[str] = field(default_factory=list)
     exhausted: str | None = None
     offer: Offer = NO_OFFER
+    request_id: str = ""
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
     _account: tuple[str, Spending] | None = None
 

@@ -10,6 +10,7 @@ from mail.core.runtime.mailbox import LaneKey, Letter
 from mail.core.runtime.parts import Parts
 from mail.core.runtime.turn import Turn
 from mail.errors import StoreError
+from mail.logcontext import LogContext, begin
 
 __all__ = ["Scheduler"]
 
@@ -60,6 +61,7 @@ class Scheduler:
     async def _run(self, turn: Turn) -> None:
         handle = turn.handle
         turn.begun = True
+        begin(self._log_context(turn))  # for good: every turn has an asyncio task of its own
         try:
             if not turn.abandoned:  # it may have been, between its claim and now
                 await self.run_turn(turn)
@@ -77,6 +79,11 @@ class Scheduler:
             if not self.working:
                 self._quiet.set()
             self.pump()
+
+    def _log_context(self, turn: Turn) -> LogContext:
+        owner = self.parts.owner
+        task = turn.task
+        return LogContext(task.request_id, task.task_id, turn.agent, owner.role, owner.id)
 
     def _let_go(self, turn: Turn) -> None:
         """Forget a turn without consuming its mail."""

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 from mail.core.runtime.settings import UNSET
 from mail.core.tasks import TaskState
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
+from mail.logcontext import note
 from mail.server.bodies import MessageIn, read_body
 from mail.server.deps import BearerToken, Person, State
 from mail.server.state import ServerState, owner_of
@@ -36,6 +37,7 @@ async def message(request: Request, state: State, caller: Person, token: BearerT
     """Take a message of the caller's, and answer when its run ends, or stream its events."""
     body = await read_body(request, MessageIn)
     task_id = body.task_id or str(uuid.uuid4())
+    note(task_id=task_id)
     async with AsyncExitStack() as stack:
         if body.stream:
             stack.enter_context(state.quotas.stream(caller))

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 
 from mail.core.tasks import TaskState
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
+from mail.logcontext import note
 from mail.server.deps import BearerToken, Person, State
 from mail.server.jsonbody import parse_object
 from mail.server.openai_errors import OpenAIRoute
@@ -67,6 +68,7 @@ async def create_response(
             stack.enter_context(state.quotas.stream(caller))
         bridge = await stack.enter_async_context(_bridge(state, caller, token))
         plan = await bridge.plan(asked)
+        note(task_id=plan.task_id)
         running = partial(_running, state, caller)
         await stack.enter_async_context(state.quotas.message(caller, plan.task_id, running))
         exchange = await bridge.begin(asked, plan, max_steps=_steps(asked, state))

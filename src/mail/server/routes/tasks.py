@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from mail.core.schema import check_task_id
 from mail.core.tasks import MAILTask
 from mail.errors import ProtocolError, UnknownTask
+from mail.logcontext import note
 from mail.server.bodies import TaskIn, read_body
 from mail.server.deps import BearerToken, Person, State
 from mail.server.state import ServerState, owner_of
@@ -106,6 +107,7 @@ def _last_event_id(request: Request) -> int:
 
 async def _check_owned(state: ServerState, caller: Caller, task_id: str) -> None:
     check_task_id(task_id)
+    note(task_id=task_id)
     if await state.store.load_task(owner_of(state, caller), task_id) is None:
         raise UnknownTask(task_id)
 

@@ -1,0 +1,66 @@
+"""On whose behalf the program is at work, for the lines that it logs meanwhile.
+
+A context variable, so that every line written in a request, a task or an agent's turn can tell
+which, also those of other libraries. Whoever begins such work says so here; the handlers of
+`mail.utils.logger` add it to their lines. Nothing is formatted before a line is written.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, Token
+from typing import Final, NamedTuple
+
+__all__ = ["NOBODY", "LogContext", "begin", "bound", "current", "end", "note"]
+
+
+class LogContext(NamedTuple):
+    """What a line can tell of its surroundings; "" where there is nothing to tell.
+
+    Attributes:
+        request_id: The HTTP request; of a turn, the newest request that drove its task.
+        task_id: The task.
+        agent: The agent whose turn it is.
+        caller_role, caller_id: Who owns the task or makes the request.
+    """
+
+    request_id: str = ""
+    task_id: str = ""
+    agent: str = ""
+    caller_role: str = ""
+    caller_id: str = ""
+
+
+NOBODY: Final = LogContext()
+"""Work of the program's own."""
+
+_context: ContextVar[LogContext] = ContextVar("mail_log_context", default=NOBODY)
+
+
+def current() -> LogContext:
+    """Return what is known where this is called."""
+    return _context.get()
+
+
+def begin(context: LogContext) -> Token[LogContext]:
+    """Set everything for the running asyncio task or thread, and return what `end` takes."""
+    return _context.set(context)
+
+
+def end(token: Token[LogContext]) -> None:
+    """Go back to how it was before `begin`."""
+    _context.reset(token)
+
+
+def note(**known: str) -> None:
+    """Add what was found out on the way; it holds until whoever began the work ends it."""
+    _context.set(_context.get()._replace(**known))
+
+
+@contextmanager
+def bound(**known: str) -> Iterator[None]:
+    """Add something for the length of a ``with`` block."""
+    token = _context.set(_context.get()._replace(**known))
+    try:
+        yield
+    finally:
+        _context.reset(token)

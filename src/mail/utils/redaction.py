@@ -1,0 +1,131 @@
+"""Blots secrets out of text and of structured data that is to be logged or shown.
+
+Two ways to know one: by its shape (tokens of ours, keys of providers, passwords in URLs, headers,
+``name=value`` with a telling name; also in dictionaries, bytes, JSON within JSON and
+percent-encoded text), and by the name of the field that holds it.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["HIDDEN", "is_secret_name", "redact", "redacted"]
+
+HIDDEN: Final = "[redacted]"
+_DEEPEST: Final = 6
+_LONGEST: Final = 4096
+
+_QUOTE: Final = r"(?:\\{0,8}[\"']|%22|%27)"
+_IS: Final = rf"{_QUOTE}?(?:\s|%20){{0,8}}(?:[:=]|%3A|%3D)(?:\s|%20|\+){{0,8}}"
+# What is in quotes may have blanks; a quote that was escaped ends at one that was escaped.
+_VALUE: Final = (
+    r"(?:b?\"(?:[^\"\\]|\\.)*+\"|b?'(?:[^'\\]|\\.)*+'|b?\\{1,8}[\"'](?:(?!\\{1,8}[\"']).)*+|"
+    r"%2[27](?:(?!%2[27])[^\s&])*+|b?[\"']?[^\s\"',;&}\])\\]+)"
+)
+_HEADERS: Final = r"(?:proxy-)?authorization|x-api-key|api-key|x-auth-token|(?:set-)?cookie"
+_NAMES: Final = (
+    r"(?:api|access|auth|private|secret|signing|encryption|account)[_-]?key(?:[_-]?id)?|"
+    r"(?:access|auth|refresh|id|session|bearer|user|csrf|bot)[_-]?token|x-auth-token|"
+    r"client[_-]?secret|passwd|password|passphrase|secret|credentials?"
+)
+
+_BEFORE_AND_SECRET: Final = tuple(
+    re.compile(pattern, flags | re.IGNORECASE)
+    for pattern, flags in (
+        # a header with its scheme, as text, in a dictionary, or in a pair of an ASGI scope
+        (
+            rf"((?:{_HEADERS})(?:{_IS}|{_QUOTE}\s*,\s*)(?:b?{_QUOTE})?"
+            r"(?:(?:bearer|basic|token)(?:\s|%20|\+)+)?)"
+            r"(?:(?<=[\"'])[^\"'\\]+|[^\s\"',}\\]+)",
+            0,
+        ),
+        (r"((?:set-)?cookie:\s?)[^\r\n\"']+", 0),
+        (r"\b(bearer(?:\s|%20|\+)+)[\w.~+/=%-]{8,}", 0),
+        (r"(mail_)[\w-]{24,}", 0),
+        (r"\b((?:sk|pk|rk|xai|gsk|hf|ghp|gho|ghs|pplx|nvapi|xox[abprs])[-_])[\w*-]{8,}", 0),
+        (r"\b(github_pat_|AIza|AKIA|ASIA)[\w-]{10,}", 0),
+        (r"\b(eyJ)[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?", 0),
+        (r"\b(https?://[^\s:/@]*:)[^\s/]*(?=@)", 0),
+        (r"\b(https?://)[^\s:/@]{1,200}(?=@)", 0),
+        (r"\b((?!https?:)[a-z][a-z0-9+.-]{0,20}://[^\s:/@]*:)\S{0,400}(?=@)", 0),
+        (r"\b([a-z][a-z0-9+.-]{0,20}%3A%2F%2F(?:(?!%3A|%40)[^\s:/@])*%3A)\S{0,400}(?=%40)", 0),
+        (rf"((?:{_NAMES}){_IS}){_VALUE}", re.DOTALL),
+        (rf"({_QUOTE}token{_IS}){_VALUE}", re.DOTALL),
+        (rf"(\btoken=){_VALUE}", re.DOTALL),
+        (r"([?&](?:key|sig|signature|code|auth|token)=)[^\s&\"'<>]+", 0),
+        (r"(%(?:3F|26)(?:key|sig|signature|code|auth|token)%3D)(?:(?!%26)[^\s&\"'<>])+", 0),
+        (r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END|\Z)", re.DOTALL),
+    )
+)
+_HINTS: Final = (
+    *("://", "%3a", "auth", "bearer", "cookie", "credential", "key", "pass", "secret", "token"),
+    *("sig", "code", "mail_", "eyj", "aiza", "akia", "asia", "sk-", "sk_", "pk-", "pk_", "rk-"),
+    *("rk_", "xai-", "xai_", "hf-", "hf_", "ghp", "gho", "ghs", "pplx", "nvapi", "xox", "github_"),
+)
+"""What any of the shapes has in it; most lines have none of it."""
+
+_SECRET_NAME: Final = re.compile(
+    r"(?:^|_)(?:authorization|cookie|credentials?|dsn|key|passphrase|passwd|password|secret|token)$"
+)
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def redact(text: str) -> str:
+    """Return the text with tokens, keys, headers and passwords of known shapes blotted out."""
+    lower = text.lower()
+    if not any(hint in lower for hint in _HINTS):
+        return text
+    for pattern in _BEFORE_AND_SECRET:
+        text = pattern.sub(_blot, text)
+    return text
+
+
+def redacted(value: Any, depth: int = 0) -> Any:
+    """Return data for JSON, without secrets: of dictionaries also by the names of their fields.
+
+    What JSON does not have becomes text; what is nested too deeply, too.
+    """
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if abs(value) < float("inf") else str(value)
+    if isinstance(value, Mapping) and depth < _DEEPEST:
+        return _redacted_mapping(value, depth)
+    if isinstance(value, list | tuple | set | frozenset) and depth < _DEEPEST:
+        items = list(value)
+        if len(items) == 2 and _names_secret(items[0]):  # a header as a pair
+            return [redacted(items[0], depth + 1), HIDDEN]
+        return [redacted(item, depth + 1) for item in items]
+    return redact(_text(value))
+
+
+def is_secret_name(name: str) -> bool:
+    """Tell whether a field of this name holds a secret, whatever it looks like."""
+    plain = _CAMEL.sub("_", name).replace("-", "_").lower()
+    return _SECRET_NAME.search(plain) is not None
+
+
+def _redacted_mapping(value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+    found = {}
+    named = next((value[key] for key in ("name", "key") if key in value), None)
+    hidden = _names_secret(named)
+    for key, item in value.items():
+        name = _text(key)
+        secret = is_secret_name(name) and not (name == "key" and hidden)
+        secret = secret or (hidden and name == "value")
+        found[redact(name)] = HIDDEN if secret and item is not None else redacted(item, depth + 1)
+    return found
+
+
+def _names_secret(value: object) -> bool:
+    return isinstance(value, str | bytes) and is_secret_name(_text(value))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bytes | bytearray):
+        return bytes(value[:_LONGEST]).decode("utf-8", "backslashreplace")
+    return str(value)
+
+
+def _blot(match: re.Match[str]) -> str:
+    return f"{match[1]}{HIDDEN}"
