@@ -22,6 +22,7 @@
     ├── ToolError (ValueError)          a tool call the agent can correct
     ├── StoreError                      the store could not do its work
     │   ├── StoreConflict               a delivery was already consumed
+    │   │   └── KeyTaken                an idempotency key was already used
     │   └── StoreLocked                 another process owns the store
     ├── AuthError
     │   ├── Unauthenticated
@@ -47,6 +48,7 @@ __all__ = [
     "ClientHTTPError",
     "ConfigError",
     "Forbidden",
+    "KeyTaken",
     "MAILError",
     "ModelError",
     "ProtocolError",
@@ -193,6 +195,13 @@ class StoreError(MAILError):
 
 class StoreConflict(StoreError):
     """The delivery that a turn wanted to consume was consumed already."""
+
+
+class KeyTaken(StoreConflict):
+    """The owner has used the idempotency key already; nothing of the commit is stored."""
+
+    def __init__(self) -> None:
+        super().__init__("the idempotency key is in use already")
 
 
 class StoreLocked(StoreError):

@@ -23,6 +23,7 @@ __all__ = [
     "Delivery",
     "EventRow",
     "HistoryRow",
+    "IdempotencyRow",
     "JournalRow",
     "MemoryRow",
     "Owner",
@@ -156,6 +157,23 @@ class TokenRow(NamedTuple):
     revoked_at: str | None = None
 
 
+class IdempotencyRow(NamedTuple):
+    """An idempotency key that an owner has used, and what its request led to.
+
+    ``fingerprint`` is the SHA-256 of the request, ``created_at`` RFC 3339 text in UTC. Of a request
+    that began a run, ``task_id``, ``first_event`` (given by the store) and ``message_id`` (empty
+    for the results of breakpoint calls) name it. ``answer`` is what else a repeat needs, as JSON.
+    """
+
+    key: str
+    fingerprint: str
+    created_at: str
+    task_id: str = ""
+    first_event: int = 0
+    message_id: str = ""
+    answer: str | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class Post:
     """One commit outside a turn. Every field but the owner and the task may be empty.
@@ -165,7 +183,8 @@ class Post:
     ``settled`` are waiting deliveries of the task that are consumed with the commit (those that do
     not wait any more are passed over); ``cancel_mail`` drops all of its waiting mail. ``snapshot``
     asks the store to bring the documented ``agent_histories`` rows of the task up to date (at a
-    pause or an end).
+    pause or an end). ``once`` is a key of the owner's that must be new; it is stored with the
+    number of the commit's first event.
     """
 
     owner: Owner
@@ -180,6 +199,7 @@ class Post:
     settled: tuple[int, ...] = ()
     cancel_mail: bool = False
     snapshot: bool = False
+    once: IdempotencyRow | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -221,6 +241,7 @@ class Store(Protocol):
 
         Raises:
             StoreConflict: ``post.new`` and the task exists.
+            KeyTaken: the owner has used the key in ``post.once`` before.
         """
 
     async def commit_turn(self, turn: TurnCommit) -> Receipt:
@@ -286,6 +307,24 @@ class Store(Protocol):
 
     async def response(self, owner: Owner, task_id: str) -> str | None:
         """Return the final message of a task's last finished run as JSON, or None."""
+
+    async def find_key(self, owner: Owner, key: str) -> IdempotencyRow | None:
+        """Return what is known of an idempotency key, or None."""
+
+    async def put_key(self, owner: Owner, row: IdempotencyRow) -> None:
+        """Keep a key without a commit of its own.
+
+        Raises:
+            KeyTaken: the owner has used it before.
+        """
+
+    async def drop_keys(self, before: str, limit: int) -> int:
+        """Forget keys, of any owner, that were made before a time; return how many.
+
+        Args:
+            before: RFC 3339 text in UTC.
+            limit: At most so many, the oldest first.
+        """
 
     async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
         """Insert or replace memories by (namespace, key)."""

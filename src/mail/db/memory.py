@@ -15,6 +15,7 @@ from mail.db.base import (
     CallRow,
     Delivery,
     EventRow,
+    IdempotencyRow,
     JournalRow,
     MemoryRow,
     Owner,
@@ -25,7 +26,7 @@ from mail.db.base import (
     TurnCommit,
 )
 from mail.db.words import distinct_words
-from mail.errors import StoreConflict
+from mail.errors import KeyTaken, StoreConflict
 
 __all__ = ["MemoryStore"]
 
@@ -44,6 +45,7 @@ class _Task:
     journals: dict[int, dict[str, JournalRow]] = field(default_factory=dict)
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
     response: str | None = None
+    keys: set[str] = field(default_factory=set)
 
     def settle(self, seq: int) -> None:
         """Consume a waiting delivery."""
@@ -58,6 +60,15 @@ class _Shelf:
     tasks: dict[str, _Task] = field(default_factory=dict)
     finished: OrderedDict[str, None] = field(default_factory=OrderedDict)
     memories: dict[tuple[tuple[str, ...], str], MemoryRow] = field(default_factory=dict)
+    keys: dict[str, IdempotencyRow] = field(default_factory=dict)
+    loose_keys: OrderedDict[str, None] = field(default_factory=OrderedDict)
+
+    def drop_key(self, key: str) -> None:
+        """Forget an idempotency key."""
+        row = self.keys.pop(key)
+        self.loose_keys.pop(key, None)
+        if row.task_id in self.tasks:
+            self.tasks[row.task_id].keys.discard(key)
 
 
 class MemoryStore:
@@ -99,6 +110,8 @@ class MemoryStore:
         return self._write(shelf, task, turn)
 
     def _write(self, shelf: _Shelf, task: _Task | None, post: Post) -> Receipt:
+        if post.once is not None and post.once.key in shelf.keys:
+            raise KeyTaken
         if task is None:
             task = shelf.tasks[post.task.task_id] = _Task(post.task)
         elif post.new:
@@ -122,6 +135,9 @@ class MemoryStore:
             shelf.memories[(memory.namespace, memory.key)] = memory
         if post.response is not None:
             task.response = post.response
+        if post.once is not None:
+            task.keys.add(post.once.key)
+            shelf.keys[post.once.key] = post.once._replace(first_event=first_event)
         return Receipt(first_event, self._deliver(task, post.deliveries))
 
     def _deliver(self, task: _Task, deliveries: Sequence[Delivery]) -> tuple[int, ...]:
@@ -139,7 +155,8 @@ class MemoryStore:
         shelf.finished[row.task_id] = None
         while len(shelf.finished) > self._keep_finished:
             forgotten, _ = shelf.finished.popitem(last=False)
-            del shelf.tasks[forgotten]
+            for key in shelf.tasks.pop(forgotten).keys:
+                del shelf.keys[key]
 
     def _task(self, owner: Owner, task_id: str) -> _Task | None:
         shelf = self._shelves.get(owner)
@@ -250,6 +267,32 @@ class MemoryStore:
         """See `mail.db.base.Store.response`."""
         task = self._task(owner, task_id)
         return task.response if task else None
+
+    async def find_key(self, owner: Owner, key: str) -> IdempotencyRow | None:
+        """See `mail.db.base.Store.find_key`."""
+        return self._shelves.get(owner, _Shelf()).keys.get(key)
+
+    async def put_key(self, owner: Owner, row: IdempotencyRow) -> None:
+        """See `mail.db.base.Store.put_key`. As many are kept as finished tasks."""
+        shelf = self._shelves.setdefault(owner, _Shelf())
+        if row.key in shelf.keys:
+            raise KeyTaken
+        shelf.keys[row.key] = row
+        shelf.loose_keys[row.key] = None
+        if len(shelf.loose_keys) > self._keep_finished:
+            shelf.drop_key(next(iter(shelf.loose_keys)))
+
+    async def drop_keys(self, before: str, limit: int) -> int:
+        """See `mail.db.base.Store.drop_keys`."""
+        old = sorted(
+            (row.created_at, row.key, owner)
+            for owner, shelf in self._shelves.items()
+            for row in shelf.keys.values()
+            if row.created_at < before
+        )[:limit]
+        for _, key, owner in old:
+            self._shelves[owner].drop_key(key)
+        return len(old)
 
     async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
         """See `mail.db.base.Store.put_memories`."""

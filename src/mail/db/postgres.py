@@ -13,11 +13,13 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
+from mail.db import postgres_idempotency as keys
 from mail.db import postgres_reads as reads
 from mail.db import postgres_writes as writes
 from mail.db.base import (
     CallRow,
     Delivery,
+    IdempotencyRow,
     JournalRow,
     MemoryRow,
     Owner,
@@ -237,6 +239,18 @@ class PostgresStore:
     async def response(self, owner: Owner, task_id: str) -> str | None:
         """See `mail.db.base.Store.response`."""
         return await self._read(lambda db: reads.response(db, owner, task_id))
+
+    async def find_key(self, owner: Owner, key: str) -> IdempotencyRow | None:
+        """See `mail.db.base.Store.find_key`."""
+        return await self._read(lambda db: keys.find_key(db, owner, key))
+
+    async def put_key(self, owner: Owner, row: IdempotencyRow) -> None:
+        """See `mail.db.base.Store.put_key`."""
+        await self._write(lambda db: keys.put_key(db, owner, row))
+
+    async def drop_keys(self, before: str, limit: int) -> int:
+        """See `mail.db.base.Store.drop_keys`."""
+        return await self._write(lambda db: keys.drop_keys(db, before, limit))
 
     async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
         """See `mail.db.base.Store.put_memories`."""

@@ -21,6 +21,7 @@ from mail.db.base import (
     TokenRow,
     TurnCommit,
 )
+from mail.db.postgres_idempotency import put_key
 from mail.db.postgres_snapshot import update_snapshots
 from mail.db.postgres_values import Connection, escape_nul, jsonb_text, moment
 from mail.db.rows import list_text, namespace_text
@@ -283,6 +284,8 @@ async def _write(connection: Connection, post: Post, task: int, first_event: int
         shown = jsonb_text(post.response)
         key = (post.task.task_id, *post.owner)
         await connection.execute(_PUT_RESPONSE, *key, shown, post.response, task)
+    if post.once is not None:
+        await put_key(connection, post.owner, post.once._replace(first_event=first_event))
     if post.snapshot:
         await update_snapshots(connection, post.owner, post.task.task_id, task)
     return Receipt(first_event, seqs)

@@ -23,6 +23,7 @@ from mail.db.base import (
     TurnCommit,
 )
 from mail.db.rows import list_text, namespace_text
+from mail.db.sqlite_idempotency import put_key
 from mail.db.sqlite_snapshot import update_snapshots
 from mail.errors import StoreConflict
 
@@ -282,6 +283,8 @@ def _write(cursor: sqlite3.Cursor, post: Post, task: int, first_event: int, now:
         put_memories(cursor, post.owner, post.memories)
     if post.response is not None:
         cursor.execute(_PUT_RESPONSE, (post.task.task_id, *post.owner, post.response, now, task))
+    if post.once is not None:
+        put_key(cursor, post.owner, post.once._replace(first_event=first_event))
     if post.snapshot:
         update_snapshots(cursor, post.owner, post.task.task_id, task, now)
     return Receipt(first_event, seqs)
