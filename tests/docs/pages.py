@@ -7,24 +7,33 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+SHELL = ("bash", "sh")
+OUTPUT = ("text", "json")
 
 _FENCE = re.compile(
     r"^(?P<ticks>```+)(?P<language>\w*)[^\n]*\n(?P<code>.*?)^(?P=ticks)\s*$", re.M | re.S
 )
 _NOT_RUN = re.compile(r"<!-- not run: .+? -->\s*\Z", re.S)
+_SAVED = re.compile(r"[Ss]ave this as `([\w.]+)`[^\n]*\n+\Z")
 _HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.M)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block; ``skipped`` when an HTML comment before it says why it is not run."""
+    """A fenced block; ``skipped`` when an HTML comment before it says why it is not run.
+
+    ``follows`` is true when nothing stands between this block and the one before it, ``saved_as``
+    the name of the file that the line before tells the reader to save it as.
+    """
 
     page: str
     line: int
     language: str
     code: str
     skipped: bool
+    follows: bool
+    saved_as: str | None
 
     @property
     def place(self) -> str:
@@ -32,20 +41,27 @@ class Block:
         return f"{self.page}:{self.line}"
 
 
-def blocks(page: Path, language: str) -> list[Block]:
-    """Return the blocks of one language on a page."""
+def blocks(page: Path, *languages: str) -> list[Block]:
+    """Return the blocks on a page: those of the given languages, or all."""
     text = page.read_text(encoding="utf-8")
-    return [
-        Block(
-            page=name_of(page),
-            line=text.count("\n", 0, match.start()) + 1,
-            language=match["language"],
-            code=match["code"],
-            skipped=bool(_NOT_RUN.search(text[: match.start()])),
+    found = []
+    end = 0
+    for match in _FENCE.finditer(text):
+        before = text[: match.start()]
+        saved = _SAVED.search(before)
+        found.append(
+            Block(
+                page=name_of(page),
+                line=before.count("\n") + 1,
+                language=match["language"],
+                code=match["code"],
+                skipped=bool(_NOT_RUN.search(before)),
+                follows=bool(end) and not text[end : match.start()].strip(),
+                saved_as=saved[1] if saved else None,
+            )
         )
-        for match in _FENCE.finditer(text)
-        if match["language"] == language
-    ]
+        end = match.end()
+    return [block for block in found if not languages or block.language in languages]
 
 
 def name_of(page: Path) -> str:

@@ -1,0 +1,99 @@
+"""Make the pages of docs/ a website that needs nothing else; mkdocs loads this (see mkdocs.yml).
+
+Not a script. Pages link to files of the repository the way its web view understands
+(``../CONTRIBUTING.md``). In the site these files lie below ``repository/``, and the links lead
+there; linked Markdown files become pages, and what they link to comes along as well. Headings get
+the anchors that they have in the web view.
+"""
+
+import os
+import posixpath
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+COPIED = "repository/"
+"""Where files from outside docs/ lie in the site."""
+
+_CODE_OR_LINK = re.compile(
+    r"^(?P<ticks>```+)[^\n]*\n.*?^(?P=ticks)\s*$|`[^`\n]+`"
+    r"|(?P<text>(?<!!)\[[^\]]*\]\()(?P<target>[^)\s]+)\)",
+    re.M | re.S,
+)
+
+
+def slug(heading: str, separator: str) -> str:
+    """Return the anchor of a heading, the one that the repository's web view gives it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", separator)
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Set what a YAML file cannot say."""
+    config.mdx_configs.setdefault("toc", {})["slugify"] = slug
+    return config
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the files outside docs/ that pages lead to, directly or by way of each other."""
+    docs = Path(config.docs_dir)
+    waiting = [docs / file.src_uri for file in files.documentation_pages()]
+    while waiting:
+        page = waiting.pop()
+        for target in _targets(page):
+            if target.is_relative_to(docs) or not _is_ours(target):
+                continue  # mkdocs itself says what is missing
+            uri = COPIED + target.relative_to(ROOT).as_posix()
+            if files.get_file_from_path(uri) is None:
+                files.append(File.generated(config, uri, abs_src_path=str(target)))
+                waiting += [target] if target.suffix == ".md" else []
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links that cross the border of docs/ lead to where the file lies in the site."""
+    here = _source(page.file.src_uri, config)
+
+    def moved(found: re.Match[str]) -> str:
+        path, sign, anchor = (found["target"] or "").partition("#")
+        if not path or _is_foreign(path):
+            return found[0]
+        target = Path(os.path.normpath(here.parent / path))
+        uri = _uri(target, config)
+        relative = posixpath.relpath(uri, posixpath.dirname(page.file.src_uri) or ".")
+        return f"{found['text']}{relative}{sign}{anchor})"
+
+    return _CODE_OR_LINK.sub(moved, markdown)
+
+
+def _targets(page: Path) -> Iterator[Path]:
+    for found in _CODE_OR_LINK.finditer(page.read_text(encoding="utf-8")):
+        path = (found["target"] or "").partition("#")[0]
+        if path and not _is_foreign(path):
+            yield Path(os.path.normpath(page.parent / path))
+
+
+def _is_foreign(path: str) -> bool:
+    return path.startswith("/") or re.match(r"[a-z]+:", path) is not None
+
+
+def _is_ours(path: Path) -> bool:
+    return path.is_relative_to(ROOT) and path.is_file()
+
+
+def _source(uri: str, config: MkDocsConfig) -> Path:
+    """Return the file behind a page of the site."""
+    if uri.startswith(COPIED):
+        return ROOT / uri.removeprefix(COPIED)
+    return Path(config.docs_dir) / uri
+
+
+def _uri(path: Path, config: MkDocsConfig) -> str:
+    """Return where a file of the repository lies in the site."""
+    if path.is_relative_to(config.docs_dir):
+        return path.relative_to(config.docs_dir).as_posix()
+    return COPIED + Path(os.path.relpath(path, ROOT)).as_posix()

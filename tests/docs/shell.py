@@ -1,0 +1,239 @@
+"""Follow a page's shell blocks as a reader does: in order, at terminals, in one folder.
+
+A block that starts a server keeps its terminal, and the next block is typed into a new one. A
+``text`` or ``json`` block right behind a shell block is what the reader should see; ``…`` stands
+for anything, and in JSON a key ``…`` for further ones. Where such a block shows ``mail> `` lines,
+they are typed at the prompt. A block that the page says to save as a file is saved.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cli.terminal import Terminal, _become_foreground
+from tests.docs.pages import OUTPUT, SHELL, Block, blocks
+
+SERVER = re.compile(r"^(?:mail server|make serve|python -m mail\.server)\b.*\Z", re.M)
+PROMPT = "mail> "
+PATIENCE = 40.0
+"""Seconds for one block."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A block to carry out, and what the page shows as its outcome."""
+
+    block: Block
+    shown: Block | None
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a block wrote, standard output first."""
+
+    code: int
+    stdout: str
+    stderr: str = ""
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return self.stdout + self.stderr
+
+
+def steps(page: Path) -> Iterator[Step]:
+    """Yield what a reader of the page does, in order."""
+    found = [*blocks(page), None]
+    for block, behind in itertools.pairwise(found):
+        if block is None or block.skipped:
+            continue
+        if block.language in SHELL or block.saved_as:
+            shown = behind if behind and behind.follows and behind.language in OUTPUT else None
+            yield Step(block, shown)
+
+
+class Reader:
+    """Somebody who follows a page.
+
+    Args:
+        home: the folder in which every terminal opens.
+        variables: the environment of every terminal.
+        replaced: what is read as something else, in blocks and in what they show.
+    """
+
+    def __init__(self, home: Path, variables: Mapping[str, str], replaced: Mapping[str, str]):
+        self._home = home
+        self._variables = dict(variables)
+        self._replaced = dict(replaced)
+        self._servers: list[tuple[asyncio.subprocess.Process, asyncio.Task[bytes]]] = []
+        self._open_terminal()
+
+    async def follow(self, page: Path) -> None:
+        """Carry out all of a page; stop the servers as Ctrl-C does, and see that they stop well.
+
+        Raises:
+            AssertionError: a step failed, or showed something else than the page.
+        """
+        try:
+            for step in steps(page):
+                await self._carry_out(step)
+        finally:
+            codes = [await _stop(*server) for server in reversed(self._servers)]
+        assert not any(codes), f"{page}: a server ended with {codes}"
+
+    async def _carry_out(self, step: Step) -> None:
+        block = step.block
+        code = self._read(block.code)
+        shown = self._read(step.shown.code) if step.shown else ""
+        if block.saved_as:
+            (self._folder() / block.saved_as).write_text(code, encoding="utf-8")
+            return
+        if SERVER.search(code.strip()):
+            output = await self._serve(code)
+            self._open_terminal()
+        elif PROMPT in shown:
+            output = await self._converse(code, shown)
+        else:
+            output = await self._run(code)
+        assert output.code == 0, f"{block.place}: exit code {output.code}\n{output.text}"
+        if step.shown:
+            same = json_like if step.shown.language == "json" else lines_like
+            seen = output.stdout if step.shown.language == "json" else output.text
+            assert same(shown, seen), f"{step.shown.place}: the page shows\n{shown}\nbut:\n{seen}"
+
+    def _read(self, text: str) -> str:
+        for old, new in self._replaced.items():
+            text = text.replace(old, new)
+        return text
+
+    def _open_terminal(self) -> None:
+        """Forget what was exported; the next block is typed at home."""
+        self._state = f"cd {shlex.quote(str(self._home))}\n"
+
+    def _folder(self) -> Path:
+        return Path(shlex.split(self._state.rpartition("\ncd ")[2] or self._state)[-1])
+
+    def _script(self, code: str) -> str:
+        return f"{self._state}\nset -e\n{code}"
+
+    async def _run(self, code: str) -> Output:
+        kept = "{ echo; export -p; printf 'cd %q\\n' \"$PWD\"; } >&3"
+        reading, writing = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *("bash", "-c", f"{self._script(code)}\n{kept.replace('&3', f'&{writing}')}"),
+                env=self._variables, pass_fds=(writing,), stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
+        finally:
+            os.close(writing)
+        with os.fdopen(reading, encoding="utf-8") as state:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    stdout, stderr = await process.communicate()
+            finally:
+                await _end(process)
+            self._state = state.read() or self._state
+        return Output(process.returncode or 0, stdout.decode(), stderr.decode())
+
+    async def _serve(self, code: str) -> Output:
+        """Start a server in the terminal; return what it wrote until it listens."""
+        process = await asyncio.create_subprocess_exec(
+            *("bash", "-c", self._script(code)), env=self._variables, start_new_session=True,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stderr
+        seen = b""
+        async with asyncio.timeout(PATIENCE):
+            while b"listening on" not in seen and (line := await process.stderr.readline()):
+                seen += line
+        self._servers.append((process, asyncio.create_task(process.stderr.read())))
+        return Output(0 if b"listening on" in seen else 1, seen.decode())
+
+    async def _converse(self, code: str, shown: str) -> Output:
+        """Type what the page shows behind the prompt, each line when the prompt is there."""
+        async with _pty(("bash", "-c", self._script(code)), self._variables) as terminal:
+            for line in shown.splitlines():
+                if line.startswith(PROMPT):
+                    await terminal.see(re.escape(PROMPT.strip()))
+                    terminal.type(line.removeprefix(PROMPT))
+            code = await terminal.end()
+            return Output(code, re.sub(rf"^.*(?={PROMPT})", "", terminal.screen, flags=re.M))
+
+
+@contextlib.asynccontextmanager
+async def _pty(command: Iterable[str], variables: Mapping[str, str]) -> AsyncIterator[Terminal]:
+    master, slave = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *command, env={**variables, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"},
+        stdin=slave, stdout=slave, stderr=slave, preexec_fn=_become_foreground,
+    )  # fmt: skip
+    os.close(slave)
+    terminal = Terminal(process, master)
+    try:
+        yield terminal
+    finally:
+        await _end(process)
+        terminal.close()
+
+
+async def _stop(process: asyncio.subprocess.Process, rest: asyncio.Task[bytes]) -> int:
+    """Press Ctrl-C at a server's terminal; return its exit code."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGINT)
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await rest
+            return await process.wait()
+    finally:
+        await _end(process)
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        process.kill()
+        await process.wait()
+
+
+def lines_like(shown: str, seen: str) -> bool:
+    """Tell whether the lines shown are among those seen, in order."""
+    rest = iter(line.strip() for line in seen.splitlines())
+    return all(
+        any(re.fullmatch(_pattern(line.strip()), found) for found in rest)
+        for line in shown.splitlines()
+        if line.strip()
+    )
+
+
+def json_like(shown: str, seen: str) -> bool:
+    """Tell whether the JSON shown is the JSON seen."""
+    return _same(json.loads(shown), json.loads(seen))
+
+
+def _same(shown: Any, seen: Any) -> bool:
+    if isinstance(shown, str):
+        return shown == "…" or (
+            isinstance(seen, str) and re.fullmatch(_pattern(shown), seen, re.S) is not None
+        )
+    if isinstance(shown, dict) and isinstance(seen, dict):
+        named = shown.keys() - {"…"}
+        complete = named <= seen.keys() if "…" in shown else named == seen.keys()
+        return complete and all(_same(shown[name], seen[name]) for name in named)
+    if isinstance(shown, list) and isinstance(seen, list):
+        return len(shown) == len(seen) and all(map(_same, shown, seen))
+    return bool(shown == seen)
+
+
+def _pattern(text: str) -> str:
+    return ".*".join(map(re.escape, text.split("…")))

@@ -1,0 +1,57 @@
+"""A newcomer follows the quickstart, word for word, and gets the answers that it promises.
+
+Read as something else are: the repository's address (a snapshot of this working copy), port 8000
+(a free one) and 0.0.0.0 (loopback). Not done is the installation into a fresh environment: its two
+commands get what the tests run with.
+"""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+from tests.docs.places import install, replacements, settle, variables
+from tests.docs.shell import Reader
+
+pytestmark = pytest.mark.e2e
+
+PAGE = ROOT / "docs" / "quickstart.md"
+
+
+def snapshot(folder: Path, replaced: dict[str, str]) -> None:
+    """Make a git repository that holds this working copy."""
+    listed = git(ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    for name in filter(None, listed.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    settle(folder, replaced)
+    git(folder, "init", "--quiet")
+    git(folder, "add", "--all")
+    git(folder, "commit", "--quiet", "--message", "Take a snapshot")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    """Run git in a folder; return what it prints."""
+    who = ("-c", "user.name=Test", "-c", "user.email=test@example.com")
+    return subprocess.run(
+        ["git", "-C", str(folder), *who, *arguments], check=True, capture_output=True, text=True
+    ).stdout
+
+
+async def test_a_newcomer_ends_with_an_answer(tmp_path: Path) -> None:
+    replaced = replacements()
+    repository, prepared, home = (tmp_path / name for name in ("repository", "prepared", "home"))
+    home.mkdir()
+    snapshot(repository, replaced)
+    install(prepared, source=home / "mail" / "src")
+    replaced |= {
+        "git clone ADDRESS": f"git clone --quiet {repository}",
+        "python3 -m venv .venv": f"ln -s {prepared / '.venv'} .venv",
+        "pip install -c constraints.txt -e .": "test -f constraints.txt",
+    }
+    text = PAGE.read_text(encoding="utf-8")
+    assert all(command in text for command in replaced)
+    await Reader(home, variables(home), replaced).follow(PAGE)
