@@ -28,12 +28,19 @@ def free_port() -> int:
 
 def replacements() -> dict[str, str]:
     """Return what pages say that would meet other servers, and what is read in its place."""
-    return {"0.0.0.0": "127.0.0.1", "8000": str(free_port())}
+    ports = {"8000": str(free_port()), "8001": str(free_port())}
+    return {"0.0.0.0": "127.0.0.1"} | ports
+
+
+def settle_in(home: Path) -> None:
+    """Let ``curl`` fail in this home where the server refuses."""
+    home.mkdir(exist_ok=True)
+    (home / ".curlrc").write_text("fail-with-body\n", encoding="utf-8")
 
 
 def checkout(folder: Path, replaced: Mapping[str, str]) -> None:
     """Fill a folder with what the commands on the pages use of a checkout."""
-    folder.mkdir(exist_ok=True)
+    settle_in(folder)
     for name in _COPIED:
         shutil.copy(ROOT / name, folder)
     (folder / "scripts").symlink_to(ROOT / "scripts")
@@ -64,10 +71,11 @@ def install(folder: Path, source: Path = ROOT / "src") -> None:
 
 
 def variables(home: Path, **more: str) -> dict[str, str]:
-    """Return a reader's environment; should anything be installed after all, pip only tells."""
+    """Return a reader's environment, from which nothing leads off this machine."""
     kept = {
         name: value
         for name, value in os.environ.items()
         if not name.endswith(_FOREIGN) and name not in _DROPPED
     }
-    return kept | {"HOME": str(home), "PIP_DRY_RUN": "1", "PIP_NO_INDEX": "1"} | more
+    closed = {"HTTPS_PROXY": "http://127.0.0.1:9", "PIP_NO_INDEX": "1", "PIP_DRY_RUN": "1"}
+    return kept | closed | {"HOME": str(home)} | more

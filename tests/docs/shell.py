@@ -23,7 +23,7 @@ from typing import Any
 from tests.cli.terminal import Terminal, _become_foreground
 from tests.docs.pages import OUTPUT, SHELL, Block, blocks
 
-SERVER = re.compile(r"^(?:mail server|make serve|python -m mail\.server)\b.*\Z", re.M)
+_SERVER = re.compile(r"^(?:mail server|make serve|python -m mail\.server)\b.*\Z", re.M)
 PROMPT = "mail> "
 PATIENCE = 40.0
 """Seconds for one block."""
@@ -49,6 +49,11 @@ class Output:
     def text(self) -> str:
         """All of it."""
         return self.stdout + self.stderr
+
+
+def starts_a_server(code: str) -> bool:
+    """Tell whether a block ends with a command that keeps the terminal."""
+    return _SERVER.search(code.strip()) is not None
 
 
 def steps(page: Path) -> Iterator[Step]:
@@ -79,17 +84,58 @@ class Reader:
         self._open_terminal()
 
     async def follow(self, page: Path) -> None:
-        """Carry out all of a page; stop the servers as Ctrl-C does, and see that they stop well.
+        """Carry out all of a page.
 
         Raises:
             AssertionError: a step failed, or showed something else than the page.
         """
+        for step in steps(page):
+            await self._carry_out(step)
+
+    async def __aenter__(self) -> "Reader":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Stop the servers as Ctrl-C does, and see that they stop well."""
+        codes = [await _stop(*server) for server in reversed(self._servers)]
+        assert not any(codes), f"a server ended with {codes}"
+
+    async def run(self, code: str) -> Output:
+        """Type a block at the terminal; return what it wrote."""
+        kept = "{ echo; export -p; printf 'cd %q\\n' \"$PWD\"; } >&3"
+        reading, writing = os.pipe()
         try:
-            for step in steps(page):
-                await self._carry_out(step)
+            process = await asyncio.create_subprocess_exec(
+                *("bash", "-c", f"{self._script(code)}\n{kept.replace('&3', f'&{writing}')}"),
+                env=self._variables, pass_fds=(writing,), stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+            )  # fmt: skip
         finally:
-            codes = [await _stop(*server) for server in reversed(self._servers)]
-        assert not any(codes), f"{page}: a server ended with {codes}"
+            os.close(writing)
+        with os.fdopen(reading, encoding="utf-8") as state:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    stdout, stderr = await process.communicate()
+            finally:
+                await _end(process)
+            self._state = state.read() or self._state
+        return Output(process.returncode or 0, stdout.decode(), stderr.decode())
+
+    async def serve(self, code: str) -> Output:
+        """Start a server in the terminal, open another; return what it wrote until it listens."""
+        process = await asyncio.create_subprocess_exec(
+            *("bash", "-c", self._script(code)), env=self._variables, start_new_session=True,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stderr
+        seen = b""
+        async with asyncio.timeout(PATIENCE):
+            while b"listening on" not in seen and (line := await process.stderr.readline()):
+                seen += line
+        self._servers.append((process, asyncio.create_task(process.stderr.read())))
+        self._open_terminal()
+        return Output(0 if b"listening on" in seen else 1, seen.decode())
 
     async def _carry_out(self, step: Step) -> None:
         block = step.block
@@ -98,13 +144,12 @@ class Reader:
         if block.saved_as:
             (self._folder() / block.saved_as).write_text(code, encoding="utf-8")
             return
-        if SERVER.search(code.strip()):
-            output = await self._serve(code)
-            self._open_terminal()
+        if starts_a_server(code):
+            output = await self.serve(code)
         elif PROMPT in shown:
             output = await self._converse(code, shown)
         else:
-            output = await self._run(code)
+            output = await self.run(code)
         assert output.code == 0, f"{block.place}: exit code {output.code}\n{output.text}"
         if step.shown:
             same = json_like if step.shown.language == "json" else lines_like
@@ -125,41 +170,6 @@ class Reader:
 
     def _script(self, code: str) -> str:
         return f"{self._state}\nset -e\n{code}"
-
-    async def _run(self, code: str) -> Output:
-        kept = "{ echo; export -p; printf 'cd %q\\n' \"$PWD\"; } >&3"
-        reading, writing = os.pipe()
-        try:
-            process = await asyncio.create_subprocess_exec(
-                *("bash", "-c", f"{self._script(code)}\n{kept.replace('&3', f'&{writing}')}"),
-                env=self._variables, pass_fds=(writing,), stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-            )  # fmt: skip
-        finally:
-            os.close(writing)
-        with os.fdopen(reading, encoding="utf-8") as state:
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    stdout, stderr = await process.communicate()
-            finally:
-                await _end(process)
-            self._state = state.read() or self._state
-        return Output(process.returncode or 0, stdout.decode(), stderr.decode())
-
-    async def _serve(self, code: str) -> Output:
-        """Start a server in the terminal; return what it wrote until it listens."""
-        process = await asyncio.create_subprocess_exec(
-            *("bash", "-c", self._script(code)), env=self._variables, start_new_session=True,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        assert process.stderr
-        seen = b""
-        async with asyncio.timeout(PATIENCE):
-            while b"listening on" not in seen and (line := await process.stderr.readline()):
-                seen += line
-        self._servers.append((process, asyncio.create_task(process.stderr.read())))
-        return Output(0 if b"listening on" in seen else 1, seen.decode())
 
     async def _converse(self, code: str, shown: str) -> Output:
         """Type what the page shows behind the prompt, each line when the prompt is there."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT
-from tests.docs.places import install, replacements, settle, variables
+from tests.docs.places import install, replacements, settle, settle_in, variables
 from tests.docs.shell import Reader
 
 pytestmark = pytest.mark.e2e
@@ -44,7 +44,7 @@ def git(folder: Path, *arguments: str) -> str:
 async def test_a_newcomer_ends_with_an_answer(tmp_path: Path) -> None:
     replaced = replacements()
     repository, prepared, home = (tmp_path / name for name in ("repository", "prepared", "home"))
-    home.mkdir()
+    settle_in(home)
     snapshot(repository, replaced)
     install(prepared, source=home / "mail" / "src")
     replaced |= {
@@ -54,4 +54,5 @@ async def test_a_newcomer_ends_with_an_answer(tmp_path: Path) -> None:
     }
     text = PAGE.read_text(encoding="utf-8")
     assert all(command in text for command in replaced)
-    await Reader(home, variables(home), replaced).follow(PAGE)
+    async with Reader(home, variables(home), replaced) as newcomer:
+        await newcomer.follow(PAGE)
