@@ -22,7 +22,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test lint format bench lock clean
+.PHONY: help demo serve test lint format openapi bench lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,9 @@ lint: $(STAMP)  ## Check style, types, layers and the samples in spec/
 format: $(STAMP)  ## Format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+openapi: $(STAMP)  ## Write spec/openapi.yaml from the routes
+	$(BIN)/python scripts/openapi.py
 
 bench: $(STAMP)  ## Measure messages per second, latency and memory
 	@$(BIN)/python -m benchmarks

@@ -8,12 +8,17 @@ from mail.core.wire import MAILMessage
 
 __all__ = [
     "BreakpointCall",
+    "ErrorAnswer",
+    "EventData",
+    "FieldProblem",
     "GetHealthResponse",
     "GetRootResponse",
     "GetStatusResponse",
     "GetSwarmsDumpResponse",
     "GetSwarmsResponse",
     "GetWhoamiResponse",
+    "LoggedEvent",
+    "LoginResponse",
     "PostInterswarmBackResponse",
     "PostInterswarmForwardResponse",
     "PostInterswarmMessageResponse",
@@ -21,10 +26,15 @@ __all__ = [
     "PostSwarmsLoadResponse",
     "PostSwarmsResponse",
     "ServerEvent",
+    "StreamEvent",
     "SwarmEndpointCleaned",
     "SwarmInfo",
     "SwarmStatus",
+    "TaskPage",
     "TaskRecord",
+    "TaskUsage",
+    "TokenInfo",
+    "TokenUsage",
 ]
 
 
@@ -93,13 +103,59 @@ class BreakpointCall(TypedDict):
     status: NotRequired[str]
 
 
+class EventData(TypedDict):
+    """What an event says; events that end a run have the answer's fields beside these."""
+
+    timestamp: str
+    task_id: str
+    description: str
+    extra_data: dict[str, Any]
+
+
 class ServerEvent(TypedDict):
-    """One entry of a task's log; ``data`` is JSON text in task records."""
+    """One event of a task, as ``POST /message`` answers with it."""
 
     event: str
     id: str | None
     retry: int | None
-    data: dict[str, Any] | str | None
+    data: EventData
+
+
+class LoggedEvent(TypedDict):
+    """One event of a task, as task records have it: ``data`` is JSON text."""
+
+    event: str
+    id: str | None
+    retry: int | None
+    data: str
+
+
+class StreamEvent(TypedDict):
+    """One event of a stream; ``data`` is JSON text, and what is not kept in the log has no id."""
+
+    event: str
+    data: str
+    id: NotRequired[str]
+    retry: NotRequired[int]
+
+
+class TokenUsage(TypedDict):
+    """What model calls have used; ``cost`` (US dollars) only when the price of any is known."""
+
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    cached_tokens: int
+    reasoning_tokens: int
+    cost: NotRequired[float]
+
+
+class TaskUsage(TypedDict):
+    """What a task's model calls have used, together and per agent."""
+
+    total: TokenUsage
+    agents: dict[str, TokenUsage]
 
 
 class PostMessageResponse(TypedDict):
@@ -120,7 +176,7 @@ class TaskRecord(TypedDict):
     task_owner: str
     task_contributors: list[str]
     start_time: str
-    events: list[ServerEvent]
+    events: list[LoggedEvent]
     is_running: bool
     completed: bool
     status: NotRequired[str]
@@ -128,6 +184,44 @@ class TaskRecord(TypedDict):
     remote_swarms: list[str]
     breakpoints: NotRequired[list[BreakpointCall]]
     title: str | None
+    usage: NotRequired[TaskUsage]
+
+
+class TaskPage(TypedDict):
+    """``GET /tasks`` with ``limit`` or ``cursor``."""
+
+    tasks: dict[str, TaskRecord]
+    next_cursor: str | None
+
+
+class LoginResponse(TypedDict):
+    """``POST /auth/login``."""
+
+    token: str
+
+
+class TokenInfo(TypedDict):
+    """``GET /auth/check``: whose a token is."""
+
+    role: str
+    id: str
+    api_key: str
+
+
+class FieldProblem(TypedDict):
+    """What is wrong with one field of a request."""
+
+    field: str
+    problem: str
+
+
+class ErrorAnswer(TypedDict):
+    """The answer to a request that failed."""
+
+    detail: str
+    errors: list[FieldProblem]
+    task_id: NotRequired[str]
+    request_id: NotRequired[str]
 
 
 class SwarmEndpointCleaned(TypedDict):

@@ -22,7 +22,7 @@ from mail.server.limits import Edge
 from mail.server.quotas import Quotas
 from mail.server.recovery import recover_owners
 from mail.server.routes import auth as auth_routes
-from mail.server.routes import identity, messages, responses, root, tasks
+from mail.server.routes import description, identity, messages, responses, root, tasks
 from mail.server.state import ServerState
 from mail.server.swarm import open_swarm
 from mail.stdlib.settings import check_settings
@@ -93,7 +93,7 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
         draining=lambda: state.draining,
     )
     install_error_handlers(app)
-    for module in (root, identity, messages, tasks):
+    for module in (root, description, identity, messages, tasks):
         module.add_routes(app)
     if isinstance(state.auth, BuiltinAuth):
         auth_routes.add_routes(app)

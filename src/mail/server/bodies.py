@@ -6,11 +6,13 @@ a misspelt option is found (ruling 1). Wrong types are 400 with one entry per fi
 
 import difflib
 import logging
+import re
 from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     StrictBool,
@@ -38,6 +40,9 @@ MAX_TIMEOUT_SECONDS: Final = 3600.0
 MAX_SUBJECT: Final = 1024
 MSG_TYPES: Final = ("request", "response", "broadcast", "interrupt")
 RESUME_FROM: Final = ("user_response", "breakpoint_tool_call")
+UNSEEN: Final = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+"""A class of characters: control, and what is invisible or turns the writing direction."""
+_UNSEEN: Final = re.compile(f"[{UNSEEN}]")
 _SHOWN_FIELDS: Final = 10
 _SHOWN_OF_NAME: Final = 64
 _VALUE_ERROR: Final = "Value error, "
@@ -62,6 +67,14 @@ class _Body(BaseModel):
 B = TypeVar("B", bound=_Body)
 
 
+def _whole(value: object) -> object:
+    """Take 3.0 for 3: to JSON they are the same number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+WholeNumber = Annotated[int, BeforeValidator(_whole)]
+
+
 class MessageOptions(_Body):
     """``kwargs`` of ``POST /message``: the only options that reach the engine.
 
@@ -71,7 +84,7 @@ class MessageOptions(_Body):
 
     model_config = ConfigDict(extra="forbid")
 
-    max_steps: Annotated[int, Field(ge=1)] | None = None
+    max_steps: Annotated[WholeNumber, Field(ge=1)] | None = None
     breakpoint_tool_call_result: Any = None
     breakpoint_tool_caller: str | None = None
     timeout: Annotated[float, Field(gt=0, le=MAX_TIMEOUT_SECONDS)] = MAX_TIMEOUT_SECONDS
@@ -138,8 +151,8 @@ class HealthIn(_Body):
     @field_validator("status", mode="after")
     @classmethod
     def _printable(cls, value: str) -> str:
-        if not value.strip() or not value.isprintable():
-            raise ValueError("must be printable text")
+        if not value.strip() or _UNSEEN.search(value):
+            raise ValueError("must be printable text: not blank, no control characters")
         return value
 
 

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
+from starlette.routing import Match
 
 from mail.errors import (
     AlreadyAnswered,
@@ -116,7 +118,8 @@ _UNAVAILABLE: Final = 503
 _BODY_UNREAD: Final = frozenset({408, 413, 415, 431})
 """Answers given while the body may still be coming: the connection ends with them."""
 _INTERNAL: Final = 500
-_WORDS: Final[Mapping[int, str]] = {404: "not found", 405: "method not allowed"}
+_WRONG_METHOD: Final = 405
+_WORDS: Final[Mapping[int, str]] = {404: "not found", _WRONG_METHOD: "method not allowed"}
 
 
 def status_of(error: MAILError) -> int:
@@ -194,7 +197,18 @@ async def _mail_error(request: Request, error: Exception) -> JSONResponse:
 async def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - how it was registered
     detail = _WORDS.get(error.status_code, str(error.detail))
-    return error_response(error.status_code, detail, headers=error.headers)
+    headers = error.headers
+    if error.status_code == _WRONG_METHOD:
+        headers = {"Allow": ", ".join(_methods_at(request))}
+    return error_response(error.status_code, detail, headers=headers)
+
+
+def _methods_at(request: Request) -> list[str]:
+    """Return the methods of the path that a request names, from all of its routes."""
+    routes = [route for route in request.app.routes if isinstance(route, APIRoute)]
+    found = (route.path for route in routes if route.matches(request.scope)[0] is not Match.NONE)
+    path = next(found, None)
+    return sorted({m for route in routes if route.path == path for m in route.methods or ()})
 
 
 async def _validation_error(request: Request, error: Exception) -> JSONResponse:

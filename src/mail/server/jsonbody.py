@@ -1,5 +1,6 @@
 """Untrusted JSON: how deep and how much, told before anything is built from it."""
 
+import json
 import re
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ MAX_PARTS: Final = 400_000
 # Possessive, so that hostile input cannot make it back-track; an unclosed string runs to the end.
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[][{},]', re.DOTALL)
 
+_BIG_NUMBER: Final = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{200}")
+
 
 def parse_object(text: bytes) -> dict[str, Any]:
     """Read a JSON object.
@@ -30,7 +33,17 @@ def parse_object(text: bytes) -> dict[str, Any]:
         raise ProtocolError(f"the request body is not valid JSON: {error}") from None
     if not isinstance(value, dict):
         raise ProtocolError("the request body must be a JSON object")
+    if _BIG_NUMBER.search(text):
+        _check_finite(value)
     return value
+
+
+def _check_finite(value: object) -> None:
+    """Refuse numbers that no float holds: they were read as infinite, which is not JSON."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise ProtocolError("the request body holds a number that is too large") from None
 
 
 def _check_size(text: bytes) -> None:

@@ -4,12 +4,13 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, Query
+from fastapi import Depends, FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.core.schema import check_task_id
 from mail.core.tasks import MAILTask
+from mail.db.base import Owner
 from mail.errors import ProtocolError, UnknownTask
 from mail.logcontext import note
 from mail.server.bodies import TaskIn, read_body
@@ -33,6 +34,19 @@ def add_routes(app: FastAPI) -> None:
     app.get("/tasks/{task_id:path}/events")(get_task_events)
     app.post("/tasks/{task_id:path}/cancel")(cancel_task)
     app.get("/tasks/{task_id:path}")(get_task_by_path)
+
+
+async def _task_id(request: Request) -> str:
+    """Return the task id of the path.
+
+    Raises:
+        ProtocolError: it is none; routing lets a line feed at the end of a path fall away.
+    """
+    lost = "\n" if request.scope["path"].endswith("\n") else ""
+    return check_task_id(request.path_params["task_id"] + lost)
+
+
+PathTaskId = Annotated[str, Depends(_task_id)]
 
 
 async def get_tasks(
@@ -67,14 +81,14 @@ async def get_task(
 
 
 async def get_task_by_path(
-    task_id: str, state: State, caller: Person, token: BearerToken
+    state: State, caller: Person, token: BearerToken, task_id: PathTaskId
 ) -> JSONResponse:
     """Return one task."""
     return JSONResponse(_record(await _read_task(state, caller, token, task_id)))
 
 
 async def cancel_task(
-    task_id: str, state: State, caller: Person, token: BearerToken
+    state: State, caller: Person, token: BearerToken, task_id: PathTaskId
 ) -> JSONResponse:
     """Cancel a task and return it as ``GET /task`` does, with its events."""
     await _check_owned(state, caller, task_id)
@@ -84,7 +98,7 @@ async def cancel_task(
 
 
 async def get_task_events(
-    task_id: str, request: Request, state: State, caller: Person, token: BearerToken
+    request: Request, state: State, caller: Person, token: BearerToken, task_id: PathTaskId
 ) -> Response:
     """Stream a task's events from its log, and follow it while it runs."""
     after = _last_event_id(request)
@@ -125,13 +139,22 @@ async def _read_tasks(
     state: ServerState, caller: Caller, token: str, size: int | None, cursor: str | None
 ) -> list[MAILTask]:
     owner = owner_of(state, caller)
-    if cursor is not None and await state.store.load_task(owner, cursor) is None:
+    if cursor is not None and await _is_unknown(state, owner, cursor):
         raise ProtocolError("cursor names no task of yours; take it from 'next_cursor' of a page")
     if not await state.store.list_tasks(owner, limit=1):
         return []  # without making an instance for somebody who only looks
     async with state.pool.lease(caller, token) as swarm:
         limit = None if size is None else size + 1
         return list(await swarm.read_tasks(limit=limit, cursor=cursor))
+
+
+async def _is_unknown(state: ServerState, owner: Owner, task_id: str) -> bool:
+    """Tell whether a text names no task; stores refuse some that cannot name any."""
+    try:
+        check_task_id(task_id)
+    except ProtocolError:
+        return True
+    return await state.store.load_task(owner, task_id) is None
 
 
 def _record(task: MAILTask) -> dict[str, Any]:

@@ -1,0 +1,135 @@
+"""The parts of the OpenAPI document that operations share: parameters and error answers."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mail.server.openapi_schemas import reference
+from mail.server.openapi_words import TASK_ID
+
+__all__ = ["HEALTH_503", "PARAMETERS", "RESPONSES", "response_name"]
+
+_TASK_ID: Final = {"type": "string", **TASK_ID}
+_EVENT_ID: Final = {"type": "string", "pattern": "^[0-9]{0,18}$"}
+
+PARAMETERS: Final[Mapping[str, dict[str, Any]]] = {
+    "task_id_path": {
+        "name": "task_id",
+        "in": "path",
+        "required": True,
+        "description": "Which task. A slash in it may be written as it is or as `%2F`.",
+        "schema": _TASK_ID,
+    },
+    "task_id_query": {
+        "name": "task_id",
+        "in": "query",
+        "required": True,
+        "description": "Which task.",
+        "schema": _TASK_ID,
+    },
+    "limit": {
+        "name": "limit",
+        "in": "query",
+        "description": "The size of a page; 100 when only `cursor` is given.",
+        "schema": {"type": "integer", "minimum": 1, "maximum": 1000},
+    },
+    "cursor": {
+        "name": "cursor",
+        "in": "query",
+        "description": "Where the page begins: `next_cursor` of the page before. It is the id of "
+        "a task; one that names no task of the caller's is 400.",
+        "schema": _TASK_ID,
+    },
+    "after": {
+        "name": "after",
+        "in": "query",
+        "description": "The number of the last event that is known already. `Last-Event-ID` wins.",
+        "schema": _EVENT_ID,
+    },
+    "last_event_id": {
+        "name": "Last-Event-ID",
+        "in": "header",
+        "description": "The number of the last event that arrived; readers that reconnect by "
+        "themselves send it.",
+        "schema": _EVENT_ID,
+    },
+    "idempotency_key": {
+        "name": "Idempotency-Key",
+        "in": "header",
+        "description": "Names this request, 1 to 255 visible ASCII characters of the caller's "
+        "choice. When it is sent again with the same key and body, the first answer comes again "
+        "and nothing is done twice, also after a restart; with another body it is 409.",
+        "schema": {"type": "string", "pattern": r"^[\x21-\x7e]{1,255}$"},
+    },
+}
+
+_ERROR: Final = {"application/json": {"schema": reference("ErrorAnswer")}}
+_RETRY_AFTER: Final = {
+    "Retry-After": {
+        "required": True,
+        "description": "Seconds after which a further try makes sense.",
+        "schema": {"type": "integer", "minimum": 0},
+    }
+}
+_AUTHENTICATE: Final = {
+    "WWW-Authenticate": {
+        "required": True,
+        "description": "How to authenticate.",
+        "schema": {"type": "string", "const": "Bearer"},
+    }
+}
+_ALLOW: Final = {
+    "Allow": {
+        "required": True,
+        "description": "The methods that the path has.",
+        "schema": {"type": "string"},
+    }
+}
+_HEADERS: Final = {401: _AUTHENTICATE, 405: _ALLOW, 429: _RETRY_AFTER, 503: _RETRY_AFTER}
+
+_ERRORS: Final[Mapping[int, tuple[str, str]]] = {
+    400: ("BadRequest", "The request is wrong; `errors` has one entry per wrong field."),
+    401: ("Unauthorized", "No token, or one that does not hold."),
+    402: ("BudgetUsedUp", "The task has used up its tokens or its money."),
+    403: ("Forbidden", "The token's role may not do this."),
+    404: ("NotFound", "No such task of the caller's, or this server does not have the route."),
+    405: ("MethodNotAllowed", "The path does not have the method; no operation answers this."),
+    408: ("BodyTooSlow", "The rest of the body did not arrive."),
+    409: (
+        "Conflict",
+        "The task is paused and was not resumed, a breakpoint call has its result already, or the "
+        "`Idempotency-Key` came before with another body.",
+    ),
+    413: ("BodyTooLarge", "The body is larger than the server takes."),
+    415: ("BodyCompressed", "The body is compressed."),
+    429: ("TooMuch", "Too much at once, or too fast, for one caller."),
+    431: ("HeadersTooLarge", "The headers are larger than the server takes."),
+    500: ("Fault", "A fault of the server; `request_id` finds it in the log."),
+    502: ("RunFailed", "The run failed; `detail` is the reason."),
+    503: (
+        "Unavailable",
+        "The server stops or is full, or its store or token authority does not answer.",
+    ),
+    504: ("RunTooLong", "The time to wait is over; the task goes on."),
+}
+
+
+def response_name(status: int) -> str:
+    """Return the name of the component that describes an error status."""
+    return _ERRORS[status][0]
+
+
+def _response(status: int) -> dict[str, Any]:
+    response: dict[str, Any] = {"description": _ERRORS[status][1]}
+    if status in _HEADERS:
+        response["headers"] = _HEADERS[status]
+    return response | {"content": _ERROR}
+
+
+RESPONSES: Final = {response_name(status): _response(status) for status in _ERRORS}
+
+HEALTH_503: Final = {
+    "description": "The server drains, or has no room.",
+    "headers": _RETRY_AFTER,
+    "content": {"application/json": {"schema": reference("GetHealthResponse")}},
+}
+"""``GET /health`` of a server that stops."""

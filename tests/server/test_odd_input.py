@@ -1,0 +1,149 @@
+"""What a fuzzer sends: every answer is a clean one, in the one error shape or a success."""
+
+import json
+
+import httpx
+import pytest
+
+from tests.server.kit import bearer
+
+
+async def post(client: httpx.AsyncClient, text: str, **headers: str) -> httpx.Response:
+    return await client.post("/message", content=text, headers=bearer("alice") | headers)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "1e400",
+        "-1e400",
+        "1E+999",
+        "9" * 400 + ".0",
+        '[{"call_id": "a", "content": 1e400}]',
+    ],
+)
+async def test_numbers_that_no_float_holds_are_refused(
+    client: httpx.AsyncClient, value: str
+) -> None:
+    answer = await post(client, f'{{"body": "x", "unknown": {value}}}')
+    assert answer.status_code == 400
+    assert "too large" in answer.json()["detail"] or "out of range" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("value", ["1e4000", "9" * 300])
+async def test_digits_in_text_are_no_numbers(client: httpx.AsyncClient, value: str) -> None:
+    answer = await post(client, json.dumps({"body": value}))
+    assert answer.json()["response"] == f"You said: {value}"
+
+
+@pytest.mark.parametrize("steps", ["5", "5.0", "5e0", "9" * 300])
+async def test_whole_numbers_may_be_written_in_every_way(
+    client: httpx.AsyncClient, steps: str
+) -> None:
+    answer = await post(client, f'{{"body": "hello", "kwargs": {{"max_steps": {steps}}}}}')
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("steps", ["5.5", "0", "-1.0", "true", '"5"'])
+async def test_other_step_limits_are_refused(client: httpx.AsyncClient, steps: str) -> None:
+    answer = await post(client, f'{{"body": "hello", "kwargs": {{"max_steps": {steps}}}}}')
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == "kwargs.max_steps"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"body": "\xff\xfe"}',
+        b'{"body": "\\ud800"}',
+        b'{"body": NaN}',
+        b'{"body": "x", "task_id": "a\\u0000b"}',
+        b"\x00",
+        b"[" * 100_000,
+        b'{"a":' * 100_000,
+        b'"text"',
+        b"null",
+        b"",
+    ],
+    ids=lambda body: repr(body[:12]),
+)
+async def test_bodies_that_are_no_message_are_refused(
+    client: httpx.AsyncClient, body: bytes
+) -> None:
+    answer = await client.post("/message", content=body, headers=bearer("alice"))
+    assert answer.status_code == 400
+    assert answer.json().keys() == {"detail", "errors"}
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/xml", "nonsense", ""])
+async def test_json_is_taken_under_any_content_type(client: httpx.AsyncClient, kind: str) -> None:
+    answer = await post(client, '{"body": "hello"}', **{"Content-Type": kind})
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/tasks/%00",
+        "/tasks/a%00b/events",
+        "/tasks/a%0A",
+        "/tasks/a/events%0A",
+        "/task?task_id=%00",
+        "/task?task_id=",
+        "/task",
+        "/tasks?cursor=%00",
+        "/tasks?cursor=",
+        f"/tasks?cursor={'x' * 300}",
+        "/tasks?limit=",
+        "/tasks?limit=1e3",
+        "/tasks?limit=999999999999999999999999",
+        "/tasks?limit=0&limit=1001",
+    ],
+)
+async def test_odd_paths_and_queries_are_refused(client: httpx.AsyncClient, target: str) -> None:
+    answer = await client.get(target, headers=bearer("alice"))
+    assert answer.status_code == 400, answer.text
+    assert {"detail", "errors"} == answer.json().keys()
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("/tasks/%FF%FE", 404),
+        ("/tasks/%ED%A0%80", 404),
+        ("/tasks/a?x=%00&x&=&&y=%FF", 404),
+        ("/task?task_id=a&task_id=b", 404),
+        ("/tasks?limit=5&limit=6&nonsense", 200),
+        ("/whoami?raise_on_false=false", 200),
+        ("/tasks/", 400),
+        ("/Tasks", 404),
+        ("/tasks/%2e%2e", 404),
+    ],
+)
+async def test_odd_paths_and_queries_that_mean_something(
+    client: httpx.AsyncClient, target: str, status: int
+) -> None:
+    answer = await client.get(target, headers=bearer("alice"))
+    assert answer.status_code == status, answer.text
+
+
+@pytest.mark.parametrize(
+    ("status", "accepted"),
+    [
+        ("busy — bis später 🚧", True),
+        ("a b", True),
+        (" ", False),
+        ("", False),
+        ("\u3000", False),
+        ("a\nb", False),
+        ("a\u202eb", False),
+        ("a\x9bb", False),
+        ("x" * 257, False),
+    ],
+)
+async def test_a_health_status_is_text_that_can_be_shown(
+    client: httpx.AsyncClient, status: str, accepted: bool
+) -> None:
+    answer = await client.post("/health", json={"status": status}, headers=bearer("admin"))
+    assert answer.status_code == (200 if accepted else 400)
+    assert not accepted or answer.json()["status"] == status

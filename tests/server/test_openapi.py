@@ -1,0 +1,182 @@
+"""The OpenAPI document: the file is what is served, and what is served is true."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from jsonschema import Draft202012Validator
+from schemathesis.specs.openapi import definitions
+
+from mail.config.env import current
+from mail.db.memory import MemoryStore
+from mail.server.app import create_app
+from mail.server.deps import audience_of
+from mail.server.errors import STATUS_OF
+from mail.server.openapi import as_yaml, document
+from mail.server.openapi_operations import OPERATIONS, TAGS
+from mail.server.openapi_texts import TEXTS
+from tests.server.kit import Template, bearer, config
+
+FILE = Path(__file__).resolve().parents[2] / "spec" / "openapi.yaml"
+METHODS = {"get", "post", "put", "patch", "delete"}
+
+
+@pytest.fixture(scope="module")
+def read() -> dict[str, Any]:
+    """The document as a reader of the file gets it."""
+    parsed: dict[str, Any] = yaml.safe_load(FILE.read_bytes())
+    return parsed
+
+
+def operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield (method, path, operation) of a document."""
+    for path, item in document["paths"].items():
+        for method in METHODS & item.keys():
+            yield method.upper(), path, item[method]
+
+
+async def test_the_file_is_what_is_served_byte_for_byte(client: httpx.AsyncClient) -> None:
+    answer = await client.get("/openapi.yaml")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"] == "application/yaml"
+    assert answer.content == FILE.read_bytes(), "run 'make openapi'"
+
+
+async def test_the_json_is_the_same_document(
+    client: httpx.AsyncClient, read: dict[str, Any]
+) -> None:
+    answer = await client.get("/openapi.json")
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.json() == read
+
+
+async def test_it_does_not_depend_on_the_configuration(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(current(), "AUTH_ENDPOINT", "http://127.0.0.1:9/login")
+    monkeypatch.setitem(current(), "TOKEN_INFO_ENDPOINT", "http://127.0.0.1:9/info")
+    other = create_app(
+        config().model_copy(update={"debug": True}),
+        template=Template(),  # type: ignore[arg-type]
+        store=MemoryStore(),
+    )
+    paths = {route.path for route in other.routes if isinstance(route, APIRoute)}
+    assert "/responses" in paths
+    assert "/auth/login" not in paths
+    transport = httpx.ASGITransport(other)
+    async with httpx.AsyncClient(transport=transport, base_url="http://mail") as second:
+        answers = [await one.get("/openapi.yaml") for one in (client, second)]
+    assert answers[0].content == answers[1].content
+
+
+def test_it_is_a_valid_openapi_3_1_document(read: dict[str, Any]) -> None:
+    assert read["openapi"].startswith("3.1.")
+    Draft202012Validator(definitions.OPENAPI_31).validate(read)
+    for schema in read["components"]["schemas"].values():
+        Draft202012Validator.check_schema(schema)
+
+
+def test_every_reference_leads_somewhere_and_every_component_is_used(read: dict[str, Any]) -> None:
+    targets = set(_references(read))
+    parts = read["components"]
+    there = {
+        f"#/components/{kind}/{name}"
+        for kind in ("schemas", "parameters", "responses")
+        for name in parts[kind]
+    }
+    assert targets <= there
+    assert there - targets == {"#/components/responses/MethodNotAllowed"}
+
+
+def _references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for value in node.values():
+            yield from _references(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from _references(value)
+
+
+def test_it_has_every_route_but_the_hidden_ones_and_no_other(
+    app: FastAPI, read: dict[str, Any]
+) -> None:
+    routes = [route for route in app.routes if isinstance(route, APIRoute)]
+    served = {
+        (method, route.path.replace(":path}", "}"), route.endpoint.__name__)
+        for route in routes
+        if not route.path.removeprefix("/v1").startswith("/responses")
+        for method in route.methods
+    }
+    assert {(method, path, said["operationId"]) for method, path, said in operations(read)} == (
+        served
+    )
+
+
+def test_its_roles_are_the_audiences_of_the_routes(app: FastAPI, read: dict[str, Any]) -> None:
+    audiences = {}
+    for route in app.routes:
+        assert isinstance(route, APIRoute)
+        audience = audience_of(route)
+        assert audience is not None
+        audiences[route.endpoint.__name__] = sorted(audience.roles)
+    for _, _, said in operations(read):
+        roles = said["x-mail-roles"]
+        assert roles == audiences[said["operationId"]]
+        assert said["security"] == ([{"bearer": []}] if roles else [])
+        assert ("401" in said["responses"]) == ("403" in said["responses"]) == bool(roles)
+
+
+def test_every_error_of_the_table_is_described_and_422_is_nowhere(read: dict[str, Any]) -> None:
+    statuses = {status for _, _, said in operations(read) for status in said["responses"]}
+    assert {str(status) for status in STATUS_OF.values()} <= statuses
+    assert "422" not in statuses
+    assert "422" not in FILE.read_text("utf-8")
+
+
+def test_every_post_takes_an_idempotency_key(read: dict[str, Any]) -> None:
+    reference = {"$ref": "#/components/parameters/idempotency_key"}
+    for method, path, said in operations(read):
+        assert (reference in said.get("parameters", [])) == (method == "POST"), path
+        assert ("409" in said["responses"]) == (method == "POST"), path
+
+
+def test_everything_has_words(read: dict[str, Any]) -> None:
+    assert {said["operationId"] for _, _, said in operations(read)} == OPERATIONS.keys()
+    assert {said.tag for said in OPERATIONS.values()} == set(TAGS)
+    schemas = read["components"]["schemas"]
+    assert schemas.keys() == TEXTS.keys()
+    for name, schema in schemas.items():
+        assert schema["description"], name
+        assert schema["properties"].keys() == TEXTS[name].fields.keys(), name
+        assert all(field["description"] for field in schema["properties"].values()), name
+
+
+def test_it_is_made_the_same_way_again() -> None:
+    assert json.dumps(document()) == json.dumps(document())
+    assert as_yaml.__wrapped__() == as_yaml()
+
+
+async def test_wrong_methods_are_told_the_right_ones(client: httpx.AsyncClient) -> None:
+    expected = {
+        "/": "GET",
+        "/health": "GET, POST",
+        "/message": "POST",
+        "/tasks": "GET",
+        "/tasks/a/b": "GET",
+        "/tasks/a/cancel": "POST",
+    }
+    for path, allowed in expected.items():
+        for method in ("OPTIONS", "PUT", "TRACE", "FETCH"):
+            answer = await client.request(method, path)
+            assert (answer.status_code, answer.headers["allow"]) == (405, allowed), (method, path)
+            assert answer.json() == {"detail": "method not allowed", "errors": []}
+    assert (await client.head("/health")).status_code == 405
+    assert (await client.get("/docs", headers=bearer("admin"))).status_code == 404
