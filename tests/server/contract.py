@@ -1,0 +1,150 @@
+"""The facts of the HTTP surface: each route, who may use it, what it takes and what it answers."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from typing_extensions import TypedDict
+
+from mail.net.types import (
+    GetHealthResponse,
+    GetRootResponse,
+    GetStatusResponse,
+    GetWhoamiResponse,
+    PostMessageResponse,
+    TaskRecord,
+)
+
+LIMIT = 65_536
+EVENTS = "events"
+RESPONSE = "a response of OpenAI's"
+NOWHERE = {"detail": "not found", "errors": []}
+PEOPLE = frozenset({"admin", "user"})
+ANYONE = frozenset({"admin", "user", "agent"})
+ADMIN = frozenset({"admin"})
+PUBLIC: frozenset[str] = frozenset()
+BY_ROLE = {"admin": "admin", "user": "alice", "agent": "swarm"}
+
+
+class Error(TypedDict):
+    """What every error answer has."""
+
+    detail: str
+    errors: list[dict[str, str]]
+
+
+class Token(TypedDict):
+    """``POST /auth/login``."""
+
+    token: str
+
+
+class TokenInfo(TypedDict):
+    """``GET /auth/check``."""
+
+    role: str
+    id: str
+    api_key: str
+
+
+class Page(TypedDict):
+    """``GET /tasks`` with ``limit`` or ``cursor``."""
+
+    tasks: dict[str, TaskRecord]
+    next_cursor: str | None
+
+
+class Deleted(TypedDict):
+    """``DELETE /responses/{response_id}``."""
+
+    id: str
+    object: str
+    deleted: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """One route: who may use it, a request that it takes, and requests that it refuses.
+
+    ``wrong`` maps a field to values that are none of its own.
+    """
+
+    method: str
+    path: str
+    who: frozenset[str]
+    shape: Any
+    body: dict[str, Any] | None = None
+    required: tuple[str, ...] = ()
+    wrong: dict[str, list[Any]] = field(default_factory=dict)
+    on_page: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+NO_TEXT: list[Any] = [7, True, ["x"], {"x": 1}]
+NO_FLAG: list[Any] = ["yes", 1, ["x"], {"x": 1}]
+MESSAGE_WRONG = {
+    **dict.fromkeys(("body", "message", "subject", "msg_type", "entrypoint"), NO_TEXT),
+    **dict.fromkeys(("show_events", "stream", "stream_tokens"), NO_FLAG),
+    "task_id": [*NO_TEXT, "", "a\nb", "x" * 257],
+    "resume_from": [*NO_TEXT, "nowhere", "user_response "],
+    "kwargs": ["x", 7, True, ["x"]],
+}
+OPTIONS_WRONG = {
+    "max_steps": [0, -1, 1.5, "5", True, [5]],
+    "timeout": [0, -1, 3601, "5", True, [5]],
+    "breakpoint_tool_caller": NO_TEXT,
+    "raise_on_false": [False],
+}
+TASK_WRONG = {"task_id": [*NO_TEXT, "", "a\nb", "x" * 257]}
+TABLE = [
+    Row("GET", "/", PUBLIC, GetRootResponse),
+    Row("GET", "/health", PUBLIC, GetHealthResponse),
+    Row(
+        *("POST", "/health", ADMIN, GetHealthResponse, {"status": "healthy"}),
+        required=("status",),
+        wrong={"status": [*NO_TEXT, "", " ", "a\nb", "x" * 257]},
+    ),
+    Row("GET", "/whoami", PEOPLE, GetWhoamiResponse),
+    Row("GET", "/status", PEOPLE, GetStatusResponse),
+    Row(
+        *("POST", "/message", PEOPLE, PostMessageResponse, {"subject": "Hi", "body": "hello"}),
+        required=("body",),
+        wrong=MESSAGE_WRONG,
+    ),
+    Row("GET", "/tasks", PEOPLE, dict[str, TaskRecord]),
+    Row("GET", "/task", PEOPLE, TaskRecord, {"task_id": "seen"}, ("task_id",), TASK_WRONG),
+    Row("GET", "/tasks/{task_id}", PEOPLE, TaskRecord),
+    Row("GET", "/tasks/{task_id}/events", PEOPLE, EVENTS),
+    Row("POST", "/tasks/{task_id}/cancel", PEOPLE, TaskRecord),
+    Row("POST", "/auth/login", ANYONE, Token),
+    Row("GET", "/auth/check", ANYONE, TokenInfo),
+]
+ASKED = {"input": [{"role": "user", "content": "hello"}], "tools": []}
+RESPONSES = [
+    Row("POST", "/responses", PEOPLE, RESPONSE, ASKED, ("input",)),
+    Row("GET", "/responses/{response_id}", PEOPLE, RESPONSE, on_page=False),
+    Row("POST", "/responses/{response_id}/cancel", PEOPLE, RESPONSE, on_page=False),
+    Row("DELETE", "/responses/{response_id}", PEOPLE, Deleted, on_page=False),
+]
+NOT_BUILT = [
+    ("GET", "/swarms"),
+    ("POST", "/swarms"),
+    ("POST", "/swarms/register"),
+    ("POST", "/interswarm/forward"),
+    ("POST", "/interswarm/back"),
+    ("POST", "/interswarm/message"),
+]
+UNFIT: list[dict[str, Any]] = [
+    {"body": " "},
+    {"body": "x", "msg_type": "broadcast_complete"},
+    {"body": "x", "msg_type": "requset"},
+    {"body": "x", "subject": "x" * 1025},
+    {"body": "x", "entrypoint": "nobody"},
+    {"body": "x", "resume_from": "user_response"},
+    {"task_id": "x", "resume_from": "breakpoint_tool_call"},
+]
+BODIES = [b"{", b"[1]", b'"x"', b"", b"null", b'{"a":"\xff"}', b'{"a":NaN}', b"[" * 100, b"\x00"]
+
+ALL = [*TABLE, *RESPONSES, *(replace(row, path=f"/v1{row.path}") for row in RESPONSES)]

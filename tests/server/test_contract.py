@@ -1,0 +1,384 @@
+"""Every documented route: with the right role, each wrong one, no token, and malformed requests.
+
+One table holds the facts. The page and the application are held against it, and it against a real
+server, to the key of every answer.
+"""
+
+import json
+import logging
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+
+from mail.net.types import (
+    GetHealthResponse,
+    GetWhoamiResponse,
+    PostMessageResponse,
+    TaskRecord,
+)
+from mail.server.app import create_app
+from mail.server.deps import audience_of
+from tests.server.contract import (
+    ALL,
+    ASKED,
+    BODIES,
+    BY_ROLE,
+    EVENTS,
+    LIMIT,
+    MESSAGE_WRONG,
+    NOT_BUILT,
+    NOWHERE,
+    OPTIONS_WRONG,
+    RESPONSE,
+    RESPONSES,
+    TABLE,
+    UNFIT,
+    Error,
+    Page,
+    Row,
+)
+from tests.server.kit import CALLERS, bearer, frames
+from tests.support.background import served
+from tests.support.shapes import misfits
+from tests.support.till import known_callers, settings, till
+
+PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """A server in debug mode for all tests of this module."""
+
+    async def make() -> FastAPI:
+        limits = settings(debug=True, max_body_bytes=LIMIT)
+        return create_app(limits, template=till(), store=await known_callers())
+
+    with served(make) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def http(url: str) -> Iterator[httpx.Client]:
+    """A client of that server."""
+    with httpx.Client(base_url=url, timeout=20) as client:
+        yield client
+
+
+def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
+    """Return the row's path with the id of a task, or a response, that the caller has."""
+    path = row.path
+    if "{task_id}" in path or row.path == "/task":
+        made = http.post("/message", headers=bearer(who), json={"body": "hi", "task_id": "seen"})
+        assert made.status_code == 200, made.text
+        path = path.replace("{task_id}", "seen")
+    if "{response_id}" in path:
+        hang = {"input": "hang on", "background": True} if "cancel" in path else {"input": "hi"}
+        made = http.post("/responses", headers=bearer(who), json=hang)
+        path = path.replace("{response_id}", made.json()["id"])
+    return path
+
+
+def send(
+    http: httpx.Client, row: Row, path: str, headers: dict[str, str], body: Any = None
+) -> httpx.Response:
+    """Send a row's own request, or one with another body."""
+    content = body if body is not None else row.body
+    if content is not None and not isinstance(content, bytes):
+        content = json.dumps(content).encode()
+    return http.request(row.method, path, headers=headers, content=content)
+
+
+def check_error(answer: httpx.Response, status: int) -> dict[str, Any]:
+    """Check an error's status and shape, also the one of OpenAI's, and return it."""
+    assert answer.status_code == status, answer.text
+    found: dict[str, Any] = answer.json()
+    if "error" in found:
+        assert set(found) == {"error", "detail"}
+        assert set(found["error"]) == {"message", "type", "param", "code"}
+        assert found["detail"] == found["error"]["message"]
+    else:
+        assert misfits(found, Error) == []
+        assert all(set(problem) == {"field", "problem"} for problem in found["errors"])
+    assert found["detail"]
+    return found
+
+
+def test_the_check_of_shapes_sees_what_is_missing_added_or_of_another_type() -> None:
+    health: dict[str, Any] = {"status": "healthy", "swarm_name": "x", "timestamp": "t"}
+    assert misfits(health, GetHealthResponse) == []
+    for wrong in ({"status": 1}, {"status": None}, {"more": 1}):
+        assert len(misfits(health | wrong, GetHealthResponse)) == 1
+    del health["timestamp"]
+    assert misfits([health], list[GetHealthResponse]) == ["$[0].timestamp: missing"]
+    assert misfits({"id": "x", "role": "y"}, GetWhoamiResponse) == ["$.username: missing"]
+    assert misfits(True, int | None)
+
+
+def names(rows: list[Row]) -> list[str]:
+    return [row.name for row in rows]
+
+
+def test_the_page_lists_these_routes_for_these_roles() -> None:
+    listed = {}
+    for line in PAGE.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 3 and (found := re.match(r"\[`([A-Z]+ /[^`]*)`\]", cells[0])):
+            roles = set() if cells[1] == "anybody" else set(cells[1].split(", "))
+            listed[found[1]] = roles
+    on_page = [row for row in (*TABLE, *RESPONSES) if row.on_page]
+    assert listed == {row.name: set(row.who) for row in on_page}
+
+
+async def test_the_application_has_these_routes_and_no_others() -> None:
+    store = await known_callers()
+    for debug, rows in ((True, ALL), (False, TABLE)):
+        app = create_app(settings(debug=debug), template=till(), store=store)
+        declared = {}
+        for route in app.routes:
+            assert isinstance(route, APIRoute)
+            audience = audience_of(route)
+            assert audience is not None
+            for method in route.methods:
+                declared[f"{method} {route.path.replace(':path', '')}"] = set(audience.roles)
+        assert declared == {row.name: set(row.who) for row in rows}
+
+
+@pytest.mark.parametrize("row", ALL, ids=names(ALL))
+def test_the_right_role_gets_the_documented_answer(http: httpx.Client, row: Row) -> None:
+    for role in sorted(row.who or {"admin", "user", "agent"}):
+        who = BY_ROLE[role]
+        answer = send(http, row, concrete(row, http, who), bearer(who))
+        assert answer.status_code == 200, answer.text
+        if row.shape is EVENTS:
+            check_stream(answer)
+        elif row.shape is RESPONSE:
+            check_response(answer)
+        else:
+            assert misfits(answer.json(), row.shape) == []
+
+
+def check_response(answer: httpx.Response) -> None:
+    """Check that the typed client of OpenAI takes an answer as it is."""
+    from openai.types.responses import Response
+
+    made = Response.model_validate(answer.json(), strict=True)
+    assert made.object == "response"
+
+
+def check_stream(answer: httpx.Response) -> None:
+    """Check a stream's frames, from the first event to the one that ends the run."""
+    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+    found = frames(answer.text)
+    assert found[0]["retry"] == "2000"
+    plain = {"timestamp", "task_id", "description", "extra_data"}
+    for frame in found:
+        data = json.loads(frame["data"])
+        ends = frame["event"] in ("task_complete", "task_error")
+        more = {"response", "subject", "status", "breakpoints"} if ends else set()
+        assert set(data) == plain | more
+    assert found[-1]["event"] == "task_complete"
+    numbers = [int(frame["id"]) for frame in found]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+
+
+def test_a_message_is_answered_as_a_stream_on_request(http: httpx.Client) -> None:
+    body = {"body": "hello", "stream": True}
+    for who in ("admin", "alice"):
+        check_stream(http.post("/message", headers=bearer(who), json=body))
+
+
+def test_an_answer_carries_its_events_and_its_open_calls_on_request(http: httpx.Client) -> None:
+    body = {"body": "ask somebody", "show_events": True}
+    found = http.post("/message", headers=bearer("alice"), json=body).json()
+    assert misfits(found, PostMessageResponse) == []
+    assert found["events"]
+    assert found["status"] == "paused"
+    [call] = found["breakpoints"]
+    paused = http.get(f"/tasks/{found['task_id']}", headers=bearer("alice")).json()
+    assert misfits(paused, TaskRecord) == []
+    assert paused["breakpoints"] == [call]
+
+
+def test_tasks_come_in_pages_on_request(http: httpx.Client) -> None:
+    for _ in range(2):
+        http.post("/message", headers=bearer("alice"), json={"body": "hi"})
+    page = http.get("/tasks?limit=1", headers=bearer("alice")).json()
+    assert misfits(page, Page) == []
+    after = http.get("/tasks", headers=bearer("alice"), params={"cursor": page["next_cursor"]})
+    assert misfits(after.json(), Page) == []
+    assert page["next_cursor"] not in after.json()["tasks"]
+    for query in ("limit=0", "limit=1001", "limit=x", "limit=1.5", "cursor=none", "cursor="):
+        check_error(http.get(f"/tasks?{query}", headers=bearer("alice")), 400)
+
+
+@pytest.mark.parametrize("row", [row for row in ALL if row.who], ids=lambda row: row.name)
+def test_each_wrong_role_is_403_whatever_the_body_is(http: httpx.Client, row: Row) -> None:
+    path = row.path.replace("{task_id}", "seen").replace("{response_id}", "seen")
+    for role in {"admin", "user", "agent"} - row.who:
+        for body in (row.body, b"{", b""):
+            answer = send(http, row, path, bearer(BY_ROLE[role]), body)
+            assert "invalid role" in check_error(answer, 403)["detail"]
+
+
+STRANGERS = {
+    "no token": {},
+    "an unknown token": {"Authorization": "Bearer mail_unknown"},
+    "another scheme": {"Authorization": "Basic YWxpY2U6eA=="},
+    "a bare token": {"Authorization": bearer("alice")["Authorization"].split()[1]},
+    "two tokens": {"Authorization": f"{bearer('alice')['Authorization']} x"},
+    "nothing after Bearer": {"Authorization": "Bearer"},
+    "another header": {"X-API-Key": bearer("alice")["Authorization"].split()[1]},
+}
+
+
+@pytest.mark.parametrize("row", ALL, ids=names(ALL))
+def test_strangers_get_the_public_routes_only(http: httpx.Client, row: Row) -> None:
+    path = row.path.replace("{task_id}", "seen").replace("{response_id}", "seen")
+    for headers in STRANGERS.values():
+        for body in (row.body, b"{"):
+            answer = send(http, row, path, headers, body)
+            if row.who:
+                check_error(answer, 401)
+                assert answer.headers["www-authenticate"] == "Bearer"
+            else:
+                assert answer.status_code == 200
+
+
+WITH_BODY = [row for row in ALL if row.body is not None]
+
+
+@pytest.mark.parametrize("row", WITH_BODY, ids=names(WITH_BODY))
+def test_malformed_bodies_are_refused_and_start_nothing(http: httpx.Client, row: Row) -> None:
+    who = bearer("bob" if "user" in row.who else "admin")
+    path = "/task" if row.path == "/task" else row.path
+    for body in BODIES:
+        assert isinstance(check_error(send(http, row, path, who, body), 400)["detail"], str)
+    large = json.dumps({**(row.body or {}), "pad": "x" * LIMIT}).encode()
+    check_error(send(http, row, path, who, large), 413)
+    for name in row.required:
+        kept = {key: value for key, value in (row.body or {}).items() if key != name}
+        check_error(send(http, row, path, who, {**kept, "pad": 1}), 400)
+    assert http.get("/tasks", headers=bearer("bob")).json() == {}
+
+
+def test_each_wrong_field_is_named(http: httpx.Client) -> None:
+    for row in WITH_BODY:
+        who = bearer("bob" if "user" in row.who else "admin")
+        for name, values in row.wrong.items():
+            for value in values:
+                answer = send(http, row, row.path, who, {**(row.body or {}), name: value})
+                found = check_error(answer, 400)
+                assert name in {p["field"] for p in found["errors"]}, (row.name, name, value)
+    for name, values in OPTIONS_WRONG.items():
+        for value in values:
+            body = {"body": "hello", "kwargs": {name: value}}
+            found = check_error(http.post("/message", headers=bearer("bob"), json=body), 400)
+            assert [p["field"] for p in found["errors"]] == [f"kwargs.{name}"], (name, value)
+    for body in UNFIT:
+        check_error(http.post("/message", headers=bearer("bob"), json=body), 400)
+    assert http.get("/tasks", headers=bearer("bob")).json() == {}
+
+
+@pytest.mark.parametrize("row", WITH_BODY, ids=names(WITH_BODY))
+def test_unknown_fields_are_named_in_a_warning(
+    http: httpx.Client, row: Row, caplog: pytest.LogCaptureFixture
+) -> None:
+    who = "alice" if "user" in row.who else "admin"
+    path = concrete(row, http, who)
+    with caplog.at_level(logging.WARNING):
+        answer = send(http, row, path, bearer(who), {**(row.body or {}), "strem": True})
+    assert answer.status_code == 200, answer.text
+    warned = [record for record in caplog.records if "strem" in record.getMessage()]
+    assert [record.levelname for record in warned] == ["WARNING"]
+
+
+def test_null_is_as_good_as_absent(http: httpx.Client) -> None:
+    body = dict.fromkeys(MESSAGE_WRONG) | {"body": "hello"}
+    assert http.post("/message", headers=bearer("alice"), json=body).status_code == 200
+
+
+UNKNOWN = [
+    ("GET", "/tasks/unknown", None),
+    ("GET", "/task?task_id=unknown", None),
+    ("GET", "/task", {"task_id": "unknown"}),
+    ("GET", "/tasks/unknown/events", None),
+    ("POST", "/tasks/unknown/cancel", None),
+    ("POST", "/message", {"body": "x", "task_id": "unknown", "resume_from": "user_response"}),
+    ("GET", "/responses/unknown", None),
+    ("DELETE", "/v1/responses/unknown", None),
+    ("POST", "/responses/unknown/cancel", None),
+]
+
+
+def test_what_is_not_the_callers_is_404_as_if_it_were_not_there(http: httpx.Client) -> None:
+    task = http.post("/message", headers=bearer("alice"), json={"body": "hi"}).json()["task_id"]
+    made = http.post("/responses", headers=bearer("alice"), json=ASKED).json()["id"]
+    for method, path, body in UNKNOWN:
+        known = made if "responses" in path else task
+        texts = set()
+        for name in ("unknown", known):
+            content = json.dumps(body).replace("unknown", name) if body else None
+            url = path.replace("unknown", name)
+            answer = http.request(method, url, headers=bearer("bob"), content=content)
+            assert answer.status_code == 404, answer.text
+            assert {"detail"} < answer.json().keys() <= {"detail", "errors", "task_id", "error"}
+            texts.add(answer.text.replace(name, "unknown"))
+        assert len(texts) == 1, texts
+
+
+def test_a_message_meets_every_documented_status_of_its_task(http: httpx.Client) -> None:
+    def post(**body: Any) -> httpx.Response:
+        return http.post("/message", headers=bearer("alice"), json=body)
+
+    failed = check_error_with_task(post(body="fail", task_id="c-1"), 502)
+    assert "out of tokens" in failed
+    slow = check_error_with_task(post(body="hang", task_id="c-2", kwargs={"timeout": 0.05}), 504)
+    assert "timed out" in slow
+    stopped = http.post("/tasks/c-2/cancel", headers=bearer("alice")).json()
+    assert misfits(stopped, TaskRecord) == []
+    assert stopped["status"] == "cancelled"
+    [call] = post(body="ask somebody", task_id="c-3").json()["breakpoints"]
+    assert call["call_id"] in check_error_with_task(post(body="more", task_id="c-3"), 409)
+    again = {"task_id": "c-3", "resume_from": "breakpoint_tool_call"}
+    result = {"call_id": call["call_id"], "content": "40"}
+    strange = {"breakpoint_tool_call_result": {**result, "call_id": "strange"}}
+    check_error(post(**again, kwargs=strange), 400)
+    done = post(**again, kwargs={"breakpoint_tool_call_result": result})
+    assert misfits(done.json(), PostMessageResponse) == []
+    assert done.json()["response"] == "The cashier says: 40"
+    late = post(**again, kwargs={"breakpoint_tool_call_result": result})
+    assert "already" in check_error(late, 409)["detail"]
+
+
+def check_error_with_task(answer: httpx.Response, status: int) -> str:
+    """Check an error about a task and return its detail."""
+    assert answer.status_code == status, answer.text
+    found = answer.json()
+    task_id = found.pop("task_id")
+    assert isinstance(task_id, str)
+    assert misfits(found, Error) == []
+    return str(found["detail"])
+
+
+@pytest.mark.parametrize("who", ["nobody", *CALLERS])
+def test_mail_between_swarms_is_not_built_yet(http: httpx.Client, who: str) -> None:
+    headers = {} if who == "nobody" else bearer(who)
+    for method, path in NOT_BUILT:
+        assert check_error(http.request(method, path, headers=headers, json={}), 404) == NOWHERE
+
+
+def test_without_debug_mode_responses_are_nowhere_even_without_a_token() -> None:
+    async def make() -> FastAPI:
+        return create_app(settings(debug=False), template=till(), store=await known_callers())
+
+    with served(make) as url, httpx.Client(base_url=url) as http:
+        for row in ALL[len(TABLE) :]:
+            for headers in ({}, bearer("alice"), bearer("swarm"), STRANGERS["an unknown token"]):
+                path = row.path.replace("{response_id}", "x")
+                assert check_error(send(http, row, path, headers), 404) == NOWHERE

@@ -1,0 +1,80 @@
+"""A swarm for the HTTP surface as a whole: what its one agent does depends on the message.
+
+``ask`` makes it call a breakpoint tool, ``fail`` makes its model fail, ``hang`` makes its model
+wait for ever; it echoes everything else.
+"""
+
+import asyncio
+
+from mail.api import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
+from mail.config.server import ServerConfig
+from mail.db.base import TokenRow
+from mail.db.memory import MemoryStore
+from mail.factories.supervisor import LiteLLMSupervisorFunction
+from mail.llm.script import Steps, call, fail
+from mail.llm.script_view import ScriptView
+from mail.llm.scripted import ScriptedModel
+from mail.utils.token_service import hash_token
+from tests.server.kit import CALLERS, TOKENS, config
+
+__all__ = ["known_callers", "settings", "till"]
+
+ASK = MAILAction(
+    "ask_cashier",
+    "Ask the person at the till.",
+    {"type": "object", "properties": {"question": {"type": "string"}}, "required": ["question"]},
+    lambda arguments: "never run: it is a breakpoint",
+)
+
+
+async def _answer(view: ScriptView) -> Steps:
+    if view.forced == "task_complete":
+        return call("task_complete", finish_message="told to finish")
+    told = [found for found in view.new_results if found.tool == "ask_cashier"]
+    if told:
+        return call("task_complete", finish_message=f"The cashier says: {told[-1].content}")
+    if "hang" in view.body:
+        await asyncio.Event().wait()
+    if "fail" in view.body:
+        return fail("the provider is out of tokens")
+    if "ask" in view.body:
+        return call("ask_cashier", question="how much?")
+    return call("task_complete", finish_message=f"You said: {view.body}")
+
+
+def till() -> MAILSwarmTemplate:
+    """Return the swarm's template."""
+    agent = MAILAgentTemplate(
+        name="supervisor",
+        factory=LiteLLMSupervisorFunction,
+        comm_targets=[],
+        actions=[ASK],
+        agent_params={"llm": "scripted", "model": ScriptedModel(_answer), "system": "Sell."},
+        enable_entrypoint=True,
+        can_complete_tasks=True,
+        tool_format="completions",
+    )
+    return MAILSwarmTemplate(
+        name="test-swarm",
+        version="1.3.6",
+        agents=[agent],
+        actions=[ASK],
+        entrypoint="supervisor",
+        breakpoint_tools=["ask_cashier"],
+    )
+
+
+def settings(*, debug: bool, **limits: float) -> ServerConfig:
+    """Return settings that depend on no file."""
+    made = config(shutdown_grace=0.1, **limits)
+    return made.model_copy(update={"debug": debug})
+
+
+async def known_callers() -> MemoryStore:
+    """Return a store that knows the tokens of the known callers."""
+    store = MemoryStore()
+    for who, (role, identifier) in CALLERS.items():
+        await store.put_token(
+            TokenRow(hash_token(TOKENS[who]), role, identifier, "2026-01-01T00:00:00+00:00")
+        )
+    return store
