@@ -1,0 +1,16 @@
+"""One server for all tests of a module."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.target import Target, target
+
+
+@pytest.fixture(scope="module")
+def shot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """A server without limits per caller, over SQLite."""
+    folder: Path = tmp_path_factory.mktemp("fuzz")
+    with target(f"sqlite:///{folder}/mail.db") as running:
+        yield running

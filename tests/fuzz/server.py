@@ -1,0 +1,46 @@
+"""A server to shoot at: ``python -m tests.fuzz.server STORE_URL [--shipped-limits]``.
+
+It is what ``mail server --debug`` runs, over a scripted swarm and with four known callers. It
+writes its log, with the line that names its address, on stderr.
+"""
+
+import argparse
+import asyncio
+import logging
+import sys
+
+from mail.config.server import LimitsConfig
+from mail.db.base import Store, TokenRow
+from mail.db.urls import open_store
+from mail.server.run import run_server
+from mail.utils.token_service import hash_token
+from tests.server.kit import CALLERS, TOKENS
+from tests.support.till import settings, till
+
+
+async def add_callers(store: Store) -> None:
+    """Let a store know the tokens of the known callers."""
+    await store.open()
+    for who, (role, identifier) in CALLERS.items():
+        await store.put_token(
+            TokenRow(hash_token(TOKENS[who]), role, identifier, "2026-01-01T00:00:00+00:00")
+        )
+    await store.close()
+
+
+def main() -> None:
+    """Serve until told to stop."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("store")
+    parser.add_argument("--shipped-limits", action="store_true")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    asyncio.run(add_callers(open_store(arguments.store)))
+    config = settings(debug=True, max_running_tasks=0, max_streams=0, max_requests=0)
+    if arguments.shipped_limits:
+        config = config.model_copy(update={"limits": LimitsConfig(shutdown_grace=0.5)})
+    run_server(config, template=till(), store=open_store(arguments.store))
+
+
+if __name__ == "__main__":
+    main()
