@@ -1,7 +1,6 @@
 """One server for all tests of a module."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -11,6 +10,6 @@ from tests.fuzz.target import Target, target
 @pytest.fixture(scope="module")
 def shot(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
     """A server without limits per caller, over SQLite."""
-    folder: Path = tmp_path_factory.mktemp("fuzz")
+    folder = tmp_path_factory.mktemp("fuzz")
     with target(f"sqlite:///{folder}/mail.db") as running:
         yield running

@@ -123,11 +123,19 @@ ODD: dict[str, tuple[bytes, list[int]]] = {
         [400],
     ),
     "no ASCII in the token": (
-        b"GET /whoami HTTP/1.1\r\n" + HOST + b"Authorization: Bearer \xff\xfe\r\n" + CLOSE + b"\r\n\r\n",
+        b"GET /whoami HTTP/1.1\r\n"
+        + HOST
+        + b"Authorization: Bearer \xff\xfe\r\n"
+        + CLOSE
+        + b"\r\n\r\n",
         [401],
     ),
     "no number as the last event": (
-        b"GET /tasks/x/events HTTP/1.1\r\n" + HOST + ALICE + b"Last-Event-ID: \xb2\r\n" + CLOSE
+        b"GET /tasks/x/events HTTP/1.1\r\n"
+        + HOST
+        + ALICE
+        + b"Last-Event-ID: \xb2\r\n"
+        + CLOSE
         + b"\r\n\r\n",
         [400],
     ),
@@ -149,7 +157,10 @@ ODD: dict[str, tuple[bytes, list[int]]] = {
     "a body where none belongs": (GET + LENGTH + b"\r\n" + CLOSE + b"\r\n\r\n" + HELLO, [200]),
     "a wait for the go-ahead": (posted(HELLO, LENGTH, b"Expect: 100-continue", CLOSE), [100, 200]),
     "an announced giant": (posted(b"{", b"Content-Length: 999999999999"), [413]),
-    "forty requests at once": (GET + b"\r\n" + (GET + b"\r\n") * 38 + GET + CLOSE + b"\r\n\r\n", [200] * 40),
+    "forty requests at once": (
+        GET + b"\r\n" + (GET + b"\r\n") * 38 + GET + CLOSE + b"\r\n\r\n",
+        [200] * 40,
+    ),
     "nonsense after a request": (GET + b"\r\n" + b"nonsense\r\n\r\n", [200, 400]),
 }
 
