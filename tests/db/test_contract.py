@@ -654,9 +654,7 @@ class TestIdempotencyKeys:
         assert await store.get_memory(rows.alice, ("a",), "k") is None
         assert await store.find_key(rows.alice, "k1") == once(task_id="t1", first_event=1)
 
-    async def test_of_many_commits_with_one_key_one_is_made(
-        self, store: Store, rows: Rows
-    ) -> None:
+    async def test_of_many_commits_with_one_key_one_is_made(self, store: Store, rows: Rows) -> None:
         posts = [rows.post(f"t{n}", new=True, once=once(task_id=f"t{n}")) for n in range(20)]
         results = await asyncio.gather(*(store.post(p) for p in posts), return_exceptions=True)
         assert sum(isinstance(result, KeyTaken) for result in results) == len(posts) - 1

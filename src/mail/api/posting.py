@@ -8,11 +8,13 @@ from mail.api.messages import check_posted_kind
 from mail.api.options import DEFAULT_TIMEOUT, read_options
 from mail.api.sending import MessageSender
 from mail.core.events import TaskEvent
+from mail.core.runtime.following import FollowedRun
 from mail.core.runtime.intake import RunRequest
 from mail.core.runtime.runs import Run
 from mail.core.runtime.settings import UNSET, Unset
 from mail.core.tools.offer import Offer
 from mail.core.wire import MAILMessage
+from mail.db.base import IdempotencyRow, MemoryRow
 from mail.errors import TaskError, UnknownAgent
 from mail.swarms_json.names import hinted
 
@@ -116,6 +118,8 @@ class MessagePoster(MessageSender, AgentGraph[MAILAgent]):
         stream_tokens: bool = False,
         streamed: bool = False,
         offer: Offer | None = None,
+        once: IdempotencyRow | None = None,
+        memories: tuple[MemoryRow, ...] = (),
     ) -> Run:
         """Post a message and return the handle of its run: the result, or the events.
 
@@ -124,11 +128,14 @@ class MessagePoster(MessageSender, AgentGraph[MAILAgent]):
             stream_tokens: Whether the events also carry pieces of model calls.
             streamed: Whether the run's events will be read.
             offer: Tools and instructions that the caller lends the entrypoint.
+            once: An idempotency key of the user's; see `follow_run`.
+            memories: Rows that are stored with the message.
             The others are those of `post_message`.
 
         Raises:
             ProtocolError, TaskError: the message or the resume is refused; nothing was started.
             ShuttingDown: the swarm takes no more work.
+            KeyTaken: the user has used the idempotency key before; nothing was accepted.
             StoreError: the message could not be stored; nothing was accepted.
         """
         message = self._compose(body, subject, msg_type, entrypoint, task_id, resume_from)
@@ -141,8 +148,22 @@ class MessagePoster(MessageSender, AgentGraph[MAILAgent]):
                 stream_tokens=stream_tokens,
                 streamed=streamed,
                 offer=offer,
+                once=once,
+                memories=memories,
             )
         )
+
+    async def follow_run(
+        self, known: IdempotencyRow, *, after: int = 0, stream_tokens: bool = False
+    ) -> FollowedRun:
+        """Return the handle of a run that an earlier request with the same key began.
+
+        Args:
+            known: The key's row, as the store has it.
+            after: A stream begins behind this event.
+            stream_tokens: Whether a stream has ``model_delta`` events, too.
+        """
+        return await self._runtime.follow_run(known, after=after, stream_tokens=stream_tokens)
 
     def _compose(
         self,

@@ -25,6 +25,7 @@ MEMORY_URL: Final = "memory://"
 _ALL_INTERFACES: Final = "0.0.0.0"  # noqa: S104 - the documented default; tokens guard every route
 
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_MAX_HOURS: Final = 24 * 365 * 100
 _REMOTE_IMPORTS: Final = ("mail.factories", "mail.examples", "mail.stdlib")
 
 
@@ -114,7 +115,8 @@ class LimitsConfig(FileBacked):
 
     A client may take ``header_timeout`` to send a request's headers and ``body_timeout`` for its
     body, must keep taking its answer (``send_timeout`` without progress cuts it off), and may keep
-    a connection without a request for ``idle_timeout``.
+    a connection without a request for ``idle_timeout``. What an ``Idempotency-Key`` stands for is
+    remembered for ``idempotency_hours``.
     """
 
     table = "server.limits"
@@ -135,6 +137,7 @@ class LimitsConfig(FileBacked):
     body_timeout: _Wait = 60.0
     send_timeout: _Wait = 30.0
     idle_timeout: _Wait = 30.0
+    idempotency_hours: Annotated[float, Field(gt=0, le=_MAX_HOURS, allow_inf_nan=False)] = 168.0
 
 
 class ServerConfig(FileBacked):

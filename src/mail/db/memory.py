@@ -94,7 +94,14 @@ class MemoryStore:
     async def post(self, post: Post) -> Receipt:
         """See `mail.db.base.Store.post`."""
         shelf = self._shelves.setdefault(post.owner, _Shelf())
-        return self._write(shelf, shelf.tasks.get(post.task.task_id), post)
+        if post.once is not None and post.once.key in shelf.keys:
+            raise KeyTaken
+        task_id = post.task.task_id
+        receipt = self._write(shelf, shelf.tasks.get(task_id), post)
+        if post.once is not None and task_id in shelf.tasks:
+            shelf.keys[post.once.key] = post.once._replace(first_event=receipt.first_event)
+            shelf.tasks[task_id].keys.add(post.once.key)
+        return receipt
 
     async def commit_turn(self, turn: TurnCommit) -> Receipt:
         """See `mail.db.base.Store.commit_turn`."""
@@ -110,8 +117,6 @@ class MemoryStore:
         return self._write(shelf, task, turn)
 
     def _write(self, shelf: _Shelf, task: _Task | None, post: Post) -> Receipt:
-        if post.once is not None and post.once.key in shelf.keys:
-            raise KeyTaken
         if task is None:
             task = shelf.tasks[post.task.task_id] = _Task(post.task)
         elif post.new:
@@ -135,9 +140,6 @@ class MemoryStore:
             shelf.memories[(memory.namespace, memory.key)] = memory
         if post.response is not None:
             task.response = post.response
-        if post.once is not None:
-            task.keys.add(post.once.key)
-            shelf.keys[post.once.key] = post.once._replace(first_event=first_event)
         return Receipt(first_event, self._deliver(task, post.deliveries))
 
     def _deliver(self, task: _Task, deliveries: Sequence[Delivery]) -> tuple[int, ...]:

@@ -161,6 +161,8 @@ async def apply_post(connection: Connection, post: Post) -> Receipt:
     known = await _put_task(connection, _NEW_TASK if post.new else _UPSERT_TASK, post)
     if known is None:
         raise StoreConflict(f"task '{post.task.task_id}' exists already")
+    if post.once is not None:
+        await put_key(connection, post.owner, post.once._replace(first_event=known[1]))
     return await _write(connection, post, *known)
 
 
@@ -284,8 +286,6 @@ async def _write(connection: Connection, post: Post, task: int, first_event: int
         shown = jsonb_text(post.response)
         key = (post.task.task_id, *post.owner)
         await connection.execute(_PUT_RESPONSE, *key, shown, post.response, task)
-    if post.once is not None:
-        await put_key(connection, post.owner, post.once._replace(first_event=first_event))
     if post.snapshot:
         await update_snapshots(connection, post.owner, post.task.task_id, task)
     return Receipt(first_event, seqs)

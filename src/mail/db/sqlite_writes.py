@@ -153,6 +153,8 @@ def apply_post(cursor: sqlite3.Cursor, post: Post) -> Receipt:
     known = _put_task(cursor, statement, post, now)
     if known is None:
         raise StoreConflict(f"task '{post.task.task_id}' exists already")
+    if post.once is not None:
+        put_key(cursor, post.owner, post.once._replace(first_event=known[1]))
     return _write(cursor, post, *known, now)
 
 
@@ -283,8 +285,6 @@ def _write(cursor: sqlite3.Cursor, post: Post, task: int, first_event: int, now:
         put_memories(cursor, post.owner, post.memories)
     if post.response is not None:
         cursor.execute(_PUT_RESPONSE, (post.task.task_id, *post.owner, post.response, now, task))
-    if post.once is not None:
-        put_key(cursor, post.owner, post.once._replace(first_event=first_event))
     if post.snapshot:
         update_snapshots(cursor, post.owner, post.task.task_id, task, now)
     return Receipt(first_event, seqs)

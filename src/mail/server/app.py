@@ -18,6 +18,7 @@ from mail.server.cors import Cors
 from mail.server.deps import check_audiences
 from mail.server.errors import install_error_handlers
 from mail.server.hosting import call_on_stop
+from mail.server.idempotency import forget_old_keys
 from mail.server.limits import Edge
 from mail.server.quotas import Quotas
 from mail.server.recovery import recover_owners
@@ -133,6 +134,8 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
         recover_owners(state.store, state.pool, state.template.name), name="recovery"
     )
     recovery.add_done_callback(_report)
+    hours = state.config.limits.idempotency_hours
+    forgetting = asyncio.create_task(forget_old_keys(state.store, hours), name="old keys")
     try:
         if state.host_drains:
             yield
@@ -141,7 +144,8 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
                 yield
     finally:
         recovery.cancel()
-        await asyncio.gather(recovery, return_exceptions=True)
+        forgetting.cancel()
+        await asyncio.gather(recovery, forgetting, return_exceptions=True)
         await state.begin_drain()
 
 

@@ -41,10 +41,12 @@ __all__ = [
     "BodyTooLarge",
     "BodyTooSlow",
     "HeadersTooLarge",
+    "KeyReused",
     "QuotaExceeded",
     "ServerBusy",
     "error_response",
     "install_error_handlers",
+    "mail_error_response",
     "status_of",
 ]
 
@@ -66,6 +68,16 @@ class BadEncoding(MAILError):
 
 class HeadersTooLarge(MAILError):
     """The request's headers are larger than the server takes."""
+
+
+class KeyReused(MAILError):
+    """The idempotency key stands for another request."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"Idempotency-Key '{key}' was used for another request; repeat that one as it was, or "
+            "take a new key"
+        )
 
 
 class QuotaExceeded(MAILError):
@@ -95,6 +107,7 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     BodyTooSlow: 408,
     TaskPaused: 409,
     AlreadyAnswered: 409,
+    KeyReused: 409,
     BodyTooLarge: 413,
     BadEncoding: 415,
     QuotaExceeded: 429,

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.errors import AlreadyAnswered, MAILError, ShuttingDown, TaskFailed, TaskPaused
-from mail.server.errors import mail_error_response, status_of
+from mail.server.errors import KeyReused, mail_error_response, status_of
 from mail.utils.openai.problems import NoSuchResponse
 
 __all__ = ["OpenAIRoute", "openai_error_response"]
@@ -74,7 +74,8 @@ def openai_error_response(error: MAILError) -> JSONResponse:
     }
     kept = ("www-authenticate", "retry-after", "connection")
     headers = {name: plain.headers[name] for name in kept if name in plain.headers}
-    if isinstance(error, TaskFailed | ShuttingDown) and getattr(error, "task_id", None):
+    begun = isinstance(error, TaskFailed | ShuttingDown) and getattr(error, "task_id", None)
+    if begun or isinstance(error, KeyReused):
         headers["x-should-retry"] = "false"
     return JSONResponse(content, status, headers)
 

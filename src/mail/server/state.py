@@ -12,6 +12,7 @@ from starlette.requests import Request
 from mail.config.server import ServerConfig
 from mail.db.base import Owner, Store
 from mail.errors import StoreError
+from mail.server.idempotency import Keyed, KeyLocks
 from mail.server.instances import InstancePool
 from mail.server.quotas import Quotas
 from mail.utils.callers import Caller
@@ -55,6 +56,7 @@ class ServerState:
     draining: bool = False
     host_drains: bool = False
     started: float = field(default_factory=time.monotonic)
+    _key_locks: KeyLocks = field(default_factory=KeyLocks, init=False)
     _swarm: "tuple[MAILSwarmTemplate, InstancePool] | None" = field(default=None, init=False)
     _drain: "asyncio.Task[None] | None" = field(default=None, init=False)
 
@@ -107,6 +109,14 @@ class ServerState:
         except (StoreError, TimeoutError):
             return True
         return False
+
+    async def keyed(self, request: Request, caller: Caller) -> Keyed | None:
+        """Return what a request says with its ``Idempotency-Key``; None when it has none.
+
+        Raises:
+            ProtocolError: the header is no key.
+        """
+        return await Keyed.of(request, self.store, self._key_locks, owner_of(self, caller))
 
     def begin_drain(self) -> "asyncio.Task[None]":
         """Take no more work, let what runs finish within the grace period, answer who waits.

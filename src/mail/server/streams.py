@@ -5,13 +5,29 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Final
 
-from mail.core.events import TaskEvent
-from mail.errors import AuthUnavailable, Unauthenticated
+from starlette.requests import Request
 
-__all__ = ["RECHECK_SECONDS", "streamed"]
+from mail.core.events import TaskEvent
+from mail.errors import AuthUnavailable, ProtocolError, Unauthenticated
+
+__all__ = ["RECHECK_SECONDS", "last_event_id", "streamed"]
+
+_MAX_EVENT_ID_DIGITS: Final = 18
 
 RECHECK_SECONDS: Final = 60.0
 """How often a long stream asks whether its reader's token still holds."""
+
+
+def last_event_id(request: Request) -> int:
+    """Read where a reader stopped; the header of a reconnection outranks the first URL.
+
+    Raises:
+        ProtocolError: it is not the number of an event.
+    """
+    text = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
+    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_EVENT_ID_DIGITS):
+        raise ProtocolError("Last-Event-ID and ?after= must be the number of an event")
+    return int(text)
 
 
 async def streamed(

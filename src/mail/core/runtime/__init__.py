@@ -2,13 +2,24 @@
 
 from mail.lazy import lazy_exports
 
-__all__ = ["UNSET", "MAILRuntime", "Run", "RunRequest", "RunResult", "RuntimeSettings"]
+__all__ = [
+    "UNSET",
+    "FollowedRun",
+    "MAILRuntime",
+    "Run",
+    "RunEnd",
+    "RunRequest",
+    "RunResult",
+    "RuntimeSettings",
+]
 
 __getattr__ = lazy_exports(
     __name__,
     {
+        "FollowedRun": "mail.core.runtime.following",
         "MAILRuntime": "mail.core.runtime.runtime",
         "Run": "mail.core.runtime.runs",
+        "RunEnd": "mail.core.runtime.waiters",
         "RunRequest": "mail.core.runtime.intake",
         "RunResult": "mail.core.runtime.waiters",
         "RuntimeSettings": "mail.core.runtime.settings",

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic_core import from_json, to_json
 
@@ -193,15 +194,20 @@ class Endings:
     ) -> Ending:
         settled += self._settle_finish(task) + self._settle_steps(task)
         open_calls = [from_json(call.shown) for call in task.open_calls()]
+        told: dict[str, Any] = {
+            "response": message.body,
+            "subject": message.subject,
+            "status": status.value,
+            "breakpoints": open_calls,
+        }
+        if task.people and not everybody:  # whoever sent these waits for a later end
+            told["unanswered"] = sorted(task.people)
+        if over_budget:
+            told["over_budget"] = True
         terminal = EventDraft(
             "task_error" if reason is not None else "task_complete",
             f"error for task: {reason}" if reason is not None else f"response: '{message.body}'",
-            {
-                "response": message.body,
-                "subject": message.subject,
-                "status": status.value,
-                "breakpoints": open_calls,
-            },
+            told,
         ).row(message.timestamp)
         return Ending(
             result=RunResult(

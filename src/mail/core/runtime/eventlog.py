@@ -57,6 +57,11 @@ class Subscription:
         """Tell whether something came in since the last look."""
         return self._lagging or bool(self._buffer)
 
+    def lag(self) -> None:
+        """Read from the store next, whatever is buffered."""
+        self._buffer.clear()
+        self._lagging = True
+
     def close(self) -> None:
         """End the stream after what is buffered."""
         self.closed = True

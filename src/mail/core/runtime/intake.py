@@ -27,8 +27,9 @@ from mail.core.suggest import did_you_mean
 from mail.core.tasks import TaskState
 from mail.core.tools.offer import Offer
 from mail.core.wire import MAILMessage
-from mail.db.base import Post, Receipt, TaskRow
+from mail.db.base import IdempotencyRow, MemoryRow, Post, Receipt, TaskRow
 from mail.errors import (
+    KeyTaken,
     ProtocolError,
     ShuttingDown,
     StoreConflict,
@@ -63,6 +64,9 @@ class RunRequest:
         awaited: Whether the caller waits for the answer.
         offer: What the caller lends the swarm's entrypoint. None keeps what a run that is not over
             has, and lends nothing to a new one. A message into a running task cannot bring one.
+        once: The caller's idempotency key, stored with the acceptance or not at all; its task,
+            message and first event are filled in.
+        memories: Rows of the owner's that are stored with the acceptance, too.
     """
 
     message: MAILMessage
@@ -73,6 +77,14 @@ class RunRequest:
     stream_tokens: bool = False
     awaited: bool = True
     offer: Offer | None = None
+    once: IdempotencyRow | None = None
+    memories: tuple[MemoryRow, ...] = ()
+
+    def once_for(self, task_id: str, message_id: str = "") -> IdempotencyRow | None:
+        """Return the row of the idempotency key, if there is one."""
+        if self.once is None:
+            return None
+        return self.once._replace(task_id=task_id, message_id=message_id)
 
 
 @dataclass(slots=True, eq=False)
@@ -95,6 +107,7 @@ class Intake:
                 brings an offer into a running task.
             UnknownAgent, UnknownTask, TaskPaused, BreakpointError: see `mail.errors`.
             ShuttingDown: the runtime takes no more work.
+            KeyTaken: the idempotency key has been used before; nothing was accepted.
             StoreError: it could not be stored; nothing was accepted.
         """
         if self.parts.draining:
@@ -237,6 +250,8 @@ class Intake:
         if not task.stored:
             try:
                 return await self._open(task, envelope, mail, request, new=True)
+            except KeyTaken:
+                raise
             except StoreConflict:
                 await self._load(task)
         if task.row.state is TaskState.PAUSED:
@@ -262,7 +277,8 @@ class Intake:
             new=new,
             deliveries=mail.deliveries,
             events=tuple(mail.events),
-            memories=offer_rows(task, offer, self.parts.clock.now()),
+            memories=offer_rows(task, offer, self.parts.clock.now()) + request.memories,
+            once=request.once_for(task.task_id, envelope.id),
         )
         try:
             receipt = await self.parts.store.post(post)
@@ -294,8 +310,8 @@ class Intake:
             task.change(awaited=True)
             task.pausing = True
         task.offer = next_offer(task, request.offer, keeps=True)
-        post = Post(owner=self.parts.owner, task=task.row)
-        post.memories = offer_rows(task, offer, self.parts.clock.now())
+        post = Post(owner=self.parts.owner, task=task.row, once=request.once_for(task.task_id))
+        post.memories = offer_rows(task, offer, self.parts.clock.now()) + request.memories
         resumption.fill(post)
         try:
             async with task.commits:  # never before the commit that stores the calls

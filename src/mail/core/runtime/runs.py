@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mail.core.events import TaskEvent
 from mail.core.runtime.parts import Parts
-from mail.core.runtime.waiters import RunResult, Waiter
+from mail.core.runtime.waiters import RunEnd, RunResult, Waiter
 from mail.errors import MAILError, TaskTimeout
 
 __all__ = ["Run"]
@@ -19,6 +20,7 @@ class Run:
 
     parts: Parts
     waiter: Waiter
+    repeats: ClassVar = False
 
     @property
     def task_id(self) -> str:
@@ -53,6 +55,14 @@ class Run:
             raise TaskTimeout("The task timed out.", self.task_id) from None
         finally:
             self.waiter.leave()
+
+    async def end(self, timeout: float | None = 3600.0) -> RunEnd:
+        """Wait for the end of the run, and return it as its terminal event tells it.
+
+        Raises:
+            TaskTimeout, ShuttingDown: see `result`.
+        """
+        return RunEnd.of_result(await self.result(timeout), self.waiter.ended)
 
     async def events(self, ping_interval: float = 15.0) -> AsyncGenerator[TaskEvent, None]:
         """Yield the run's events until its ``task_complete`` or ``task_error``.

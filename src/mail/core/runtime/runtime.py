@@ -17,6 +17,7 @@ from mail.core.runtime.dispatch import Dispatcher
 from mail.core.runtime.draft import Draft
 from mail.core.runtime.endings import Endings
 from mail.core.runtime.eventlog import EventLog
+from mail.core.runtime.following import FollowedRun
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.intake import Intake, RunRequest
 from mail.core.runtime.interswarm import Federation
@@ -40,7 +41,7 @@ from mail.core.runtime.wiring import check_names
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.wire import MAILMessage
-from mail.db.base import Owner, Store
+from mail.db.base import IdempotencyRow, Owner, Store
 from mail.errors import ConfigError, MAILError, ShuttingDown, StoreError, TaskTimeout, UnknownTask
 
 __all__ = ["MAILRuntime", "RunMode"]
@@ -293,6 +294,26 @@ class MAILRuntime(Federation, RuntimeViews):
         if waiter is None:
             raise MAILError("open_run needs an awaited request")
         return Run(self._parts, waiter)
+
+    async def follow_run(
+        self, known: IdempotencyRow, *, after: int = 0, stream_tokens: bool = False
+    ) -> FollowedRun:
+        """Return the handle of a run that an earlier request with the same key began.
+
+        Args:
+            known: The key's row, which names the run.
+            after: A stream begins behind this event.
+            stream_tokens: Whether a stream has ``model_delta`` events, too.
+        """
+        await self.start()
+        return FollowedRun(
+            parts=self._parts,
+            task_id=known.task_id,
+            began=known.first_event,
+            message_id=known.message_id,
+            after=after,
+            stream_tokens=stream_tokens,
+        )
 
     async def submit(self, message: MAILMessage, *, max_steps: int | Unset | None = UNSET) -> None:
         """Store and enqueue a message; nobody waits for an answer, and nothing is started.

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mail.core.events import TaskEvent
 from mail.core.runtime.eventlog import Subscription
 from mail.core.tasks import TaskState
 from mail.core.wire import MAILMessage
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from mail.core.runtime.ledger import LiveTask
 
-__all__ = ["RunResult", "Waiter"]
+__all__ = ["RunEnd", "RunResult", "Waiter"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +36,67 @@ class RunResult:
     over_budget: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """What callers are told of a run's end; its terminal event in the log tells the same.
+
+    Attributes:
+        seq: The number of the terminal event.
+        at: When it ended.
+        body: The answer, or the reason why there is none.
+        subject: The subject of the final message.
+        status: completed, paused, failed or cancelled.
+        breakpoints: The open breakpoint calls, as callers see them.
+        over_budget: Whether it failed because the task has used up its budget.
+    """
+
+    task_id: str
+    seq: int
+    at: str
+    body: str
+    subject: str
+    status: TaskState
+    breakpoints: list[dict[str, Any]]
+    over_budget: bool = False
+
+    @classmethod
+    def of_result(cls, result: RunResult, seq: int) -> "RunEnd":
+        """Read the end of a run that one has waited for."""
+        payload = result.message["message"]
+        return cls(
+            task_id=result.task_id,
+            seq=seq,
+            at=result.message["timestamp"],
+            body=payload["body"],
+            subject=payload["subject"],
+            status=result.status,
+            breakpoints=result.breakpoints,
+            over_budget=result.over_budget,
+        )
+
+    @classmethod
+    def of_event(cls, event: TaskEvent) -> "RunEnd":
+        """Read the end of a run from its terminal event."""
+        extra = event.extra
+        return cls(
+            task_id=event.task_id,
+            seq=event.seq,
+            at=event.timestamp,
+            body=extra["response"],
+            subject=extra["subject"],
+            status=TaskState(extra["status"]),
+            breakpoints=list(extra["breakpoints"]),
+            over_budget=bool(extra.get("over_budget")),
+        )
+
+
 @dataclass(slots=True, eq=False)
 class Waiter:
     """One caller. ``consumed`` tells that a committed turn has taken the caller's message.
 
     ``steps`` are the ids of the manual steps whose breakpoint calls the caller has answered.
-    ``began`` is the number of the first event that is stored after the request was.
+    ``began`` is the number of the first event that is stored after the request was, ``ended`` that
+    of the terminal event, once it is known.
     """
 
     task: "LiveTask"
@@ -50,6 +106,7 @@ class Waiter:
     subscription: Subscription | None = None
     steps: frozenset[str] = frozenset()
     began: int = 0
+    ended: int = 0
 
     def leave(self) -> None:
         """Stop waiting; the task goes on."""
@@ -57,7 +114,8 @@ class Waiter:
             self.task.waiters.remove(self)
 
     def end_at(self, last_event: int) -> None:
-        """Tell the caller's stream which event is its last."""
+        """Tell the caller which event is its last."""
+        self.ended = last_event
         if self.subscription is not None:
             self.subscription.last = last_event
 

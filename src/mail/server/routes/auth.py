@@ -3,9 +3,11 @@
 from typing import Annotated
 
 from fastapi import Depends, FastAPI
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 
-from mail.server.deps import AUTHENTICATED, BearerToken
+from mail.server.deps import AUTHENTICATED, BearerToken, State
+from mail.server.once import answered_once
 from mail.utils.callers import Caller
 
 __all__ = ["add_routes"]
@@ -15,11 +17,13 @@ _Anyone = Annotated[Caller, Depends(AUTHENTICATED)]
 
 def add_routes(app: FastAPI) -> None:
     """Add the routes of this module."""
-    app.post("/auth/login")(login)
+    app.post("/auth/login")(answered_once(login, keep=False))
     app.get("/auth/check")(check)
 
 
-async def login(caller: _Anyone, token: BearerToken) -> JSONResponse:
+async def login(
+    request: Request, state: State, caller: _Anyone, token: BearerToken
+) -> JSONResponse:
     """Accept a key; the key itself serves as the token (ruling 48)."""
     return JSONResponse({"token": token})
 

@@ -2,6 +2,7 @@
 
 import uuid
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,19 +12,22 @@ from starlette.responses import JSONResponse, Response
 
 from mail.core.runtime.settings import UNSET
 from mail.core.tasks import TaskState
+from mail.db.base import IdempotencyRow
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.server.bodies import MessageIn, read_body
 from mail.server.deps import BearerToken, Person, State
+from mail.server.errors import mail_error_response
+from mail.server.idempotency import replayed
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import streamed
+from mail.server.streams import last_event_id, streamed
 from mail.server.waiting import CLIENT_GONE, while_connected
 from mail.utils.callers import Caller
 from mail.utils.sse import event_source
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarm
-    from mail.core.runtime import Run, RunResult
+    from mail.core.runtime import FollowedRun, Run, RunEnd
 
 __all__ = ["add_routes"]
 
@@ -36,69 +40,100 @@ def add_routes(app: FastAPI) -> None:
 async def message(request: Request, state: State, caller: Person, token: BearerToken) -> Response:
     """Take a message of the caller's, and answer when its run ends, or stream its events."""
     body = await read_body(request, MessageIn)
-    task_id = body.task_id or str(uuid.uuid4())
-    note(task_id=task_id)
+    keyed = await state.keyed(request, caller)
     async with AsyncExitStack() as stack:
         if body.stream:
             stack.enter_context(state.quotas.stream(caller))
-        running = partial(_running, state, caller)
-        await stack.enter_async_context(state.quotas.message(caller, task_id, running))
-        swarm = await stack.enter_async_context(state.pool.lease(caller, token))
-        run = await _open_run(swarm, body, task_id, state.max_steps)
-        if body.stream:
-            recheck = partial(state.auth.authenticate, token)
-            events = streamed(run.events(), stack.pop_all(), recheck)
-            return event_source(events, send_timeout=state.config.limits.send_timeout)
-        result = await _result_for(request, run, body.options.timeout)
-        if result is None:
-            return Response(status_code=CLIENT_GONE)
-        return JSONResponse(await _answer(swarm, result, body.show_events))
+        posting = _Posting(request, state, caller, token, body, stack)
+        if keyed is None:
+            run: Run | FollowedRun = await posting.begin()
+        else:
+            run = await keyed.once(posting.begin, posting.follow)
+        response = await posting.answer(run)
+        return replayed(response) if run.repeats else response
+
+
+@dataclass(frozen=True, slots=True)
+class _Posting:
+    """A message on its way to its answer; what that takes is let go with ``held``."""
+
+    request: Request
+    state: ServerState
+    caller: Caller
+    token: str
+    body: MessageIn
+    held: AsyncExitStack
+
+    async def begin(self, once: IdempotencyRow | None = None) -> "Run":
+        """Have the message accepted."""
+        body = self.body
+        task_id = body.task_id or str(uuid.uuid4())
+        note(task_id=task_id)
+        running = partial(_running, self.state, self.caller)
+        quota = self.state.quotas.message(self.caller, task_id, running)
+        await self.held.enter_async_context(quota)
+        asked = body.options.max_steps
+        run: Run = await (await self._swarm()).open_run(
+            body.text,
+            body.subject or "New Message",
+            body.msg_type,
+            entrypoint=body.entrypoint or None,
+            task_id=task_id,
+            resume_from=body.resume_from,
+            max_steps=UNSET if asked is None else min(asked, self.state.max_steps),
+            breakpoint_tool_call_result=body.options.breakpoint_tool_call_result,
+            stream_tokens=body.stream_tokens,
+            streamed=body.stream,
+            once=once,
+        )
+        return run
+
+    async def follow(self, known: IdempotencyRow) -> "FollowedRun":
+        """Find the run that an equal request began; it has its place among the running tasks."""
+        note(task_id=known.task_id)
+        after = last_event_id(self.request) if self.body.stream else 0
+        followed: FollowedRun = await (await self._swarm()).follow_run(
+            known, after=after, stream_tokens=self.body.stream_tokens
+        )
+        return followed
+
+    async def answer(self, run: "Run | FollowedRun") -> Response:
+        """Wait for the run's end as long as the client does, or stream its events."""
+        if self.body.stream:
+            recheck = partial(self.state.auth.authenticate, self.token)
+            events = streamed(run.events(), self.held.pop_all(), recheck)
+            return event_source(events, send_timeout=self.state.config.limits.send_timeout)
+        try:
+            end = await while_connected(self.request, run.end(self.body.options.timeout))
+        except ShuttingDown:
+            raise ShuttingDown(run.task_id) from None
+        return Response(status_code=CLIENT_GONE) if end is None else await self._told(end)
+
+    async def _told(self, end: "RunEnd") -> JSONResponse:
+        if end.status is TaskState.FAILED:
+            failure = BudgetExceeded if end.over_budget else TaskFailed
+            return mail_error_response(failure(end.body, end.task_id))
+        events = None
+        if self.body.show_events:
+            owner = owner_of(self.state, self.caller)
+            # Up to the run's end, whatever the task has done since.
+            logged = await self.state.store.events(owner, end.task_id, limit=end.seq)
+            events = [event.to_record() for event in logged]
+        return JSONResponse(
+            {
+                "response": end.body,
+                "events": events,
+                "task_id": end.task_id,
+                "subject": end.subject,
+                "status": str(end.status),
+                "breakpoints": end.breakpoints,
+            }
+        )
+
+    async def _swarm(self) -> "MAILSwarm":
+        return await self.held.enter_async_context(self.state.pool.lease(self.caller, self.token))
 
 
 async def _running(state: ServerState, caller: Caller) -> set[str]:
     tasks = await state.store.list_tasks(owner_of(state, caller), states=(TaskState.RUNNING,))
     return {task.task_id for task in tasks}
-
-
-async def _open_run(swarm: "MAILSwarm", body: MessageIn, task_id: str, limit: int) -> "Run":
-    asked = body.options.max_steps
-    steps = UNSET if asked is None else min(asked, limit)
-    return await swarm.open_run(
-        body.text,
-        body.subject or "New Message",
-        body.msg_type,
-        entrypoint=body.entrypoint or None,
-        task_id=task_id,
-        resume_from=body.resume_from,
-        max_steps=steps,
-        breakpoint_tool_call_result=body.options.breakpoint_tool_call_result,
-        stream_tokens=body.stream_tokens,
-        streamed=body.stream,
-    )
-
-
-async def _result_for(request: Request, run: "Run", timeout: float) -> "RunResult | None":
-    """Wait for the end of a run, but only as long as the client does; None when it left."""
-    try:
-        return await while_connected(request, run.result(timeout=timeout))
-    except ShuttingDown:
-        raise ShuttingDown(run.task_id) from None
-
-
-async def _answer(swarm: "MAILSwarm", result: "RunResult", show_events: bool) -> dict[str, object]:
-    payload = result.message["message"]
-    if result.status == "failed":
-        failure = BudgetExceeded if result.over_budget else TaskFailed
-        raise failure(result.reason or payload["body"], result.task_id)
-    events = None
-    if show_events:
-        task = await swarm.read_task(result.task_id)
-        events = [event.to_record() for event in task.events] if task else []
-    return {
-        "response": payload["body"],
-        "events": events,
-        "task_id": result.task_id,
-        "subject": payload["subject"],
-        "status": str(result.status),
-        "breakpoints": result.breakpoints,
-    }

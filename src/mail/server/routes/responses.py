@@ -14,11 +14,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.core.tasks import TaskState
+from mail.db.base import IdempotencyRow
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.server.deps import BearerToken, Person, State
+from mail.server.idempotency import replayed
 from mail.server.jsonbody import parse_object
-from mail.server.openai_errors import OpenAIRoute
+from mail.server.once import answered_once
+from mail.server.openai_errors import OpenAIRoute, openai_error_response
 from mail.server.state import ServerState, owner_of
 from mail.server.streams import streamed
 from mail.server.waiting import CLIENT_GONE, while_connected
@@ -45,7 +48,7 @@ def add_routes(app: FastAPI) -> None:
         ("POST", "/responses", create_response),
         ("GET", "/responses/{response_id}", get_response),
         ("DELETE", "/responses/{response_id}", delete_response),
-        ("POST", "/responses/{response_id}/cancel", cancel_response),
+        ("POST", "/responses/{response_id}/cancel", answered_once(cancel_response)),
     )
     for prefix in _PREFIXES:
         for method, path, endpoint in table:
@@ -67,20 +70,30 @@ async def create_response(
         if asked.stream:
             stack.enter_context(state.quotas.stream(caller))
         bridge = await stack.enter_async_context(_bridge(state, caller, token))
-        plan = await bridge.plan(asked)
-        note(task_id=plan.task_id)
-        running = partial(_running, state, caller)
-        await stack.enter_async_context(state.quotas.message(caller, plan.task_id, running))
-        exchange = await bridge.begin(asked, plan, max_steps=_steps(asked, state))
+
+        async def begin(once: IdempotencyRow | None = None) -> Exchange:
+            plan = await bridge.plan(asked)
+            note(task_id=plan.task_id)
+            running = partial(_running, state, caller)
+            await stack.enter_async_context(state.quotas.message(caller, plan.task_id, running))
+            return await bridge.begin(asked, plan, max_steps=_steps(asked, state), once=once)
+
+        keyed = await state.keyed(request, caller)
+        if keyed is None:
+            exchange = await begin()
+        else:
+            exchange = await keyed.once(begin, partial(bridge.follow, asked))
         if asked.stream:
             recheck = partial(state.auth.authenticate, token)
             # Closed with the stream, in another task than this one.
             events = streamed(exchange.run.events(_PING_SECONDS), stack.pop_all(), recheck)
-            return _event_source(bridge.events(exchange, events))
-        if asked.background:
+            response: Response = _event_source(bridge.events(exchange, events))
+        elif asked.background:
             exchange.run.leave()
-            return JSONResponse(exchange.record.response)
-        return await _answer(request, bridge, exchange)
+            response = JSONResponse(exchange.record.response)
+        else:
+            response = await _answer(request, bridge, exchange)
+        return replayed(response) if exchange.repeats else response
 
 
 async def get_response(
@@ -102,7 +115,7 @@ async def delete_response(
 
 
 async def cancel_response(
-    response_id: str, state: State, caller: Person, token: BearerToken
+    response_id: str, request: Request, state: State, caller: Person, token: BearerToken
 ) -> JSONResponse:
     """Cancel the task of a response that has not ended."""
     async with _bridge(state, caller, token) as bridge:
@@ -128,17 +141,17 @@ def _steps(asked: ResponseRequest, state: ServerState) -> int | None:
 
 async def _answer(request: Request, bridge: ResponsesBridge, exchange: Exchange) -> Response:
     task_id = exchange.record.task_id
-    waiting = exchange.run.result(exchange.request.limits.timeout)
+    waiting = exchange.run.end(exchange.request.limits.timeout)
     try:
-        result = await while_connected(request, waiting)
+        end = await while_connected(request, waiting)
     except ShuttingDown:
         raise ShuttingDown(task_id) from None
-    if result is None:
+    if end is None:
         return Response(status_code=CLIENT_GONE)
-    response = await bridge.ended(exchange, result)
-    if result.status is TaskState.FAILED:
-        failure = BudgetExceeded if result.over_budget else TaskFailed
-        raise failure(response["error"]["message"], task_id)
+    response = await bridge.ended(exchange, end)
+    if end.status is TaskState.FAILED:
+        failure = BudgetExceeded if end.over_budget else TaskFailed
+        return openai_error_response(failure(response["error"]["message"], task_id))
     return JSONResponse(response)
 
 

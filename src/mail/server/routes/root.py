@@ -1,6 +1,6 @@
 """What anybody may know: ``GET /`` and ``/health``."""
 
-from typing import Final
+from typing import Annotated, Final
 
 from fastapi import Depends, FastAPI
 from starlette.requests import Request
@@ -10,7 +10,9 @@ from mail.net.types import GetHealthResponse, GetRootResponse
 from mail.server.bodies import HealthIn, read_body
 from mail.server.deps import ADMIN, PUBLIC, State
 from mail.server.errors import RETRY_AFTER
+from mail.server.once import answered_once
 from mail.server.state import ServerState
+from mail.utils.callers import Caller
 from mail.version import get_protocol_version, get_version
 
 __all__ = ["add_routes"]
@@ -22,7 +24,7 @@ def add_routes(app: FastAPI) -> None:
     """Add the routes of this module."""
     app.get("/", dependencies=[Depends(PUBLIC)])(root)
     app.get("/health", dependencies=[Depends(PUBLIC)])(health)
-    app.post("/health", dependencies=[Depends(ADMIN)])(health_post)
+    app.post("/health")(answered_once(health_post))
 
 
 async def root(state: State) -> JSONResponse:
@@ -55,7 +57,9 @@ async def health(state: State) -> JSONResponse:
     return JSONResponse(_health(state) | degraded)
 
 
-async def health_post(request: Request, state: State) -> JSONResponse:
+async def health_post(
+    request: Request, state: State, caller: Annotated[Caller, Depends(ADMIN)]
+) -> JSONResponse:
     """Set what ``GET /health`` says."""
     state.set_health((await read_body(request, HealthIn)).status)
     return JSONResponse(_health(state))

@@ -15,8 +15,9 @@ from mail.errors import ProtocolError, UnknownTask
 from mail.logcontext import note
 from mail.server.bodies import TaskIn, read_body
 from mail.server.deps import BearerToken, Person, State
+from mail.server.once import answered_once
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import streamed
+from mail.server.streams import last_event_id, streamed
 from mail.utils.callers import Caller
 from mail.utils.sse import event_source
 
@@ -24,7 +25,6 @@ __all__ = ["add_routes"]
 
 MAX_PAGE: Final = 1000
 _DEFAULT_PAGE: Final = 100
-_MAX_EVENT_ID_DIGITS: Final = 18
 
 
 def add_routes(app: FastAPI) -> None:
@@ -32,7 +32,7 @@ def add_routes(app: FastAPI) -> None:
     app.get("/tasks")(get_tasks)
     app.get("/task")(get_task)
     app.get("/tasks/{task_id:path}/events")(get_task_events)
-    app.post("/tasks/{task_id:path}/cancel")(cancel_task)
+    app.post("/tasks/{task_id:path}/cancel")(answered_once(cancel_task))
     app.get("/tasks/{task_id:path}")(get_task_by_path)
 
 
@@ -88,7 +88,7 @@ async def get_task_by_path(
 
 
 async def cancel_task(
-    state: State, caller: Person, token: BearerToken, task_id: PathTaskId
+    request: Request, state: State, caller: Person, token: BearerToken, task_id: PathTaskId
 ) -> JSONResponse:
     """Cancel a task and return it as ``GET /task`` does, with its events."""
     await _check_owned(state, caller, task_id)
@@ -101,7 +101,7 @@ async def get_task_events(
     request: Request, state: State, caller: Person, token: BearerToken, task_id: PathTaskId
 ) -> Response:
     """Stream a task's events from its log, and follow it while it runs."""
-    after = _last_event_id(request)
+    after = last_event_id(request)
     await _check_owned(state, caller, task_id)
     async with AsyncExitStack() as stack:
         stack.enter_context(state.quotas.stream(caller))
@@ -109,14 +109,6 @@ async def get_task_events(
         recheck = partial(state.auth.authenticate, token)
         events = streamed(swarm.replay(task_id, after=after), stack.pop_all(), recheck)
         return event_source(events, send_timeout=state.config.limits.send_timeout)
-
-
-def _last_event_id(request: Request) -> int:
-    """Read where a reader stopped; the header of a reconnection outranks the first URL."""
-    text = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
-    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_EVENT_ID_DIGITS):
-        raise ProtocolError("Last-Event-ID and ?after= must be the number of an event")
-    return int(text)
 
 
 async def _check_owned(state: ServerState, caller: Caller, task_id: str) -> None:

@@ -1,5 +1,6 @@
 """Responses of one caller: created by a run of the swarm, kept, read, cancelled and forgotten."""
 
+import json
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -11,17 +12,42 @@ from mail.core.events import TERMINAL_KINDS, TaskEvent
 from mail.core.tasks import TaskState
 from mail.core.tools.offer import Offer
 from mail.core.usage import Usage
+from mail.db.base import IdempotencyRow, MemoryRow
 from mail.utils.openai.events import closing_events, error_event, opening_events
-from mail.utils.openai.output import Ending, ended_response, new_response, own_ending
+from mail.utils.openai.output import Ending, ended_response, moment, new_response, own_ending
 from mail.utils.openai.planning import Plan, TaskSource, plan_run
 from mail.utils.openai.problems import NoSuchResponse, ResponsesError
 from mail.utils.openai.records import Record, Records
 from mail.utils.openai.request import ResponseRequest
 
-__all__ = ["BridgedRun", "BridgedSwarm", "Exchange", "ResponsesBridge"]
+__all__ = ["BridgedEnd", "BridgedRun", "BridgedSwarm", "Exchange", "ResponsesBridge"]
 
 _CUT = "the stream ended before the response did; poll the response to see its end"
 _GONE = "the task went on without this response"
+
+
+class BridgedEnd(Protocol):
+    """What the bridge asks of a run's end; `mail.core.runtime.waiters.RunEnd` has it."""
+
+    @property
+    def at(self) -> str:
+        """When the run ended."""
+
+    @property
+    def body(self) -> str:
+        """The answer, or the reason why there is none."""
+
+    @property
+    def status(self) -> TaskState:
+        """How it ended."""
+
+    @property
+    def breakpoints(self) -> list[dict[str, Any]]:
+        """The calls that wait."""
+
+    @property
+    def over_budget(self) -> bool:
+        """Whether it failed because its task has used up its budget."""
 
 
 class BridgedRun(Protocol):
@@ -34,7 +60,7 @@ class BridgedRun(Protocol):
     def leave(self) -> None:
         """Wait no more; the task goes on."""
 
-    async def result(self, timeout: float | None = 3600.0) -> Any:
+    async def end(self, timeout: float | None = 3600.0) -> BridgedEnd:
         """Wait for the end of the run."""
 
     def events(self, ping_interval: float = 15.0) -> AsyncGenerator[TaskEvent, None]:
@@ -55,8 +81,13 @@ class BridgedSwarm(TaskSource, Protocol):
         breakpoint_tool_call_result: object = ...,
         streamed: bool = ...,
         offer: Offer | None = ...,
+        once: IdempotencyRow | None = ...,
+        memories: tuple[MemoryRow, ...] = ...,
     ) -> BridgedRun:
         """Post a message and return the handle of its run."""
+
+    async def follow_run(self, known: IdempotencyRow) -> BridgedRun:
+        """Return the handle of a run that an earlier request began."""
 
     async def cancel_task(self, task_id: str) -> object:
         """Cancel an open task."""
@@ -64,11 +95,17 @@ class BridgedSwarm(TaskSource, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """A request that was accepted, its run, and the record of its response."""
+    """A request that was accepted, its run, and the record of its response.
+
+    ``keyed`` tells that it may be repeated, so that its response is made from the run's log alone;
+    ``repeats`` that this is a repeat.
+    """
 
     request: ResponseRequest
     run: BridgedRun
     record: Record
+    keyed: bool = False
+    repeats: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +136,12 @@ class ResponsesBridge:
             await self._current(newest)
 
     async def begin(
-        self, request: ResponseRequest, plan: Plan, *, max_steps: int | None = None
+        self,
+        request: ResponseRequest,
+        plan: Plan,
+        *,
+        max_steps: int | None = None,
+        once: IdempotencyRow | None = None,
     ) -> Exchange:
         """Start what was planned.
 
@@ -107,12 +149,22 @@ class ResponsesBridge:
             request: The request.
             plan: What `plan` made of it.
             max_steps: Messages that the run may process; the swarm's own limit when None.
+            once: The caller's idempotency key. With it, the response is known as soon as the
+                request is accepted; see `follow`.
 
         Raises:
             ResponsesError, ProtocolError, TaskError: it is refused; nothing was started.
+            KeyTaken: the key has been used before; nothing was started.
         """
+        response = new_response(
+            f"resp_{uuid.uuid4().hex}", plan.task_id, int(time.time()), self.model, request.echo
+        )
+        record = Record(response=response, before=plan.before)
         resumes = plan.results is not None
-        limit: dict[str, Any] = {} if max_steps is None else {"max_steps": max_steps}
+        more: dict[str, Any] = {} if max_steps is None else {"max_steps": max_steps}
+        if once is not None:
+            more["once"] = once._replace(answer=_kept(record))
+            more["memories"] = tuple(self.records.rows(record))
         run = await self.swarm.open_run(
             plan.body,
             "Tool Response" if resumes else "Task Request",
@@ -121,14 +173,28 @@ class ResponsesBridge:
             breakpoint_tool_call_result=plan.results,
             streamed=request.stream,
             offer=request.offer,
-            **limit,
+            **more,
         )
-        response = new_response(
-            f"resp_{uuid.uuid4().hex}", plan.task_id, int(time.time()), self.model, request.echo
-        )
-        record = Record(response=response, before=plan.before, began=run.began)
+        record = replace(record, began=run.began)
         await self.records.begin(record)
-        return Exchange(request, run, record)
+        return Exchange(request, run, record, keyed=once is not None)
+
+    async def follow(self, request: ResponseRequest, known: IdempotencyRow) -> Exchange:
+        """Return the exchange that an equal request began.
+
+        Args:
+            request: The request.
+            known: The row of its idempotency key.
+        """
+        kept = json.loads(known.answer or "{}")
+        response = new_response(
+            kept["id"], known.task_id, kept["created_at"], kept["model"], request.echo
+        )
+        before = Usage.from_dict(kept["before"])
+        record = Record(response=response, before=before, began=known.first_event)
+        await self.records.complete(record)
+        run = await self.swarm.follow_run(known)
+        return Exchange(request, run, record, keyed=True, repeats=True)
 
     async def finish(self, exchange: Exchange, timeout: float | None = None) -> dict[str, Any]:
         """Wait for the end of the run and return the response.
@@ -136,13 +202,14 @@ class ResponsesBridge:
         Raises:
             TaskTimeout, ShuttingDown: the run goes on without the caller.
         """
-        return await self.ended(exchange, await exchange.run.result(timeout))
+        return await self.ended(exchange, await exchange.run.end(timeout))
 
-    async def ended(self, exchange: Exchange, result: Any) -> dict[str, Any]:
-        """Return the response of a run that has ended (a `RunResult`), and keep it."""
-        body = result.reason or result.message["message"]["body"]
-        ending = Ending(status=result.status, body=body, calls=result.breakpoints)
-        return await self._end(exchange.record, ending)
+    async def ended(self, exchange: Exchange, end: BridgedEnd) -> dict[str, Any]:
+        """Return the response of a run that has ended, and keep it."""
+        paused = end.status is TaskState.PAUSED
+        calls = end.breakpoints if paused else ()
+        ending = Ending(status=end.status, body=end.body, calls=calls, at=moment(end.at))
+        return await self._end(exchange, ending)
 
     async def events(
         self, exchange: Exchange, events: AsyncIterator[TaskEvent]
@@ -170,7 +237,7 @@ class ResponsesBridge:
         if last is None:
             yield error_event(_CUT, "server_error")
             return
-        response = await self._end(exchange.record, Ending.of_event(last))
+        response = await self._end(exchange, Ending.of_event(last))
         for event in closing_events(response):
             yield event
 
@@ -238,16 +305,28 @@ class ResponsesBridge:
     async def _settled(self, record: Record, ending: Ending, used: Usage | None) -> Record:
         return replace(record, response=await self._keep(record, ending, used))
 
-    async def _end(self, record: Record, ending: Ending) -> dict[str, Any]:
-        task = await self.swarm.read_task(record.task_id, with_events=False)
-        return await self._keep(record, ending, task.total_usage if task else None)
+    async def _end(self, exchange: Exchange, ending: Ending) -> dict[str, Any]:
+        record = exchange.record
+        task = await self.swarm.read_task(record.task_id, with_events=exchange.keyed)
+        used = task.total_usage if task else None
+        if task is not None and exchange.keyed:
+            found = own_ending(task.events, record.began)
+            used = found[1] if found else used
+        return await self._keep(record, ending, used)
 
     async def _keep(self, record: Record, ending: Ending, after: Usage | None) -> dict[str, Any]:
         """Keep the end of a response; ``after`` is what its task had used by then."""
         used = Usage.none() if after is None else _difference(after, record.before)
-        response = ended_response(record.response, ending, used, int(time.time()))
+        response = ended_response(record.response, ending, used, ending.at or int(time.time()))
         await self.records.end(replace(record, response=response))
         return response
+
+
+def _kept(record: Record) -> str:
+    """Return what a repeat of the request needs beside its own fields."""
+    names = ("id", "created_at", "model")
+    kept = {name: record.response[name] for name in names}
+    return json.dumps({**kept, "before": record.before.to_dict()})
 
 
 def _difference(after: Usage, before: Usage) -> Usage:

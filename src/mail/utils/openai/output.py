@@ -3,13 +3,21 @@
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from mail.core.events import TERMINAL_KINDS, TaskEvent
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.usage import Usage
 
-__all__ = ["Ending", "ended_response", "function_call_id", "new_response", "own_ending"]
+__all__ = [
+    "Ending",
+    "ended_response",
+    "function_call_id",
+    "moment",
+    "new_response",
+    "own_ending",
+]
 
 _STATUS: Final = {
     TaskState.COMPLETED: "completed",
@@ -33,11 +41,15 @@ _UNSET: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a run ended: its answer or its reason, and the calls that wait for the caller."""
+    """How a run ended: its answer or its reason, and the calls that wait for the caller.
+
+    ``at`` is when, in seconds since 1970; 0 when that is not known.
+    """
 
     status: TaskState
     body: str
     calls: Sequence[Mapping[str, Any]] = ()
+    at: int = 0
 
     @classmethod
     def of_event(cls, event: TaskEvent) -> "Ending":
@@ -48,6 +60,7 @@ class Ending:
             status=status,
             body=str(extra.get("response") or ""),
             calls=list(extra.get("breakpoints") or ()) if status is TaskState.PAUSED else (),
+            at=moment(event.timestamp),
         )
 
     @classmethod
@@ -57,6 +70,14 @@ class Ending:
         body = str(endings[-1].extra.get("response") or "") if endings else ""
         paused = task.status is TaskState.PAUSED
         return cls(status=task.status, body=body, calls=task.breakpoints if paused else ())
+
+
+def moment(timestamp: str) -> int:
+    """Return an RFC 3339 time in seconds since 1970; 0 when it is none."""
+    try:
+        return int(datetime.fromisoformat(timestamp).timestamp())
+    except (ValueError, OverflowError):
+        return 0
 
 
 def own_ending(events: Iterable[TaskEvent], began: int) -> tuple[Ending, Usage | None] | None:

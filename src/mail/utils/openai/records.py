@@ -81,9 +81,19 @@ class Records:
 
     async def begin(self, record: Record) -> None:
         """Keep the record of a response that has begun: it is the newest of its task."""
-        if record.response["store"]:
-            newest = _row(_NEWEST, record.task_id, {"id": record.id})
-            await self._put([_kept(record), newest])
+        await self._put(self.rows(record))
+
+    def rows(self, record: Record) -> list[MemoryRow]:
+        """Return what `begin` keeps: the record, and that it is the newest; nothing if unstored."""
+        if not record.response["store"]:
+            return []
+        return [_kept(record), _row(_NEWEST, record.task_id, {"id": record.id})]
+
+    async def complete(self, record: Record) -> None:
+        """Note where the run of a response began, if its process died before it could do so."""
+        found = await self.load(record.id)
+        if found is not None and not found.began and not found.ended:
+            await self._put([_kept(record)])
 
     async def delete(self, response_id: str) -> None:
         """Forget a response; its task stays."""

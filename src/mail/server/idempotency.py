@@ -1,0 +1,178 @@
+"""``Idempotency-Key``: a POST that is repeated gets the first answer, and does nothing again.
+
+A key belongs to its caller. What it stands for is the request's method, path and body; with another
+one of these it is refused. A request that begins a run stores its key in the commit that accepts
+the message, so there is no moment at which only one of them is there. Whatever is refused before
+that leaves no key: a repeat is judged anew.
+"""
+
+import asyncio
+import hashlib
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeVar
+
+from pydantic_core import from_json
+from starlette.requests import Request
+from starlette.responses import Response
+
+from mail.db.base import IdempotencyRow, Owner, Store
+from mail.errors import MAILError, ProtocolError, StoreError
+from mail.server.errors import KeyReused
+
+__all__ = ["HEADER", "REPLAYED", "KeyLocks", "Keyed", "fingerprint", "forget_old_keys", "replayed"]
+
+HEADER: Final = "Idempotency-Key"
+REPLAYED: Final = "Idempotency-Replayed"
+"""The header of an answer to a repeat."""
+
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_FORGET_AT_ONCE: Final = 500
+_FORGET_EVERY: Final = 3600.0
+
+_log = logging.getLogger("mail.server")
+
+R = TypeVar("R", bound=Response)
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class _Lock:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    holders: int = 0
+
+
+class KeyLocks:
+    """One lock per key in use, so that a repeat waits until the first request is accepted."""
+
+    def __init__(self) -> None:
+        self._locks: dict[tuple[Owner, str], _Lock] = {}
+
+    @asynccontextmanager
+    async def hold(self, owner: Owner, key: str) -> AsyncIterator[None]:
+        """Be the only request with this key for a while."""
+        entry = self._locks.setdefault((owner, key), _Lock())
+        entry.holders += 1
+        try:
+            async with entry.lock:
+                yield
+        finally:
+            entry.holders -= 1
+            if not entry.holders:
+                del self._locks[owner, key]
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """A request with a key.
+
+    Attributes:
+        owner: Whose key it is.
+        key: The key.
+        fingerprint: What the key stands for; see `fingerprint`.
+    """
+
+    store: Store
+    locks: KeyLocks
+    owner: Owner
+    key: str
+    fingerprint: str
+
+    @classmethod
+    async def of(
+        cls, request: Request, store: Store, locks: KeyLocks, owner: Owner
+    ) -> "Keyed | None":
+        """Return what a request says with its header; None when it has none.
+
+        Raises:
+            ProtocolError: the header comes twice, or is no key.
+        """
+        keys = request.headers.getlist(HEADER)
+        if not keys:
+            return None
+        if len(keys) > 1 or not _KEY.fullmatch(keys[0]):
+            raise ProtocolError(f"{HEADER} must be one text of 1 to 255 visible ASCII characters")
+        found = fingerprint(request.method, request.scope["path"], await request.body())
+        return cls(store, locks, owner, keys[0], found)
+
+    def row(self, answer: str | None = None) -> IdempotencyRow:
+        """Return what is to be stored of this request."""
+        now = datetime.now(UTC).isoformat()
+        return IdempotencyRow(self.key, self.fingerprint, now, answer=answer)
+
+    async def find(self) -> IdempotencyRow | None:
+        """Return what the key stands for so far, or None.
+
+        Raises:
+            KeyReused: it stands for another request.
+        """
+        found = await self.store.find_key(self.owner, self.key)
+        if found is not None and found.fingerprint != self.fingerprint:
+            raise KeyReused(self.key)
+        return found
+
+    async def once(
+        self,
+        begin: Callable[[IdempotencyRow], Awaitable[T]],
+        follow: Callable[[IdempotencyRow], Awaitable[T]],
+    ) -> T:
+        """Begin what the request asks for, or follow what an earlier one with the key began.
+
+        Args:
+            begin: Begins it, and stores the row (with what only `begin` knows) in the same commit.
+            follow: Finds what was begun, by its row.
+
+        Raises:
+            KeyReused: the key stands for another request.
+            MAILError: what ``begin`` raises; nothing was begun.
+        """
+        async with self.locks.hold(self.owner, self.key):
+            found = await self.find()
+            if found is None:
+                try:
+                    return await begin(self.row())
+                except MAILError:
+                    # A first request whose client left, or another process, may have been faster;
+                    # then even the reason why this one was refused is its doing.
+                    found = await self.find()
+                    if found is None:
+                        raise
+        return await follow(found)
+
+
+def fingerprint(method: str, path: str, body: bytes) -> str:
+    """Return the SHA-256 of a request.
+
+    JSON counts for its values: the order of keys, white space and the way in which a text or number
+    is written make no difference. Anything else counts byte for byte.
+    """
+    try:
+        value = from_json(body, allow_inf_nan=False)
+        kind, text = "json", json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    except ValueError:
+        kind, text = "bytes", body
+    head = f"{method}\0{path}\0{kind}\0".encode("utf-8", "surrogatepass")
+    return hashlib.sha256(head + text).hexdigest()
+
+
+def replayed(response: R) -> R:
+    """Mark the answer to a repeat."""
+    response.headers[REPLAYED] = "true"
+    return response
+
+
+async def forget_old_keys(store: Store, hours: float) -> None:
+    """Forget keys older than so many hours, now and then every hour; runs until cancelled."""
+    while True:
+        before = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
+        try:
+            while await store.drop_keys(before, _FORGET_AT_ONCE) == _FORGET_AT_ONCE:
+                pass
+        except StoreError as error:
+            _log.warning("old idempotency keys could not be forgotten: %s", error)
+        await asyncio.sleep(_FORGET_EVERY)

@@ -1,0 +1,75 @@
+"""Routes whose whole answer is kept: carried out once for each ``Idempotency-Key``.
+
+For routes that begin a run, whose answers come from the run's log, see `mail.server.idempotency`.
+"""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import JSONResponse, Response
+
+from mail.errors import KeyTaken, StoreError
+from mail.server.idempotency import Keyed, replayed
+
+if TYPE_CHECKING:
+    from mail.server.state import ServerState
+
+__all__ = ["answered_once"]
+
+Endpoint = Callable[..., Awaitable[JSONResponse]]
+
+_OK: Final = range(200, 300)
+
+_log = logging.getLogger("mail.server")
+
+
+def answered_once(endpoint: Endpoint, *, keep: bool = True) -> Callable[..., Awaitable[Response]]:
+    """Let an endpoint honour ``Idempotency-Key``.
+
+    A 2xx answer is kept, and a repeat gets it; a concurrent one waits for it. When the process dies
+    between the work and the keeping, a repeat does the work again: use it for endpoints whose work
+    may be done twice.
+
+    Args:
+        endpoint: Has parameters named ``request``, ``state`` and ``caller``.
+        keep: Keep the answer. False is for answers with secrets: a repeat makes a new one, but
+            the key still stands for one request only.
+    """
+
+    @wraps(endpoint)
+    async def answer(**given: Any) -> Response:
+        state: ServerState = given["state"]
+        keyed = await state.keyed(given["request"], given["caller"])
+        if keyed is None:
+            return await endpoint(**given)
+        async with keyed.locks.hold(keyed.owner, keyed.key):
+            found = await keyed.find()
+            if found is not None and found.answer is not None:
+                return replayed(_response(found.answer))
+            response = await endpoint(**given)
+            if found is None and response.status_code in _OK:
+                await _keep(keyed, response if keep else None)
+            return response
+
+    return answer
+
+
+async def _keep(keyed: Keyed, response: JSONResponse | None) -> None:
+    kept = None
+    if response is not None:
+        body = bytes(response.body).decode()
+        kept = json.dumps({"status": response.status_code, "body": body})
+    try:
+        await keyed.store.put_key(keyed.owner, keyed.row(kept))
+    except KeyTaken:  # by another process, for the same request at the same time
+        pass
+    except StoreError as error:  # the work is done: its answer must not be an error
+        _log.warning("an idempotency key could not be kept: %s", error)
+
+
+def _response(kept: str) -> Response:
+    answer = json.loads(kept)
+    return Response(answer["body"], answer["status"], media_type="application/json")
