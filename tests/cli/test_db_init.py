@@ -1,14 +1,16 @@
 """``mail db-init`` as a user runs it, in a process of its own."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import resources
 from pathlib import Path
 
 import pytest
 
-from tests.support.postgres import PASSWORD, Cluster, query
+from tests.support.postgres import PASSWORD, Cluster, execute, query
 
 OUTPUT = """\
 Connecting to database...
@@ -29,6 +31,15 @@ Verifying tables...
   task_responses: OK
 
 Database initialization complete!
+"""
+
+TABLES = """
+SELECT relname FROM pg_class
+WHERE relnamespace = current_schema()::regnamespace AND relkind = 'r'
+"""
+COLUMNS = """
+SELECT attname, format_type(atttypid, NULL) FROM pg_attribute
+WHERE attrelid = $1::text::regclass AND attnum > 0 ORDER BY attnum
 """
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -95,3 +106,39 @@ def test_a_failure_is_one_line_without_the_password(mail: Run, cluster: Cluster)
     assert done.stderr.startswith("ERROR: cannot connect to the database")
     assert len(done.stderr.splitlines()) == 1
     assert PASSWORD not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("table", "words"),
+    [
+        (
+            "tasks (id SERIAL, name TEXT)",
+            "table 'tasks' .*'id' is integer, not uuid.*'task_id'",
+        ),
+        ("messages (id BIGINT)", r"the table 'messages' is another program's \(MAIL has not made"),
+        ("schema_version (version TEXT)", "the table 'schema_version' is another program's"),
+    ],
+)
+def test_tables_of_another_program_are_named_and_left_alone(
+    mail: Run, cluster: Cluster, table: str, words: str
+) -> None:
+    url = cluster.schema()
+    execute(url, f"CREATE TABLE {table}")
+    name = table.partition(" ")[0]
+    before = query(url, COLUMNS, name)
+    for command in (("db-init",), ("token", "create", "--role", "user", "--id", "x")):
+        done = mail(*command, DATABASE_URL=url)
+        assert done.returncode == 1
+        assert re.search(words, done.stderr)
+        assert "?search_path=mail" in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert query(url, COLUMNS, name) == before
+    assert query(url, TABLES) == [(name,)]
+
+
+def test_tables_that_1_3_6_made_with_more_columns_are_taken(mail: Run, cluster: Cluster) -> None:
+    url = cluster.schema()
+    script = resources.files("mail.db") / "sql" / "postgresql" / "0001_documented.sql"
+    execute(url, script.read_text("utf-8"))
+    execute(url, "ALTER TABLE tasks ADD COLUMN note TEXT, ALTER COLUMN title TYPE VARCHAR(200)")
+    assert mail("db-init", DATABASE_URL=url).stdout == OUTPUT

@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 import logging
+import socket
 import sys
 from collections.abc import Iterator
 from datetime import datetime
@@ -49,7 +50,9 @@ def foreign() -> Iterator[Log]:
 
 
 def test_a_record_is_one_object_with_time_level_logger_message_and_data(ours: Log) -> None:
-    ours.logger.warning("agent %s failed\n%s", "ä", "\x1b[31m", extra={"seconds": 0.5, "none": None})
+    ours.logger.warning(
+        "agent %s failed\n%s", "ä", "\x1b[31m", extra={"seconds": 0.5, "none": None}
+    )
     (line,) = ours.lines()
     assert line.isascii()
     assert "\x1b" not in line
@@ -74,7 +77,7 @@ def test_data_cannot_take_the_place_of_the_fixed_fields(ours: Log) -> None:
 
 def test_an_exception_is_text_without_secrets(ours: Log) -> None:
     try:
-        raise ValueError("open postgresql://me:hunter2@db/x\nkey sk-AbCdEf012345")
+        int("open postgresql://me:hunter2@db/x\nkey sk-AbCdEf012345")
     except ValueError:
         ours.logger.exception("failed", extra={"api_key": "hunter2", "data": {"token": "hunter2"}})
     (record,) = ours.records()
@@ -116,7 +119,7 @@ def test_a_line_for_people_has_the_context_too() -> None:
 
 def test_the_driver_of_a_database_that_is_away_writes_one_line(foreign: Log) -> None:
     try:
-        raise ConnectionRefusedError("postgresql://me:hunter2@db/x refused")
+        socket.create_connection(("127.0.0.1", 1), 5)
     except OSError:
         foreign.logger.warning("cannot restore", exc_info=True)
         people = LineFormatter().format(
@@ -124,7 +127,7 @@ def test_the_driver_of_a_database_that_is_away_writes_one_line(foreign: Log) -> 
         )
     (record,) = foreign.records()
     assert "exception" not in record
-    assert str(record["reason"]).startswith("ConnectionRefusedError: postgresql://me:[redacted]@")
+    assert str(record["reason"]).startswith("ConnectionRefusedError: ")
     assert "\n" not in people
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from mail.utils.redaction import HIDDEN, is_secret_name, redact, redacted
 
-SECRET = "hunter2-Zq9"  # noqa: S105 - invented
+SECRET = "hunter2-Zq9"
 TOKEN = "mail_eDvr3Wo7Za9cV7zEtfkS9XbiBBcCVRVKJAAeD7cY6P8"
 ESCAPED = json.dumps(json.dumps({"api_key": f"two {SECRET}"}))
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mail.cli.code_path import find_code
-from mail.config.env import CONFIG_PATH, DATABASE_URL, LOG_FORMAT, current, overridden
+from mail.config.env import CONFIG_PATH, DATABASE_URL, LOG_FORMAT, current, expanded, overridden
 
 if TYPE_CHECKING:
     from mail.config.server import ServerConfig
@@ -74,8 +74,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def config_path(given: str | None) -> str | None:
-    """Return a ``--config`` argument as an absolute path, or None."""
-    return None if given is None else str(Path(given).expanduser().resolve())
+    """Return a ``--config`` argument as an absolute path, or None.
+
+    Raises:
+        ConfigError: its tilde stands for nothing.
+    """
+    return None if given is None else str(expanded(given, "--config").resolve())
 
 
 def build_config(arguments: argparse.Namespace) -> "ServerConfig":

@@ -17,7 +17,7 @@ from mail.errors import ConfigError
 if TYPE_CHECKING:
     from mail.swarms_json.types import SwarmsJSONSwarm
 
-__all__ = ["configure", "run"]
+__all__ = ["collected", "configure", "run", "stdout_to_stderr"]
 
 _LOADER: Final = "mail.swarms_json"
 _STDOUT: Final = 1
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
     find_code(Path.cwd(), arguments.file.parent)
     try:
         # What the modules of a swarm print while they are imported is not our answer.
-        with _collected(warned), _stdout_to_stderr():
+        with collected(warned), stdout_to_stderr():
             swarms = _check(arguments.file)
     except ConfigError as error:
         _print_fault(arguments, _one_line(str(error)), warned)
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _stdout_to_stderr() -> Iterator[None]:
+def stdout_to_stderr() -> Iterator[None]:
     """Send standard output to standard error, also what is written past Python's own stream."""
     with ExitStack() as stack:
         _flush()
@@ -135,7 +135,7 @@ class _Collector(logging.Handler):
 
 
 @contextmanager
-def _collected(texts: list[str]) -> Iterator[None]:
+def collected(texts: list[str]) -> Iterator[None]:
     """Collect what the loader warns of, in place of printing it."""
     logger = logging.getLogger(_LOADER)
     collector, propagates = _Collector(texts), logger.propagate

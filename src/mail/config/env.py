@@ -5,12 +5,15 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from mail.errors import ConfigError
+
 __all__ = [
     "CONFIG_PATH",
     "DATABASE_URL",
     "LOG_FORMAT",
     "LOG_LEVEL",
     "current",
+    "expanded",
     "named_config_file",
     "overridden",
     "setting",
@@ -34,9 +37,27 @@ def setting(name: str, environ: Mapping[str, str] | None = None) -> str | None:
 
 
 def named_config_file(environ: Mapping[str, str] | None = None) -> Path | None:
-    """Return the file that ``MAIL_CONFIG_PATH`` names (tilde expanded), or None."""
+    """Return the file that ``MAIL_CONFIG_PATH`` names (tilde expanded), or None.
+
+    Raises:
+        ConfigError: its tilde stands for nothing.
+    """
     value = setting(CONFIG_PATH, environ)
-    return Path(value).expanduser() if value else None
+    return expanded(value, CONFIG_PATH) if value else None
+
+
+def expanded(path: str, name: str) -> Path:
+    """Return a path with its tilde expanded.
+
+    Raises:
+        ConfigError: the user behind the tilde has no home folder; it calls the path ``name``.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise ConfigError(
+            f"{name}: '~' stands for no home folder in '{path}'; write the whole path"
+        ) from None
 
 
 @contextmanager

@@ -7,16 +7,21 @@ else from the model's own default.
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import date, datetime
+from datetime import time as clock_time
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mail.config.env import CONFIG_PATH, named_config_file
 from mail.errors import ConfigError
 
-__all__ = ["FILE_NAME", "FileBacked", "find_config_file", "read_config"]
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+__all__ = ["FILE_NAME", "FileBacked", "WrongSettings", "find_config_file", "read_config"]
 
 FILE_NAME: Final = "mail.toml"
 _TOP_TABLES: Final = ("client", "server", "stdlib")
@@ -30,6 +35,9 @@ _EXPECTED: Final = {
 }
 _GIVEN: Final = {
     bool: "a boolean",
+    clock_time: "a time",
+    date: "a date",
+    datetime: "a date",
     dict: "a table",
     float: "a number",
     int: "an integer",
@@ -65,12 +73,28 @@ def read_config(path: Path | None) -> dict[str, Any]:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: not UTF-8 text (byte {error.start})") from error
     except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    except RecursionError:
+        raise ConfigError(f"{path}: not usable TOML: its values are nested too deeply") from None
     for key in tables:
         if key not in _TOP_TABLES:
             raise ConfigError(f"{path}: unknown key '{key}'{_suggest(key, _TOP_TABLES)}")
     return tables
+
+
+class WrongSettings(ConfigError):
+    """Settings that a model does not take: the text is the first mistake.
+
+    Attributes:
+        mistakes: All of them.
+    """
+
+    def __init__(self, mistakes: Sequence[str]) -> None:
+        super().__init__(mistakes[0])
+        self.mistakes = tuple(mistakes)
 
 
 class FileBacked(BaseModel):
@@ -92,7 +116,7 @@ class FileBacked(BaseModel):
         try:
             super().__init__(**merged)
         except ValidationError as error:
-            raise self._explain(error, given, path) from None
+            raise WrongSettings(self._explain(error, given, path)) from None
 
     @classmethod
     def _file_values(cls, path: Path) -> dict[str, Any]:
@@ -113,20 +137,26 @@ class FileBacked(BaseModel):
     @classmethod
     def _explain(
         cls, error: ValidationError, given: Mapping[str, Any], path: Path | None
-    ) -> ConfigError:
-        first = error.errors()[0]
-        key = str(first["loc"][0]) if first["loc"] else ""
+    ) -> list[str]:
+        return [cls._explain_one(detail, given, path) for detail in error.errors()]
+
+    @classmethod
+    def _explain_one(
+        cls, detail: "ErrorDetails", given: Mapping[str, Any], path: Path | None
+    ) -> str:
+        key = str(detail["loc"][0]) if detail["loc"] else ""
+        shown = key + "".join(f"[{part}]" for part in detail["loc"][1:] if isinstance(part, int))
         if key in given or path is None:
-            place = f"{cls.__name__}: '{key}'"
+            place = f"{cls.__name__}: '{shown}'"
         else:
-            place = f"{path}: [{cls.table}] '{key}'"
-        if first["type"] == "extra_forbidden":
-            return ConfigError(f"{place} is not a known key{_suggest(key, cls.model_fields)}")
-        kind = _EXPECTED.get(first["type"])
+            place = f"{path}: [{cls.table}] '{shown}'"
+        if detail["type"] == "extra_forbidden":
+            return f"{place} is not a known key{_suggest(key, cls.model_fields)}"
+        kind = _EXPECTED.get(detail["type"])
         if kind is None:
-            return ConfigError(f"{place}: {first['msg'].removeprefix('Value error, ')}")
-        got = _GIVEN.get(type(first["input"]), type(first["input"]).__name__)
-        return ConfigError(f"{place}: expected {kind}, got {got}")
+            return f"{place}: {detail['msg'].removeprefix('Value error, ')}"
+        got = _GIVEN.get(type(detail["input"]), type(detail["input"]).__name__)
+        return f"{place}: expected {kind}, got {got}"
 
 
 def _suggest(key: str, known: Iterable[str]) -> str:

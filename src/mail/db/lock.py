@@ -43,6 +43,28 @@ class LockFile:
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         self._handle = handle
 
+    def holder(self) -> str | None:
+        """Return the pid of the process that holds the lock, None when nobody does.
+
+        Nothing is made or changed; for an instant the lock is shared.
+
+        Raises:
+            StoreError: the lock file cannot be read.
+        """
+        try:
+            handle = os.open(self.path, os.O_RDONLY)
+        except FileNotFoundError:
+            return None
+        except OSError as exc:
+            raise StoreError(f"cannot read the lock file {self.path}: {exc.strerror}") from exc
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
+        finally:
+            os.close(handle)
+        return None
+
     def release(self) -> None:
         """Give the lock back; does nothing when it is not held."""
         handle, self._handle = self._handle, None

@@ -29,7 +29,9 @@ from mail.db.base import (
     TokenRow,
     TurnCommit,
 )
+from mail.db.claims import SwarmClaim
 from mail.db.migrate import packaged_migrations
+from mail.db.postgres_claim import ClaimKeeper
 from mail.db.postgres_connect import check_dsn, in_store_terms, make_pool, with_retries
 from mail.db.postgres_migrate import check_encoding, migrate, missing_tables
 from mail.db.postgres_reader import Query, Reader
@@ -54,6 +56,7 @@ class _Session(NamedTuple):
     writer: Writer
     reader: Reader
     serving: asyncio.Task[None]
+    keeper: ClaimKeeper | None
 
 
 class PostgresStore:
@@ -65,6 +68,7 @@ class PostgresStore:
         *,
         durability: Literal["full", "normal"] = "full",
         exclusive: bool = True,
+        claim: SwarmClaim | None = None,
     ) -> None:
         """Name the database; nothing is connected before `open`.
 
@@ -73,6 +77,7 @@ class PostgresStore:
             durability: ``"full"`` waits until a commit is on the server's disk; ``"normal"``
                 does not (``synchronous_commit = off``).
             exclusive: Use the whole pool of 5 to 20 connections. Short-lived commands pass False.
+            claim: The swarm that no other server may serve meanwhile.
 
         Raises:
             ConfigError: the URL cannot be right.
@@ -81,6 +86,7 @@ class PostgresStore:
         self._dsn = dsn
         self._durability = durability
         self._exclusive = exclusive
+        self._claim = claim
         self._gate = threading.Lock()
         self._session: _Session | None = None
 
@@ -93,6 +99,7 @@ class PostgresStore:
         """Connect and migrate. See `Store.open`.
 
         Raises:
+            StoreLocked: another server has the claimed swarm.
             StoreError: the database cannot be reached or used, or is newer than this program.
         """
         if self._session is None:
@@ -127,10 +134,26 @@ class PostgresStore:
                 raise
 
     async def _begin(self, loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> _Session:
-        pool = await self._connect()
-        writer = Writer(pool, loop)
+        keeper = await self._take_swarm()
+        try:
+            pool = await self._connect()
+        except BaseException:
+            await keeper.close() if keeper else None
+            raise
+        writer = Writer(pool, loop, keeper.check if keeper else lambda: None)
         serving = asyncio.create_task(writer.serve())
-        return _Session(loop, thread, pool, writer, Reader(pool, loop), serving)
+        return _Session(loop, thread, pool, writer, Reader(pool, loop), serving, keeper)
+
+    async def _take_swarm(self) -> ClaimKeeper | None:
+        if self._claim is None:
+            return None
+        keeper = ClaimKeeper(self._dsn, self._claim)
+        with in_store_terms("cannot connect to the database"):
+            try:
+                await with_retries(keeper.take)
+            except ValueError:  # asyncpg's own about the URL quote it
+                raise StoreError("the database URL cannot be understood") from None
+        return keeper
 
     async def _connect(self) -> Pool:
         pool = await make_pool(self._dsn, durability=self._durability, exclusive=self._exclusive)
@@ -327,3 +350,5 @@ async def _finish(session: _Session) -> None:
     for task in tasks:
         if task.done() and not task.cancelled():
             task.exception()  # what went wrong was told to those who asked
+    if session.keeper is not None:
+        await session.keeper.close()  # last: until now there were things to write

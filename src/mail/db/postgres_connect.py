@@ -16,6 +16,7 @@ from mail.db.postgres_values import Connection, Pool, decode_text, encode_text
 from mail.errors import ConfigError, StoreError
 
 __all__ = [
+    "CONNECT_SECONDS",
     "as_store_error",
     "check_dsn",
     "drop",
@@ -32,7 +33,7 @@ _ATTEMPTS: Final = 5
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 _RETRY_SECONDS: Final = 5.0
-_CONNECT_SECONDS: Final = 10.0
+CONNECT_SECONDS: Final = 10.0
 _COMMAND_SECONDS: Final = 60.0
 _OWNER_POOL: Final = (5, 20)
 _GUEST_POOL: Final = (1, 2)
@@ -98,7 +99,7 @@ async def make_pool(dsn: str, *, durability: str, exclusive: bool) -> Pool:
                 dsn,
                 min_size=least,
                 max_size=most,
-                timeout=_CONNECT_SECONDS,
+                timeout=CONNECT_SECONDS,
                 command_timeout=_COMMAND_SECONDS,
                 server_settings=settings,
                 init=init,

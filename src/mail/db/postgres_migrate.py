@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Final
 
 from mail.db.migrate import Migration, pending_migrations
+from mail.db.postgres_foreign import check_foreign
 from mail.db.postgres_values import Connection
 from mail.errors import StoreError
 
@@ -45,9 +46,11 @@ async def migrate(connection: Connection, migrations: Sequence[Migration]) -> in
         How many migrations were applied.
 
     Raises:
-        StoreError: the schema is newer than this program knows.
+        StoreError: the schema is newer than this program knows, or another program's tables are in
+            the way.
         asyncpg.PostgresError: a migration failed; nothing was changed.
     """
+    await check_foreign(connection, migrations)
     if not pending_migrations(await schema_version(connection), migrations):
         return 0
     transaction = connection.transaction()

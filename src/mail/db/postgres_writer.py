@@ -58,8 +58,17 @@ class _Unit(NamedTuple):
 class Writer:
     """Runs units of work in the order in which they were handed in, from any event loop."""
 
-    def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop) -> None:
-        """Take the pool and its loop. Await `serve` in that loop."""
+    def __init__(
+        self,
+        pool: Pool,
+        loop: asyncio.AbstractEventLoop,
+        may_write: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Take the pool and its loop. Await `serve` in that loop.
+
+        ``may_write`` is called before every transaction and raises when there must be none.
+        """
+        self._may_write = may_write
         self._pool = pool
         self._loop = loop
         self._connection: Connection = None
@@ -144,6 +153,7 @@ class Writer:
 
     async def _transaction(self, batch: Sequence[_Unit]) -> list[object]:
         """Write a batch in one transaction; when this raises, nothing of it is there."""
+        self._may_write()
         connection = await self._connect()
         try:
             await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")

@@ -1,9 +1,10 @@
 """From a store's URL to the store: the scheme selects it."""
 
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, cast
+from typing import Final, Literal, NamedTuple, cast
 
 from mail.db.base import Store
+from mail.db.claims import SwarmClaim
 from mail.errors import ConfigError
 
 __all__ = ["STORE_SCHEMES", "Durability", "open_store"]
@@ -11,7 +12,21 @@ __all__ = ["STORE_SCHEMES", "Durability", "open_store"]
 Durability = Literal["full", "normal"]
 
 
-def open_store(url: str, *, durability: str = "full", exclusive: bool = True) -> Store:
+class _Use(NamedTuple):
+    """How a store is going to be used."""
+
+    durability: Durability
+    exclusive: bool
+    claim: SwarmClaim | None
+
+
+def open_store(
+    url: str,
+    *,
+    durability: str = "full",
+    exclusive: bool = True,
+    claim: SwarmClaim | None = None,
+) -> Store:
     """Make the store that a URL names. It is not open yet: await its `open`.
 
     Args:
@@ -19,7 +34,9 @@ def open_store(url: str, *, durability: str = "full", exclusive: bool = True) ->
             ``postgresql://user:password@host:port/database`` (``postgres://`` is the same).
         durability: ``"full"`` survives a power loss, ``"normal"`` a process death.
         exclusive: Own the database; short-lived commands pass False. With SQLite a second owner
-            is refused. With PostgreSQL nobody is: it decides how many connections are held.
+            is refused. With PostgreSQL it decides how many connections are held.
+        claim: The swarm that a server is going to serve: with PostgreSQL a second server of one
+            swarm is refused. Other stores have one owner anyway.
 
     Raises:
         ConfigError: no such scheme, or the URL or the durability is wrong. The text never repeats
@@ -32,10 +49,10 @@ def open_store(url: str, *, durability: str = "full", exclusive: bool = True) ->
     if not colon or build is None:
         known = ", ".join(f"{name}:" for name in STORE_SCHEMES)
         raise ConfigError(f"the store URL must begin with one of {known}")
-    return build(rest, cast("Durability", durability), exclusive)
+    return build(rest, _Use(cast("Durability", durability), exclusive, claim))
 
 
-def _memory(rest: str, durability: Durability, exclusive: bool) -> Store:
+def _memory(rest: str, use: _Use) -> Store:
     if rest not in ("", "//"):
         raise ConfigError("the memory store takes no path: write memory://")
     from mail.db.memory import MemoryStore
@@ -43,7 +60,7 @@ def _memory(rest: str, durability: Durability, exclusive: bool) -> Store:
     return MemoryStore()
 
 
-def _sqlite(rest: str, durability: Durability, exclusive: bool) -> Store:
+def _sqlite(rest: str, use: _Use) -> Store:
     path = rest.removeprefix("///")
     if path == rest or not path.strip("/"):
         raise ConfigError(
@@ -56,16 +73,18 @@ def _sqlite(rest: str, durability: Durability, exclusive: bool) -> Store:
         raise ConfigError("an SQLite store URL takes no '?' parameters and no '#' fragment")
     from mail.db.sqlite import SQLiteStore
 
-    return SQLiteStore(path, durability=durability, exclusive=exclusive)
+    return SQLiteStore(path, durability=use.durability, exclusive=use.exclusive)
 
 
-def _postgresql(rest: str, durability: Durability, exclusive: bool) -> Store:
+def _postgresql(rest: str, use: _Use) -> Store:
     from mail.db.postgres import PostgresStore
 
-    return PostgresStore(f"postgresql:{rest}", durability=durability, exclusive=exclusive)
+    return PostgresStore(
+        f"postgresql:{rest}", durability=use.durability, exclusive=use.exclusive, claim=use.claim
+    )
 
 
-STORE_SCHEMES: Final[Mapping[str, Callable[[str, Durability, bool], Store]]] = {
+STORE_SCHEMES: Final[Mapping[str, Callable[[str, _Use], Store]]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "postgresql": _postgresql,

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import os
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
@@ -13,6 +15,7 @@ from fastapi import FastAPI
 from mail.config.env import current
 from mail.config.server import ServerConfig, resolve_store_url
 from mail.db.base import Store
+from mail.db.claims import SwarmClaim
 from mail.db.urls import open_store
 from mail.server.cors import Cors
 from mail.server.deps import check_audiences
@@ -60,7 +63,8 @@ def create_app(
     """
     config = config or ServerConfig()
     check_settings()
-    owned = None if store is not None else _make_store(config)
+    name = config.swarm.name if template is None else template.name
+    owned = None if store is not None else _make_store(config, SwarmClaim(name, lambda: _stop(app)))
     used = store or owned
     assert used is not None  # noqa: S101 - one of the two is there
     auth = auth or build_auth(current(), used)
@@ -103,9 +107,16 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
     check_audiences(app)
 
 
-def _make_store(config: ServerConfig) -> Store:
+def _make_store(config: ServerConfig, claim: SwarmClaim) -> Store:
     url = resolve_store_url(config, current())
-    return open_store(url, durability=config.store.durability)
+    return open_store(url, durability=config.store.durability, claim=claim)
+
+
+def _stop(app: FastAPI) -> None:
+    """Stop a server whose swarm another one has taken over, in good order and with a failure."""
+    app.state.mail.taken_over = True
+    _log.critical("stopping: this server does not have its swarm any more")
+    os.kill(os.getpid(), signal.SIGTERM)  # all hosts drain then
 
 
 def _lifespan(owned: Store | None) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:

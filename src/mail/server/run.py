@@ -20,6 +20,7 @@ import uvicorn
 from mail.config.env import current
 from mail.config.server import ServerConfig, export_environment, resolve_log_format
 from mail.db.base import Store
+from mail.errors import StoreLocked
 from mail.server.app import create_app
 from mail.server.connections import allow_open_files, guarded
 from mail.server.limits import MAX_HEADER_BYTES
@@ -128,7 +129,7 @@ def run_server(
 
     Raises:
         ConfigError: a setting, the swarm or the environment is wrong.
-        StoreError: the store cannot be opened, or another process owns it.
+        StoreError: the store cannot be opened, or another process owns it, or came to own it.
         SystemExit: the address is in use, or the start failed (the log says why).
     """
     export_environment(config, current())
@@ -152,6 +153,8 @@ def run_server(
     )
     allow_open_files(config.limits)
     DrainingServer(options, state, last_act).run()
+    if state.taken_over:
+        raise StoreLocked("another server took the swarm over while the database was away")
 
 
 def app_from_environment() -> "FastAPI":

@@ -43,6 +43,7 @@ class ServerState:
         health: What ``GET /health`` says, as set by an administrator.
         health_at: When it was set.
         draining: The server stops: it finishes what it has and takes no new work.
+        taken_over: Another server has the swarm; this one stops.
         host_drains: Whoever runs the app starts the drain itself when it is told to stop.
     """
 
@@ -55,6 +56,7 @@ class ServerState:
     health_at: str = field(default_factory=_now)
     draining: bool = False
     host_drains: bool = False
+    taken_over: bool = False
     started: float = field(default_factory=time.monotonic)
     _key_locks: KeyLocks = field(default_factory=KeyLocks, init=False)
     _swarm: "tuple[MAILSwarmTemplate, InstancePool] | None" = field(default=None, init=False)
