@@ -6,14 +6,21 @@ from typing import TYPE_CHECKING, Any
 
 from mail.cli.code_path import find_code
 from mail.config.env import CONFIG_PATH, DATABASE_URL, LOG_FORMAT, current, expanded, overridden
+from mail.errors import ConfigError
 
 if TYPE_CHECKING:
     from mail.config.server import ServerConfig
 
-__all__ = ["build_config", "config_path", "configure", "run"]
+__all__ = ["build_config", "config_path", "configure", "in_flags", "run"]
 
 _TRUE = frozenset({"true", "t", "1", "yes", "y"})
 _FALSE = frozenset({"false", "f", "0", "no", "n"})
+_FLAG_OF = {
+    "ServerConfig: 'port'": "--port",
+    "ServerConfig: 'host'": "--host",
+    "SwarmConfig: 'name'": "--swarm-name",
+}
+"""How a model calls a wrong argument, and how the command line does."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +39,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="sqlite:///file.db, postgresql://… or memory:// (wins over DATABASE_URL)",
     )
+    add("--check", action="store_true", help="check everything a start needs, change nothing")
+    add("--json", action="store_true", help="print what --check finds as JSON")
     add(
         "--log-format",
         choices=("auto", "human", "json"),
@@ -46,7 +55,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the server until it is told to stop.
+    """Run the server until it is told to stop, or check whether it could run.
 
     Raises:
         ConfigError: the settings, the swarm or the environment are wrong.
@@ -54,13 +63,22 @@ def run(arguments: argparse.Namespace) -> int:
     from mail.config.server import export_environment, resolve_log_format
     from mail.utils.logger import init_logger
 
+    if arguments.json and not arguments.check:
+        raise ConfigError("--json goes with --check")
     # variables, because the workers of --reload are processes of their own and read them too
     with (
         overridden(CONFIG_PATH, config_path(arguments.config)),
         overridden(DATABASE_URL, arguments.store),
         overridden(LOG_FORMAT, arguments.log_format),
     ):
-        config = build_config(arguments)
+        if arguments.check:
+            from mail.cli.check import check_server
+
+            return check_server(_flags(arguments), as_json=arguments.json)
+        try:
+            config = build_config(arguments)
+        except ConfigError as error:
+            raise ConfigError(in_flags(str(error))) from None
         find_code(Path.cwd(), Path(config.swarm.source).parent)
         export_environment(config, current())
         init_logger(log_format=resolve_log_format(config))
@@ -82,6 +100,13 @@ def config_path(given: str | None) -> str | None:
     return None if given is None else str(expanded(given, "--config").resolve())
 
 
+def in_flags(text: str) -> str:
+    """Return a model's complaint about an argument with the name of the flag that gave it."""
+    for argument, flag in _FLAG_OF.items():
+        text = text.replace(argument, flag)
+    return text
+
+
 def build_config(arguments: argparse.Namespace) -> "ServerConfig":
     """Return the settings with the given flags laid over the file's.
 
@@ -90,23 +115,32 @@ def build_config(arguments: argparse.Namespace) -> "ServerConfig":
     """
     from mail.config.server import ServerConfig, SettingsConfig, StoreConfig, SwarmConfig
 
+    flags = _flags(arguments)
     return ServerConfig(
-        **_given(
+        **flags[ServerConfig.table],
+        swarm=SwarmConfig(**flags[SwarmConfig.table]),
+        settings=SettingsConfig(**flags[SettingsConfig.table]),
+        store=StoreConfig(**flags[StoreConfig.table]),
+    )
+
+
+def _flags(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Return the values of the flags that were given, by the table that they belong to."""
+    return {
+        "server": _given(
             host=arguments.host,
             port=arguments.port,
             reload=arguments.reload,
             debug=arguments.debug,
         ),
-        swarm=SwarmConfig(
-            **_given(
-                name=arguments.swarm_name,
-                source=arguments.swarm_source,
-                registry_file=arguments.swarm_registry,
-            )
+        "server.swarm": _given(
+            name=arguments.swarm_name,
+            source=arguments.swarm_source,
+            registry_file=arguments.swarm_registry,
         ),
-        settings=SettingsConfig(**_given(print_llm_streams=arguments.print_llm_streams)),
-        store=StoreConfig(**_given(url=arguments.store)),
-    )
+        "server.settings": _given(print_llm_streams=arguments.print_llm_streams),
+        "server.store": _given(url=arguments.store),
+    }
 
 
 def _given(**flags: Any) -> dict[str, Any]:

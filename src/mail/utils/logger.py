@@ -17,6 +17,8 @@ from mail.utils.logformats import ContextFilter, JSONFormatter, LineFormatter, O
 from mail.utils.redaction import redact
 
 __all__ = [
+    "FORMATS",
+    "LEVELS",
     "DailyFileHandler",
     "JSONFormatter",
     "LineFormatter",
@@ -25,8 +27,8 @@ __all__ = [
     "redact",
 ]
 
-_LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-_FORMATS: Final = ("auto", "human", "json")
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+FORMATS: Final = ("auto", "human", "json")
 
 
 def get_loggers() -> list[str]:
@@ -58,11 +60,11 @@ def init_logger(
         ConfigError: the level or the format is unknown, or the folder cannot be made.
     """
     chosen = (level or setting(LOG_LEVEL) or "INFO").upper()
-    if chosen not in _LEVELS:
-        raise ConfigError(f"{LOG_LEVEL} must be one of {', '.join(_LEVELS)}")
+    if chosen not in LEVELS:
+        raise ConfigError(f"{LOG_LEVEL} must be one of {', '.join(LEVELS)}")
     form = (log_format or setting(LOG_FORMAT) or "auto").lower()
-    if form not in _FORMATS:
-        raise ConfigError(f"{LOG_FORMAT} must be one of {', '.join(_FORMATS)}")
+    if form not in FORMATS:
+        raise ConfigError(f"{LOG_FORMAT} must be one of {', '.join(FORMATS)}")
     console = stream or sys.stderr
     handlers: list[logging.Handler] = [logging.StreamHandler(console)]
     handlers[0].setFormatter(_formatter(form, _is_terminal(console)))

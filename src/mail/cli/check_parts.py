@@ -1,0 +1,199 @@
+"""The parts of ``mail server --check`` beside the settings; none of them changes anything."""
+
+import asyncio
+import errno
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from mail.cli.exits import FAILED, USAGE
+from mail.config.env import LOG_FORMAT, LOG_LEVEL, current, setting
+from mail.errors import ConfigError, MAILError
+
+if TYPE_CHECKING:
+    from mail.config.server import ServerConfig
+
+__all__ = [
+    "Finding",
+    "StoreFound",
+    "check_address",
+    "check_auth",
+    "check_environment",
+    "check_logs",
+    "check_store",
+    "check_swarm",
+]
+
+Status = Literal["ok", "warning", "error"]
+
+_REACH_SECONDS: Final = 3.0
+_PROXY: Final = "LITELLM_PROXY_API_BASE"
+_PORTS: Final = {"http": 80, "https": 443}
+
+
+class Finding(NamedTuple):
+    """What a look at one part found; ``code`` is the exit code that an error leads to."""
+
+    part: str
+    status: Status
+    text: str
+    code: int = USAGE
+
+
+class StoreFound(NamedTuple):
+    """What is known of the store: whether it outlives the process, and its tokens, if seen."""
+
+    findings: list[Finding]
+    durable: bool = True
+    tokens: int | None = None
+
+
+def check_environment() -> Iterator[Finding]:
+    """Check the variables that say how to log."""
+    from mail.utils.logger import FORMATS, LEVELS
+
+    known = ((LOG_LEVEL, LEVELS, str.upper), (LOG_FORMAT, FORMATS, str.lower))
+    wrong = False
+    for name, values, spelled in known:
+        value = setting(name)
+        if value is not None and spelled(value) not in values:
+            wrong = True
+            text = f"{name} must be one of {', '.join(values)}"
+            yield Finding("environment", "error", text)
+    if not wrong:
+        yield Finding("environment", "ok", "the variables that are set can be used")
+
+
+def check_swarm(config: "ServerConfig") -> Iterator[Finding]:
+    """Load the swarm and build its agents once, as a start does, without starting them."""
+    from mail.cli.swarms import collected
+    from mail.db.memory import MemoryStore
+    from mail.server.swarm import open_swarm
+
+    warned: list[str] = []
+    place = f"'{config.swarm.name}' of {config.swarm.source}"
+    try:
+        with collected(warned):
+            template, pool = asyncio.run(open_swarm(config, MemoryStore()))
+    except (MAILError, OSError) as error:
+        yield Finding("swarm", "error", str(error))
+    else:
+        agents = len(template.agents)
+        text = f"{place}: {agents} agent{'' if agents == 1 else 's'}, can be built"
+        yield Finding("swarm", "ok", text)
+        if pool.needs_token and setting(_PROXY) is None:
+            text = f"agents use a LiteLLM proxy, and {_PROXY} is not set: set it, or use_proxy"
+            yield Finding("swarm", "warning", f"{text} to false")
+    for text in warned:
+        yield Finding("swarm", "warning", text)
+
+
+def check_store(config: "ServerConfig") -> StoreFound:
+    """Look at the store that applies."""
+    from mail.config.server import MEMORY_URL, resolve_store_url
+    from mail.db.looks import look_at_store
+
+    url = resolve_store_url(config, current())
+    durable = not url.lower().startswith(MEMORY_URL)
+    try:
+        remarks = asyncio.run(look_at_store(url, config.swarm.name))
+    except ConfigError as error:
+        return StoreFound([Finding("store", "error", str(error))], durable)
+    findings = [Finding("store", remark.status, remark.text, FAILED) for remark in remarks]
+    tokens = next((r.tokens for r in remarks if r.tokens is not None), None)
+    return StoreFound(findings, durable, tokens)
+
+
+def check_auth(store: StoreFound) -> Iterator[Finding]:
+    """Check who says who may call. An external service is only connected to: nothing is sent."""
+    from mail.db.memory import MemoryStore
+    from mail.utils.token_service import (
+        AUTH_ENDPOINT,
+        TOKEN_INFO_ENDPOINT,
+        BuiltinAuth,
+        build_auth,
+    )
+
+    try:
+        auth = build_auth(current(), MemoryStore())
+    except ConfigError as error:
+        yield Finding("auth", "error", str(error))
+        return
+    if isinstance(auth, BuiltinAuth):
+        yield _built_in(store)
+        return
+    for name in (AUTH_ENDPOINT, TOKEN_INFO_ENDPOINT):
+        problem = asyncio.run(_unreachable(setting(name) or ""))
+        if problem is None:
+            yield Finding("auth", "ok", f"{name}: the external token service can be reached")
+        else:
+            text = f"{name}: the external token service cannot be reached now ({problem})"
+            yield Finding("auth", "warning", text)
+
+
+def _built_in(store: StoreFound) -> Finding:
+    if not store.durable:
+        text = "tokens are kept in the store, and nobody can make one in memory: name another store"
+        return Finding("auth", "warning", text)
+    if store.tokens is None:
+        return Finding("auth", "warning", "the built-in tokens, which could not be counted")
+    if store.tokens == 0:
+        text = "nobody can call yet: make a token with 'mail token create'"
+        return Finding("auth", "warning", text)
+    many = "1 token" if store.tokens == 1 else f"{store.tokens} tokens"
+    return Finding("auth", "ok", f"built-in, {many} in the store")
+
+
+async def _unreachable(url: str) -> str | None:
+    """Connect and hang up; return why that does not work, or None."""
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    try:
+        async with asyncio.timeout(_REACH_SECONDS):
+            _, writer = await asyncio.open_connection(
+                parts.hostname, parts.port or _PORTS[parts.scheme], ssl=secure or None
+            )
+            writer.transport.abort()
+    except TimeoutError:
+        return "no answer in time"
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    return None
+
+
+def check_address(config: "ServerConfig") -> Iterator[Finding]:
+    """See whether the server could listen where it should."""
+    place = f"{config.host}:{config.port}"
+    try:
+        found = socket.getaddrinfo(
+            config.host or None, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        for family, kind, protocol, _, address in found:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+    except socket.gaierror:
+        text = f"'{config.host}' is no address of a machine; see --host"
+        yield Finding("address", "error", text, FAILED)
+    except OSError as error:
+        in_use = error.errno == errno.EADDRINUSE
+        status: Status = "warning" if in_use else "error"
+        reason = "in use, perhaps by a running server; see --port" if in_use else error.strerror
+        yield Finding("address", status, f"{place}: {reason}", FAILED)
+    else:
+        yield Finding("address", "ok", f"{place} is free")
+
+
+def check_logs(folder: Path) -> Iterator[Finding]:
+    """See whether the log files could be written."""
+    place = folder.absolute()
+    above = place if place.exists() else place.parent
+    if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
+        yield Finding("logs", "ok", f"{place}" + ("" if place.exists() else " will be made"))
+    elif above.is_dir():
+        yield Finding("logs", "error", f"the folder {above} is not writable")
+    else:
+        yield Finding("logs", "error", f"{above} is no folder")

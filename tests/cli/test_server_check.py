@@ -1,0 +1,371 @@
+"""``mail server --check``: every kind of wrong thing is told, all at once, and nothing changes."""
+
+import asyncio
+import json
+import os
+import socket
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mail.cli import main
+from mail.db.claims import SwarmClaim
+from mail.db.lock import LockFile
+from mail.db.postgres import PostgresStore
+from mail.db.urls import open_store
+from tests.support.postgres import PASSWORD, Cluster, execute, query
+
+SCRIPT = "scripted/mail.examples.scripts.support:DESK"
+PROXIED = {"llm": "x", "system": "y", "use_proxy": True}
+AGENT = {
+    "name": "boss",
+    "factory": "python::mail.factories.supervisor:LiteLLMSupervisorFunction",
+    "comm_targets": [],
+    "enable_entrypoint": True,
+    "can_complete_tasks": True,
+    "agent_params": {
+        "llm": SCRIPT,
+        "system": "Work.",
+        "use_proxy": False,
+    },
+}
+Check = Callable[..., "Checked"]
+
+
+class Checked:
+    """What a check printed, and its exit code."""
+
+    def __init__(self, code: int, out: str) -> None:
+        self.code = code
+        self.lines = out.splitlines()
+
+    def of(self, part: str) -> list[str]:
+        """Return ``status text`` of every line about a part."""
+        found = [line.split(None, 2) for line in self.lines]
+        return [f"{status} {text}" for status, about, text in found if about == part]
+
+    def statuses(self) -> set[str]:
+        return {line.split()[0] for line in self.lines}
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a good configuration."""
+    for name in ("DATABASE_URL", "MAIL_CONFIG_PATH", "AUTH_ENDPOINT", "TOKEN_INFO_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("MAIL_LOG_LEVEL", "MAIL_LOG_FORMAT", "LITELLM_PROXY_API_BASE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "mail.toml").write_text("[server]\nhost = '127.0.0.1'\nport = 0\n")
+    write_swarm(tmp_path)
+    yield tmp_path
+
+
+@pytest.fixture
+def check(capsys: pytest.CaptureFixture[str], place: Path) -> Check:
+    """Return a function that runs the check, and holds it against having changed anything."""
+
+    def run(*flags: str) -> Checked:
+        capsys.readouterr()
+        before = contents(place)
+        code = main(["server", "--check", *flags])
+        assert contents(place) == before
+        out, err = capsys.readouterr()
+        assert err == ""
+        return Checked(code, out)
+
+    return run
+
+
+def contents(folder: Path) -> dict[str, bytes | None]:
+    return {str(p): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+
+
+def write_swarm(folder: Path, name: str = "swarms.json", **agent: object) -> None:
+    swarm = {
+        "name": "example-no-proxy",
+        "version": "1.3.6",
+        "entrypoint": "boss",
+        "agents": [{**AGENT, **agent}],
+        "actions": [],
+    }
+    (folder / name).write_text(json.dumps([swarm]))
+
+
+def test_all_is_well_and_every_part_is_named(check: Check, place: Path) -> None:
+    done = check()
+    assert done.code == 0
+    parts = ("configuration", "environment", "swarm", "store", "auth", "address", "logs")
+    assert [line.split()[1] for line in done.lines] == list(parts)
+    assert done.of("store") == ["ok in memory: everything is gone when the server stops"]
+    assert done.of("swarm")[0].startswith("ok 'example-no-proxy' of swarms.json: 1 agent")
+
+
+def test_everything_wrong_is_told_at_once(
+    check: Check, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (place / "mail.toml").write_text(
+        "[server]\nport = '8000'\ndebgu = true\n[server.limits]\nmax_streams = -1\n"
+        "[client]\ntimeout = 'long'\n[stdlib.http]\nallow = ['not a host !']\n"
+        "[server.store]\nurl = 'mysql://u:hunter2@h/d'\n"
+    )
+    (place / "logs").write_text("a file")
+    monkeypatch.setenv("AUTH_ENDPOINT", "http://127.0.0.1:1/login")
+    monkeypatch.setenv("MAIL_LOG_LEVEL", "loud")
+    monkeypatch.setenv("MAIL_LOG_FORMAT", "xml")
+    done = check("--swarm-source", "none.json", "-H", "no such host")
+    assert done.code == 2
+    wrong = "\n".join(done.lines)
+    for words in (
+        "[server] 'port': expected an integer, got text",
+        "[server] 'debgu' is not a known key; did you mean 'debug'?",
+        "[server.limits] 'max_streams': Input should be greater than or equal to 0",
+        "[client] 'timeout': expected a number, got text",
+        "[stdlib.http] 'allow': ",
+        "MAIL_LOG_LEVEL must be one of DEBUG",
+        "MAIL_LOG_FORMAT must be one of auto",
+        "swarms file 'none.json' not found",
+        "the store URL must begin with one of memory:, sqlite:",
+        "TOKEN_INFO_ENDPOINT is not set: set both",
+        "logs",
+    ):
+        assert words in wrong
+    assert all(line.startswith(("error ", "ok ", "warning ")) for line in done.lines)
+    assert "hunter2" not in wrong
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"[server\n", "not valid TOML"),
+        (b"\xff\xfe", "not UTF-8 text (byte 0)"),
+        (b"a = " + b"[" * 5000, "nested too deeply"),
+        (b"[sever]\n", "unknown key 'sever'; did you mean 'server'?"),
+        (None, "which is not a file"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_one_error_and_the_rest_is_checked_all_the_same(
+    check: Check, place: Path, content: bytes | None, words: str
+) -> None:
+    if content is None:
+        (place / "folder.toml").mkdir()
+    else:
+        (place / "folder.toml").write_bytes(content)
+    done = check("--config", "folder.toml", "-p", "0")
+    (error,) = done.of("configuration")
+    assert error.startswith("error ")
+    assert words in error
+    assert done.of("swarm")[0].startswith("ok ")
+    assert done.code == 2
+
+
+def test_flags_are_checked_by_their_names(check: Check) -> None:
+    done = check("--port", "99999")
+    assert done.of("configuration") == ["error --port: Input should be less than or equal to 65535"]
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [
+        ({"factory": "python::nowhere:f"}, "nowhere"),
+        ({"comm_targets": ["nobody"]}, "nobody"),
+        ({"agent_params": {"llm": "x", "system": "y", "tempature": 1}}, "tempature"),
+    ],
+)
+def test_a_swarm_that_cannot_be_built_is_an_error(
+    check: Check, place: Path, agent: dict[str, object], words: str
+) -> None:
+    write_swarm(place, **agent)
+    done = check()
+    assert done.code == 2
+    assert done.of("swarm")[0].startswith("error ")
+    assert words in done.of("swarm")[0]
+
+
+def test_what_is_odd_about_a_swarm_is_a_warning(check: Check, place: Path) -> None:
+    write_swarm(place, nonsense_field=1, agent_params=PROXIED)
+    done = check()
+    assert done.code == 0
+    assert any("nonsense_field" in line for line in done.of("swarm"))
+    assert any("LITELLM_PROXY_API_BASE is not set" in line for line in done.of("swarm"))
+
+
+def test_what_a_module_prints_and_compiles_is_kept_off(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "loud.py").write_text(
+        "print('HELLO')\n"
+        "from mail.factories.supervisor import LiteLLMSupervisorFunction as factory\n"
+    )
+    write_swarm(place, factory="python::loud:factory")
+    assert main(["server", "--check"]) == 0
+    out, _ = capsys.readouterr()
+    assert "HELLO" not in out
+    assert not (place / "__pycache__").exists()
+    del sys.modules["loud"]
+
+
+class TestSQLite:
+    """Files that are missing, old, new, broken, locked, or in a bad place."""
+
+    def test_a_missing_file_is_fine_and_a_missing_folder_is_not(self, check: Check) -> None:
+        assert "does not exist yet" in check("--store", "sqlite:///new.db").of("store")[0]
+        done = check("--store", "sqlite:///no/where/new.db")
+        assert done.code == 1
+        assert "there is no folder" in done.of("store")[0]
+
+    def test_a_folder_that_cannot_be_written_is_an_error(
+        self, check: Check, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "access", lambda *_: False)
+        done = check("--store", "sqlite:///new.db")
+        assert done.code == 2  # the log folder is not writable either
+        assert "is not writable" in done.of("store")[0]
+        assert "is not writable" in done.of("logs")[0]
+
+    @pytest.mark.parametrize("content", [b"no database at all" * 100, b"", None])
+    def test_what_is_no_database_is_an_error(
+        self, check: Check, place: Path, content: bytes | None
+    ) -> None:
+        if content is None:
+            (place / "x.db").mkdir()
+        else:
+            (place / "x.db").write_bytes(content)
+        done = check("--store", "sqlite:///x.db")
+        assert done.code == (1 if content != b"" else 0)  # an empty file is an empty database
+        assert done.of("store")[0].startswith("error " if content != b"" else "ok ")
+
+    def test_schema_tokens_and_the_lock_of_a_running_server(
+        self, check: Check, place: Path
+    ) -> None:
+        url = "sqlite:///mail.db"
+        assert main(["token", "create", "--role", "user", "--id", "x", "--store", url]) == 0
+        done = check("--store", url)
+        (line,) = done.of("store")
+        assert line.startswith(f"ok {place / 'mail.db'}: schema ")
+        assert line.endswith(", up to date")
+        assert done.of("auth") == ["ok built-in, 1 token in the store"]
+        lock = LockFile(place / "mail.db")
+        lock.acquire()
+        try:
+            done = check("--store", url)
+            assert done.code == 0
+            assert f"in use by the process with pid {os.getpid()}" in done.of("store")[0]
+            assert done.of("store")[0].startswith("warning ")
+        finally:
+            lock.release()
+
+    def test_it_is_read_beside_a_server_that_writes(self, check: Check, place: Path) -> None:
+        store = open_store(f"sqlite:///{place / 'mail.db'}")
+        asyncio.run(store.open())
+        try:
+            done = check("--store", "sqlite:///mail.db")
+            assert [line.split()[0] for line in done.of("store")] == ["warning", "ok"]
+        finally:
+            asyncio.run(store.close())
+
+    def test_pending_and_newer_schemas_are_told_and_left(self, check: Check, place: Path) -> None:
+        store = open_store(f"sqlite:///{place / 'mail.db'}")
+        asyncio.run(store.open())
+        asyncio.run(store.close())
+        for version, words in (("99", "error .* newer than"), ("0", "ok .* pending")):
+            with sqlite3.connect(place / "mail.db") as connection:
+                connection.execute("DELETE FROM schema_version")
+                row = (version, "x", "now")
+                connection.execute("INSERT INTO schema_version VALUES (?, ?, ?)", row)
+            connection.close()
+            (line,) = check("--store", "sqlite:///mail.db").of("store")
+            first, _, rest = words.partition(" .* ")
+            assert line.startswith(first)
+            assert rest in line
+
+
+class TestPostgreSQL:
+    """A database that is away, empty, foreign, served, or up to date."""
+
+    def test_a_database_that_does_not_answer_is_an_error_without_its_password(
+        self, check: Check, cluster: Cluster
+    ) -> None:
+        wrong = cluster.url("postgres").replace(PASSWORD, "hunter2")
+        for url in (f"postgresql://me:{PASSWORD}@127.0.0.1:1/x", wrong):
+            done = check("--store", url)
+            assert done.code == 1
+            assert "cannot connect to the database" in done.of("store")[0]
+            assert PASSWORD not in str(done.lines)
+            assert "hunter2" not in str(done.lines)
+
+    def test_nothing_is_made_in_an_empty_one(self, check: Check, cluster: Cluster) -> None:
+        url = cluster.schema()
+        done = check("--store", url)
+        assert done.code == 0
+        assert "pending" in done.of("store")[0]
+        assert query(url, "SELECT to_regclass('schema_version') IS NULL") == [(True,)]
+
+    def test_foreign_tables_are_named(self, check: Check, cluster: Cluster) -> None:
+        url = cluster.schema()
+        execute(url, "CREATE TABLE tasks (id SERIAL)")
+        done = check("--store", url)
+        assert done.code == 1
+        assert "the table 'tasks' is another program's" in done.of("store")[0]
+
+    async def test_a_served_one_is_a_warning(self, cluster: Cluster, check: Check) -> None:
+        url = cluster.schema()
+        store = PostgresStore(url, claim=SwarmClaim("example-no-proxy", lambda: None))
+        await store.open()
+        try:
+            done = await asyncio.to_thread(check, "--store", url)
+        finally:
+            await store.close()
+        assert done.code == 0
+        first, second = done.of("store")
+        assert "is served from it by another server (pid " in first
+        assert second.endswith("up to date")
+
+
+class TestAuth:
+    """The external service, and the tokens of our own."""
+
+    def test_a_service_that_is_away_is_a_warning_and_one_that_listens_is_fine(
+        self, check: Check, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
+            monkeypatch.setenv("AUTH_ENDPOINT", f"http://127.0.0.1:{port}/login")
+            monkeypatch.setenv("TOKEN_INFO_ENDPOINT", "http://127.0.0.1:1/info")
+            done = check()
+        assert done.code == 0
+        fine, away = done.of("auth")
+        assert fine.startswith("ok AUTH_ENDPOINT: ")
+        assert away.startswith("warning TOKEN_INFO_ENDPOINT: ")
+
+    @pytest.mark.parametrize("url", ["ftp://h/x", "http://u:hunter2@h/x", "http://[", "words"])
+    def test_an_address_that_is_none_is_an_error(
+        self, check: Check, monkeypatch: pytest.MonkeyPatch, url: str
+    ) -> None:
+        monkeypatch.setenv("AUTH_ENDPOINT", url)
+        monkeypatch.setenv("TOKEN_INFO_ENDPOINT", "http://h/x")
+        done = check()
+        assert done.code == 2
+        assert done.of("auth")[0].startswith("error AUTH_ENDPOINT ")
+        assert "hunter2" not in str(done.lines)
+
+
+def test_an_address_in_use_is_a_warning(check: Check) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        done = check("-p", str(listener.getsockname()[1]))
+    assert done.code == 0
+    assert "in use" in done.of("address")[0]
+
+
+def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["server", "--check", "--json", "--port", "99999"]) == 2
+    found = json.loads(capsys.readouterr().out)
+    assert found["ok"] is False
+    assert found["checks"][0]["status"] == "error"
+    assert {"status", "part", "text"} == found["checks"][0].keys()
+    assert main(["server", "--json"]) == 2
+    assert capsys.readouterr().err == "mail: --json goes with --check\n"
