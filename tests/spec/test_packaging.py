@@ -29,15 +29,17 @@ def test_the_folder_is_packaged_where_the_help_tool_looks_for_it() -> None:
 
 def test_agents_can_ask_for_the_page_and_it_is_not_too_long_for_them() -> None:
     text = build_mail_help_string("a", "s", get_summary=False, get_full_protocol=True)
-    assert PAGE.strip() in text
-    assert len(PAGE) < 20_000
+    protocol, _, table = PAGE.partition("\n## Rules and tests")
+    assert text.endswith(protocol.strip()) and table.strip() not in text
+    assert len(protocol) < 80_000
 
 
 def test_the_page_gives_the_routes_that_the_api_page_describes() -> None:
     headings = re.findall(r"^### .*$", (ROOT / "docs" / "api.md").read_text("utf-8"), re.MULTILINE)
     described = {route for heading in headings for route in ROUTE.findall(heading)}
     table = [line for line in PAGE.splitlines() if line.startswith("| `")]
-    written = {route for line in table for route in ROUTE.findall(line.split("|")[1])}
+    built = [line for line in table if "[not built yet]" not in line]
+    written = {route for line in built for route in ROUTE.findall(line.split("|")[1])}
     assert written == described
 
 

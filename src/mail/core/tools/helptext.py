@@ -10,6 +10,7 @@ from mail.core.tools.catalogue import CATALOGUE
 __all__ = ["build_mail_help_string", "get_tool_help"]
 
 _NO_SPEC = "The specification is not part of this installation."
+_TABLE_OF_TESTS = "\n## Rules and tests"  # the last chapter, which tells agents nothing
 
 
 @cache
@@ -21,10 +22,11 @@ def _page(name: str) -> str:
 @cache
 def _specification() -> str:
     packaged = resources.files("mail").joinpath("spec", "SPEC.md")
-    if packaged.is_file():
-        return packaged.read_text("utf-8").strip()
     checkout = Path(__file__).parents[4] / "spec" / "SPEC.md"
-    return checkout.read_text("utf-8").strip() if checkout.is_file() else _NO_SPEC
+    for page in (packaged, checkout):
+        if page.is_file():
+            return page.read_text("utf-8").partition(_TABLE_OF_TESTS)[0].strip()
+    return _NO_SPEC
 
 
 def get_tool_help(tools: Iterable[str]) -> str:
