@@ -29,7 +29,7 @@ def free_port() -> int:
 def replacements() -> dict[str, str]:
     """Return what pages say that would meet other servers, and what is read in its place."""
     ports = {"8000": str(free_port()), "8001": str(free_port())}
-    return {"0.0.0.0": "127.0.0.1"} | ports
+    return {"0.0.0.0": "127.0.0.1"} | ports  # noqa: S104 - it is what is not to be
 
 
 def settle_in(home: Path) -> None:

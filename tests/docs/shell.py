@@ -14,7 +14,6 @@ import os
 import pty
 import re
 import shlex
-import signal
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.docs.pages import OUTPUT, SHELL, Block, blocks
 
 _SERVER = re.compile(r"^(?:mail server|make serve|python -m mail\.server)\b.*\Z", re.M)
 PROMPT = "mail> "
+_CTRL_C = "\x03"
 PATIENCE = 40.0
 """Seconds for one block."""
 
@@ -80,7 +80,8 @@ class Reader:
         self._home = home
         self._variables = dict(variables)
         self._replaced = dict(replaced)
-        self._servers: list[tuple[asyncio.subprocess.Process, asyncio.Task[bytes]]] = []
+        self._servers: list[Terminal] = []
+        self._terminals = contextlib.AsyncExitStack()
         self._open_terminal()
 
     async def follow(self, page: Path) -> None:
@@ -97,8 +98,11 @@ class Reader:
 
     async def __aexit__(self, *_: object) -> None:
         """Stop the servers as Ctrl-C does, and see that they stop well."""
-        codes = [await _stop(*server) for server in reversed(self._servers)]
-        assert not any(codes), f"a server ended with {codes}"
+        async with self._terminals:
+            for server in self._servers:
+                server.press(_CTRL_C)
+                code = await server.end()
+                assert code == 0, f"a server ended with {code}:\n{server.screen}"
 
     async def run(self, code: str) -> Output:
         """Type a block at the terminal; return what it wrote."""
@@ -123,19 +127,12 @@ class Reader:
 
     async def serve(self, code: str) -> Output:
         """Start a server in the terminal, open another; return what it wrote until it listens."""
-        process = await asyncio.create_subprocess_exec(
-            *("bash", "-c", self._script(code)), env=self._variables, start_new_session=True,
-            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        assert process.stderr
-        seen = b""
-        async with asyncio.timeout(PATIENCE):
-            while b"listening on" not in seen and (line := await process.stderr.readline()):
-                seen += line
-        self._servers.append((process, asyncio.create_task(process.stderr.read())))
+        command = ("bash", "-c", self._script(code))
+        terminal = await self._terminals.enter_async_context(_pty(command, self._variables))
+        self._servers.append(terminal)
+        await terminal.see("listening on[^\n]*\n", PATIENCE)
         self._open_terminal()
-        return Output(0 if b"listening on" in seen else 1, seen.decode())
+        return Output(0, terminal.screen)
 
     async def _carry_out(self, step: Step) -> None:
         block = step.block
@@ -196,18 +193,6 @@ async def _pty(command: Iterable[str], variables: Mapping[str, str]) -> AsyncIte
     finally:
         await _end(process)
         terminal.close()
-
-
-async def _stop(process: asyncio.subprocess.Process, rest: asyncio.Task[bytes]) -> int:
-    """Press Ctrl-C at a server's terminal; return its exit code."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGINT)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            await rest
-            return await process.wait()
-    finally:
-        await _end(process)
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
