@@ -22,7 +22,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test lint format openapi bench lock clean
+.PHONY: help demo serve test lint format docs openapi bench lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,12 +36,13 @@ serve: $(STAMP)  ## Run the server described by mail.toml and swarms.json
 test: $(STAMP)  ## Run the tests; pass more with PYTEST_ARGS="-k mailbox -x -n0"
 	$(BIN)/python -m pytest $(WORKERS) $(PYTEST_ARGS)
 
-lint: $(STAMP)  ## Check style, types, layers and the samples in spec/
+lint: $(STAMP)  ## Check style, types, layers, the samples in spec/ and the pages in docs/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python spec/validate_samples.py
+	$(BIN)/mkdocs build --strict --quiet
 
 format: $(STAMP)  ## Format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only .
@@ -49,6 +50,10 @@ format: $(STAMP)  ## Format the code and apply the safe fixes
 
 openapi: $(STAMP)  ## Write spec/openapi.yaml from the routes
 	$(BIN)/python scripts/openapi.py
+
+docs: $(STAMP)  ## Make a website of docs/
+	@$(BIN)/mkdocs build --strict --quiet
+	@echo "Open build/site/index.html; it needs no web server and no network."
 
 bench: $(STAMP)  ## Measure messages per second, latency and memory
 	@$(BIN)/python -m benchmarks

@@ -1,18 +1,21 @@
-"""Make the pages of docs/ a website that needs nothing else; mkdocs loads this (see mkdocs.yml).
+"""Make the pages of docs/ a website that needs nothing else.
 
-Not a script. Pages link to files of the repository the way its web view understands
-(``../CONTRIBUTING.md``). In the site these files lie below ``repository/``, and the links lead
-there; linked Markdown files become pages, and what they link to comes along as well. Headings get
-the anchors that they have in the web view.
+Not a script: mkdocs loads it (see mkdocs.yml). Pages link to files of the repository the way its
+web view understands (``../CONTRIBUTING.md``). In the site these files lie below ``repository/``,
+and the links lead there; linked Markdown files become pages, and what they link to comes along.
+Headings get the anchors that they have in the web view. A site that would load something from
+another host is refused.
 """
 
 import os
 import posixpath
 import re
 from collections.abc import Iterator
+from html.parser import HTMLParser
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -25,6 +28,8 @@ _CODE_OR_LINK = re.compile(
     r"|(?P<text>(?<!!)\[[^\]]*\]\()(?P<target>[^)\s]+)\)",
     re.M | re.S,
 )
+_LOADED_BY_STYLE = re.compile(r"(?:@import\s+|url\(\s*)[\"']?([^\"')\s;]+)")
+_FOREIGN = re.compile(r"(?:https?:|wss?:)?//", re.I)
 
 
 def slug(heading: str, separator: str) -> str:
@@ -68,6 +73,48 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{found['text']}{relative}{sign}{anchor})"
 
     return _CODE_OR_LINK.sub(moved, markdown)
+
+
+def on_post_build(config: MkDocsConfig) -> None:
+    """Look through the finished site.
+
+    Raises:
+        PluginError: it would load something from another host.
+    """
+    if found := list(foreign(Path(config.site_dir))):
+        raise PluginError("the site would load from elsewhere:\n" + "\n".join(found))
+
+
+def foreign(site: Path) -> Iterator[str]:
+    """Yield what the pages and style sheets of a site load from other hosts."""
+    for file in sorted(site.rglob("*")):
+        if file.suffix in (".html", ".css"):
+            text = file.read_text(encoding="utf-8")
+            loaded = (
+                _loaded_by_page(text) if file.suffix == ".html" else _LOADED_BY_STYLE.findall(text)
+            )
+            yield from (f"{file.name}: {url}" for url in loaded if _FOREIGN.match(url))
+
+
+class _Loads(HTMLParser):
+    """Collects what a browser loads with a page; links to follow are not among it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.urls: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Take the addresses of one element."""
+        names = {"src", "srcset", "data", "poster"} | ({"href"} if tag == "link" else set())
+        self.urls += [value for name, value in attrs if name in names and value]
+        self.urls += _LOADED_BY_STYLE.findall(dict(attrs).get("style") or "")
+
+
+def _loaded_by_page(text: str) -> list[str]:
+    page = _Loads()
+    page.feed(text)
+    page.close()
+    return page.urls
 
 
 def _targets(page: Path) -> Iterator[Path]:

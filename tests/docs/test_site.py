@@ -1,0 +1,98 @@
+"""The pages as a website: nothing is missing, links hold, nothing comes from elsewhere."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import yaml
+
+from tests.docs.pages import PAGES, ROOT, anchors
+
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built the way `make lint` does."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def hook() -> ModuleType:
+    """What mkdocs loads of ours."""
+    spec = importlib.util.spec_from_file_location("docs_site", ROOT / "scripts" / "docs_site.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_menu_has_every_page_once() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    named = re.findall(r": ([\w/-]+\.md)$", text.partition("\nnav:")[2].partition("\n\n")[0], re.M)
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert len(named) == len(set(named))
+    assert {name for name in named if not name.startswith("repository/")} == pages
+
+
+def test_every_page_is_in_the_site_with_its_anchors(site: Path) -> None:
+    for page in PAGES[1:]:
+        place = page.relative_to(DOCS).with_suffix(".html")
+        built = site / (place.with_name("index.html") if place.stem == "README" else place)
+        ids = set(re.findall(r'<h[1-6] id="([^"]*)"', built.read_text(encoding="utf-8")))
+        assert ids == anchors(page), page
+
+
+def test_links_that_leave_docs_lead_to_copies(site: Path) -> None:
+    start = (site / "index.html").read_text(encoding="utf-8")
+    assert 'href="repository/CONTRIBUTING.html"' in start
+    spec = (site / "repository" / "spec" / "SPEC.html").read_text(encoding="utf-8")
+    schema = re.search(r'href="(MAIL-core[^"#]*)"', spec)
+    assert schema, "SPEC.md names its schema"
+    copied = site / "repository" / "spec" / schema[1]
+    assert copied.read_bytes() == (ROOT / "spec" / schema[1]).read_bytes()
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path, hook: ModuleType) -> None:
+    assert list(hook.foreign(site)) == []
+
+
+@pytest.mark.parametrize(
+    "html",
+    [
+        '<script src="https://cdn.example/x.js"></script>',
+        '<link rel="stylesheet" href="//fonts.example/x.css">',
+        '<img src="http://example.com/x.png">',
+        '<p style="background: url(https://example.com/x.png)">',
+    ],
+)
+def test_what_would_be_loaded_from_elsewhere_is_found(
+    html: str, hook: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "page.html").write_text(f'<a href="https://example.com">fine</a>{html}')
+    assert len(list(hook.foreign(tmp_path))) == 1
+
+
+def test_a_style_sheet_from_elsewhere_is_found(hook: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "a.css").write_text("@import 'https://example.com/x.css'; b { color: red }")
+    assert list(hook.foreign(tmp_path)) == ["a.css: https://example.com/x.css"]
+
+
+def test_the_settings_are_as_strict_as_they_can_be() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    strictness = yaml.safe_load(text)["validation"]
+    assert {level for part in strictness.values() for level in part.values()} == {"warn"}
+    assert set(strictness["links"]) == {
+        "not_found", "anchors", "absolute_links", "unrecognized_links"
+    }  # fmt: skip
+    assert set(strictness["nav"]) == {"omitted_files", "not_found", "absolute_links"}
