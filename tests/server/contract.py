@@ -16,6 +16,7 @@ from mail.net.types import (
 
 LIMIT = 65_536
 EVENTS = "events"
+DOCUMENT = "the document"
 RESPONSE = "a response of OpenAI's"
 NOWHERE = {"detail": "not found", "errors": []}
 PEOPLE = frozenset({"admin", "user"})
@@ -106,6 +107,8 @@ TABLE = [
         required=("status",),
         wrong={"status": [*NO_TEXT, "", " ", "a\nb", "x" * 257]},
     ),
+    Row("GET", "/openapi.yaml", PUBLIC, DOCUMENT),
+    Row("GET", "/openapi.json", PUBLIC, DOCUMENT),
     Row("GET", "/whoami", PEOPLE, GetWhoamiResponse),
     Row("GET", "/status", PEOPLE, GetStatusResponse),
     Row(

@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+import yaml
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
@@ -29,12 +30,14 @@ from tests.server.contract import (
     ASKED,
     BODIES,
     BY_ROLE,
+    DOCUMENT,
     EVENTS,
     LIMIT,
     MESSAGE_WRONG,
     NOT_BUILT,
     NOWHERE,
     OPTIONS_WRONG,
+    PEOPLE,
     RESPONSE,
     RESPONSES,
     TABLE,
@@ -157,6 +160,8 @@ def test_the_right_role_gets_the_documented_answer(http: httpx.Client, row: Row)
         assert answer.status_code == 200, answer.text
         if row.shape is EVENTS:
             check_stream(answer)
+        elif row.shape is DOCUMENT:
+            assert yaml.safe_load(answer.content)["openapi"] == "3.1.0"
         elif row.shape is RESPONSE:
             check_response(answer)
         else:
@@ -215,6 +220,15 @@ def test_tasks_come_in_pages_on_request(http: httpx.Client) -> None:
     assert page["next_cursor"] not in after.json()["tasks"]
     for query in ("limit=0", "limit=1001", "limit=x", "limit=1.5", "cursor=none", "cursor="):
         check_error(http.get(f"/tasks?{query}", headers=bearer("alice")), 400)
+
+
+def test_a_place_in_a_log_is_a_number_wherever_it_is_said(http: httpx.Client) -> None:
+    path = concrete(Row("GET", "/tasks/{task_id}/events", PEOPLE, EVENTS), http)
+    for header, query in (("x", ""), ("1", "x"), ("-1", "1"), ("1" * 19, ""), ("1", "1.5")):
+        headers = bearer("alice") | {"Last-Event-ID": header}
+        check_error(http.get(f"{path}?after={query}", headers=headers), 400)
+    after = http.get(f"{path}?after=7", headers=bearer("alice") | {"Last-Event-ID": "1"})
+    assert frames(after.text)[0]["id"] == "2"  # the header wins
 
 
 @pytest.mark.parametrize("row", [row for row in ALL if row.who], ids=lambda row: row.name)

@@ -72,9 +72,6 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-WholeNumber = Annotated[int, BeforeValidator(_whole)]
-
-
 class MessageOptions(_Body):
     """``kwargs`` of ``POST /message``: the only options that reach the engine.
 
@@ -84,7 +81,7 @@ class MessageOptions(_Body):
 
     model_config = ConfigDict(extra="forbid")
 
-    max_steps: Annotated[WholeNumber, Field(ge=1)] | None = None
+    max_steps: Annotated[int, Field(ge=1), BeforeValidator(_whole)] | None = None
     breakpoint_tool_call_result: Any = None
     breakpoint_tool_caller: str | None = None
     timeout: Annotated[float, Field(gt=0, le=MAX_TIMEOUT_SECONDS)] = MAX_TIMEOUT_SECONDS

@@ -10,9 +10,12 @@ __all__ = ["REQUESTS"]
 
 _HEALTH_PATTERN: Final = rf"^[^{UNSEEN}]*[^{UNSEEN}\s][^{UNSEEN}]*$"
 
+_NOT_BLANK: Final = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+"""What `str.strip` leaves, spelt out: engines differ in what their ``\\s`` matches."""
+
 
 def _text_in(name: str) -> dict[str, Any]:
-    return {name: {"type": "string", "pattern": r"\S"}}
+    return {name: {"type": "string", "pattern": _NOT_BLANK}}
 
 
 def _message_rules() -> dict[str, Any]:

@@ -22,12 +22,14 @@ def last_event_id(request: Request) -> int:
     """Read where a reader stopped; the header of a reconnection outranks the first URL.
 
     Raises:
-        ProtocolError: it is not the number of an event.
+        ProtocolError: one of the two is not the number of an event.
     """
-    text = request.headers.get("last-event-id") or request.query_params.get("after") or "0"
-    if not (text.isascii() and text.isdigit() and len(text) <= _MAX_EVENT_ID_DIGITS):
-        raise ProtocolError("Last-Event-ID and ?after= must be the number of an event")
-    return int(text)
+    said = (request.headers.get("last-event-id"), request.query_params.get("after"))
+    numbers = [text for text in said if text]
+    for text in numbers:
+        if not (text.isascii() and text.isdigit() and len(text) <= _MAX_EVENT_ID_DIGITS):
+            raise ProtocolError("Last-Event-ID and ?after= must be the number of an event")
+    return int(numbers[0]) if numbers else 0
 
 
 async def streamed(
