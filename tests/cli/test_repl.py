@@ -12,6 +12,24 @@ from tests.server.kit import TOKENS, Script
 pytestmark = pytest.mark.e2e
 
 ALICE = TOKENS["alice"]
+LOADED = json.dumps(
+    {
+        "name": "loaded",
+        "version": "1.0.0",
+        "entrypoint": "clerk",
+        "actions": [],
+        "agents": [
+            {
+                "name": "clerk",
+                "factory": "python::mail.factories:LiteLLMSupervisorFunction",
+                "comm_targets": [],
+                "agent_params": {"llm": "scripted/mail.examples.scripts:MATH", "system": "Count."},
+                "enable_entrypoint": True,
+                "can_complete_tasks": True,
+            }
+        ],
+    }
+)
 
 
 def arguments(server: str, *more: str) -> list[str]:
@@ -27,6 +45,7 @@ async def test_every_command_does_its_work_once(tmp_path: Path, server: str) -> 
         await messages(person)
         await tasks(person)
         await administration(person)
+        await swarm(person)
         person.type("quit")
         assert await person.end() == 0
 
@@ -70,18 +89,28 @@ async def tasks(person: Terminal) -> None:
 
 
 async def administration(person: Terminal) -> None:
-    """The caller is no admin, and some of these routes may not exist yet."""
-    refused = r"status code 40[345]: [^\n]+\n"
-    await person.ask("health-update busy", rf"error updating health: .*{refused}")
+    """The caller is no admin, and mail between swarms comes later."""
+    forbidden = r"status code 403: invalid role: this needs admin\n"
+    refused = r"status code 40[45]: [^\n]+\n"
+    await person.ask("health-update busy", rf"error updating health: .*{forbidden}")
     await person.ask("swarms-get", rf"found \d+ swarms:\n|error getting swarms: .*{refused}")
     await person.ask("swarm-register b http://b t", rf"error registering swarm: .*{refused}")
-    await person.ask("swarm-dump", rf"error dumping swarm: .*{refused}")
-    await person.ask("swarm-load-from-json '{}'", rf"error loading swarm from JSON: .*{refused}")
+    await person.ask("swarm-dump", rf"error dumping swarm: .*{forbidden}")
+    await person.ask("swarm-load-from-json '{}'", rf"error loading swarm from JSON: .*{forbidden}")
     await person.ask(
         "message-interswarm hello '[\"agent@remote\"]' token",
         r"error posting interswarm message: .*status code \d+: ",
     )
     await person.ask("responses '[]' '[]'", rf"error posting responses: .*{refused}")
+
+
+async def swarm(person: Terminal) -> None:
+    """An admin shows the swarm, fails to replace it, and replaces it."""
+    await person.ask(f"login {TOKENS['admin']}", r"> role: admin\n")
+    await person.ask("swarm-dump", r"swarm 'test-swarm' dumped\n")
+    await person.ask("sl '{}'", r"error loading swarm from JSON: .*status code 400: [^\n]+\n")
+    await person.ask(f"swarm-load-from-json '{LOADED}'", r"swarm 'loaded' loaded\n")
+    await person.ask("ping", r"swarm loaded 1\.0\.0\n")
 
 
 async def test_mistakes_are_told_and_forgiven(tmp_path: Path, server: str) -> None:

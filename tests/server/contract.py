@@ -9,10 +9,13 @@ from mail.net.types import (
     GetHealthResponse,
     GetRootResponse,
     GetStatusResponse,
+    GetSwarmsDumpResponse,
     GetWhoamiResponse,
     PostMessageResponse,
+    PostSwarmsLoadResponse,
     TaskRecord,
 )
+from tests.support.till import definition
 
 LIMIT = 65_536
 EVENTS = "events"
@@ -121,6 +124,12 @@ TABLE = [
     Row("GET", "/tasks/{task_id}", PEOPLE, TaskRecord),
     Row("GET", "/tasks/{task_id}/events", PEOPLE, EVENTS),
     Row("POST", "/tasks/{task_id}/cancel", PEOPLE, TaskRecord),
+    Row("GET", "/swarms/dump", ADMIN, GetSwarmsDumpResponse),
+    Row(
+        *("POST", "/swarms/load", ADMIN, PostSwarmsLoadResponse, {"json": definition()}),
+        required=("json",),
+        wrong={"json": [*NO_TEXT, "", "{", "{}", "[1]"]},
+    ),
     Row("POST", "/auth/login", ANYONE, Token),
     Row("GET", "/auth/check", ANYONE, TokenInfo),
 ]

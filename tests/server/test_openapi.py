@@ -1,6 +1,7 @@
 """The OpenAPI document: the file is what is served, and what is served is true."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,23 @@ def test_every_error_of_the_table_is_described_and_422_is_nowhere(read: dict[str
     assert {str(status) for status in STATUS_OF.values()} <= statuses
     assert "422" not in statuses
     assert "422" not in FILE.read_text("utf-8")
+
+
+def test_the_page_tells_the_same_statuses(read: dict[str, Any]) -> None:
+    page = (FILE.parents[1] / "docs" / "api.md").read_text("utf-8")
+    rows = dict(
+        re.findall(
+            r"^\| (all that need a token|every `POST`|`[A-Z]+ /.*?) \| ([0-9 ,]+)", page, re.M
+        )
+    )
+    said = {name: set(re.findall("[0-9]{3}", statuses)) for name, statuses in rows.items()}
+    own = {route: told for name, told in said.items() for route in re.findall("`([^`]+)`", name)}
+    for method, path, operation in operations(read):
+        expected = {"200", "415", "431", "500"} | own.get(f"{method} {path}", set())
+        expected |= set() if path in ("/", "/health") and method == "GET" else {"503"}
+        expected |= said["all that need a token"] if operation["security"] else set()
+        expected |= said["every `POST`"] if method == "POST" else set()
+        assert set(operation["responses"]) == expected, (method, path)
 
 
 def test_every_post_takes_an_idempotency_key(read: dict[str, Any]) -> None:

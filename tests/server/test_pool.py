@@ -7,7 +7,7 @@ import pytest
 
 from mail.errors import ShuttingDown, StoreError
 from mail.server.errors import ServerBusy
-from mail.server.instances import InstancePool
+from mail.server.instances import InstancePool, Served
 from mail.utils.callers import Caller
 
 ALICE, BOB, CAROL = (Caller("user", name) for name in ("alice", "bob", "carol"))
@@ -36,12 +36,17 @@ class FakeSwarm:
 class Bench:
     """A pool, its swarms and its clock."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, needs_token: bool = False, **options: Any) -> None:
         self.made: list[FakeSwarm] = []
         self.failure: Exception | None = None
         self.time = 0.0
         options = {"max_instances": 10, "idle_seconds": 60.0} | options
-        self.pool = InstancePool(self._make, now=lambda: self.time, **options)  # type: ignore[arg-type]
+        self.served = self.serve(needs_token=needs_token)
+        self.pool = InstancePool(self.served, now=lambda: self.time, **options)
+
+    def serve(self, *, needs_token: bool = False) -> Served:
+        """Make something else that instances can be made of."""
+        return Served(object(), self._make, needs_token)  # type: ignore[arg-type]
 
     def _make(self, caller: Caller, token: str) -> FakeSwarm:
         self.made.append(FakeSwarm(caller, token, self.failure))
@@ -168,3 +173,49 @@ async def test_a_new_token_means_a_new_instance_once_the_old_one_is_idle() -> No
     first.idle = True
     assert (await bench.use(ALICE, "new")).token == "new"
     assert first.stopped
+
+
+async def test_after_a_replacement_idle_instances_are_made_anew() -> None:
+    bench = Bench()
+    first = await bench.use(ALICE)
+    await bench.use(BOB)
+    bench.pool.replace(new := bench.serve())
+    assert bench.pool.serving(ALICE) is bench.pool.served is new
+    assert await bench.use(ALICE) is not first
+    assert first.stopped == [None]
+    assert await bench.pool.sweep() == 1, "bob's idle one is closed without a request of his"
+    assert bench.pool.peek(BOB) is None
+
+
+async def test_after_a_replacement_an_instance_at_work_stays_until_it_is_done() -> None:
+    bench = Bench()
+    first = await bench.use(ALICE)
+    first.idle = False
+    bench.pool.replace(new := bench.serve())
+    assert bench.pool.serving(ALICE) is bench.served
+    assert bench.pool.serving(BOB) is new
+    assert await bench.use(ALICE) is first
+    assert await bench.pool.sweep() == 0
+    first.idle = True
+    second = await bench.use(ALICE)
+    assert second is not first
+    assert first.stopped == [None], "the old one has ended before the new one starts"
+
+
+async def test_an_instance_that_started_during_a_replacement_is_an_old_one() -> None:
+    bench = Bench()
+    starting = asyncio.create_task(bench.use(ALICE))
+    while not bench.made:
+        await asyncio.sleep(0)
+    bench.pool.replace(bench.serve())
+    first = await starting
+    assert await bench.use(ALICE) is not first
+
+
+async def test_a_replacement_may_need_the_callers_token() -> None:
+    bench = Bench()
+    assert (await bench.use(ALICE, "secret")).token == ""
+    bench.pool.replace(bench.serve(needs_token=True))
+    assert (await bench.use(ALICE, "secret")).token == "secret"
+    bench.pool.replace(bench.serve())
+    assert (await bench.use(ALICE, "secret")).token == ""

@@ -40,7 +40,6 @@ NOT_BUILT = {
     "route POST /interswarm/message": "ROUTE-19",
     "route GET /swarms": "REG-1",
     "route POST /swarms": "REG-2 REG-3 REG-4",
-    "route POST /swarms/load": "INST-7",
     "header Idempotency-Key": "IDEM-1 IDEM-2 IDEM-3 IDEM-4 IDEM-5 IDEM-6 IDEM-7 IDEM-8",
 }
 """What is not there yet, most of it mail between swarms, and the rules that wait for it.

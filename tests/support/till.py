@@ -5,6 +5,7 @@ wait for ever; it echoes everything else.
 """
 
 import asyncio
+import json
 
 from mail.api import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
 from mail.config.server import ServerConfig
@@ -17,7 +18,7 @@ from mail.llm.scripted import ScriptedModel
 from mail.utils.token_service import hash_token
 from tests.server.kit import CALLERS, TOKENS, config
 
-__all__ = ["known_callers", "settings", "till"]
+__all__ = ["definition", "known_callers", "settings", "till"]
 
 ASK = MAILAction(
     "ask_cashier",
@@ -42,6 +43,37 @@ async def _answer(view: ScriptView) -> Steps:
     return call("task_complete", finish_message=f"You said: {view.body}")
 
 
+MODEL = ScriptedModel(_answer)
+
+
+def definition() -> str:
+    """Return the same swarm as the text of a definition."""
+    agent = {
+        "name": "supervisor",
+        "factory": "python::mail.factories.supervisor:LiteLLMSupervisorFunction",
+        "comm_targets": [],
+        "actions": ["ask_cashier"],
+        "agent_params": {
+            "llm": "scripted",
+            "model": f"python::{__name__}:MODEL",
+            "system": "Sell.",
+        },
+        "enable_entrypoint": True,
+        "can_complete_tasks": True,
+        "tool_format": "completions",
+    }
+    swarm = {
+        "name": "test-swarm",
+        "version": "1.3.6",
+        "agents": [agent],
+        "actions": [],
+        "action_imports": [f"python::{__name__}:ASK"],
+        "entrypoint": "supervisor",
+        "breakpoint_tools": ["ask_cashier"],
+    }
+    return json.dumps(swarm)
+
+
 def till() -> MAILSwarmTemplate:
     """Return the swarm's template."""
     agent = MAILAgentTemplate(
@@ -49,7 +81,7 @@ def till() -> MAILSwarmTemplate:
         factory=LiteLLMSupervisorFunction,
         comm_targets=[],
         actions=[ASK],
-        agent_params={"llm": "scripted", "model": ScriptedModel(_answer), "system": "Sell."},
+        agent_params={"llm": "scripted", "model": MODEL, "system": "Sell."},
         enable_entrypoint=True,
         can_complete_tasks=True,
         tool_format="completions",
@@ -67,7 +99,9 @@ def till() -> MAILSwarmTemplate:
 def settings(*, debug: bool, **limits: float) -> ServerConfig:
     """Return settings that depend on no file."""
     made = config(shutdown_grace=0.1, **limits)
-    return made.model_copy(update={"debug": debug})
+    trusted = [*made.swarm.remote_imports, __name__]
+    swarm = made.swarm.model_copy(update={"remote_imports": trusted})
+    return made.model_copy(update={"debug": debug, "swarm": swarm})
 
 
 async def known_callers() -> MemoryStore:

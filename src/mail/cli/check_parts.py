@@ -77,14 +77,14 @@ def check_swarm(config: "ServerConfig") -> Iterator[Finding]:
     place = f"'{config.swarm.name}' of {config.swarm.source}"
     try:
         with collected(warned):
-            template, pool = asyncio.run(open_swarm(config, MemoryStore()))
+            served = asyncio.run(open_swarm(config, MemoryStore()))
     except (MAILError, OSError) as error:
         yield Finding("swarm", "error", str(error))
     else:
-        agents = len(template.agents)
+        agents = len(served.template.agents)
         text = f"{place}: {agents} agent{'' if agents == 1 else 's'}, can be built"
         yield Finding("swarm", "ok", text)
-        if pool.needs_token and setting(_PROXY) is None:
+        if served.needs_token and setting(_PROXY) is None:
             text = f"agents use a LiteLLM proxy, and {_PROXY} is not set: set it, or use_proxy"
             yield Finding("swarm", "warning", f"{text} to false")
     for text in warned:

@@ -24,9 +24,8 @@ from mail.server.hosting import call_on_stop
 from mail.server.idempotency import forget_old_keys
 from mail.server.limits import Edge
 from mail.server.quotas import Quotas
-from mail.server.recovery import recover_owners
 from mail.server.routes import auth as auth_routes
-from mail.server.routes import description, identity, messages, responses, root, tasks
+from mail.server.routes import description, identity, messages, responses, root, swarms, tasks
 from mail.server.state import ServerState
 from mail.server.swarm import open_swarm
 from mail.stdlib.settings import check_settings
@@ -98,7 +97,7 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
         draining=lambda: state.draining,
     )
     install_error_handlers(app)
-    for module in (root, description, identity, messages, tasks):
+    for module in (root, description, identity, messages, tasks, swarms):
         module.add_routes(app)
     if isinstance(state.auth, BuiltinAuth):
         auth_routes.add_routes(app)
@@ -141,10 +140,7 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
     """Keep instances, and take up what an earlier process left unfinished."""
     await _hint_at_tokens(state)
     state.pool.start()
-    recovery = asyncio.create_task(
-        recover_owners(state.store, state.pool, state.template.name), name="recovery"
-    )
-    recovery.add_done_callback(_report)
+    state.begin_recovery()
     hours = state.config.limits.idempotency_hours
     forgetting = asyncio.create_task(forget_old_keys(state.store, hours), name="old keys")
     try:
@@ -154,9 +150,9 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
             with call_on_stop(state.begin_drain):
                 yield
     finally:
-        recovery.cancel()
+        await state.end_recovery()
         forgetting.cancel()
-        await asyncio.gather(recovery, forgetting, return_exceptions=True)
+        await asyncio.gather(forgetting, return_exceptions=True)
         await state.begin_drain()
 
 
@@ -178,8 +174,3 @@ async def _hint_at_tokens(state: ServerState) -> None:
             "nobody can call: tokens are kept in the store, and 'mail token' cannot reach one in "
             "memory; use --store sqlite:///mail.db, or an external token service"
         )
-
-
-def _report(recovery: "asyncio.Task[None]") -> None:
-    if not recovery.cancelled() and recovery.exception() is not None:
-        _log.error("unfinished tasks could not be found", exc_info=recovery.exception())

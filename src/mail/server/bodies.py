@@ -32,6 +32,7 @@ __all__ = [
     "HealthIn",
     "MessageIn",
     "MessageOptions",
+    "SwarmIn",
     "TaskIn",
     "read_body",
 ]
@@ -151,6 +152,12 @@ class HealthIn(_Body):
         if not value.strip() or _UNSEEN.search(value):
             raise ValueError("must be printable text: not blank, no control characters")
         return value
+
+
+class SwarmIn(_Body):
+    """``POST /swarms/load``."""
+
+    definition: Annotated[str, Field(alias="json", min_length=1)]
 
 
 async def read_body(request: Request, model: type[B]) -> B:

@@ -19,9 +19,9 @@ from mail.server.errors import ServerBusy
 from mail.utils.callers import Caller, hash_token
 
 if TYPE_CHECKING:
-    from mail.api import MAILSwarm
+    from mail.api import MAILSwarm, MAILSwarmTemplate
 
-__all__ = ["InstancePool", "SwarmFactory"]
+__all__ = ["InstancePool", "Served", "SwarmFactory"]
 
 _log = logging.getLogger("mail.server")
 
@@ -29,9 +29,25 @@ SwarmFactory = Callable[[Caller, str], "MAILSwarm"]
 """Makes a caller's swarm, not yet started; the second argument is the caller's token or ""."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Served:
+    """What a pool makes instances of.
+
+    Attributes:
+        template: The swarm.
+        make: Makes a caller's instance of it.
+        needs_token: The swarm calls its model with the caller's own token.
+    """
+
+    template: "MAILSwarmTemplate"
+    make: SwarmFactory
+    needs_token: bool = False
+
+
 @dataclass(slots=True, eq=False)
 class _Instance:
     swarm: "MAILSwarm"
+    served: Served
     token_hash: str
     last_used: float
     users: int = 0
@@ -41,9 +57,11 @@ class _Instance:
         """Nobody uses the swarm, and it has nothing to do."""
         return self.users == 0 and bool(self.swarm.idle)
 
-    def outdated(self, token: str) -> bool:
-        """Tell whether the swarm was made with another token than this one ("": not needed)."""
-        return bool(token) and self.token_hash != hash_token(token)
+    def outdated(self, served: Served, token: str) -> bool:
+        """Tell whether the swarm was made of another template, or with another token ("": any)."""
+        if self.served is not served:
+            return True
+        return served.needs_token and bool(token) and self.token_hash != hash_token(token)
 
 
 @dataclass(slots=True, eq=False)
@@ -55,26 +73,26 @@ class _KeyLock:
 class InstancePool:
     """The instances of one server.
 
+    A caller has one instance at most. One at work goes on with what it was made of, the template
+    as well as the token; the caller's first request after that work gets a new one.
+
     Args:
-        factory: Makes a caller's swarm.
+        served: What they are instances of. Where a caller's token is needed, it goes to the
+            factory and is not kept.
         max_instances: Most instances at a time; the one idle for longest makes room.
         idle_seconds: An instance with nothing to do for so long is closed.
-        needs_token: The swarm calls its model with the caller's own token. The token goes to the
-            factory and is not kept; a changed token means a new instance.
         now: A monotonic clock in seconds.
     """
 
     def __init__(
         self,
-        factory: SwarmFactory,
+        served: Served,
         *,
         max_instances: int,
         idle_seconds: float,
-        needs_token: bool = False,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.needs_token = needs_token
-        self._factory = factory
+        self._served = served
         self._max = max_instances
         self._idle_seconds = idle_seconds
         self._now = now
@@ -93,6 +111,20 @@ class InstancePool:
     def degraded(self) -> bool:
         """Tell whether the store fails any instance at the moment."""
         return any(instance.swarm.degraded for instance in self._live.values())
+
+    @property
+    def served(self) -> Served:
+        """What new instances are made of."""
+        return self._served
+
+    def serving(self, caller: Caller) -> Served:
+        """Return what serves a caller: what its instance at work is made of, or the newest."""
+        instance = self._live.get(caller)
+        return self._served if instance is None or instance.idle else instance.served
+
+    def replace(self, served: Served) -> None:
+        """Make new instances of something else from now on; see `sweep` for those that idle."""
+        self._served = served
 
     def peek(self, caller: Caller) -> "MAILSwarm | None":
         """Return the caller's instance if there is one."""
@@ -118,7 +150,7 @@ class InstancePool:
             ServerBusy: there are too many instances, and all are at work.
         """
         async with self._locked(caller):
-            instance = await self._obtain(caller, token if self.needs_token else "")
+            instance = await self._obtain(caller, token)
             instance.users += 1
         try:
             yield instance.swarm
@@ -127,15 +159,18 @@ class InstancePool:
             instance.last_used = self._now()
 
     async def sweep(self) -> int:
-        """Close the instances that have idled long enough; return how many."""
-        horizon = self._now() - self._idle_seconds
-        stale = [c for c, i in self._live.items() if i.idle and i.last_used <= horizon]
+        """Close the instances that have idled long enough or are outdated; return how many."""
+        stale = [caller for caller, instance in self._live.items() if self._is_stale(instance)]
         for caller in stale:
             async with self._locked(caller):
                 instance = self._live.get(caller)
-                if instance is not None and instance.idle and instance.last_used <= horizon:
+                if instance is not None and self._is_stale(instance):
                     await self._close(caller, instance)
         return len(stale)
+
+    def _is_stale(self, instance: _Instance) -> bool:
+        old = instance.served is not self._served
+        return instance.idle and (old or instance.last_used <= self._now() - self._idle_seconds)
 
     async def close(self, grace: float) -> None:
         """Stop every instance, each within ``grace`` seconds, and make no new ones.
@@ -159,8 +194,8 @@ class InstancePool:
         if self.closed:
             raise ShuttingDown()
         instance = self._live.get(caller)
-        if instance is not None and instance.outdated(token) and instance.idle:
-            await self._close(caller, instance)  # one at work goes on with the token it began with
+        if instance is not None and instance.idle and instance.outdated(self._served, token):
+            await self._close(caller, instance)
             instance = None
         if instance is None:
             instance = await self._create(caller, token)
@@ -172,7 +207,9 @@ class InstancePool:
         self._starting += 1  # before the first await: others count it against the limit
         try:
             await self._make_room()
-            swarm = self._factory(caller, token)
+            served = self._served
+            used = token if served.needs_token else ""
+            swarm = served.make(caller, used)
             try:
                 # What the instance does in the background is not this request's doing.
                 with bound(request_id="", task_id=""):
@@ -182,7 +219,7 @@ class InstancePool:
                 raise
         finally:
             self._starting -= 1
-        instance = _Instance(swarm, hash_token(token) if token else "", self._now())
+        instance = _Instance(swarm, served, hash_token(used) if used else "", self._now())
         if self.closed:  # the pool closed while the swarm started
             await self._stop(caller, swarm, 0.0)
             raise ShuttingDown()

@@ -20,33 +20,33 @@ _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[][{},]', re.DOTALL)
 _BIG_NUMBER: Final = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{200}")
 
 
-def parse_object(text: bytes) -> dict[str, Any]:
-    """Read a JSON object.
+def parse_object(text: bytes, what: str = "the request body") -> dict[str, Any]:
+    """Read a JSON object; ``what`` names it in errors.
 
     Raises:
         ProtocolError: it is not JSON, not an object, nested too deeply, or has too many parts.
     """
-    _check_size(text)
+    _check_size(text, what)
     try:
         value = from_json(text, allow_inf_nan=False)
     except ValueError as error:
-        raise ProtocolError(f"the request body is not valid JSON: {error}") from None
+        raise ProtocolError(f"{what} is not valid JSON: {error}") from None
     if not isinstance(value, dict):
-        raise ProtocolError("the request body must be a JSON object")
+        raise ProtocolError(f"{what} must be a JSON object")
     if _BIG_NUMBER.search(text):
-        _check_finite(value)
+        _check_finite(value, what)
     return value
 
 
-def _check_finite(value: object) -> None:
+def _check_finite(value: object, what: str) -> None:
     """Refuse numbers that no float holds: they were read as infinite, which is not JSON."""
     try:
         json.dumps(value, allow_nan=False)
     except ValueError:
-        raise ProtocolError("the request body holds a number that is too large") from None
+        raise ProtocolError(f"{what} holds a number that is too large") from None
 
 
-def _check_size(text: bytes) -> None:
+def _check_size(text: bytes, what: str) -> None:
     depth = 0
     for parts, token in enumerate(_TOKENS.finditer(text), 1):
         char = text[token.start()]
@@ -55,6 +55,6 @@ def _check_size(text: bytes) -> None:
         elif char in b"]}":
             depth -= 1
         if depth > MAX_DEPTH:
-            raise ProtocolError(f"the request body is nested deeper than {MAX_DEPTH} levels")
+            raise ProtocolError(f"{what} is nested deeper than {MAX_DEPTH} levels")
         if parts > MAX_PARTS:
-            raise ProtocolError(f"the request body has more than {MAX_PARTS} parts")
+            raise ProtocolError(f"{what} has more than {MAX_PARTS} parts")

@@ -87,10 +87,10 @@ def document() -> dict[str, Any]:
 
 def described_routes() -> list[APIRoute]:
     """Return the routes of the document: every one that a server can have, except hidden ones."""
-    from mail.server.routes import auth, description, identity, messages, root, tasks
+    from mail.server.routes import auth, description, identity, messages, root, swarms, tasks
 
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None)
-    for module in (root, description, identity, messages, tasks, auth):
+    for module in (root, description, identity, messages, tasks, swarms, auth):
         module.add_routes(app)
     return [r for r in app.routes if isinstance(r, APIRoute) and r.include_in_schema]
 

@@ -14,6 +14,7 @@ TAGS: Final[Mapping[str, str]] = {
     "server": "What runs here, and how it is.",
     "messages": "Give the swarm work.",
     "tasks": "What became of the work. Somebody else's task looks exactly like none.",
+    "swarms": "The swarm that is served; for administrators.",
     "tokens": "Who calls, and the built-in token authority in the shape that servers ask for.",
 }
 """Tag to its description, in the order of the document."""
@@ -142,6 +143,20 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         answer=("TaskRecord",),
         parameters=("task_id_path",),
         statuses=(404,),
+    ),
+    "dump_swarm": Operation(
+        tag="swarms",
+        summary="Write the swarm to the server's log",
+        text="Its name and the names of its agents, at level INFO.",
+        answer=("GetSwarmsDumpResponse",),
+    ),
+    "load_swarm_from_json": Operation(
+        tag="swarms",
+        summary="Replace the swarm that is served, until the next restart",
+        text="The definition is checked entirely before anything changes. Instances at work "
+        "finish on the old swarm; everybody else gets the new one with the next request.",
+        answer=("PostSwarmsLoadResponse",),
+        body="SwarmIn",
     ),
     "login": Operation(
         tag="tokens",

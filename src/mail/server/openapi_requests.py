@@ -108,4 +108,9 @@ REQUESTS: Final[Mapping[str, Shape]] = {
             "timeout": words("Seconds to wait for the answer. The task outlives them."),
         },
     ),
+    "SwarmIn": Shape(
+        "A swarm to serve from now on.",
+        {"json": words("The definition of one swarm, as the text of a JSON object.", minLength=1)},
+        open=True,
+    ),
 }

@@ -14,15 +14,17 @@ from mail.server.openapi_words import Shape, Words
 __all__ = ["component_schemas", "reference"]
 
 _PREFIX: Final = "#/components/schemas/"
-_BODIES: Final = (bodies.HealthIn, bodies.MessageIn)
+_BODIES: Final = (bodies.HealthIn, bodies.MessageIn, bodies.SwarmIn)
 _ANSWERS: Final = (
     answers.ErrorAnswer,
     answers.GetHealthResponse,
     answers.GetRootResponse,
     answers.GetStatusResponse,
     answers.GetWhoamiResponse,
+    answers.GetSwarmsDumpResponse,
     answers.LoginResponse,
     answers.PostMessageResponse,
+    answers.PostSwarmsLoadResponse,
     answers.StreamEvent,
     answers.TaskPage,
     answers.TokenInfo,

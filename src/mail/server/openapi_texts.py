@@ -105,6 +105,20 @@ _SERVER: Final[dict[str, Shape]] = {
             "user_task_running": words("Whether the caller's instance runs."),
         },
     ),
+    "GetSwarmsDumpResponse": Shape(
+        "The swarm has been written to the log.",
+        {
+            "status": words("Always `dumped`.", const="dumped"),
+            "swarm_name": words("The swarm that is served."),
+        },
+    ),
+    "PostSwarmsLoadResponse": Shape(
+        "The swarm has been replaced.",
+        {
+            "status": words("Always `success`.", const="success"),
+            "swarm_name": words("The swarm that is served from now on."),
+        },
+    ),
     "LoginResponse": Shape(
         "The token to call with.", {"token": words("The presented key itself serves as token.")}
     ),

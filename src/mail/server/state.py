@@ -11,10 +11,11 @@ from starlette.requests import Request
 
 from mail.config.server import ServerConfig
 from mail.db.base import Owner, Store
-from mail.errors import StoreError
+from mail.errors import ShuttingDown, StoreError
 from mail.server.idempotency import Keyed, KeyLocks
-from mail.server.instances import InstancePool
+from mail.server.instances import InstancePool, Served
 from mail.server.quotas import Quotas
+from mail.server.recovery import recover_owners
 from mail.utils.callers import Caller
 from mail.utils.token_service import AuthBackend
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ServerState", "SwarmOpener", "owner_of", "state_of", "step_limit"]
 
-SwarmOpener = Callable[[], Awaitable[tuple["MAILSwarmTemplate", InstancePool]]]
-"""Loads the swarm and makes the pool of its instances; raises `ConfigError`."""
+SwarmOpener = Callable[[], Awaitable[Served]]
+"""Loads the swarm; raises `ConfigError`."""
 
 _STORE_SECONDS: Final = 2.0
 
@@ -45,6 +46,7 @@ class ServerState:
         draining: The server stops: it finishes what it has and takes no new work.
         taken_over: Another server has the swarm; this one stops.
         host_drains: Whoever runs the app starts the drain itself when it is told to stop.
+        loading: Held while another swarm is read and taken into service.
     """
 
     config: ServerConfig
@@ -58,8 +60,10 @@ class ServerState:
     host_drains: bool = False
     taken_over: bool = False
     started: float = field(default_factory=time.monotonic)
+    loading: asyncio.Lock = field(default_factory=asyncio.Lock)
     _key_locks: KeyLocks = field(default_factory=KeyLocks, init=False)
-    _swarm: "tuple[MAILSwarmTemplate, InstancePool] | None" = field(default=None, init=False)
+    _pool: InstancePool | None = field(default=None, init=False)
+    _recovery: "asyncio.Task[None] | None" = field(default=None, init=False)
     _drain: "asyncio.Task[None] | None" = field(default=None, init=False)
 
     async def prepare(self) -> None:
@@ -68,33 +72,61 @@ class ServerState:
         Raises:
             ConfigError: it cannot.
         """
-        if self._swarm is None:
-            self._swarm = await self.open_swarm()
-
-    @property
-    def template(self) -> "MAILSwarmTemplate":
-        """The swarm that is served."""
-        return self._opened()[0]
+        if self._pool is None:
+            limits = self.config.limits
+            self._pool = InstancePool(
+                await self.open_swarm(),
+                max_instances=limits.max_instances,
+                idle_seconds=limits.instance_idle,
+            )
 
     @property
     def pool(self) -> InstancePool:
         """The callers' instances of the swarm."""
-        return self._opened()[1]
-
-    def _opened(self) -> "tuple[MAILSwarmTemplate, InstancePool]":
-        if self._swarm is None:
+        if self._pool is None:
             raise RuntimeError("the server is not open yet: its lifespan has not begun")
-        return self._swarm
+        return self._pool
+
+    @property
+    def template(self) -> "MAILSwarmTemplate":
+        """The swarm that is served."""
+        return self.pool.served.template
+
+    def template_for(self, caller: Caller) -> "MAILSwarmTemplate":
+        """Return the swarm that serves a caller: an older one while its instance of that works."""
+        return self.pool.serving(caller).template
+
+    def serve(self, served: Served) -> None:
+        """Serve another swarm from now on.
+
+        Raises:
+            ShuttingDown: the server stops.
+        """
+        if self.draining:
+            raise ShuttingDown()
+        self.pool.replace(served)
+        self.begin_recovery()
+
+    def begin_recovery(self) -> None:
+        """Take up what an earlier process left unfinished in the swarm that is served."""
+        if self._recovery is not None:
+            self._recovery.cancel()
+        self._recovery = asyncio.create_task(recover_owners(self.store, self.pool), name="recovery")
+
+    async def end_recovery(self) -> None:
+        """Stop taking up unfinished tasks."""
+        if self._recovery is not None:
+            self._recovery.cancel()
+            await asyncio.gather(self._recovery, return_exceptions=True)
 
     @property
     def uptime(self) -> float:
         """Seconds since the start."""
         return time.monotonic() - self.started
 
-    @property
-    def max_steps(self) -> int:
-        """Messages that a task may process in one run."""
-        return step_limit(self.config, self.template)
+    def max_steps(self, caller: Caller) -> int:
+        """Return how many messages a task of the caller's may process in one run."""
+        return step_limit(self.config, self.template_for(caller))
 
     def set_health(self, status: str) -> None:
         """Take what an administrator says about the server's health."""
@@ -139,8 +171,8 @@ def step_limit(config: ServerConfig, template: "MAILSwarmTemplate") -> int:
 
 
 def owner_of(state: ServerState, caller: Caller) -> Owner:
-    """Return the key of a caller's tasks."""
-    return Owner(state.template.name, caller.role, caller.id)
+    """Return the key of a caller's tasks, in the swarm that serves the caller."""
+    return Owner(state.template_for(caller).name, caller.role, caller.id)
 
 
 def state_of(request: Request) -> ServerState:

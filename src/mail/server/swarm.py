@@ -1,21 +1,25 @@
 """The swarm that a server serves: loaded once, tried at the start, instantiated per caller."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from mail.config.server import ServerConfig, SwarmConfig, base_url
 from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Store
-from mail.errors import ConfigError, MAILError
-from mail.server.instances import InstancePool, SwarmFactory
-from mail.server.state import step_limit
+from mail.errors import ConfigError, MAILError, ProtocolError
+from mail.server.instances import Served, SwarmFactory
+from mail.server.jsonbody import parse_object
+from mail.server.state import ServerState, step_limit
 from mail.utils.callers import Caller
+from mail.utils.parsing import ReferencePolicy
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarm, MAILSwarmTemplate
 
-__all__ = ["open_swarm"]
+__all__ = ["load_swarm", "open_swarm", "read_swarm"]
 
 _NOBODY: Final = Caller("user", "nobody")
 _NO_TOKEN: Final = "no-token"  # noqa: S105 - stands for a caller's while the factories are tried
@@ -23,7 +27,7 @@ _NO_TOKEN: Final = "no-token"  # noqa: S105 - stands for a caller's while the fa
 
 async def open_swarm(
     config: ServerConfig, store: Store, template: "MAILSwarmTemplate | None" = None
-) -> tuple["MAILSwarmTemplate", InstancePool]:
+) -> Served:
     """Load the swarm, and build it once without starting it, so that mistakes show at the start.
 
     Args:
@@ -31,30 +35,78 @@ async def open_swarm(
         store: Where the instances keep their state; it need not be open yet.
         template: The swarm; the one that the settings name when None.
 
-    Returns:
-        The template, and the pool of its instances.
-
     Raises:
         ConfigError: the swarm cannot be found or built.
     """
-    try:
+    with _explained(f"swarm '{config.swarm.name}'"):
         # In a thread, because references may lead to slow modules and URLs.
         found = await asyncio.to_thread(_load, config.swarm) if template is None else template
-        make = _factory(config, found, store)
-        needs_token = any(agent.agent_params.get("use_proxy") for agent in found.agents)
-        make(_NOBODY, _NO_TOKEN if needs_token else "")
+        return _tried(config, found, store)
+
+
+async def read_swarm(config: ServerConfig, store: Store, text: str) -> Served:
+    """Read a swarm that came over the network, and build it once, as at the start.
+
+    Args:
+        config: Settings: its references lead only to what ``remote_imports`` allows.
+        store: Where the instances keep their state.
+        text: The definition of one swarm, a JSON object.
+
+    Raises:
+        ProtocolError: it is not such an object, or the definition is wrong; the text says where.
+    """
+    try:
+        with _explained("the swarm"):
+            entry = parse_object(text.encode(), "the swarm definition in 'json'")
+            return await asyncio.to_thread(_read, config, store, entry)
+    except (ProtocolError, ConfigError) as error:
+        raise ProtocolError(str(error), [{"field": "json", "problem": str(error)}]) from error
+
+
+async def load_swarm(state: ServerState, text: str) -> "MAILSwarmTemplate":
+    """Serve another swarm from now on, until the next restart; one after the other.
+
+    Nothing changes before it has been checked entirely. Instances at work finish on the swarm that
+    they were made of. Tasks that an earlier process left unfinished in the swarm are taken up.
+
+    Args:
+        state: The server.
+        text: The definition; see `read_swarm`.
+
+    Raises:
+        ProtocolError: as `read_swarm`.
+        ShuttingDown: the server stops.
+    """
+    async with state.loading:
+        served = await read_swarm(state.config, state.store, text)
+        state.serve(served)
+    return served.template
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    try:
+        yield
     except MAILError:
         raise
     except Exception as error:  # the factories and modules that a swarm names raise anything
         reason = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"swarm '{config.swarm.name}' cannot be built: {reason}") from error
-    pool = InstancePool(
-        make,
-        max_instances=config.limits.max_instances,
-        idle_seconds=config.limits.instance_idle,
-        needs_token=needs_token,
-    )
-    return found, pool
+        raise ConfigError(f"{what} cannot be built: {reason}") from error
+
+
+def _tried(config: ServerConfig, template: "MAILSwarmTemplate", store: Store) -> Served:
+    make = _factory(config, template, store)
+    needs_token = any(agent.agent_params.get("use_proxy") for agent in template.agents)
+    make(_NOBODY, _NO_TOKEN if needs_token else "")
+    return Served(template, make, needs_token)
+
+
+def _read(config: ServerConfig, store: Store, entry: dict[str, Any]) -> Served:
+    from mail.api import MAILSwarmTemplate
+
+    policy = ReferencePolicy(imports=tuple(config.swarm.remote_imports))
+    template = MAILSwarmTemplate.from_swarms_json(cast(Any, entry), references=policy)
+    return _tried(config, template, store)
 
 
 def _load(swarm: SwarmConfig) -> "MAILSwarmTemplate":

@@ -80,7 +80,7 @@ class _Posting:
             entrypoint=body.entrypoint or None,
             task_id=task_id,
             resume_from=body.resume_from,
-            max_steps=UNSET if asked is None else min(asked, self.state.max_steps),
+            max_steps=UNSET if asked is None else min(asked, self.state.max_steps(self.caller)),
             breakpoint_tool_call_result=body.options.breakpoint_tool_call_result,
             stream_tokens=body.stream_tokens,
             streamed=body.stream,

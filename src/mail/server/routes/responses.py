@@ -76,7 +76,8 @@ async def create_response(
             note(task_id=plan.task_id)
             running = partial(_running, state, caller)
             await stack.enter_async_context(state.quotas.message(caller, plan.task_id, running))
-            return await bridge.begin(asked, plan, max_steps=_steps(asked, state), once=once)
+            steps = _steps(asked, state.max_steps(caller))
+            return await bridge.begin(asked, plan, max_steps=steps, once=once)
 
         keyed = await state.keyed(request, caller)
         if keyed is None:
@@ -124,9 +125,9 @@ async def cancel_response(
 
 @asynccontextmanager
 async def _bridge(state: ServerState, caller: Caller, token: str) -> AsyncIterator[ResponsesBridge]:
-    records = Records(state.store, owner_of(state, caller))
     async with state.pool.lease(caller, token) as swarm:
-        yield ResponsesBridge(swarm, records, state.template.name)
+        owner = owner_of(state, caller)  # that of the instance, which may be of an older swarm
+        yield ResponsesBridge(swarm, Records(state.store, owner), owner.swarm)
 
 
 async def _running(state: ServerState, caller: Caller) -> set[str]:
@@ -134,9 +135,9 @@ async def _running(state: ServerState, caller: Caller) -> set[str]:
     return {task.task_id for task in tasks}
 
 
-def _steps(asked: ResponseRequest, state: ServerState) -> int | None:
+def _steps(asked: ResponseRequest, limit: int) -> int | None:
     wanted = asked.limits.max_steps
-    return None if wanted is None else min(wanted, state.max_steps)
+    return None if wanted is None else min(wanted, limit)
 
 
 async def _answer(request: Request, bridge: ResponsesBridge, exchange: Exchange) -> Response:
