@@ -88,7 +88,7 @@ def test_every_reference_leads_somewhere_and_every_component_is_used(read: dict[
     parts = read["components"]
     there = {
         f"#/components/{kind}/{name}"
-        for kind in ("schemas", "parameters", "responses")
+        for kind in ("schemas", "parameters", "headers", "responses")
         for name in parts[kind]
     }
     assert targets <= there

@@ -15,7 +15,14 @@ from fastapi.routing import APIRoute
 
 from mail.server.deps import audience_of
 from mail.server.openapi_operations import OPERATIONS, TAGS, Operation
-from mail.server.openapi_parts import HEALTH_503, PARAMETERS, RESPONSES, response_name
+from mail.server.openapi_parts import (
+    HEADERS,
+    HEALTH_503,
+    PARAMETERS,
+    RESPONSES,
+    answer_headers,
+    response_name,
+)
 from mail.server.openapi_schemas import component_schemas, reference
 from mail.version import get_protocol_version, get_version
 
@@ -79,6 +86,7 @@ def document() -> dict[str, Any]:
                 }
             },
             "parameters": PARAMETERS,
+            "headers": HEADERS,
             "responses": RESPONSES,
             "schemas": component_schemas(),
         },
@@ -150,7 +158,9 @@ def _responses(
         statuses |= _POSTED
     if route.path not in _ALWAYS_ANSWERED:
         statuses.add(503)
-    responses: dict[str, Any] = {"200": {"description": "Done.", "content": _content(said)}}
+    headers = answer_headers(repeated=method == "POST")
+    done = {"description": "Done.", "headers": headers, "content": _content(said)}
+    responses: dict[str, Any] = {"200": done}
     for status in sorted(statuses):
         name = response_name(status)
         responses[str(status)] = {"$ref": f"#/components/responses/{name}"}

@@ -6,7 +6,14 @@ from typing import Any, Final
 from mail.server.openapi_schemas import reference
 from mail.server.openapi_words import TASK_ID
 
-__all__ = ["HEALTH_503", "PARAMETERS", "RESPONSES", "response_name"]
+__all__ = [
+    "HEADERS",
+    "HEALTH_503",
+    "PARAMETERS",
+    "RESPONSES",
+    "answer_headers",
+    "response_name",
+]
 
 _TASK_ID: Final = {"type": "string", **TASK_ID}
 _EVENT_ID: Final = {"type": "string", "pattern": "^[0-9]{0,18}$"}
@@ -57,11 +64,27 @@ PARAMETERS: Final[Mapping[str, dict[str, Any]]] = {
         "in": "header",
         "description": "Names this request, 1 to 255 visible ASCII characters of the caller's "
         "choice. When it is sent again with the same key and body, the first answer comes again "
-        "and nothing is done twice, also after a restart; with another body it is 409.",
+        "and nothing is done twice, also after a restart; with another body it is 409. A stream is "
+        "repeated from the beginning, or after the event that `Last-Event-ID` names.",
         "schema": {"type": "string", "pattern": r"^[\x21-\x7e]{1,255}$"},
     },
 }
 
+HEADERS: Final[Mapping[str, dict[str, Any]]] = {
+    "X-Request-ID": {
+        "required": True,
+        "description": "Finds the request in the server's log: what the request said under this "
+        "name, if that is 1 to 128 letters, digits, dots, dashes and underscores; else made up.",
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
+    },
+    "Idempotency-Replayed": {
+        "description": "This is the first answer to a request that came before, with the same "
+        "`Idempotency-Key`.",
+        "schema": {"type": "string", "const": "true"},
+    },
+}
+_REQUEST_ID: Final = {"X-Request-ID": {"$ref": "#/components/headers/X-Request-ID"}}
+_REPLAYED: Final = {"Idempotency-Replayed": {"$ref": "#/components/headers/Idempotency-Replayed"}}
 _ERROR: Final = {"application/json": {"schema": reference("ErrorAnswer")}}
 _RETRY_AFTER: Final = {
     "Retry-After": {
@@ -84,7 +107,14 @@ _ALLOW: Final = {
         "schema": {"type": "string"},
     }
 }
-_HEADERS: Final = {401: _AUTHENTICATE, 405: _ALLOW, 429: _RETRY_AFTER, 503: _RETRY_AFTER}
+_OF_RUNS: Final = frozenset({402, 502})
+"""Answers about runs: a repeat of the request gets them again."""
+_HEADERS: Final[Mapping[int, dict[str, Any]]] = {
+    401: _AUTHENTICATE,
+    405: _ALLOW,
+    429: _RETRY_AFTER,
+    503: _RETRY_AFTER,
+}
 
 _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     400: ("BadRequest", "The request is wrong; `errors` has one entry per wrong field."),
@@ -113,23 +143,29 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
 }
 
 
+def answer_headers(*, repeated: bool) -> dict[str, Any]:
+    """Return the headers of an answer; ``repeated`` when it can be that to a repeated request."""
+    return {**_REQUEST_ID, **(_REPLAYED if repeated else {})}
+
+
 def response_name(status: int) -> str:
     """Return the name of the component that describes an error status."""
     return _ERRORS[status][0]
 
 
 def _response(status: int) -> dict[str, Any]:
-    response: dict[str, Any] = {"description": _ERRORS[status][1]}
-    if status in _HEADERS:
-        response["headers"] = _HEADERS[status]
-    return response | {"content": _ERROR}
+    return {
+        "description": _ERRORS[status][1],
+        "headers": answer_headers(repeated=status in _OF_RUNS) | _HEADERS.get(status, {}),
+        "content": _ERROR,
+    }
 
 
 RESPONSES: Final = {response_name(status): _response(status) for status in _ERRORS}
 
 HEALTH_503: Final = {
     "description": "The server drains, or has no room.",
-    "headers": _RETRY_AFTER,
+    "headers": answer_headers(repeated=False) | _RETRY_AFTER,
     "content": {"application/json": {"schema": reference("GetHealthResponse")}},
 }
 """``GET /health`` of a server that stops."""
