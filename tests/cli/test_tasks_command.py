@@ -118,6 +118,23 @@ async def test_tasks_are_listed_shown_and_cancelled(
     assert json.loads(capsys.readouterr().out)["events"]
 
 
+async def test_tasks_of_callers_without_a_token_are_listed(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mail.core.tasks import TaskState
+    from mail.db.base import Owner, Post, TaskRow
+    from mail.db.urls import open_store
+
+    store = open_store(place)
+    await store.open()
+    stranger = Owner("test-swarm", "user", "vouched-for-elsewhere")
+    row = TaskRow("done", str(stranger), (str(stranger),), "2026-01-01T00:00:00+00:00", "solo")
+    await store.post(Post(owner=stranger, task=row._replace(state=TaskState.COMPLETED)))
+    await store.close()
+    assert await mail("tasks", "list") == 0
+    assert "user:vouched-for-elsewhere" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "problem"),
     [

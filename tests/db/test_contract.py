@@ -125,6 +125,18 @@ class TestTasks:
         after = await store.list_tasks(rows.alice, states=ended, before=found[0].task_id, limit=5)
         assert [row.state for row in after] == [TaskState.COMPLETED]
 
+    async def test_owners_have_a_task_whatever_became_of_it(self, store: Store, rows: Rows) -> None:
+        other = rows.bob._replace(swarm="other")
+        names = [rows.alice._replace(id=name) for name in ("zoë", "Zoe", "ada", "a b", "_")]
+        assert await store.owners("example") == []
+        for owner in (*names, rows.bob, other):
+            done = rows.task(state=TaskState.COMPLETED)
+            await store.post(rows.post(owner=owner, task=done))
+        await store.post(rows.post("t2", owner=rows.bob))
+        assert await store.owners("example") == sorted([*names, rows.bob])
+        assert await store.owners("other") == [other]
+        assert await store.owners("exam") == []
+
     async def test_open_owners_have_a_running_task(self, store: Store, rows: Rows) -> None:
         await store.post(rows.post("t1"))
         await store.post(rows.post("t2"))

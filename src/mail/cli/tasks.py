@@ -136,7 +136,7 @@ async def _stored_task(arguments: argparse.Namespace) -> Record:
 
 
 async def _owners(store: "Store", arguments: argparse.Namespace, swarm: str) -> "list[Owner]":
-    """Return whose tasks to look at: those who have a token, and those who have work left."""
+    """Return whose tasks to look at."""
     from mail.db.base import Owner
 
     name = arguments.swarm or swarm
@@ -145,8 +145,7 @@ async def _owners(store: "Store", arguments: argparse.Namespace, swarm: str) -> 
         if not (role and colon and identifier):
             raise ConfigError("--owner is written ROLE:ID, for example user:alice")
         return [Owner(name, role, identifier)]
-    callers = {Owner(name, token.role, token.id) for token in await store.list_tokens()}
-    return sorted(callers.union(await store.open_owners(name)))
+    return await store.owners(name)
 
 
 async def _record(store: "Store", owner: "Owner", task_id: str) -> Record:

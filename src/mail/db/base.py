@@ -276,6 +276,9 @@ class Store(Protocol):
             before: A task id; only tasks that come after it in this order.
         """
 
+    async def owners(self, swarm: str) -> list[Owner]:
+        """Return the owners in a swarm that have tasks, in order."""
+
     async def open_owners(self, swarm: str) -> list[Owner]:
         """Return the owners in a swarm that have work left: a running task, or a pause untold.
 

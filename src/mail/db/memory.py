@@ -203,6 +203,11 @@ class MemoryStore:
         rows = [row for row in rows if not states or row.state in states]
         return rows if limit is None else rows[:limit]
 
+    async def owners(self, swarm: str) -> list[Owner]:
+        """See `mail.db.base.Store.owners`."""
+        having = (owner for owner, shelf in self._shelves.items() if shelf.tasks)
+        return sorted(owner for owner in having if owner.swarm == swarm)
+
     async def open_owners(self, swarm: str) -> list[Owner]:
         """See `mail.db.base.Store.open_owners`."""
         return [

@@ -34,6 +34,7 @@ __all__ = [
     "load_task",
     "memory_namespaces",
     "open_owners",
+    "owners",
     "response",
     "search_memories",
     "waiting_mail",
@@ -49,6 +50,11 @@ coalesce(remote_swarms, '[]'), steps, max_steps, awaited, finish_asked, title, u
 _THE_TASK: Final = f"(SELECT key FROM tasks WHERE {_OWNED} AND task_id = $4)"
 
 _LOAD_TASK: Final = f"SELECT {_TASK_COLUMNS} FROM tasks WHERE {_OWNED} AND task_id = $4"
+
+_OWNERS: Final = """
+SELECT DISTINCT swarm_name, caller_role COLLATE "C", caller_id COLLATE "C" FROM tasks
+WHERE swarm_name = $1 ORDER BY 2, 3
+"""
 
 _OPEN_OWNERS: Final = """
 SELECT DISTINCT swarm_name, caller_role, caller_id FROM tasks
@@ -138,6 +144,11 @@ async def list_tasks(
     values.append(limit)
     text += f" ORDER BY key DESC LIMIT ${len(values)}"
     return [_task(row) for row in await connection.fetch(text, *values)]
+
+
+async def owners(connection: Connection, swarm: str) -> list[Owner]:
+    """See `mail.db.base.Store.owners`."""
+    return [Owner(*row) for row in await connection.fetch(_OWNERS, swarm)]
 
 
 async def open_owners(connection: Connection, swarm: str) -> list[Owner]:

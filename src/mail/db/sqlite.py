@@ -197,6 +197,10 @@ class SQLiteStore:
         """See `mail.db.base.Store.list_tasks`."""
         return await self._read(lambda db: reads.list_tasks(db, owner, states, limit, before))
 
+    async def owners(self, swarm: str) -> list[Owner]:
+        """See `mail.db.base.Store.owners`."""
+        return await self._read(lambda db: reads.owners(db, swarm))
+
     async def open_owners(self, swarm: str) -> list[Owner]:
         """See `mail.db.base.Store.open_owners`."""
         return await self._read(lambda db: reads.open_owners(db, swarm))

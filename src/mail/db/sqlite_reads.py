@@ -33,6 +33,7 @@ __all__ = [
     "load_task",
     "memory_namespaces",
     "open_owners",
+    "owners",
     "response",
     "search_memories",
     "waiting_mail",
@@ -48,6 +49,10 @@ max_steps, awaited, finish_asked, title, usage
 _THE_TASK: Final = f"(SELECT id FROM tasks WHERE {_OWNED} AND task_id = ?)"
 
 _LOAD_TASK: Final = f"SELECT {_TASK_COLUMNS} FROM tasks WHERE {_OWNED} AND task_id = ?"
+
+_OWNERS: Final = """
+SELECT DISTINCT swarm_name, caller_role, caller_id FROM tasks WHERE swarm_name = ? ORDER BY 1, 2, 3
+"""
 
 _OPEN_OWNERS: Final = """
 SELECT DISTINCT swarm_name, caller_role, caller_id FROM tasks
@@ -140,6 +145,11 @@ def list_tasks(
     values.append(_limit(limit))
     rows = connection.execute(f"{text} ORDER BY id DESC LIMIT ?", values)
     return [as_task(row) for row in rows]
+
+
+def owners(connection: sqlite3.Connection, swarm: str) -> list[Owner]:
+    """See `mail.db.base.Store.owners`."""
+    return [Owner(*row) for row in connection.execute(_OWNERS, (swarm,))]
 
 
 def open_owners(connection: sqlite3.Connection, swarm: str) -> list[Owner]:
