@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from mail.core.events import TaskEvent
-from mail.errors import AuthUnavailable, Unauthenticated
+from mail.errors import AuthUnavailable, StoreError, Unauthenticated
 from mail.server.streams import streamed
 
 
@@ -32,3 +32,21 @@ async def test_a_revoked_token_ends_the_stream_and_an_outage_does_not(
     events = [event async for event in streamed(three(), held, recheck, every=0.0)]
     assert len(events) == seen
     assert closed == ["closed"]
+
+
+async def test_a_store_that_fails_ends_the_stream_and_only_the_stream(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def broken() -> AsyncIterator[TaskEvent]:
+        async for event in three():
+            yield event
+        raise StoreError("the database is away")
+
+    async def recheck() -> None: ...
+
+    closed: list[str] = []
+    held = AsyncExitStack()
+    held.callback(closed.append, "closed")
+    assert len([event async for event in streamed(broken(), held, recheck)]) == 3
+    assert closed == ["closed"]
+    assert "a stream ends early: the database is away" in caplog.text

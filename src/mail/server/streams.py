@@ -1,5 +1,6 @@
 """Streams that outlive the request function that began them."""
 
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -8,11 +9,13 @@ from typing import Final
 from starlette.requests import Request
 
 from mail.core.events import TaskEvent
-from mail.errors import AuthUnavailable, ProtocolError, Unauthenticated
+from mail.errors import AuthUnavailable, ProtocolError, StoreError, Unauthenticated
 
 __all__ = ["RECHECK_SECONDS", "last_event_id", "streamed"]
 
 _MAX_EVENT_ID_DIGITS: Final = 18
+
+_log = logging.getLogger(__name__)
 
 RECHECK_SECONDS: Final = 60.0
 """How often a long stream asks whether its reader's token still holds."""
@@ -41,6 +44,9 @@ async def streamed(
 ) -> AsyncIterator[TaskEvent]:
     """Yield the events, and let go of what the stream holds when it ends or is left.
 
+    A stream that cannot be read on, because the store fails, ends without a last event: its reader
+    comes back with ``Last-Event-ID``, and is told then when to try again.
+
     Args:
         events: The events, with a ``ping`` now and then.
         held: Closed with the stream.
@@ -57,6 +63,8 @@ async def streamed(
                         return
                     checked = time.monotonic()
                 yield event
+        except StoreError as error:
+            _log.warning("a stream ends early: %s", error)
         finally:
             close = getattr(events, "aclose", None)
             if close is not None:
