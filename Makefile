@@ -22,7 +22,11 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+<<<<<<< HEAD
 .PHONY: help demo serve test lint format docs openapi bench lock clean
+=======
+.PHONY: help demo serve test soak lint format bench lock clean
+>>>>>>> e86fe72 (Refuse within seconds what a hanging PostgreSQL keeps waiting)
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,7 +40,14 @@ serve: $(STAMP)  ## Run the server described by mail.toml and swarms.json
 test: $(STAMP)  ## Run the tests; pass more with PYTEST_ARGS="-k mailbox -x -n0"
 	$(BIN)/python -m pytest $(WORKERS) $(PYTEST_ARGS)
 
+<<<<<<< HEAD
 lint: $(STAMP)  ## Check style, types, layers, the samples in spec/ and the pages in docs/
+=======
+soak: $(STAMP)  ## Take PostgreSQL away from a server under load for 20 s, in four ways
+	OUTAGE_SECONDS=20 $(BIN)/python -m pytest -s tests/e2e/test_outage.py $(PYTEST_ARGS)
+
+lint: $(STAMP)  ## Check style, types, layers and the samples in spec/
+>>>>>>> e86fe72 (Refuse within seconds what a hanging PostgreSQL keeps waiting)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

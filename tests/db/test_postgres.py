@@ -14,7 +14,7 @@ import asyncpg
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db import postgres
+from mail.db import postgres, postgres_reader, postgres_writer
 from mail.db.base import CallRow, HistoryRow, JournalRow, MemoryRow
 from mail.db.postgres import PostgresStore
 from mail.db.postgres_connect import as_store_error
@@ -172,6 +172,71 @@ class TestLostConnections:
                 await store.post(rows.post("second"))
             assert not any(reading.done() for reading in readings)
         assert await asyncio.gather(*readings) == [None] * 40
+
+
+class TestSilence:
+    """The server hangs: connections stay, and nobody answers."""
+
+    @pytest.fixture(autouse=True)
+    def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for module in (postgres_reader, postgres_writer):
+            monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
+        monkeypatch.setattr(postgres_writer, "_ASK_SECONDS", 0.3)
+        monkeypatch.setattr(postgres_writer, "_PATIENCE", 0.0)
+
+    async def test_reads_and_writes_are_refused_and_go_on_afterwards(
+        self, cluster: Cluster, store: PostgresStore, rows: Rows
+    ) -> None:
+        await store.post(rows.post("first"))
+        await asyncio.to_thread(cluster.freeze)
+        try:
+            readings = [store.load_task(rows.alice, "first") for _ in range(40)]
+            posts = [store.post(rows.post(f"t{n}", new=True)) for n in range(100)]
+            results = await asyncio.gather(*readings, *posts, return_exceptions=True)
+        finally:
+            await asyncio.to_thread(cluster.thaw)
+        assert {type(result) for result in results} == {StoreError}
+        assert all("did not answer in time" in str(result) for result in results)
+        await store.post(rows.post("t0", new=True))
+        assert [task.task_id for task in await store.list_tasks(rows.alice)] == ["t0", "first"]
+
+    async def test_who_waits_behind_an_unanswered_commit_is_refused(
+        self, cluster: Cluster, store: PostgresStore, rows: Rows
+    ) -> None:
+        await store.post(rows.post("first"))
+        broken = BrokenCommit(store, arrives=True, then=cluster.freeze)
+        posting = asyncio.create_task(store.post(rows.post("second", new=True)))
+        try:
+            await asyncio.to_thread(broken.done.wait, 30)
+            behind = [store.post(rows.post(f"t{n}", new=True)) for n in range(100)]
+            results = await asyncio.gather(*behind, return_exceptions=True)
+            assert not posting.done()
+        finally:
+            await asyncio.to_thread(cluster.thaw)
+        assert {type(result) for result in results} == {StoreError}
+        assert (await posting).first_event == 1
+        await store.post(rows.post("t0", new=True))
+        names = [task.task_id for task in await store.list_tasks(rows.alice)]
+        assert names == ["t0", "second", "first"]
+
+    async def test_closing_does_not_wait_for_it(
+        self,
+        cluster: Cluster,
+        store: PostgresStore,
+        rows: Rows,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(postgres, "_CLOSE_SECONDS", 0.5)
+        await asyncio.to_thread(cluster.freeze)
+        try:
+            reading = asyncio.create_task(store.load_task(rows.alice, "t1"))
+            await asyncio.sleep(0)
+            async with asyncio.timeout(8):
+                await store.close()
+                with pytest.raises(StoreError):
+                    await reading
+        finally:
+            await asyncio.to_thread(cluster.thaw)
 
 
 class BrokenCommit:

@@ -1,23 +1,16 @@
-"""A server whose state is in PostgreSQL: restarted, and robbed of its database for a while."""
+"""A server whose state is in PostgreSQL is restarted. (test_outage.py takes the database away.)"""
 
-import asyncio
-import itertools
-import time
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.e2e.evidence import report
 from tests.e2e.processes import Place
 from tests.e2e.script import WORKERS
 from tests.e2e.test_pauses import ANSWER, HEARD, RESULTS, TASK, calls_of, resume
-from tests.support.postgres import PASSWORD, Cluster, query
+from tests.support.postgres import PASSWORD, query
 
 pytestmark = pytest.mark.e2e
-
-DOWN = 3.0
-"""Seconds without a database: longer than the store's own retries last."""
 
 
 async def seen(client: httpx.AsyncClient) -> dict[str, Any]:
@@ -61,78 +54,3 @@ async def test_a_restart_changes_nothing_that_can_be_seen(postgres_place: Place)
     assert all(heard in ANSWER for heard in HEARD.values())
     assert "1 lines" in done.json()["response"]
     assert PASSWORD not in place.log and "Traceback" not in place.log
-
-
-class Customer:
-    """Posts one task after the other and keeps what it was told."""
-
-    def __init__(self, place: Place, name: str) -> None:
-        self._place = place
-        self._name = name
-        self.stopping = False
-        self.answers: list[tuple[str, httpx.Response]] = []
-
-    async def work(self) -> None:
-        async with self._place.client() as client:
-            for number in itertools.count():
-                if self.stopping:
-                    return
-                job = f"{self._name} {number}"
-                answer = await client.post("/message", json={"body": job, "task_id": job})
-                self.answers.append((job, answer))
-                if answer.status_code == 503:
-                    await asyncio.sleep(0.1)
-
-
-async def test_without_a_database_nothing_is_accepted_and_all_of_it_recovers(
-    postgres_place: Place, cluster: Cluster
-) -> None:
-    place = postgres_place
-    await place.start()
-    customers = [Customer(place, name) for name in ("ada", "ben", "cleo", "dora")]
-    async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        for customer in customers:
-            group.create_task(customer.work())
-        while not all(customer.answers for customer in customers):
-            await asyncio.sleep(0.02)
-        await asyncio.to_thread(cluster.stop)
-        # The others may all wait in the middle of a COMMIT, and then get their 200 late.
-        customers.append(Customer(place, "late"))
-        group.create_task(customers[-1].work())
-        await asyncio.sleep(DOWN)
-        async with place.client() as client:
-            health = (await client.get("/health")).json()["status"]
-        await asyncio.to_thread(cluster.start)
-        back = time.monotonic()
-        while any(not each.answers or each.answers[-1][1].status_code == 503 for each in customers):
-            await asyncio.sleep(0.02)
-        recovered = time.monotonic() - back
-        for customer in customers:
-            customer.stopping = True
-    assert health == "degraded"
-    check_answers(place, [answer for customer in customers for answer in customer.answers])
-    async with place.client() as client:
-        assert (await client.get("/health")).json()["status"] == "healthy"
-    assert PASSWORD not in place.log
-    # The driver's pool tells of its own attempts; nothing of ours fails unforeseen.
-    assert place.log.count("Traceback") == place.log.count("Failed to restore the pool connection")
-    report(f"down {DOWN} s, recovered after {recovered:.1f} s")
-
-
-def check_answers(place: Place, answers: list[tuple[str, httpx.Response]]) -> None:
-    """Check that what was answered with 200 is there and whole, and nothing else."""
-    accepted = {job for job, answer in answers if answer.status_code == 200}
-    turned_away = [(job, answer) for job, answer in answers if answer.status_code != 200]
-    assert accepted and turned_away
-    for job, answer in turned_away:
-        assert answer.status_code == 503, answer.text
-        assert int(answer.headers["Retry-After"]) > 0
-        assert job not in accepted
-    assert set(place.evidence.tasks()) == accepted
-    runs = place.evidence.runs()
-    for job, answer in answers:
-        if answer.status_code == 200:
-            expected = "; ".join(f"{worker} has 1 lines" for worker in WORKERS)
-            assert answer.json()["response"] == f"{job}: {expected}"
-            assert [runs[(f"note_{worker}", job)] for worker in WORKERS] == [1, 1]
-            place.evidence.check_log(job)

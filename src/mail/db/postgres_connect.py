@@ -5,8 +5,8 @@ No text made here repeats the URL or a value: either may be secret.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
@@ -16,8 +16,10 @@ from mail.db.postgres_values import Connection, Pool, decode_text, encode_text
 from mail.errors import ConfigError, StoreError
 
 __all__ = [
+    "ANSWER_SECONDS",
     "CONNECT_SECONDS",
     "as_store_error",
+    "borrowed",
     "check_dsn",
     "drop",
     "in_store_terms",
@@ -28,6 +30,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+ANSWER_SECONDS: Final = 10.0
+"""How long the database may take over one step of the store's work before it counts as away."""
 
 _ATTEMPTS: Final = 5
 _FIRST_PAUSE: Final = 0.05
@@ -146,6 +151,27 @@ async def with_retries(
                 raise
         await asyncio.sleep(pause_before(attempt))
     return await work()
+
+
+@asynccontextmanager
+async def borrowed(pool: Pool, seconds: float) -> AsyncIterator[Connection]:
+    """Lend a connection of the pool for at most so many seconds, the wait for it included.
+
+    Raises:
+        TimeoutError: they were not enough.
+    """
+    async with asyncio.timeout(seconds):
+        connection = await pool.acquire()
+        try:
+            yield connection
+        except (TimeoutError, asyncio.CancelledError):
+            # To give it back would be to wait again for a server that does not answer.
+            await drop(pool, connection)
+            raise
+        except BaseException:
+            await pool.release(connection)
+            raise
+        await pool.release(connection)
 
 
 async def drop(pool: Pool, connection: Connection) -> None:

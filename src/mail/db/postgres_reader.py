@@ -6,7 +6,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from mail.db.postgres_connect import in_store_terms, with_retries
+from mail.db.postgres_connect import (
+    ANSWER_SECONDS,
+    borrowed,
+    in_store_terms,
+    with_retries,
+)
 from mail.db.postgres_values import Connection, Pool
 from mail.errors import StoreError
 
@@ -76,5 +81,9 @@ class Reader:
             self._under_way.discard(task)
 
     async def _once(self, query: Query[T]) -> T:
-        async with self._places, self._pool.acquire() as connection:
+        async with (
+            asyncio.timeout(ANSWER_SECONDS),
+            self._places,
+            borrowed(self._pool, ANSWER_SECONDS) as connection,
+        ):
             return await query(connection)

@@ -4,8 +4,9 @@ As with SQLite there is no timer: what queues up during a commit shares the next
 `BATCH_LIMIT` units, and a unit that fails takes nobody with it. A batch that fails for a passing
 reason is tried again. Each transaction leaves its number in the writer's row of ``writers``. When
 the connection breaks during COMMIT, that row tells what became of the transaction, as soon as the
-server answers again and has let go of it; until then nobody is told anything: a unit is never
-written twice, and never reported when it is not there.
+server answers again and has let go of it; until then its units are told nothing: a unit is never
+written twice, and never reported when it is not there. Units that have waited behind them for
+`_PATIENCE` seconds are refused, for the database is away.
 """
 
 import asyncio
@@ -17,7 +18,15 @@ from typing import Any, Final, NamedTuple, TypeVar
 from uuid import uuid4
 
 from mail.db.handback import hand_back
-from mail.db.postgres_connect import as_store_error, drop, is_transient, pause_before, with_retries
+from mail.db.postgres_connect import (
+    ANSWER_SECONDS,
+    as_store_error,
+    borrowed,
+    drop,
+    is_transient,
+    pause_before,
+    with_retries,
+)
 from mail.db.postgres_values import Connection, Pool
 from mail.errors import StoreError
 
@@ -32,7 +41,8 @@ Work = Callable[[Connection], Awaitable[T]]
 
 logger = logging.getLogger(__name__)
 
-_ASK_SECONDS: Final = 10.0
+_ASK_SECONDS: Final = 5.0
+_PATIENCE: Final = 5.0
 
 _CLEAR: Final = "DELETE FROM writers WHERE updated_at < now() - interval '7 days'"
 
@@ -53,6 +63,7 @@ class _OutcomeUnknown(StoreError):
 class _Unit(NamedTuple):
     work: Work[Any]
     future: asyncio.Future[Any]
+    since: float
 
 
 class Writer:
@@ -92,7 +103,8 @@ class Writer:
         with self._gate:
             if not self._open:
                 raise StoreError("the store is closed")
-            self._loop.call_soon_threadsafe(self._queue.put_nowait, _Unit(work, future))
+            unit = _Unit(work, future, self._loop.time())
+            self._loop.call_soon_threadsafe(self._queue.put_nowait, unit)
         return await future
 
     def close(self) -> None:
@@ -144,6 +156,8 @@ class Writer:
             return [StoreError("the store is closed") for _ in batch]
         # Whatever a unit raises is its caller's; the writer serves the others.
         except Exception as exc:  # noqa: BLE001
+            if is_transient(exc):
+                self._turn_away(as_store_error(exc))
             if len(batch) == 1 or is_transient(exc) or isinstance(exc, _OutcomeUnknown):
                 return [as_store_error(exc) for _ in batch]
         results = []
@@ -151,23 +165,42 @@ class Writer:
             results += await self._commit([unit])
         return results
 
+    def _turn_away(self, error: StoreError) -> None:
+        """Refuse what has waited for long behind a batch that found no database."""
+        queued = [self._queue.get_nowait() for _ in range(self._queue.qsize())]
+        late = self._loop.time() - _PATIENCE
+        refused = [unit for unit in queued if unit is not None and unit.since < late]
+        for unit in queued:
+            if unit is None or unit.since >= late:
+                self._queue.put_nowait(unit)
+        hand_back([unit.future for unit in refused], [error for _ in refused])
+
     async def _transaction(self, batch: Sequence[_Unit]) -> list[object]:
         """Write a batch in one transaction; when this raises, nothing of it is there."""
         self._may_write()
-        connection = await self._connect()
+        async with asyncio.timeout(ANSWER_SECONDS):
+            connection = await self._connect()
         try:
-            await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
-            await self._leave_number(connection)
-            results = [await unit.work(connection) for unit in batch]
-        except BaseException:
-            await self._roll_back()
+            results = await self._statements(connection, batch)
+        except BaseException as exc:
+            await self._roll_back(exc)
             raise
         try:
-            await connection.execute("COMMIT")
+            await connection.execute("COMMIT", timeout=ANSWER_SECONDS)
         except BaseException:
             await self._forget()
             if not await self._was_committed():
                 raise
+        return results
+
+    async def _statements(self, connection: Connection, batch: Sequence[_Unit]) -> list[object]:
+        async with asyncio.timeout(ANSWER_SECONDS):
+            await connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
+            await self._leave_number(connection)
+        results = []
+        for unit in batch:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                results.append(await unit.work(connection))
         return results
 
     async def _connect(self) -> Connection:
@@ -189,8 +222,8 @@ class Writer:
             self._registered = False
             raise ConnectionError("the writer's row is gone")  # the next attempt makes it again
 
-    async def _roll_back(self) -> None:
-        if self._expired:
+    async def _roll_back(self, reason: BaseException) -> None:
+        if self._expired or isinstance(reason, TimeoutError):
             return await self._forget()
         try:
             await self._connection.execute("ROLLBACK", timeout=5.0)
@@ -225,8 +258,11 @@ class Writer:
     async def _ask(self) -> int | None:
         """Return the number in the writer's row, None when nobody answers."""
         try:
-            return int(await self._pool.fetchval(_NUMBER_LEFT, self._id, timeout=_ASK_SECONDS) or 0)
+            async with borrowed(self._pool, _ASK_SECONDS) as connection:
+                return int(await connection.fetchval(_NUMBER_LEFT, self._id) or 0)
         # Whatever it is, guessing would be worse than waiting.
         except Exception as exc:  # noqa: BLE001
-            logger.warning("a commit was not answered; asking again: %s", as_store_error(exc))
+            error = as_store_error(exc)
+            logger.warning("a commit was not answered; asking again: %s", error)
+            self._turn_away(error)
             return None
