@@ -1,6 +1,5 @@
 """What a test can find out afterwards: the provider's log, the actions' traces, the database."""
 
-import asyncio
 import itertools
 import json
 import re
@@ -15,11 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from mail.llm.scripted import call_id
 from tests.e2e.swarm import runs
 from tests.support.postgres import query
 
 _OPEN = "SELECT count(*) FROM tasks WHERE is_running"
+_WAITING = "SELECT recipient FROM messages WHERE state = 'ready'"
 _RECORDED = """
 SELECT entries FROM history_entries UNION ALL SELECT payload FROM journal WHERE key = 'reply'
 """
@@ -59,6 +61,10 @@ class Evidence:
     folder: Path
     dsn: str = ""
     kills: list[Kill] = field(default_factory=list)
+    provider_port: int = 0
+    _copy: sqlite3.Connection | None = None
+    _read: int = 0
+    _records: list[dict[str, Any]] = field(default_factory=list)
 
     # --- the provider ---------------------------------------------------------------------------
 
@@ -81,7 +87,14 @@ class Evidence:
 
     def _provider(self) -> list[dict[str, Any]]:
         file = self.folder / "provider.jsonl"
-        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+        if file.exists():
+            with file.open("rb") as log:
+                log.seek(self._read)
+                whole, _, _ = log.read().rpartition(b"\n")
+            if whole:
+                self._read += len(whole) + 1
+                self._records += [json.loads(line) for line in whole.splitlines()]
+        return self._records
 
     # --- the actions ----------------------------------------------------------------------------
 
@@ -98,14 +111,35 @@ class Evidence:
         with closing(sqlite3.connect(f"file:{self.folder}/mail.db?mode=ro", uri=True)) as database:
             return int(database.execute(_OPEN).fetchone()[0])
 
+    def waiting(self) -> list[str]:
+        """Return whom mail waits for, while a server is at work; asks no server."""
+        if self.dsn:
+            return sorted(name for (name,) in query(self.dsn, _WAITING))
+        with closing(sqlite3.connect(f"file:{self.folder}/mail.db?mode=ro", uri=True)) as database:
+            return sorted(name for (name,) in database.execute(_WAITING))
+
     def rows(self, statement: str, *values: str) -> list[tuple[Any, ...]]:
         """Return a statement's rows, written for SQLite."""
         if self.dsn:
             numbers = itertools.count(1)
             statement = re.sub(r"\?", lambda mark: f"${next(numbers)}", statement)
             return query(self.dsn, statement.replace("tasks.id", "tasks.key"), *values)
+        if self._copy is not None:
+            return self._copy.execute(statement, values).fetchall()
         with self.copy() as database:
             return database.execute(statement, values).fetchall()
+
+    @contextmanager
+    def at_rest(self) -> Iterator[None]:
+        """Read everything from one copy of the database: nothing changes it any more."""
+        if self.dsn:
+            yield
+            return
+        with self.copy() as self._copy:
+            try:
+                yield
+            finally:
+                self._copy = None
 
     @contextmanager
     def copy(self) -> Iterator[sqlite3.Connection]:
@@ -119,9 +153,11 @@ class Evidence:
 
     async def note_kill(self) -> Kill:
         """Remember how things stand right after a kill, before the next server starts."""
-        seen = -1
-        while seen != (seen := len(self._provider())):  # what was sent has arrived
-            await asyncio.sleep(0.1)
+        async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.provider_port}") as client:
+            seen = -1
+            while seen != (seen := len(self._provider())):
+                for _ in range(3):  # answered after what was sent before has arrived
+                    await client.get("/")
         recorded = " ".join(text for (text,) in self.rows(_RECORDED))
         asked = self.asked()
         kept = frozenset(digest for digest in asked if call_id(digest, 0) in recorded)

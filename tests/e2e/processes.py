@@ -63,7 +63,7 @@ class Place:
 
     def __post_init__(self) -> None:
         self.url = f"http://127.0.0.1:{self.port}"
-        self.evidence = Evidence(self.folder, self.dsn)
+        self.evidence = Evidence(self.folder, self.dsn, provider_port=self.provider_port)
         self.store_url = self.dsn or f"sqlite:///{self.folder / 'mail.db'}"
         self.gates = self.folder / "gates"
         self.gates.mkdir()

@@ -15,7 +15,7 @@ from tests.e2e.evidence import report
 from tests.e2e.processes import Place
 from tests.e2e.script import WORKERS
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 KILLS = 8
 PAUSE = 0.1  # seconds that an action takes, so that kills hit some
@@ -95,11 +95,12 @@ async def test_every_accepted_task_is_completed_exactly_once(place: Place) -> No
         starts = await kill_again_and_again(place)
         for customer in customers:
             customer.stopping = True
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while place.evidence.running():
             await asyncio.sleep(0.05)
     jobs = [job for customer in customers for job in customer.accepted]
-    check(place, jobs)
+    with place.evidence.at_rest():
+        check(place, jobs)
     kills = place.evidence.kills
     report(
         f"{len(kills)} kills, {len(jobs)} tasks, {len(place.evidence.requests())} model calls, "

@@ -10,7 +10,8 @@ from tests.providers.swarms import MODELS, QUICK, lead_swarm, run
 from tests.support.provider import FakeProvider, Fault
 
 PATHS = [pytest.param(path, id=path.wire) for path in MODELS]
-HASTY = {"timeout": 0.4, "deadline": 8.0}
+QUIET = ("silence", "slow")
+"""What only time heals: a call that says nothing for a second and a half is given up."""
 SCRIPT = [otherwise(say("I finish. "), call("task_complete", finish_message="fine"))]
 
 HEALING = {
@@ -34,23 +35,21 @@ HEALING = {
 FINAL = (400, 401, 403, 404, 422)
 
 
-@pytest.mark.parametrize("fault", HEALING.values(), ids=HEALING.keys())
+@pytest.mark.parametrize("fault", HEALING)
 @pytest.mark.parametrize("path", PATHS)
 async def test_what_may_heal_is_tried_again(
-    provider: FakeProvider, path: object, fault: Fault
+    provider: FakeProvider, path: object, fault: str
 ) -> None:
     provider.script = SCRIPT
-    provider.faults.append(fault)
-    swarm = lead_swarm(path, **HASTY)
-    began = time.monotonic()
+    provider.faults.append(HEALING[fault])
+    swarm = lead_swarm(path, timeout=1.5 if fault in QUIET else 20.0, deadline=30.0)
     try:
-        outcome = await asyncio.wait_for(run(swarm, "Go.", streamed=True), 10.0)
+        outcome = await asyncio.wait_for(run(swarm, "Go.", streamed=True), 40.0)
     finally:
         await swarm.shutdown()
     assert (outcome.subject, outcome.body) == ("::task_complete::", "fine")
     assert len(provider.requests) == 2
     assert provider.requests[0].body == provider.requests[1].body
-    assert time.monotonic() - began < HASTY["deadline"]
     after_restart = [e for e in outcome.deltas if e.extra["type"] == "restart"]
     assert len(after_restart) <= 1
     text = ""
