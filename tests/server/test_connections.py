@@ -164,7 +164,7 @@ def _waiting(server: Server) -> int:
 
 
 async def test_a_stalled_reader_of_a_stream_is_cut_off_and_can_resume(
-    store: MemoryStore, template: Template
+    store: MemoryStore, template: Template, caplog: pytest.LogCaptureFixture
 ) -> None:
     body = json.dumps({"body": "x" * 2_000_000, "task_id": "t-1"}).encode()
     async with served(store, template, idle_timeout=60.0) as (server, app):
@@ -178,6 +178,7 @@ async def test_a_stalled_reader_of_a_stream_is_cut_off_and_can_resume(
             whole = frames((await client.get("/tasks/t-1/events")).text)
             rest = await client.get("/tasks/t-1/events", headers={"Last-Event-ID": "2"})
         await until(lambda: not server.server_state.connections)
+    assert not [item for item in caplog.records if item.levelname == "ERROR"]
     assert frames(rest.text)[-1] == whole[-1]
     assert [event["id"] for event in frames(rest.text)] == [event["id"] for event in whole[2:]]
 

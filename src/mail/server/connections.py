@@ -14,7 +14,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from mail.config.server import LimitsConfig
-from mail.server.limits import CROWDED
+from mail.server.limits import CROWDED, CUT
 
 __all__ = ["GuardedConnection", "allow_open_files", "guarded"]
 
@@ -47,6 +47,7 @@ class GuardedConnection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to watch; refuse what is too much."""
         super().connection_made(transport)
+        self.app_state = {**self.app_state, CUT: transport.abort}
         beyond = len(self.connections) - self.limits.max_connections
         if self.limits.max_connections and beyond > 0:
             if beyond > _SPARE:
@@ -61,6 +62,7 @@ class GuardedConnection(H11Protocol):
         if self._watch is not None:
             self._watch.cancel()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()  # uvicorn's timer would hold on to a broken connection
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, and note when a request's headers began and ended."""

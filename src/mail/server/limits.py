@@ -33,12 +33,14 @@ from mail.server.errors import (
     mail_error_response,
 )
 
-__all__ = ["BODY_SILENCE_SECONDS", "CROWDED", "MAX_HEADER_BYTES", "Edge"]
+__all__ = ["BODY_SILENCE_SECONDS", "CROWDED", "CUT", "MAX_HEADER_BYTES", "Edge"]
 
 MAX_HEADER_BYTES: Final = 16 * 1024
 BODY_SILENCE_SECONDS: Final = 10.0
 CROWDED: Final = "mail.crowded"
 """Set in the state of a request whose connection is one more than the server takes."""
+CUT: Final = "mail.cut"
+"""In the state of a request: a function that drops its connection."""
 _ALWAYS: Final = frozenset({"/", "/health"})
 """Answered however busy the server is: who looks after it must not take it for dead."""
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -104,8 +106,9 @@ class Edge:
         except TimeoutError as error:
             if not exchange.started:
                 await self._unforeseen(error, scope, receive, exchange)
-            else:  # a stream's reader took nothing for too long: the connection is closed
+            else:
                 _log.info("stream cut: its reader stalled", extra={"request_id": exchange.id})
+                await _hang_up(scope)
         except ClientDisconnect:
             _log.debug("request %s: the client left before its body was complete", exchange.id)
         except MAILError as error:
@@ -159,6 +162,14 @@ class Edge:
         _log.error("request %s failed", exchange.id, exc_info=error)
         response = error_response(500, "internal error", request_id=exchange.id)
         await response(scope, receive, exchange.send)
+
+
+async def _hang_up(scope: Scope) -> None:
+    """Drop a connection with what still waits to be sent, where the host lets us."""
+    cut = scope["state"].get(CUT)
+    if cut is not None:
+        cut()
+        await asyncio.sleep(0)  # until the host has noticed
 
 
 class _Exchange:
