@@ -1,5 +1,6 @@
 """Task events as server-sent events over HTTP: framing, headers, and readers that stall."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Final
 
@@ -18,9 +19,7 @@ SEND_SECONDS: Final = 30.0
 
 _COMMENT_SECONDS: Final = 60
 _DRAIN_SECONDS: Final = 25.0
-_ESCAPED: Final = {
-    code: f"\\u{code:04x}" for code in (0x85, 0x2028, 0x2029, *range(0xD800, 0xE000))
-}
+_BARE: Final = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
 """Characters that JSON lets through but readers or UTF-8 do not."""
 
 
@@ -55,10 +54,14 @@ async def _frames(events: AsyncIterator[TaskEvent]) -> "AsyncIterator[ServerSent
     try:
         async for event in events:
             # Some readers split lines at every Unicode line break, so none goes out bare.
-            data = event.data_text().translate(_ESCAPED)
+            data = _BARE.sub(_escape, event.data_text())
             yield ServerSentEvent(data, event=event.kind, id=event.id, retry=retry)
             retry = None
     finally:
         close = getattr(events, "aclose", None)
         if close is not None:
             await close()
+
+
+def _escape(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
