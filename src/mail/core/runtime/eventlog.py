@@ -16,6 +16,9 @@ from mail.db.base import EventRow, Owner, Store
 __all__ = ["EventLog", "Subscription"]
 
 _PAGE = 256
+_FIRST_PAGE = 16
+_PAGE_CHARS = 256 * 1024
+"""What a page read from the store should come to; it stays in memory until it is sent."""
 _BUFFER_CHARS = 1024 * 1024
 """What the data of one stream's buffered events may come to, besides their number."""
 
@@ -32,6 +35,7 @@ class Subscription:
         self._limit = limit
         self._buffer: deque[TaskEvent] = deque()
         self._size = 0
+        self._page = _FIRST_PAGE
         self._lagging = True  # until the first look at the store
         self._wake = asyncio.Event()
 
@@ -92,10 +96,12 @@ class Subscription:
     async def catch_up(self, store: Store, owner: Owner) -> list[TaskEvent]:
         """Return what the store has beyond the cursor: a page at most."""
         self._lagging = False  # before the read: what is committed during it goes to the buffer
-        page = await store.events(owner, self.task_id, self.cursor, _PAGE)
-        if len(page) == _PAGE:
+        page = await store.events(owner, self.task_id, self.cursor, self._page)
+        if len(page) == self._page:
             self._lagging = True
             self._clear()
+            usual = sum(_weight(event.extra) for event in page) // len(page)
+            self._page = max(1, min(_PAGE_CHARS // (usual + 1), self._page * 4, _PAGE))
         self._wake.set()
         self.cursor = page[-1].seq if page else self.cursor
         return page
@@ -103,6 +109,15 @@ class Subscription:
     def _clear(self) -> None:
         self._buffer.clear()
         self._size = 0
+
+
+def _weight(value: object) -> int:
+    """Return about how many characters a JSON value has."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_weight, value.values()))
+    return sum(map(_weight, value)) if isinstance(value, list) else 1
 
 
 class EventLog:
