@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 __all__ = ["load_swarm", "open_swarm", "read_swarm"]
 
 _NOBODY: Final = Caller("user", "nobody")
+_RECENT_EVENTS: Final = 64
+"""Of each task at work; the newest mail is quoted when a task must end unfinished."""
 _NO_TOKEN: Final = "no-token"  # noqa: S105 - stands for a caller's while the factories are tried
 
 
@@ -128,6 +130,8 @@ def _factory(config: ServerConfig, template: "MAILSwarmTemplate", store: Store) 
         dynamic_ctx_ratio=config.settings.dynamic_ctx_ratio,
         max_concurrent_turns=config.limits.max_concurrent_turns,
         shutdown_grace=config.limits.shutdown_grace,
+        recent_events=_RECENT_EVENTS,
+        recent_tasks=0,  # for code beside the runtime; routes read the store
     )
 
     def make_swarm(caller: Caller, token: str) -> "MAILSwarm":
