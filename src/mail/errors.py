@@ -229,12 +229,24 @@ class ClientError(MAILError):
 
 
 class ClientHTTPError(ClientError, RuntimeError):
-    """The request failed; ``status`` is None when no answer arrived."""
+    """The request failed; ``status`` is None when no answer arrived.
 
-    def __init__(self, message: str, *, status: int | None = None, detail: object = None) -> None:
+    ``retry_after`` is the number of seconds after which the server wants to be asked again, if it
+    said so.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        detail: object = None,
+        retry_after: float | None = None,
+    ) -> None:
         super().__init__(message)
         self.status = status
         self.detail = detail
+        self.retry_after = retry_after
 
 
 class ClientDecodeError(ClientError, ValueError):

@@ -40,7 +40,6 @@ NOT_BUILT = {
     "route POST /interswarm/message": "ROUTE-19",
     "route GET /swarms": "REG-1",
     "route POST /swarms": "REG-2 REG-3 REG-4",
-    "header Idempotency-Key": "IDEM-1 IDEM-2 IDEM-3 IDEM-4 IDEM-5 IDEM-6 IDEM-7 IDEM-8",
 }
 """What is not there yet, most of it mail between swarms, and the rules that wait for it.
 
@@ -150,14 +149,6 @@ async def test_routes_that_are_not_built_are_404() -> None:
             for who in ("admin", "alice", "swarm"):
                 answer = await client.request(method, path, headers=bearer(who), json={})
                 assert answer.status_code == 404, f"{method} {path} is there: give it its tests"
-
-
-async def test_headers_that_are_not_built_have_no_effect() -> None:
-    headers = bearer("alice") | {"Idempotency-Key": "k"}
-    async with calling() as client:
-        posts = [await client.post("/message", json={"body": "x"}, headers=headers) for _ in "ab"]
-    made = {answer.json()["task_id"] for answer in posts}
-    assert len(made) == 2, "keys are kept: give them their tests"
 
 
 @pytest.mark.parametrize("subject", [name for name in NOT_BUILT if name.startswith("module ")])

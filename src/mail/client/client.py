@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from mail.client.responses import ResponsesClient
-from mail.client.stream import IDLE_TIMEOUT, EventStream, Reconnect
+from mail.client.stream import IDLE_TIMEOUT, EventStream, ReplayOpener
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError
 from mail.net.types import (
     GetHealthResponse,
@@ -49,7 +49,6 @@ class MAILClient(ResponsesClient):
         super().__init__(url, api_key, session, config)
         self.user_id = "unknown"
         self.user_role = "unknown"
-        self.reconnect = Reconnect()
 
     async def ping(self) -> GetRootResponse:
         """Return what the server says about itself and its swarm (``GET /``)."""
@@ -97,7 +96,7 @@ class MAILClient(ResponsesClient):
         self.user_id, self.user_role = who["id"], who["role"]
         return who
 
-    async def post_message(
+    async def post_message(  # noqa: PLR0913 - what a caller may ask for
         self,
         body: str,
         subject: str = "New Message",
@@ -107,6 +106,7 @@ class MAILClient(ResponsesClient):
         show_events: bool = False,
         task_id: str | None = None,
         resume_from: str | None = None,
+        idempotency_key: str | None = None,
         **kwargs: Any,
     ) -> PostMessageResponse:
         """Send the swarm a message and wait for its answer (``POST /message``).
@@ -119,6 +119,9 @@ class MAILClient(ResponsesClient):
             show_events: Return the task's events too.
             task_id: The task to continue or to create under this name.
             resume_from: ``user_response`` or ``breakpoint_tool_call``.
+            idempotency_key: A text that no other request of yours has. With it the message is sent
+                again after a lost connection, or a 503 that says when to come back, until
+                ``config.timeout`` is over; the server takes it once.
             **kwargs: More for the run, for example ``max_steps`` or
                 ``breakpoint_tool_call_result``.
 
@@ -136,10 +139,10 @@ class MAILClient(ResponsesClient):
             "resume_from": resume_from,
             "kwargs": kwargs,
         }
-        answer = await self._request_object("POST", "/message", payload)
+        answer = await self._request_object("POST", "/message", payload, idempotency_key)
         return cast(PostMessageResponse, answer)
 
-    async def post_message_stream(
+    async def post_message_stream(  # noqa: PLR0913 - what a caller may ask for
         self,
         body: str,
         subject: str = "New Message",
@@ -149,6 +152,7 @@ class MAILClient(ResponsesClient):
         task_id: str | None = None,
         resume_from: str | None = None,
         stream_tokens: bool = False,
+        idempotency_key: str | None = None,
         **kwargs: Any,
     ) -> EventStream:
         """Send the swarm a message and follow its task's events, up to the terminal one.
@@ -173,16 +177,35 @@ class MAILClient(ResponsesClient):
         if stream_tokens:
             payload["stream_tokens"] = True
         response = await self._open_stream(
-            "POST", "/message", payload=payload, idle_timeout=IDLE_TIMEOUT
+            "POST",
+            "/message",
+            payload=payload,
+            idle_timeout=IDLE_TIMEOUT,
+            idempotency_key=idempotency_key,
         )
+        again = None if idempotency_key is None else self._poster(payload, idempotency_key)
         return EventStream(
             response,
-            self._open_replay,
+            again or self._open_replay,
             task_id=task_id,
             last_event_id=None,
             until_terminal=True,
             reconnect=self.reconnect,
+            repeats=again is not None,
         )
+
+    def _poster(self, payload: dict[str, Any], key: str) -> ReplayOpener:
+        """Return what repeats a streamed message behind the last event seen."""
+
+        async def post(_: str, last_event_id: str) -> "aiohttp.ClientResponse":
+            headers = {"Idempotency-Key": key}
+            if last_event_id:
+                headers["Last-Event-ID"] = last_event_id
+            return await self._open_stream(
+                "POST", "/message", payload=payload, headers=headers, idle_timeout=IDLE_TIMEOUT
+            )
+
+        return post
 
     async def get_tasks(self) -> dict[str, TaskRecord]:
         """Return the caller's tasks by id (``GET /tasks``)."""
@@ -324,9 +347,15 @@ class MAILClient(ResponsesClient):
         )
 
     async def _request_object(
-        self, method: str, path: str, payload: dict[str, Any] | None = None
+        self,
+        method: str,
+        path: str,
+        payload: dict[str, Any] | None = None,
+        idempotency_key: str | None = None,
     ) -> dict[str, Any]:
-        answer = await self._request_json(method, path, payload=payload)
+        answer = await self._request_json(
+            method, path, payload=payload, idempotency_key=idempotency_key
+        )
         if not isinstance(answer, dict):
             raise ClientDecodeError(f"expected a JSON object, got {type(answer).__name__}")
         return answer

@@ -2,12 +2,13 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
+from mail.client.repeating import Reconnect, repeated
 from mail.config.client import ClientConfig
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError, ConfigError
 from mail.version import get_version
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 __all__ = ["HTTPClient"]
 
 _SHOWN: Final = 500
+_LONG: Final = 10
 _CONNECT_TIMEOUT: Final = 30.0
+
+T = TypeVar("T")
 
 logger = logging.getLogger("mail.client")
 
@@ -49,6 +53,7 @@ class HTTPClient:
             raise ConfigError("the server's URL must begin with http:// or https://")
         self.api_key = api_key
         self.config = config or ClientConfig()
+        self.reconnect = Reconnect()
         self._session = session
         self._owns_session = session is None
 
@@ -90,18 +95,30 @@ class HTTPClient:
         payload: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         ignore_auth: bool = False,
+        idempotency_key: str | None = None,
     ) -> Any:
         """Send a request and return the answer's JSON.
+
+        With an idempotency key it is sent again after a lost connection; see `repeated`.
 
         Raises:
             ClientHTTPError: no answer, or a status other than 2xx.
             ClientDecodeError: the answer is not JSON.
         """
-        built = self._build_headers(headers, ignore_auth)
-        with_errors = _client_errors()
-        async with with_errors, await self._send(method, path, payload, built) as response:
-            await _raise_for_status(response)
-            return await _read_json(response)
+        keyed = {**(headers or {}), **_key(idempotency_key)}
+        built = self._build_headers(keyed, ignore_auth)
+
+        async def once() -> Any:
+            async with _client_errors(), await self._send(method, path, payload, built) as response:
+                await _raise_for_status(response)
+                return await _read_json(response)
+
+        return await self._repeated(once, idempotency_key)
+
+    async def _repeated(self, send: Callable[[], Awaitable[T]], key: str | None) -> T:
+        if key is None:
+            return await send()
+        return await repeated(send, self.config.timeout, self.reconnect)
 
     async def _open_stream(
         self,
@@ -111,6 +128,7 @@ class HTTPClient:
         payload: Mapping[str, Any] | None = None,
         headers: Mapping[str, str] | None = None,
         idle_timeout: float,
+        idempotency_key: str | None = None,
     ) -> "aiohttp.ClientResponse":
         """Send a request and return its answer unread; the caller releases it.
 
@@ -120,21 +138,27 @@ class HTTPClient:
             payload: The JSON body.
             headers: More headers.
             idle_timeout: Seconds without a byte after which reading fails (own sessions only).
+            idempotency_key: With it, the request is sent again after a lost connection.
 
         Raises:
             ClientHTTPError: no answer, or a status other than 2xx.
             ClientDecodeError: the answer is no event stream.
         """
-        built = self._build_headers({"Accept": "text/event-stream", **(headers or {})})
-        async with _client_errors():
-            response = await self._send(method, path, payload, built, idle_timeout)
-            try:
-                await _raise_for_status(response)
-                await _expect_events(response)
-            except BaseException:
-                response.close()
-                raise
-            return response
+        keyed = {**(headers or {}), **_key(idempotency_key)}
+        built = self._build_headers({"Accept": "text/event-stream", **keyed})
+
+        async def once() -> "aiohttp.ClientResponse":
+            async with _client_errors():
+                response = await self._send(method, path, payload, built, idle_timeout)
+                try:
+                    await _raise_for_status(response)
+                    await _expect_events(response)
+                except BaseException:
+                    response.close()
+                    raise
+                return response
+
+        return await self._repeated(once, idempotency_key)
 
     async def _send(
         self,
@@ -206,7 +230,17 @@ async def _raise_for_status(response: "aiohttp.ClientResponse") -> None:
         f"HTTP request failed with status code {response.status}: {detail}",
         status=response.status,
         detail=detail,
+        retry_after=_seconds(response.headers.get("Retry-After", "")),
     )
+
+
+def _key(key: str | None) -> dict[str, str]:
+    return {} if key is None else {"Idempotency-Key": key}
+
+
+def _seconds(text: str) -> float | None:
+    """Read a ``Retry-After`` in seconds; one that is a date is passed over."""
+    return float(text) if text.isascii() and text.isdigit() and len(text) < _LONG else None
 
 
 def _redirected(response: "aiohttp.ClientResponse") -> ClientHTTPError:

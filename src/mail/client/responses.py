@@ -23,6 +23,8 @@ class ResponsesClient(HTTPClient):
         previous_response_id: str | None = None,
         tool_choice: str | dict[str, Any] | None = None,
         parallel_tool_calls: bool | None = None,
+        *,
+        idempotency_key: str | None = None,
         **kwargs: Any,
     ) -> "Response":
         """Ask the swarm as OpenAI's ``responses.create`` does (``POST /responses``).
@@ -34,6 +36,7 @@ class ResponsesClient(HTTPClient):
             previous_response_id: The newest response of the conversation to go on with.
             tool_choice: Which of the functions may or must be called.
             parallel_tool_calls: Whether several may be called at once.
+            idempotency_key: As in `post_message`.
             **kwargs: More fields of the request, for example ``metadata`` or ``store``.
 
         Raises:
@@ -52,7 +55,9 @@ class ResponsesClient(HTTPClient):
             "parallel_tool_calls": parallel_tool_calls,
             **kwargs,
         }
-        answer = await self._request_json("POST", "/responses", payload=payload)
+        answer = await self._request_json(
+            "POST", "/responses", payload=payload, idempotency_key=idempotency_key
+        )
         try:
             if isinstance(answer, str):  # 1.3.6 sends the object as JSON text
                 return Response.model_validate_json(answer)

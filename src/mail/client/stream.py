@@ -11,10 +11,10 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
+from mail.client.repeating import Reconnect
 from mail.core.events import TERMINAL_KINDS
 from mail.errors import ClientDecodeError, ClientHTTPError
 from mail.net.sse import SSEEvent, SSEParser
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import aiohttp
     from sse_starlette import ServerSentEvent
 
-__all__ = ["IDLE_TIMEOUT", "EventStream", "Reconnect"]
+__all__ = ["IDLE_TIMEOUT", "EventStream", "Reconnect", "ReplayOpener"]
 
 IDLE_TIMEOUT: Final = 60.0
 """Seconds without a byte after which a connection counts as dead; servers ping every 15."""
@@ -32,26 +32,6 @@ _PERMANENT: Final = range(400, 500)
 _BUSY: Final = frozenset({408, 425, 429})
 
 logger = logging.getLogger("mail.client")
-
-
-@dataclass(frozen=True, slots=True)
-class Reconnect:
-    """How often to try in a row without a sign of life; first and longest wait in seconds."""
-
-    tries: int = 10
-    first_wait: float = 0.2
-    longest_wait: float = 5.0
-
-    def wait(self, attempt: int, asked: float = 0.0) -> float:
-        """Return the wait before the attempt (from 0).
-
-        Args:
-            attempt: How many failed before.
-            asked: What the server asked for (its ``retry:``); the first attempt does not wait for
-                it, because most breaks are over at once, and `longest_wait` bounds it.
-        """
-        own = self.first_wait * 2.0**attempt
-        return min(max(own, asked if attempt else 0.0), self.longest_wait)
 
 
 ReplayOpener = Callable[[str, str], Awaitable["aiohttp.ClientResponse"]]
@@ -74,6 +54,8 @@ class EventStream:
         until_terminal: End with the run; otherwise at the end of the log. After a reconnection the
             run ends with the next terminal event.
         reconnect: How hard to try.
+        repeats: ``replay`` repeats the request itself, with its idempotency key: it needs no task
+            id, and ends where the request's own run ends.
     """
 
     def __init__(
@@ -85,6 +67,7 @@ class EventStream:
         last_event_id: str | None,
         until_terminal: bool,
         reconnect: Reconnect,
+        repeats: bool = False,
     ) -> None:
         self.task_id = task_id
         self.last_event_id = last_event_id
@@ -93,6 +76,7 @@ class EventStream:
         self._until_terminal = until_terminal
         self._replaying = not until_terminal
         self._reconnect = reconnect
+        self._repeats = repeats
         self._attempt = 0
         self._asked = 0.0
         self._ended = False
@@ -140,7 +124,9 @@ class EventStream:
                 broken = error
             finally:
                 self._response.close()
-            if self._ended or (broken is None and not drained and self._is_over()):
+            # Only a repeat of the request can tell whether a last terminal event was its own.
+            known = self._ended and not (self._repeats and broken is not None)
+            if known or (broken is None and not drained and self._is_over()):
                 if self._until_terminal and not self._answered:
                     raise _lost(self.task_id, "ended without an answer")
                 return
@@ -158,7 +144,8 @@ class EventStream:
 
     def _is_over(self) -> bool:
         """Tell whether an orderly end of the answer is the end of the stream."""
-        return self._replaying or self.task_id is None or self.last_event_id is None
+        unknown = self.task_id is None or self.last_event_id is None
+        return self._replaying or (unknown and not self._repeats)
 
     async def _read(self) -> AsyncGenerator[SSEEvent]:
         parser = SSEParser()
@@ -189,20 +176,21 @@ class EventStream:
         return True
 
     async def _connect_again(self, broken: Exception | None) -> None:
-        if self.task_id is None or (self.last_event_id is None and not self._replaying):
+        unknown = self.task_id is None or (self.last_event_id is None and not self._replaying)
+        if unknown and not self._repeats:
             raise _lost(self.task_id) from broken
         while self._attempt < self._reconnect.tries:
             await asyncio.sleep(self._reconnect.wait(self._attempt, self._asked))
             self._attempt += 1
             logger.info("reconnecting to the events of task %s", self.task_id)
             try:
-                self._response = await self._replay(self.task_id, self.last_event_id or "")
+                self._response = await self._replay(self.task_id or "", self.last_event_id or "")
             except ClientHTTPError as error:
                 if error.status in _PERMANENT and error.status not in _BUSY:
                     raise
                 broken = error
             else:
-                self._replaying = True
+                self._replaying = not self._repeats
                 return
         raise _lost(self.task_id) from broken
 

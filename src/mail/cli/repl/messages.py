@@ -6,7 +6,7 @@ from typing import Any, Final
 from mail.cli.exits import DONE
 from mail.cli.repl.answers import exit_code, show_answer, show_event
 from mail.cli.repl.session import Command, Session
-from mail.cli.repl.values import add_json, json_object, options, targets
+from mail.cli.repl.values import add_json, add_key, json_object, options, targets
 
 __all__ = ["COMMANDS"]
 
@@ -83,6 +83,7 @@ def _fields(arguments: argparse.Namespace) -> dict[str, Any]:
         "entrypoint": arguments.entrypoint,
         "task_id": arguments.task_id,
         "resume_from": arguments.resume_from,
+        "idempotency_key": arguments.idempotency_key,
     }
 
 
@@ -94,6 +95,7 @@ def _configure_posting(parser: argparse.ArgumentParser) -> None:
     add("-tid", "--task-id", metavar="ID", help="the task to continue, or a name for a new one")
     add("-e", "--entrypoint", metavar="AGENT", help="the agent that it goes to")
     add("-rf", "--resume-from", choices=_RESUME_FROM, help="how to go on with the task")
+    add_key(parser)
     add(
         *("-k", "--kwargs"),
         metavar="JSON",

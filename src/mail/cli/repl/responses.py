@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from mail.cli.exits import DONE, FAILED, PAUSED
 from mail.cli.repl.session import Command, Session
-from mail.cli.repl.values import add_json, json_list, json_or_text, options
+from mail.cli.repl.values import add_json, add_key, json_list, json_or_text, options
 
 __all__ = ["COMMANDS"]
 
@@ -18,6 +18,7 @@ async def _responses(session: Session, arguments: argparse.Namespace) -> int:
         previous_response_id=arguments.previous_response_id,
         tool_choice=arguments.tool_choice,
         parallel_tool_calls=arguments.parallel_tool_calls,
+        idempotency_key=arguments.idempotency_key,
         **arguments.kwargs,
     )
     if session.wants_json(arguments):
@@ -62,6 +63,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         action=argparse.BooleanOptionalAction,
         help="whether the model may call several tools at once",
     )
+    add_key(parser)
     add("-k", "--kwargs", metavar="JSON", type=options, default={}, help="more for the request")
     add_json(parser)
 

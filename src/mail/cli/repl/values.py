@@ -4,12 +4,12 @@ import argparse
 import json
 from typing import Any, Final
 
-__all__ = ["add_json", "json_list", "json_object", "json_or_text", "options", "targets"]
+__all__ = ["add_json", "add_key", "json_list", "json_object", "json_or_text", "options", "targets"]
 
 _RESERVED: Final = frozenset(
     {
         *("body", "subject", "msg_type", "entrypoint", "show_events", "task_id", "resume_from"),
-        *("self", "stream_tokens"),
+        *("self", "stream_tokens", "idempotency_key"),
         *("input", "tools", "instructions", "previous_response_id", "tool_choice"),
         "parallel_tool_calls",
     }
@@ -23,6 +23,15 @@ def add_json(parser: argparse.ArgumentParser) -> None:
         dest="json",
         action="store_true",
         help="print the whole answer as JSON",
+    )
+
+
+def add_key(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that makes a request safe to repeat."""
+    parser.add_argument(
+        *("-ik", "--idempotency-key"),
+        metavar="KEY",
+        help="a name of your own for this request; repeated, it is carried out once",
     )
 
 
