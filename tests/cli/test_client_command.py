@@ -59,6 +59,17 @@ async def test_an_answer_is_all_there_is_on_stdout(tmp_path: Path, server: str) 
     assert (done.code, done.out, done.err) == (0, "You said: Hi\n", "task one completed\n")
 
 
+async def test_a_command_can_be_repeated_under_a_key(tmp_path: Path, server: str) -> None:
+    who = {"MAIL_URL": server, "MAIL_API_KEY": TOKENS["alice"]}
+    first = await mail(tmp_path, "message", "Hi", "--idempotency-key", "cli-1", **who)
+    again = await mail(tmp_path, "message", "Hi", "-ik", "cli-1", **who)
+    assert (first.code, first.out) == (0, "You said: Hi\n")
+    assert again == first  # the task's id, too, which the server made up
+    other = await mail(tmp_path, "message", "Ho", "-ik", "cli-1", **who)
+    assert other.code == 1
+    assert "409" in other.err
+
+
 async def test_scripts_get_json(tmp_path: Path, server: str) -> None:
     who = {"MAIL_URL": server, "MAIL_API_KEY": TOKENS["alice"]}
     done = await mail(tmp_path, "message", "Grüße \x9b", "--json", "-tid", "one", **who)
