@@ -15,9 +15,11 @@ from typing import Any, ClassVar
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import HistoryRow, TokenRow
+from mail.db.base import HistoryRow, IdempotencyRow, TokenRow
+from mail.db.migrate import migrate, packaged_migrations
 from mail.db.sqlite import SQLiteStore
 from mail.db.sqlite_writer import Work
+from mail.db.sqlite_writes import apply_post
 from mail.errors import StoreConflict, StoreError, StoreLocked
 
 Rows = Any
@@ -513,6 +515,15 @@ class TestPlans:
                 "AND caller_id = 'c' AND id < 9 ORDER BY id DESC LIMIT 5",
                 "tasks_by_owner",
             ),
+            (
+                "SELECT key FROM idempotency WHERE swarm_name = 's' AND caller_role = 'r' "
+                "AND caller_id = 'c' AND key = 'k'",
+                "sqlite_autoindex_idempotency",
+            ),
+            (
+                "SELECT id FROM idempotency WHERE created_at < '2026' ORDER BY created_at LIMIT 5",
+                "idempotency_by_age",
+            ),
         ],
     )
     def test_they_search_and_do_not_sort(self, store: SQLiteStore, text: str, index: str) -> None:
@@ -520,3 +531,18 @@ class TestPlans:
         assert index in plan
         assert "SCAN" not in plan
         assert "TEMP B-TREE" not in plan
+
+
+@pytest.mark.parametrize(("once", "statements"), [(None, 3), (IdempotencyRow("k", "f", "now"), 4)])
+def test_a_key_costs_one_statement_and_none_costs_nothing(
+    rows: Rows, once: IdempotencyRow | None, statements: int
+) -> None:
+    """Accepting a message: the task, the delivery, the event; and the key, if there is one."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    migrate(connection, packaged_migrations())
+    seen: list[str] = []
+    connection.set_trace_callback(seen.append)
+    post = rows.post(new=True, deliveries=(rows.mail(),), events=(rows.event(),), once=once)
+    apply_post(connection.cursor(), post)
+    assert len(seen) == statements, seen
+    connection.close()

@@ -236,8 +236,13 @@ class TestRunning:
         ends = [e["data"] for e in second.json()["events"] if e["event"] == "task_complete"]
         assert [len(end.get("unanswered", ())) for end in ends] == [1, 0]
 
+    @pytest.mark.parametrize("named", [{}, {"task_id": "t"}], ids=["new task", "same task"])
     async def test_who_lost_a_race_between_processes_follows_the_winner(
-        self, script: Script, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+        self,
+        script: Script,
+        store: MemoryStore,
+        monkeypatch: pytest.MonkeyPatch,
+        named: dict[str, str],
     ) -> None:
         find, blind = store.find_key, iter([True])
 
@@ -248,9 +253,13 @@ class TestRunning:
         monkeypatch.setattr(store, "find_key", find_late)
         template: Any = Template(script)
         async with serving(create_app(config(), template=template, store=store)) as client:
-            first = await post(client, "hello", task_id="t")
-            assert same(first, await post(client, "hello", task_id="t"))
-        assert script.calls == 1
+            first = await post(client, "hello", **named)
+            assert same(first, await post(client, "hello", **named))
+            assert script.calls == 1
+            [task] = await store.list_tasks(ALICE)
+            assert task.state == "completed"
+            more = await post(client, "more", "k-2", task_id=task.task_id)
+            assert more.json()["response"] == "You said: more"
 
 
 async def _logged(client: httpx.AsyncClient, task_id: str) -> list[Any]:
