@@ -132,6 +132,7 @@ def _flags(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
             port=arguments.port,
             reload=arguments.reload,
             debug=arguments.debug,
+            log_format=arguments.log_format,
         ),
         "server.swarm": _given(
             name=arguments.swarm_name,
