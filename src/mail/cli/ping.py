@@ -53,7 +53,7 @@ def _get_health(url: str, timeout: float) -> dict[str, Any]:
         f"{url}/health",
         headers={"Accept": "application/json", "User-Agent": f"mail-ping/{get_version()}"},
     )
-    with urllib.request.urlopen(request, timeout=timeout) as response:  # noqa: S310 - as above
+    with urllib.request.build_opener(_NoRedirects).open(request, timeout=timeout) as response:
         body = response.read(_MOST_BYTES)
     try:
         health = json.loads(body)
@@ -62,6 +62,13 @@ def _get_health(url: str, timeout: float) -> dict[str, Any]:
     if not isinstance(health, dict):
         raise MAILError("the answer is not a JSON object; is this a MAIL server?")
     return health
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Takes a redirect for an answer: another server's health would be no news of this one."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Go nowhere."""
 
 
 def _shown(value: object) -> str:

@@ -66,7 +66,7 @@ class SwarmConfig(FileBacked):
     table = "server.swarm"
     aliases: ClassVar[Mapping[str, str]] = {"registry": "registry_file"}
 
-    name: str = Field(default="example-no-proxy", min_length=1)
+    name: str = Field(default="example-no-proxy", min_length=1, max_length=256)
     source: str = "swarms.json"
     registry_file: str = "registries/example-no-proxy.json"
     description: str = ""

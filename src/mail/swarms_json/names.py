@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
+from mail.core.schema import MAX_ID
 from mail.core.suggest import hinted
 from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.errors import ConfigError
@@ -20,6 +21,7 @@ RESERVED_AGENT_NAMES: Final = frozenset({"all"})
 """``all`` addresses every agent of a swarm, so no agent can have that name."""
 
 _SEPARATORS = "@:"
+_SHOWN: Final = 40
 
 
 def check_agent_name(name: str) -> str:
@@ -80,6 +82,10 @@ def check_distinct(noun: str, names: Iterable[str]) -> None:
 
 
 def _one_word(noun: str, name: str) -> str:
+    if len(name) > MAX_ID:
+        raise ConfigError(
+            f"{noun} name '{name[:_SHOWN]}…' must have at most {MAX_ID} characters, got {len(name)}"
+        )
     if any(sign.isspace() for sign in name):
         raise ConfigError(f"{noun} name {name!r} must not contain blanks")
     for mark in _SEPARATORS:
