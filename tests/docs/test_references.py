@@ -1,5 +1,6 @@
 """What the pages refer to: files, anchors, routes, tools and settings that exist."""
 
+import pkgutil
 import re
 from pathlib import Path
 from urllib.parse import unquote
@@ -21,6 +22,9 @@ from mail.utils.token_service import BuiltinAuth
 from tests.docs.pages import PAGES, ROOT, anchors, headings, internal_links, name_of
 
 DOCS = ROOT / "docs"
+FILES = {"mail.db", "mail.toml"}
+BASES = (ROOT, ROOT / "src" / "mail")
+FOLDERS = "tests|scripts|src|spec|docs|benchmarks|server|core|llm|db|cli|factories|utils|config"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -36,6 +40,24 @@ def test_internal_links_lead_somewhere(page: Path) -> None:
 def test_the_index_lists_every_page() -> None:
     listed = {link.partition("#")[0] for link in internal_links(DOCS / "README.md")}
     assert {page.name for page in DOCS.glob("*.md")} - listed == {"README.md"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_modules_names_and_files_on_a_page_exist(page: Path) -> None:
+    codes = set(re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")))
+    names = {code for code in codes if re.fullmatch(r"mail(\.[A-Za-z_]\w*)+", code)}
+    missing = {name for name in names - FILES if not _is_importable(name)}
+    files = {code for code in codes if re.fullmatch(rf"(?:{FOLDERS})/[\w./]*", code)}
+    missing |= {name for name in files if not any((base / name).exists() for base in BASES)}
+    assert not missing
+
+
+def _is_importable(dotted: str) -> bool:
+    try:
+        pkgutil.resolve_name(dotted)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def test_the_readme_leads_to_the_index() -> None:

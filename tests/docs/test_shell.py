@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from tests.docs.pages import PAGES, ROOT, SHELL, Block, blocks, name_of
 from tests.docs.places import checkout, replacements, variables
-from tests.docs.shell import Reader, starts_a_server
+from tests.docs.shell import Reader, json_like, lines_like, starts_a_server
 
 pytestmark = pytest.mark.e2e
 
@@ -48,25 +48,30 @@ class Place:
         mine = next(swarm for swarm in swarms if swarm["name"] == "example-no-proxy")
         (folder / "my-swarms.json").write_text(json.dumps([mine | {"name": "mine"}]))
 
-    async def reader(self) -> Reader:
-        """Return a reader with a token; the hash on the pages is that of another token."""
-        first = Reader(self.folder, self.variables, self.replaced)
-        token = (await first.run("mail token create --role user --id alice")).stdout.strip()
-        await first.run("mail token create --role user --id bob")
-        listed = json.loads((await first.run("mail token list --json")).stdout)
-        spare = next(row["hash"] for row in reversed(listed) if row["id"] == "bob")
-        return Reader(
-            self.folder,
-            self.variables | {"TOKEN": token},
-            self.replaced | {REVOKED: spare[:12]},
-        )
+    async def reader(self, page: Path) -> Reader:
+        """Return a reader with a token; the hash on a page is that of a token made for it."""
+        if "TOKEN" not in self.variables:
+            self.variables["TOKEN"] = (
+                await self._mail("token create --role user --id alice")
+            ).strip()
+        replaced = dict(self.replaced)
+        if any(REVOKED in block.code for block in blocks(page, *SHELL)):
+            await self._mail(f"token create --role user --id {page.stem}")
+            rows = json.loads(await self._mail("token list --json"))
+            replaced[REVOKED] = next(row["hash"] for row in rows if row["id"] == page.stem)
+        return Reader(self.folder, self.variables, replaced)
+
+    async def _mail(self, command: str) -> str:
+        done = await Reader(self.folder, self.variables, {}).run(f"mail {command}")
+        assert done.code == 0, done.text
+        return done.stdout
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Place]:
     """A place where a server runs."""
     place = Place(tmp_path_factory.mktemp("shared"))
-    async with await place.reader() as keeper:
+    async with await place.reader(ROOT / "README.md") as keeper:
         await keeper.serve("mail server")
         address = f"http://localhost:{place.replaced['8000']}"
         asked = await keeper.run(
@@ -79,14 +84,42 @@ async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Plac
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize("page", [page for page in RUN if page not in SERVING], ids=name_of)
 async def test_shell_blocks_run(page: Path, shared: Place) -> None:
-    async with await shared.reader() as reader:
+    async with await shared.reader(page) as reader:
         await reader.follow(page)
 
 
 @pytest.mark.parametrize("page", SERVING, ids=name_of)
 async def test_shell_blocks_run_with_their_own_server(page: Path, tmp_path: Path) -> None:
-    async with await Place(tmp_path / "mail").reader() as reader:
+    async with await Place(tmp_path / "mail").reader(page) as reader:
         await reader.follow(page)
+
+
+@pytest.mark.parametrize(
+    ("shown", "seen", "same"),
+    [
+        ("17 * 23 = 391.\ntask … completed", "17 * 23 = 391.\nmore\ntask 5 completed\n", True),
+        ("17 * 23 = 391.", "17 * 23 = 392.\n", False),
+        ("first\nsecond", "second\nfirst\n", False),
+        ("task … completed", "task 5 failed\n", False),
+    ],
+)
+def test_lines_are_compared(shown: str, seen: str, same: bool) -> None:
+    assert lines_like(shown, seen) is same
+
+
+@pytest.mark.parametrize(
+    ("shown", "seen", "same"),
+    [
+        ('{"id": "…", "n": 1}', '{"n": 1, "id": "x"}', True),
+        ('{"n": 1}', '{"n": 1, "id": "x"}', False),
+        ('{"n": 1, "…": "…"}', '{"n": 1, "id": "x"}', True),
+        ('{"n": [1, "a…"]}', '{"n": [1, "abc"]}', True),
+        ('{"n": [1, "a…"]}', '{"n": [1, "cba"]}', False),
+        ('{"n": null}', '{"n": 0}', False),
+    ],
+)
+def test_json_is_compared(shown: str, seen: str, same: bool) -> None:
+    assert json_like(shown, seen) is same
 
 
 def test_few_shell_blocks_are_skipped() -> None:
