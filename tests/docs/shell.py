@@ -21,6 +21,7 @@ from typing import Any
 
 from tests.cli.terminal import Terminal, _become_foreground
 from tests.docs.pages import OUTPUT, SHELL, Block, blocks
+from tests.docs.places import read_otherwise
 
 _SERVER = re.compile(r"^(?:mail server|make serve|python -m mail\.server)\b.*\Z", re.M)
 PROMPT = "mail> "
@@ -154,9 +155,7 @@ class Reader:
             assert same(shown, seen), f"{step.shown.place}: the page shows\n{shown}\nbut:\n{seen}"
 
     def _read(self, text: str) -> str:
-        for old, new in self._replaced.items():
-            text = text.replace(old, new)
-        return text
+        return read_otherwise(text, self._replaced)
 
     def _open_terminal(self) -> None:
         """Forget what was exported; the next block is typed at home."""

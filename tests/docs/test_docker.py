@@ -25,7 +25,7 @@ from tests.docs.dockerfile import Builder, Stage, instructions, sent
 from tests.docs.pages import ROOT
 from tests.docs.places import free_port, variables
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
 
 STANDIN = Path(__file__).parent / "standin"
 USERADD = """#!/bin/sh

@@ -15,7 +15,7 @@ from tests.docs.pages import ROOT
 from tests.docs.places import install, replacements, settle, settle_in, variables
 from tests.docs.shell import Reader
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
 
 PAGE = ROOT / "docs" / "quickstart.md"
 

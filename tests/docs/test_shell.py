@@ -14,14 +14,16 @@ import pytest_asyncio
 from tests.docs.pages import PAGES, ROOT, SHELL, Block, blocks, name_of
 from tests.docs.places import checkout, replacements, variables
 from tests.docs.shell import Reader, json_like, lines_like, starts_a_server
+from tests.support.postgres import PASSWORD, Cluster, find_binaries, query
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
 
 REVOKED = "2365451f"
+QUICKSTART, DATABASE = ROOT / "docs" / "quickstart.md", ROOT / "docs" / "database.md"
 RUN = [
     page
     for page in PAGES
-    if name_of(page) != "docs/quickstart.md"
+    if page not in (QUICKSTART, DATABASE)
     and not all(block.skipped for block in blocks(page, *SHELL))
 ]
 MOST_SKIPPED = 15
@@ -92,6 +94,22 @@ async def test_shell_blocks_run(page: Path, shared: Place) -> None:
 async def test_shell_blocks_run_with_their_own_server(page: Path, tmp_path: Path) -> None:
     async with await Place(tmp_path / "mail").reader(page) as reader:
         await reader.follow(page)
+
+
+async def test_the_database_page_runs_with_a_database(tmp_path: Path, cluster: Cluster) -> None:
+    place = Place(tmp_path / "mail")
+    url = cluster.url("mail")
+    place.replaced |= {"postgresql://user:password@localhost:5432/mail": url}
+    place.variables |= {
+        "PATH": f"{place.variables['PATH']}:{find_binaries()}",
+        "PGHOST": "127.0.0.1",
+        "PGPORT": str(cluster.port),
+        "PGUSER": "mail",
+        "PGPASSWORD": PASSWORD,
+    }
+    async with await place.reader(DATABASE) as reader:
+        await reader.follow(DATABASE)
+    assert query(url, "SELECT caller_id FROM tokens") == [("alice",)]
 
 
 @pytest.mark.parametrize(
