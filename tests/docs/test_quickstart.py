@@ -5,15 +5,26 @@ Read as something else are: the repository's address (a snapshot of this working
 commands get what the tests run with.
 """
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import ROOT
-from tests.docs.places import install, replacements, settle, settle_in, variables
+from mail.llm.script import call, otherwise
+from tests.docs.pages import ROOT, blocks
+from tests.docs.places import (
+    checkout,
+    install,
+    read_otherwise,
+    replacements,
+    settle,
+    settle_in,
+    variables,
+)
 from tests.docs.shell import Reader
+from tests.support.provider import FakeProvider
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
 
@@ -56,3 +67,22 @@ async def test_a_newcomer_ends_with_an_answer(tmp_path: Path) -> None:
     assert all(command in text for command in replaced)
     async with Reader(home, variables(home), replaced) as newcomer:
         await newcomer.follow(PAGE)
+
+
+async def test_the_last_step_asks_the_provider_with_the_key(tmp_path: Path) -> None:
+    [block] = [block for block in blocks(PAGE, "bash") if block.skipped]
+    replaced = replacements() | {"OPENAI_API_KEY=…": "OPENAI_API_KEY=sk-newcomer"}
+    folder = tmp_path / "mail"
+    checkout(folder, replaced)
+    answer = [otherwise(call("task_complete", finish_message="I am a model."))]
+    async with FakeProvider(answer, key="sk-newcomer") as provider:
+        path = f"{folder}/.venv/bin:{os.environ['PATH']}"
+        outside = variables(folder, PATH=path, OPENAI_BASE_URL=provider.base_url)
+        async with Reader(folder, outside, replaced) as newcomer:
+            await newcomer.serve(read_otherwise(block.code, replaced))
+            asked = await newcomer.run(
+                f"export MAIL_API_KEY=$(mail token create --role user --id alice)\n"
+                f"mail client http://localhost:{replaced['8000']} message Hello"
+            )
+    assert asked.stdout == "I am a model.\n", asked.text
+    assert [seen.status for seen in provider.requests] == [200]
