@@ -124,12 +124,6 @@ async def test_a_timeout_past_the_longest_is_refused(served) -> None:
     assert answer.json()["errors"][0]["field"] == "kwargs.timeout"
 
 
-async def test_tokens_are_stored_as_hashes(served) -> None:
-    rows = await served.store.list_tokens()
-    assert len(rows) == len(TOKENS)
-    assert not any(token in repr(rows) for token in TOKENS.values())
-
-
 async def test_the_client_passes_over_unknown_kinds(served) -> None:
     async def answer(request: web.Request) -> web.Response:
         unknown = 'event: weather\r\ndata: {"a":1}\r\n\r\n'

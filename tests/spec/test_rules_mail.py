@@ -193,6 +193,31 @@ async def test_completing_a_run_that_has_ended_changes_nothing() -> None:
     await runtime.shutdown()
 
 
+async def test_mail_that_waits_at_the_end_is_worked_off_in_order_in_the_next_run() -> None:
+    working, read = asyncio.Event(), []
+
+    async def work(messages, choice):
+        body = str(messages[-1]["content"]).split("<body>")[1].split("</body>")[0]
+        if not working.is_set():
+            working.set()
+            await asyncio.Event().wait()
+        read.append(body)
+        answer = response("supervisor") if body == "three" else WAIT
+        return None, tool_calls(answer, prefix=f"w{len(read)}")
+
+    asked = [request("worker", body) for body in ("one", "two", "three")]
+    lead = Part(asked, [done("early")], [WAIT], [done("late")])
+    agents = {"supervisor": supervisor(agent_from(lead)), "worker": worker(work)}
+    runtime = runtime_of(agents)
+    first = asyncio.create_task(runtime.submit_and_wait(user_message()))
+    await working.wait()
+    await asyncio.gather(first, runtime.submit_and_wait(user_message("hurry")))
+    assert read == []
+    end = await runtime.submit_and_wait(user_message("go on"))
+    assert end["message"]["body"] == "late" and read == ["one", "two", "three"]
+    await runtime.shutdown()
+
+
 async def test_a_model_call_that_outlives_its_run_is_cancelled_and_its_message_kept() -> None:
     working, cancelled = asyncio.Event(), asyncio.Event()
 

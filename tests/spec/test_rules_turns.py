@@ -91,26 +91,30 @@ async def test_no_turn_is_told_before_it_is_stored() -> None:
 
 
 async def test_an_agent_has_one_turn_at_a_time_in_a_task() -> None:
-    busy, most, gate = 0, 0, Gate()
+    busy, most, calls, gate = 0, 0, 0, Gate()
 
     async def work(messages, choice):
-        nonlocal busy, most
+        nonlocal busy, most, calls
         busy += 1
+        calls += 1
         most = max(most, busy)
         await gate.passed()
         busy -= 1
-        return None, tool_calls(response("supervisor", last_body(messages)[-60:]))
+        return None, tool_calls(WAIT, prefix=f"w{calls}")
 
-    asked = [request("worker", "one"), request("worker", "two"), request("worker", "three")]
-    lead = Part(asked, [WAIT], [WAIT], [done()])
-    runtime = runtime_of({"supervisor": supervisor(agent_from(lead)), "worker": worker(work)})
-    run = await runtime.open_run(RunRequest(message=user_message()))
+    agents = {"supervisor": supervisor(agent_from(Part([done()])), ()), "worker": worker(work)}
+    runtime = runtime_of(agents)
+    runs = [await runtime.open_run(RunRequest(message=user_message("one", to="worker")))]
     await gate.reached.wait()
+    for body in ("two", "three"):
+        message = user_message(body, to="worker")
+        runs.append(await runtime.open_run(RunRequest(message=message)))
     await let_others_run()
     assert most == 1
     gate.open.set()
-    await run.result()
-    assert most == 1
+    for run in runs:
+        await run.result()
+    assert most == 1 and calls >= len(runs)
     await runtime.shutdown()
 
 
