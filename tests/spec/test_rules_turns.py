@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from mail.core.actions import ActionCore
+from mail.core.call_context import current_call
 from mail.core.runtime import RunRequest
 from mail.db.base import Post, TurnCommit
 from mail.db.memory import MemoryStore
@@ -286,4 +287,19 @@ async def test_an_interrupted_message_is_taken_again() -> None:
     await talking.wait()
     await asyncio.gather(first, runtime.submit_and_wait(user_message("interrupt it")))
     assert seen[:3] == ["a novel", "stop", "a novel"]
+    await runtime.shutdown()
+
+
+async def test_pieces_of_replies_come_only_to_streams_that_ask() -> None:
+    async def lead(messages, choice):
+        current_call().sink.text("so ")
+        return None, tool_calls(done())
+
+    runtime = runtime_of({"supervisor": supervisor(lead, ())})
+    for asked in (False, True):
+        message = RunRequest(message=user_message(), streamed=True, stream_tokens=asked)
+        run = await runtime.open_run(message)
+        kinds = [event.kind async for event in run.events()]
+        assert ("model_delta" in kinds) is asked
+    assert "model_delta" not in await kinds_of(runtime)
     await runtime.shutdown()
