@@ -1,6 +1,7 @@
 """Rules of the tools, on a running swarm: see the table in spec/SPEC.md."""
 
 from mail.core.actions import ActionCore
+from mail.core.runtime import RunRequest
 from mail.db.memory import MemoryStore
 from mail.testing import agent_from
 from tests.spec.kit import (
@@ -132,4 +133,27 @@ async def test_help_comes_in_the_next_message() -> None:
     for part in ("SUMMARY", "YOUR IDENTITY", "**Name**: supervisor", "Tool `send_request`"):
         assert part in text
     assert "FULL MAIL PROTOCOL" not in text
+    await runtime.shutdown()
+
+
+async def test_an_agent_goes_on_once_when_all_of_its_calls_have_results() -> None:
+    asked = [request("worker", "one"), request("worker", "two")]
+    lead = Part(asked, [done("settled")])
+    runtime = swarm(lead, breakpoint_tools=["send_request"])
+
+    async def answer(call_id: str) -> str:
+        results = {"call_id": call_id, "content": "yes"}
+        message = RunRequest(
+            message=user_message(),
+            resume_from="breakpoint_tool_call",
+            breakpoint_tool_call_result=results,
+        )
+        return str((await (await runtime.open_run(message)).result()).status)
+
+    run = await runtime.open_run(RunRequest(message=user_message()))
+    first, second = [call["call_id"] for call in (await run.result()).breakpoints]
+    assert await answer(second) == "paused" and len(lead.shown) == 1
+    assert await answer(first) == "completed" and len(lead.shown) == 2
+    task = await runtime.read_task("task-1")
+    assert task is not None and task.task_message_queue == []
     await runtime.shutdown()
