@@ -38,6 +38,15 @@ class Terminal:
         """Type a line and press enter."""
         self.press(line + "\r")
 
+    async def paste(self, text: str) -> None:
+        """Paste a text, however long, and press enter."""
+        # In a thread: the terminal takes no more while nobody reads what it shows.
+        await asyncio.to_thread(self._write, f"\x1b[200~{text}\x1b[201~\r".encode())
+
+    def _write(self, data: bytes) -> None:
+        while data:
+            data = data[os.write(self._master, data[:1024]) :]
+
     async def see(self, pattern: str, seconds: float = 20.0) -> str:
         """Wait until the screen shows something new that fits; return it."""
         try:
@@ -65,8 +74,10 @@ class Terminal:
 
     def close(self) -> None:
         """Take the terminal away."""
-        asyncio.get_running_loop().remove_reader(self._master)
-        os.close(self._master)
+        if self._master >= 0:
+            asyncio.get_running_loop().remove_reader(self._master)
+            os.close(self._master)
+            self._master = -1
 
     def _take(self) -> None:
         try:

@@ -1,11 +1,13 @@
 """The commands of ``mail client``, and the parser that is built from them."""
 
 import argparse
+import re
 import shlex
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from mail.cli.repl import identity, messages, responses, swarms, tasks
 from mail.cli.repl.session import Command
+from mail.core.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,10 +22,13 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *responses.COMMANDS,
 )
 LEAVE: Final = ("exit", "quit")
+_UNKNOWN: Final = re.compile(
+    r"(.*invalid choice: )(?:'(.*)'|\"(.*)\") \(choose from .*\)", re.DOTALL
+)
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argparse parser that remembers its flags, for completion."""
+    """An argparse parser that remembers its flags, for completion, and knows what was meant."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.flags: dict[str, Sequence[str]] = {}
@@ -36,6 +41,15 @@ class CommandParser(argparse.ArgumentParser):
         values = tuple(map(str, action.choices or ()))
         self.flags.update((flag, values) for flag in action.option_strings)
         return action
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong; of a command that there is not, which one may be meant."""
+        found = _UNKNOWN.fullmatch(message) if self.subcommands else None
+        if found:
+            name = found[2] or found[3] or ""
+            names = sorted(self.subcommands, key=len, reverse=True)
+            message = f"{found[1]}{name!r}.{did_you_mean(name, names)} `help` lists the commands"
+        super().error(message)
 
 
 def build_parser(prog: str, *, typed: bool) -> CommandParser:

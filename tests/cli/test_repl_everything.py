@@ -1,0 +1,163 @@
+"""The prompt of ``mail client`` where nothing is missing: an administrator, a server in debug mode."""
+
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from mail.cli.repl.parsing import COMMANDS, LEAVE
+from mail.db.memory import MemoryStore
+from mail.server.app import create_app
+from tests.cli.terminal import Terminal, terminal
+from tests.server.kit import TOKENS, serving
+from tests.support.till import settings, till
+
+pytestmark = pytest.mark.e2e
+
+ASKED = """'[{"role":"user","content":"Summarise the plan"}]' '[]'"""
+PRICE = '[{"type": "function", "name": "price", "parameters": {"type": "object"}}]'
+NOT_BUILT = r"error [^\n]*: HTTP request failed with status code 404: [^\n]*\n"
+
+
+@pytest.fixture
+async def place(store: MemoryStore) -> AsyncIterator[str]:
+    async with serving(create_app(settings(debug=True), template=till(), store=store)) as client:
+        yield str(client.base_url).rstrip("/")
+
+
+EVERY: dict[str, list[tuple[str, str]]] = {
+    "ping": [
+        ("ping", r"pong: mail 1\.3\.6 \(protocol 1\.3\), swarm test-swarm 1\.3\.6\n"),
+        ("ping --json", r'"protocol_version": "1\.3"'),
+    ],
+    "health": [
+        ("health", r"health: healthy\n"),
+        ("health -v", r'"swarm_name": "test-swarm"'),
+        ("h --verbose", r'"status": "healthy"'),
+    ],
+    "health-update": [
+        ("health-update 'very busy'", r"successfully updated health to very busy\n"),
+        ("health", r"health: very busy\n"),
+        ("hu healthy -v", r'"status": "healthy"'),
+    ],
+    "whoami": [("whoami", r"role admin with ID root\n"), ("me -v", r'"username": "root"')],
+    "status": [
+        ("status", r"user MAIL IS NOT ready\nuser task IS NOT running\n"),
+        ("s --json", r'"active_users": 0'),
+    ],
+    "logout": [("logout", r"successfully logged out of http")],
+    "login": [(f"login {TOKENS['admin']}", r"> role: admin\n> id: root\n")],
+    "message": [
+        (
+            "message 'Forecast for tomorrow' --entrypoint supervisor",
+            r"said: Forecast for tomorrow\n",
+        ),
+        (
+            "m again --task-id one --subject Hi --msg-type request --show-events",
+            r"new_message +root → supervisor request 'Hi': again.*You said: again\ntask one completed\n",
+        ),
+        ("msg 'Add a summary' -tid one --resume-from user_response", r"You said: Add a summary\n"),
+        (
+            'message hi --kwargs \'{"max_steps": 5, "timeout": 30}\' --json',
+            r'"status": "completed"',
+        ),
+    ],
+    "message-stream": [
+        (
+            "message-stream 'Need live updates' --task-id two --kwargs '{\"max_steps\": 5}'",
+            r"new_message +root → supervisor .*task_complete +You said: Need live updates\n",
+        ),
+        ("ms more -tid two -rf user_response -st --json", r'"event": "task_complete".*said: more'),
+    ],
+    "message-interswarm": [(f"message-interswarm hi '[\"a@b\"]' {TOKENS['alice']}", NOT_BUILT)],
+    "tasks-get": [
+        ("tasks-get", r"found 4 tasks:\n"),
+        ("tsg --json", r'"task_owner": "admin:root@test-swarm"'),
+    ],
+    "task-get": [
+        ("task-get one", r"task 'one' - completed: True, completed\n.*started .* by admin:root@"),
+        ("tg one -v", r'"task_id": "one"'),
+    ],
+    "task-events": [
+        ("task-events two --after 2", r"task_complete +You said: more\n"),
+        ("te two --json", r'"event": "new_message", "id": "1"'),
+    ],
+    "task-cancel": [
+        ("message 'ask the cashier' -tid three", r"ask_cashier\(\{.*\}\)\n.*task three paused\n"),
+        ("task-cancel three", r"task 'three' cancelled\n"),
+        ("tc three --json", r'"status": "cancelled"'),
+    ],
+    "swarms-get": [("swarms-get", NOT_BUILT)],
+    "swarm-register": [("swarm-register b http://b token --volatile", NOT_BUILT)],
+    "swarm-dump": [("swarm-dump", NOT_BUILT)],
+    "swarm-load-from-json": [("swarm-load-from-json '{}'", NOT_BUILT)],
+    "responses": [
+        (f"responses {ASKED}", r"You said: Summarise the plan\n"),
+        (
+            f"responses {ASKED} --instructions 'System prompt' --tool-choice auto "
+            '--parallel-tool-calls --kwargs \'{"metadata": {"a": "b"}}\' --json',
+            r'"instructions": "System prompt".*"a": "b"',
+        ),
+        (
+            f"r {ASKED} --previous-response-id nothing",
+            r"error posting responses: .*400: .*not found",
+        ),
+        ("responses '{' '[]'", r"not valid JSON: "),
+    ],
+    "help": [("help", r"commands:.*exit, quit: leave"), ("? ms", r"usage: mail> message-stream")],
+}
+
+
+def test_every_command_stands_here() -> None:
+    assert EVERY.keys() - {"help"} == {command.name for command in COMMANDS}
+    assert LEAVE == ("exit", "quit")
+
+
+async def test_an_administrator_gives_each_command(tmp_path: Path, place: str) -> None:
+    async with terminal(tmp_path, ["client", place, "-ak", TOKENS["admin"]]) as person:
+        await person.see("mail>")
+        for lines in EVERY.values():
+            for line, shown in lines:
+                await person.ask(line, shown)
+        person.type("exit")
+        assert await person.end() == 0
+        assert "Traceback" not in person.screen
+
+
+async def test_odd_keys_are_forgiven(tmp_path: Path, place: str) -> None:
+    async with terminal(tmp_path, ["client", place, "-ak", TOKENS["admin"]]) as person:
+        await person.see("mail>")
+        await person.ask("mesage hi", r"invalid choice: 'mesage'.*[Dd]id you mean 'message'\?")
+        await person.ask("help sing", r"invalid choice: 'sing'")
+        await person.ask(
+            "ms hi --resume-form user_response", r"unrecognized arguments: --resume-form"
+        )
+        await person.ask("message hi --resume-from user", r"invalid choice: 'user'")
+        await person.ask("\x01\x0b\x07\x02\x06ping", r"pong: mail")
+        await person.paste("message 'a\x1b[2Jb\x07' -tid odd")
+        await person.see(r"You said: a\[2Jb\n")
+        await person.see("mail>")
+        await person.paste("message '" + "x" * 20_000 + "'")
+        await person.see(r"You said: x{20000}\n")
+        await person.see("mail>")
+        await person.paste("message 'two\nlines' --json")
+        await person.see(r'"response": "You said: two\\nlines"')
+        await person.see("mail>")
+        person.type("message 'half \\")
+        await person.see(r"\.\.\.")
+        person.press("\x03")
+        await person.see("mail>")
+        await person.ask("ping", "pong")
+        person.type("message 'half \\")
+        await person.see(r"\.\.\.")
+        person.press("\x04")  # the end of input, in the middle of a command
+        assert await person.end() == 0
+        assert "Traceback" not in person.screen
+
+
+async def test_a_terminal_that_goes_away_ends_the_program(tmp_path: Path, place: str) -> None:
+    async with terminal(tmp_path, ["client", place, "-ak", TOKENS["admin"]]) as person:
+        await person.see("mail>")
+        person.close()
+        await person.end()

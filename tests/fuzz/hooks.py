@@ -1,0 +1,60 @@
+"""What schemathesis has to know of the served swarm, and a check that it does not have.
+
+Loaded by the ``schemathesis`` command, through ``SCHEMATHESIS_HOOKS``. ``FUZZ_ROLE`` is the role of
+the run's token; empty without one.
+
+A request that fits the document must not be answered with 400. Three facts are of a place and a
+time and cannot be in the document, so requests that are to fit get them from here: which agents
+there are, which tasks the caller has (a cursor names one), and which wait for results. Requests that
+are to be refused stay as they are.
+"""
+
+import os
+import uuid
+from typing import Any
+
+import requests
+import schemathesis
+
+ROLE = os.environ.get("FUZZ_ROLE", "")
+ENTRYPOINT = "supervisor"
+_EDGE = frozenset({405, 431})
+"""Answered before anybody asks who calls."""
+
+
+@schemathesis.hook
+def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
+    """Fill in what only this server knows."""
+    if case.meta is None or not case.meta.generation.mode.is_positive:
+        return
+    if isinstance(case.body, dict) and case.operation.path == "/message":
+        _know_the_swarm(case.body)
+    cursor = (case.query or {}).get("cursor")
+    if cursor is not None and not _is_task(case, str(cursor)):
+        del case.query["cursor"]
+
+
+def _know_the_swarm(body: dict[str, Any]) -> None:
+    if isinstance(body.get("entrypoint"), str) and body["entrypoint"].strip():
+        body["entrypoint"] = ENTRYPOINT
+    if body.get("resume_from") == "breakpoint_tool_call":
+        body["task_id"] = f"waits for nothing {uuid.uuid4()}"  # 404; no task waits for these
+
+
+def _is_task(case: Any, task_id: str) -> bool:
+    base = case.operation.base_url or ""
+    headers = {"Authorization": os.environ.get("FUZZ_AUTHORIZATION", "")}
+    query = {"task_id": task_id}
+    return requests.get(f"{base}/task", query, headers=headers, timeout=10).status_code == 200
+
+
+@schemathesis.check
+def only_the_right_roles(ctx: Any, response: Any, case: Any) -> None:
+    """Strangers get 401 and wrong roles 403, whatever else is wrong with their request."""
+    roles = case.operation.definition.raw["x-mail-roles"]
+    if not roles or ROLE in roles or case.method.upper() != case.operation.method.upper():
+        return
+    expected = {401, 403} if ROLE else {401}  # a token may have been damaged, or left out
+    if "%0A" in response.request.url:
+        expected |= {404}  # no path has a line break, so there is no such route
+    assert response.status_code in {*expected, *_EDGE}, f"{expected} expected: {response.text}"

@@ -1,0 +1,69 @@
+"""``schemathesis run`` against a running server, as one of the known callers or as nobody."""
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from tests.fuzz.target import ROOT, Target
+from tests.server.kit import CALLERS, TOKENS
+
+__all__ = ["WHO", "Findings", "run"]
+
+WHO = ("admin", "alice", "swarm", "nobody")
+PHASES = "examples,coverage,fuzzing,stateful"
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What a run printed; ``code`` is 0 when nothing was found."""
+
+    code: int
+    text: str
+
+
+def run(shot: Target, who: str, folder: Path, *, examples: int, seed: int) -> Findings:
+    """Run every check in every phase over the server's own document.
+
+    Args:
+        shot: The server.
+        who: A known caller, or ``nobody``.
+        folder: Where the settings of the run are written.
+        examples: How many requests each phase makes up for one operation.
+        seed: What they are made up from.
+    """
+    known = who in TOKENS
+    settings = folder / f"{who}.toml"
+    settings.write_text(_settings(folder) if who == "alice" else "")
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings), "run"),
+        *(f"{shot.url}/openapi.yaml", "--checks", "all", "--phases", PHASES),
+        *("--max-examples", str(examples), "--seed", str(seed), "--no-shrink", "--no-color"),
+        *("--request-timeout", "20", "--generation-database", "none", "--warnings", "off"),
+    ]
+    if known and who != "alice":
+        command += ["-H", f"Authorization: Bearer {TOKENS[who]}"]
+    environment = dict(
+        os.environ,
+        PYTHONPATH=os.pathsep.join((str(ROOT / "src"), str(ROOT))),
+        SCHEMATHESIS_HOOKS="tests.fuzz.hooks",
+        FUZZ_ROLE=CALLERS[who][0] if known else "",
+        FUZZ_AUTHORIZATION=f"Bearer {TOKENS[who]}" if known else "",
+    )
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    return Findings(done.returncode, done.stdout + done.stderr)
+
+
+def _settings(folder: Path) -> str:
+    """Return settings that let Bob look for what is Alice's."""
+    peers = ("alice", "bob")
+    headers = {who: [{"name": "Authorization", "value": f"Bearer {TOKENS[who]}"}] for who in peers}
+    known = folder / "callers.yaml"
+    auth = [{"name": who, "fixedHeaders": headers[who]} for who in peers]
+    known.write_text(yaml.safe_dump({"auth": auth}))
+    return f'[auth.wfc]\npath = "{known}"\nuser = "alice"\npeers = ["alice", "bob"]\n'
