@@ -3,6 +3,7 @@
 
 PYTHON ?= python3
 PYTEST_ARGS ?=
+FUZZ_ARGS ?=
 
 # A worker for each processor; each takes whole files, so what a module shares is made once.
 WORKERS := --numprocesses=logical --maxprocesses=8 --dist=loadfile --no-loadscope-reorder
@@ -22,11 +23,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-<<<<<<< HEAD
-.PHONY: help demo serve test lint format docs openapi bench lock clean
-=======
-.PHONY: help demo serve test soak lint format bench lock clean
->>>>>>> e86fe72 (Refuse within seconds what a hanging PostgreSQL keeps waiting)
+.PHONY: help demo serve test soak lint format docs openapi fuzz bench lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +62,9 @@ openapi: $(STAMP)  ## Write spec/openapi.yaml from the routes
 docs: $(STAMP)  ## Make a website of docs/
 	@$(BIN)/mkdocs build --strict --quiet
 	@echo "Open build/site/index.html; it needs no web server and no network."
+
+fuzz: $(STAMP)  ## Fuzz a running server for some minutes; FUZZ_ARGS="--seed 7" repeats a run
+	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
 bench: $(STAMP)  ## Measure messages per second, latency and memory
 	@$(BIN)/python -m benchmarks

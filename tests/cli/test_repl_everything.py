@@ -1,6 +1,5 @@
-"""The prompt of ``mail client`` where nothing is missing: an administrator, a server in debug mode."""
+"""The prompt of ``mail client`` where nothing is missing: an administrator, debug mode."""
 
-import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -9,9 +8,9 @@ import pytest
 from mail.cli.repl.parsing import COMMANDS, LEAVE
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
-from tests.cli.terminal import Terminal, terminal
+from tests.cli.terminal import terminal
 from tests.server.kit import TOKENS, serving
-from tests.support.till import settings, till
+from tests.support.till import definition, settings, till
 
 pytestmark = pytest.mark.e2e
 
@@ -55,7 +54,7 @@ EVERY: dict[str, list[tuple[str, str]]] = {
         ),
         (
             "m again --task-id one --subject Hi --msg-type request --show-events",
-            r"new_message +root → supervisor request 'Hi': again.*You said: again\ntask one completed\n",
+            r"new_message +root → supervisor request 'Hi': again.*said: again\ntask one comp",
         ),
         ("msg 'Add a summary' -tid one --resume-from user_response", r"You said: Add a summary\n"),
         (
@@ -90,8 +89,14 @@ EVERY: dict[str, list[tuple[str, str]]] = {
     ],
     "swarms-get": [("swarms-get", NOT_BUILT)],
     "swarm-register": [("swarm-register b http://b token --volatile", NOT_BUILT)],
-    "swarm-dump": [("swarm-dump", NOT_BUILT)],
-    "swarm-load-from-json": [("swarm-load-from-json '{}'", NOT_BUILT)],
+    "swarm-dump": [
+        ("swarm-dump", r"swarm 'test-swarm' dumped\n"),
+        ("sd --json", r'"status": "dumped"'),
+    ],
+    "swarm-load-from-json": [
+        ("swarm-load-from-json '{}'", r"error loading swarm from JSON: .*status code 400: "),
+        (f"sl '{definition()}'", r"swarm 'test-swarm' loaded\n"),
+    ],
     "responses": [
         (f"responses {ASKED}", r"You said: Summarise the plan\n"),
         (

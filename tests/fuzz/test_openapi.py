@@ -1,0 +1,22 @@
+"""The server holds what its OpenAPI document says, whoever calls; ``make fuzz`` tries far more."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.fuzz.openapi import WHO, run
+from tests.fuzz.target import ROOT, Target
+
+pytestmark = [pytest.mark.slow, pytest.mark.e2e]
+
+
+@pytest.mark.parametrize("who", WHO)
+@pytest.mark.timeout(180)
+def test_schemathesis_finds_nothing(shot: Target, tmp_path: Path, who: str) -> None:
+    found = run(shot, who, tmp_path, examples=5, seed=1)
+    assert found.code == 0, found.text
+    document = yaml.safe_load((ROOT / "spec" / "openapi.yaml").read_text())
+    operations = sum(len(path) for path in document["paths"].values())
+    assert f"{operations} selected / {operations} total" in found.text, found.text
+    shot.check_alive()
