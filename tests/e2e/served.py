@@ -74,6 +74,7 @@ class Options:
     limit: int | None = None
     pause: float = 0.0
     use_proxy: bool = False
+    debug: bool = False
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -100,6 +101,7 @@ def serve(options: Options) -> None:
     config = ServerConfig(
         host="127.0.0.1",
         port=options.port,
+        debug=options.debug,
         swarm=SwarmConfig(name=SWARM, registry_file=str(folder / "registry.json")),
         settings=SettingsConfig(task_message_limit=50, print_llm_streams=True),
         limits=NO_LIMITS,

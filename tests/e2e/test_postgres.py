@@ -12,6 +12,11 @@ from tests.support.postgres import PASSWORD, query
 
 pytestmark = pytest.mark.e2e
 
+KEPT = (
+    *("tasks", "task_events", "task_responses", "agent_histories"),
+    *("messages", "history_entries", "calls", "memories", "tokens"),
+)
+
 
 async def seen(client: httpx.AsyncClient) -> dict[str, Any]:
     """Return all that a caller can see of its tasks."""
@@ -25,26 +30,41 @@ async def seen(client: httpx.AsyncClient) -> dict[str, Any]:
     }
 
 
+def stored(place: Place) -> dict[str, list[str]]:
+    """Return every row of every table as text; only the writers' own numbers come and go."""
+    names = "SELECT table_name FROM information_schema.tables WHERE table_schema = 'public'"
+    tables = [name for (name,) in query(place.dsn, names) if name != "writers"]
+    return {
+        name: sorted(text for (text,) in query(place.dsn, f"SELECT t::text FROM {name} AS t"))  # noqa: S608
+        for name in tables
+    }
+
+
 def paused(task: dict[str, Any]) -> bool:
     return not task["completed"]
 
 
 async def test_a_restart_changes_nothing_that_can_be_seen(postgres_place: Place) -> None:
     place = postgres_place
-    await place.start()
+    await place.start(debug=True)
     async with place.client() as client:
+        made = await client.post("/v1/responses", json={"input": "count the oaks"})
+        response = f"/v1/responses/{made.json()['id']}"
         done = await client.post("/message", json={"body": "count the elms", "task_id": "elms"})
         body = {"body": "ask the neighbours", "task_id": TASK}
         calls = calls_of((await client.post("/message", json=body)).json())
-        before = await seen(client)
+        before = await seen(client), (await client.get(response)).content
     histories = {name: place.evidence.history(TASK, name) for name in ("lead", *WORKERS)}
     snapshots = "SELECT task_id, agent_name, history FROM agent_histories ORDER BY 1, 2"
     kept = query(place.dsn, snapshots)
     await place.stop()
-    await place.start()
+    rows = stored(place)
+    assert all(rows[table] for table in KEPT)
+    await place.start(debug=True)
+    assert stored(place) == rows
     async with place.client() as client:
-        assert await seen(client) == before
-        assert query(place.dsn, snapshots) == kept and len(kept) == 6
+        assert (await seen(client), (await client.get(response)).content) == before
+        assert query(place.dsn, snapshots) == kept and len(kept) == 9
         assert {name: place.evidence.history(TASK, name) for name in histories} == histories
         again = await client.post("/message", json={"body": "count the elms", "task_id": "elms"})
         assert again.status_code == 200 and again.json()["task_id"] == "elms"

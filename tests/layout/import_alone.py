@@ -10,7 +10,16 @@ import os
 import sys
 import traceback
 
-OTHERS = ("pydantic", "fastapi", "uvicorn", "jsonschema", "aiohttp", "httpx", "sse_starlette")
+OTHERS = (
+    "pydantic",
+    "fastapi",
+    "uvicorn",
+    "jsonschema",
+    "aiohttp",
+    "httpx",
+    "sse_starlette",
+    "mcp",
+)
 AT_ONCE = 2
 
 

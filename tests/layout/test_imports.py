@@ -28,7 +28,6 @@ def run_python(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=50,
         env={"PYTHONPATH": str(SOURCE.parent), "PATH": "", "PYTHONIOENCODING": "utf-8"},
     )
 
