@@ -37,14 +37,10 @@ serve: $(STAMP)  ## Run the server described by mail.toml and swarms.json
 test: $(STAMP)  ## Run the tests; pass more with PYTEST_ARGS="-k mailbox -x -n0"
 	$(BIN)/python -m pytest $(WORKERS) $(PYTEST_ARGS)
 
-<<<<<<< HEAD
-lint: $(STAMP)  ## Check style, types, layers, the samples in spec/ and the pages in docs/
-=======
 soak: $(STAMP)  ## Take PostgreSQL away from a server under load for 20 s, in four ways
 	OUTAGE_SECONDS=20 $(BIN)/python -m pytest -s tests/e2e/test_outage.py $(PYTEST_ARGS)
 
-lint: $(STAMP)  ## Check style, types, layers and the samples in spec/
->>>>>>> e86fe72 (Refuse within seconds what a hanging PostgreSQL keeps waiting)
+lint: $(STAMP)  ## Check style, types, layers, the samples in spec/ and the pages in docs/
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
