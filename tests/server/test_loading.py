@@ -79,6 +79,20 @@ async def test_a_loaded_swarm_serves_and_tells_its_name_everywhere(
     assert (await say(client, "alice", "Hello"))["response"] == "two: Hello"
 
 
+async def test_a_repeat_under_a_key_loads_nothing(client: httpx.AsyncClient) -> None:
+    async def load_as(key: str, name: str) -> httpx.Response:
+        body = {"json": json.dumps(definition(name=name))}
+        headers = bearer("admin") | {"Idempotency-Key": key}
+        return await client.post("/swarms/load", json=body, headers=headers)
+
+    first, second = await load_as("k-1", "second"), await load_as("k-2", "third")
+    assert (first.status_code, second.status_code) == (200, 200)
+    again = await load_as("k-1", "second")
+    assert (again.content, again.headers["idempotency-replayed"]) == (first.content, "true")
+    assert (await client.get("/")).json()["swarm"]["name"] == "third"
+    assert (await load_as("k-2", "fourth")).status_code == 409
+
+
 async def test_an_idle_instance_is_made_anew(client: httpx.AsyncClient) -> None:
     assert (await say(client, "alice", "Hello", task_id="t"))["response"] == "one: Hello"
     await load(client, accent="two")

@@ -13,7 +13,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
@@ -99,6 +99,10 @@ class Keyed:
             raise ProtocolError(f"{HEADER} must be one text of 1 to 255 visible ASCII characters")
         found = fingerprint(request.method, request.scope["path"], await request.body())
         return cls(store, locks, owner, keys[0], found)
+
+    def of_server(self) -> "Keyed":
+        """Return the same, whichever swarm the server serves."""
+        return replace(self, owner=self.owner._replace(swarm=""))
 
     def row(self, answer: str | None = None) -> IdempotencyRow:
         """Return what is to be stored of this request."""

@@ -26,7 +26,9 @@ _OK: Final = range(200, 300)
 _log = logging.getLogger("mail.server")
 
 
-def answered_once(endpoint: Endpoint, *, keep: bool = True) -> Callable[..., Awaitable[Response]]:
+def answered_once(
+    endpoint: Endpoint, *, keep: bool = True, of_server: bool = False
+) -> Callable[..., Awaitable[Response]]:
     """Let an endpoint honour ``Idempotency-Key``.
 
     A 2xx answer is kept, and a repeat gets it; a concurrent one waits for it. When the process dies
@@ -37,6 +39,8 @@ def answered_once(endpoint: Endpoint, *, keep: bool = True) -> Callable[..., Awa
         endpoint: Has parameters named ``request``, ``state`` and ``caller``.
         keep: Keep the answer. False is for answers with secrets: a repeat makes a new one, but
             the key still stands for one request only.
+        of_server: The key holds for the server, whichever swarm it serves; without it, for the
+            swarm, like the caller's tasks.
     """
 
     @wraps(endpoint)
@@ -45,6 +49,8 @@ def answered_once(endpoint: Endpoint, *, keep: bool = True) -> Callable[..., Awa
         keyed = await state.keyed(given["request"], given["caller"])
         if keyed is None:
             return await endpoint(**given)
+        if of_server:
+            keyed = keyed.of_server()
         async with keyed.locks.hold(keyed.owner, keyed.key):
             found = await keyed.find()
             if found is not None and found.answer is not None:

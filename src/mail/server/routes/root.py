@@ -24,7 +24,7 @@ def add_routes(app: FastAPI) -> None:
     """Add the routes of this module."""
     app.get("/", dependencies=[Depends(PUBLIC)])(root)
     app.get("/health", dependencies=[Depends(PUBLIC)])(health)
-    app.post("/health")(answered_once(health_post))
+    app.post("/health")(answered_once(health_post, of_server=True))
 
 
 async def root(state: State) -> JSONResponse:

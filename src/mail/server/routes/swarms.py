@@ -24,7 +24,7 @@ _log = logging.getLogger("mail.server")
 def add_routes(app: FastAPI) -> None:
     """Add the routes of this module."""
     app.get("/swarms/dump", dependencies=[Depends(ADMIN)])(dump_swarm)
-    app.post("/swarms/load")(answered_once(load_swarm_from_json))
+    app.post("/swarms/load")(answered_once(load_swarm_from_json, of_server=True))
 
 
 async def dump_swarm(state: State) -> JSONResponse:
