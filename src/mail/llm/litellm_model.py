@@ -21,7 +21,7 @@ from mail.llm.silence import Silence
 from mail.llm.surroundings import check_surroundings
 from mail.llm.wires import PROXY_PREFIX, Abilities, abilities_of, decoder_of, encoded
 
-__all__ = ["LiteLLMModel", "close_clients", "load_library"]
+__all__ = ["LiteLLMModel", "close_clients", "load_library", "load_parts"]
 
 _NO_KEY: Final = "the-user-token-is-in-the-header"
 _CONNECT_SECONDS: Final = 10.0
@@ -67,6 +67,14 @@ def load_library() -> Any:
     litellm: Any = importlib.import_module("litellm")
     litellm.suppress_debug_info = True  # it prints advertisements to standard output otherwise
     return litellm
+
+
+def load_parts() -> None:
+    """Import LiteLLM with everything that first calls need, whatever their wire."""
+    load_library()
+    for name in sorted({part for parts in _SLOW_PARTS.values() for part in parts}):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 async def close_clients() -> None:

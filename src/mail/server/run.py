@@ -25,6 +25,7 @@ from mail.server.app import create_app
 from mail.server.connections import allow_open_files, guarded
 from mail.server.limits import MAX_HEADER_BYTES
 from mail.server.state import ServerState
+from mail.server.warmup import load_models
 from mail.utils.logger import init_logger
 from mail.utils.token_service import AuthBackend
 
@@ -66,6 +67,7 @@ class DrainingServer(uvicorn.Server):
         self._loop = asyncio.get_running_loop()
         # Here, a failure reaches whoever runs the server.
         await self._state.prepare()
+        load_models()
         await self._state.store.open()
         await super().startup(sockets)
         for server in self.servers if self.started else ():
