@@ -72,7 +72,11 @@ async def test_other_swarms_other_schemas_and_short_commands_are_not_hindered(
 async def test_a_session_that_broke_is_taken_again(make: Make, url: str) -> None:
     store = make()
     await store.open()
+    broken = store._session.keeper._connection  # type: ignore[union-attr]
     assert query(url, END_CLAIM, key_of(url)) == [(True,)]
+    async with asyncio.timeout(20):
+        while not broken.is_closed():
+            await asyncio.sleep(0.01)
     await write(store, "after")  # waits until the swarm is held again
     with pytest.raises(StoreLocked):
         await make().open()
@@ -110,9 +114,11 @@ async def test_a_dead_session_of_ones_own_does_not_stand_in_the_way(make: Make, 
     keeper = store._session.keeper  # type: ignore[union-attr]
     loop = store._session.loop  # type: ignore[union-attr]
     # The server still holds it to be alive: only our end forgets it.
-    keeper._connection.remove_termination_listener(keeper._broke)
+    forgotten = keeper._connection
+    forgotten.remove_termination_listener(keeper._broke)
     asyncio.run_coroutine_threadsafe(keeper.take(), loop).result(20)
     await write(store, "still mine")
+    loop.call_soon_threadsafe(forgotten.terminate)
 
 
 def key_of(url: str) -> int:
