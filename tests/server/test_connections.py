@@ -34,7 +34,7 @@ async def served(
 
 @contextlib.asynccontextmanager
 async def connected(
-    server: Server, *, small: bool = False
+    server: Server, *, small: bool = False, limit: int = 1024
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """Open a bare connection; a small one takes little before it is read."""
     plain = socket.socket()
@@ -44,7 +44,7 @@ async def connected(
     await asyncio.get_running_loop().sock_connect(
         plain, ("127.0.0.1", server.servers[0].sockets[0].getsockname()[1])
     )
-    reader, writer = await asyncio.open_connection(sock=plain, limit=1024)
+    reader, writer = await asyncio.open_connection(sock=plain, limit=limit)
     try:
         yield reader, writer
     finally:
@@ -140,20 +140,23 @@ async def test_a_body_that_trickles_is_408(store: MemoryStore, template: Templat
 async def test_an_answer_that_nobody_reads_is_let_go_and_a_slow_reader_is_not(
     store: MemoryStore, template: Template
 ) -> None:
-    async with served(store, template) as (server, app):
+    async with served(store, template, send_timeout=1.0) as (server, app):
 
         async def big() -> str:
             return "x" * BIG
 
         app.router.add_api_route("/big", big)
-        async with connected(server, small=True) as (_, deaf), connected(server) as (slow, writer):
+        async with (
+            connected(server, small=True) as (_, deaf),
+            connected(server, limit=100_000) as (slow, writer),
+        ):
             deaf.write(head("GET", "/big"))
             await until(lambda: _waiting(server) > 0)
             writer.write(head("GET", "/big"))
             got = 0
             while got < BIG:  # takes longer than send_timeout, in good steps
                 got += len(await slow.read(1_000_000))
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.02)
             await until(lambda: _waiting(server) == 0)
             await until(lambda: not server.server_state.connections)
 
@@ -166,10 +169,10 @@ def _waiting(server: Server) -> int:
 async def test_a_stalled_reader_of_a_stream_is_cut_off_and_can_resume(
     store: MemoryStore, template: Template, caplog: pytest.LogCaptureFixture
 ) -> None:
-    body = json.dumps({"body": "x" * 2_000_000, "task_id": "t-1"}).encode()
+    body = json.dumps({"body": "x" * 1_000_000, "task_id": "t-1"}).encode()
     async with served(store, template, idle_timeout=60.0) as (server, app):
         async with httpx.AsyncClient(base_url=server.url, headers=bearer("alice")) as client:
-            for _ in range(3):
+            for _ in range(2):
                 assert (await client.post("/message", content=body)).status_code == 200
             async with connected(server, small=True) as (_, writer):
                 writer.write(head("GET", "/tasks/t-1/events"))
