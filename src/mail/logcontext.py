@@ -6,7 +6,7 @@ which, also those of other libraries. Whoever begins such work says so here; the
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from typing import Final, NamedTuple
 
@@ -47,8 +47,13 @@ def begin(context: LogContext) -> Token[LogContext]:
 
 
 def end(token: Token[LogContext]) -> None:
-    """Go back to how it was before `begin`."""
-    _context.reset(token)
+    """Go back to how it was before `begin`.
+
+    A coroutine that nobody finished is closed wherever it happens to be collected, in a context of
+    somebody else's: there is nothing to go back to.
+    """
+    with suppress(ValueError):
+        _context.reset(token)
 
 
 def note(**known: str) -> None:
@@ -59,8 +64,8 @@ def note(**known: str) -> None:
 @contextmanager
 def bound(**known: str) -> Iterator[None]:
     """Add something for the length of a ``with`` block."""
-    token = _context.set(_context.get()._replace(**known))
+    token = begin(_context.get()._replace(**known))
     try:
         yield
     finally:
-        _context.reset(token)
+        end(token)

@@ -118,7 +118,8 @@ class Template:
         self.name, self.version, self.description = "test-swarm", "1.3.6", "a swarm for tests"
         self.entrypoint, self.keywords, self.public = "supervisor", ["test"], False
         self.task_message_limit: int | None = None
-        self.agents = [SimpleNamespace(name="supervisor", agent_params={})]
+        agent = SimpleNamespace(name="supervisor", agent_params={}, function=self.script)
+        self.agents = [agent]
         self.options = options
         self.started: list[tuple[str, str]] = []
 
@@ -143,6 +144,7 @@ class Swarm:
     def __init__(self, template: Template, user_id: str, role: str, store: Any, settings: Any):
         from mail.core.runtime import MAILRuntime
 
+        self.agents = template.agents
         agent = AgentCore(
             function=template.script,
             comm_targets=["supervisor"],

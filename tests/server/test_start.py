@@ -17,6 +17,7 @@ from mail.errors import ConfigError
 from mail.factories import LiteLLMAgentFunction
 from mail.server.app import create_app
 from mail.server.run import run_server
+from mail.server.swarm import open_swarm
 from tests.server.kit import Template, config, serving
 from tests.support.provider import FakeProvider
 
@@ -82,6 +83,19 @@ async def test_the_agents_are_tried_without_being_started(
     async with serving(create_app(config(), template=template, store=store)):  # type: ignore[arg-type]
         assert made == ["nobody"]
         assert template.started == []
+
+
+@pytest.mark.parametrize("said", [True, False, None])
+async def test_agents_call_their_model_in_the_callers_name_unless_they_say_otherwise(
+    tmp_path: Path, said: bool | None
+) -> None:
+    def change(swarm: dict[str, Any]) -> None:
+        for agent in swarm["agents"]:
+            agent["agent_params"].pop("use_proxy", None)
+            agent["agent_params"].update({} if said is None else {"use_proxy": said})
+
+    served = await open_swarm(write_swarm(tmp_path, change), MemoryStore())
+    assert served.needs_token is (said is not False)
 
 
 async def test_a_template_is_loaded_beside_the_event_loop(tmp_path: Path) -> None:

@@ -131,6 +131,7 @@ class LiteLLMActionAgentFunction(ActionAgentFunction):
             default_tool_choice=default_tool_choice,
             **options,
         )
+        self.use_proxy = self.action_agent_fn.use_proxy
 
     def set_peers(self, comm_targets: Sequence[str], peers: str) -> None:
         """See `MAILAgentFunction.set_peers`."""

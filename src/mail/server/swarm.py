@@ -17,7 +17,7 @@ from mail.utils.callers import Caller
 from mail.utils.parsing import ReferencePolicy
 
 if TYPE_CHECKING:
-    from mail.api import MAILSwarm, MAILSwarmTemplate
+    from mail.api import MAILAgent, MAILSwarm, MAILSwarmTemplate
 
 __all__ = ["load_swarm", "open_swarm", "read_swarm"]
 
@@ -98,9 +98,13 @@ def _explained(what: str) -> Iterator[None]:
 
 def _tried(config: ServerConfig, template: "MAILSwarmTemplate", store: Store) -> Served:
     make = _factory(config, template, store)
-    needs_token = any(agent.agent_params.get("use_proxy") for agent in template.agents)
-    make(_NOBODY, _NO_TOKEN if needs_token else "")
-    return Served(template, make, needs_token)
+    swarm = make(_NOBODY, _NO_TOKEN)
+    return Served(template, make, any(_uses_proxy(agent) for agent in swarm.agents))
+
+
+def _uses_proxy(agent: "MAILAgent") -> bool:
+    """Tell whether an agent calls its model in the caller's name, as it or its factory says."""
+    return bool(agent.agent_params.get("use_proxy", getattr(agent.function, "use_proxy", False)))
 
 
 def _read(config: ServerConfig, store: Store, entry: dict[str, Any]) -> Served:
