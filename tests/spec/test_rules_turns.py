@@ -1,6 +1,7 @@
 """Rules of turns, on a running swarm: see the table in spec/SPEC.md."""
 
 import asyncio
+import contextlib
 import re
 from typing import Any
 
@@ -302,4 +303,33 @@ async def test_pieces_of_replies_come_only_to_streams_that_ask() -> None:
         kinds = [event.kind async for event in run.events()]
         assert ("model_delta" in kinds) is asked
     assert "model_delta" not in await kinds_of(runtime)
+    await runtime.shutdown()
+
+
+async def test_a_late_reply_to_an_interrupted_call_is_dropped_while_its_message_waits() -> None:
+    started, release, left = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    calls = 0
+
+    async def stubborn(messages, choice):
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            started.set()
+            while not release.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await release.wait()
+            left.set()
+            return None, tool_calls(done("stale"), prefix="stale")
+        release.set()
+        await left.wait()
+        await let_others_run()  # whatever the late reply does, it does now
+        return None, tool_calls(done(f"fresh {calls}"), prefix=f"c{calls}")
+
+    runtime = runtime_of({"supervisor": supervisor(stubborn, ())})
+    first = asyncio.create_task(runtime.submit_and_wait(user_message("slow")))
+    await started.wait()
+    stop = await runtime.submit_and_wait(user_message("halt", kind="interrupt"))
+    assert stop["message"]["body"] == "fresh 2"
+    assert (await first)["message"]["body"] == "fresh 3"
+    assert "stale" not in str([m["message"]["body"] for m in await messages_of(runtime)])
     await runtime.shutdown()
