@@ -292,16 +292,23 @@ async def test_an_interrupted_message_is_taken_again() -> None:
 
 
 async def test_pieces_of_replies_come_only_to_streams_that_ask() -> None:
+    both = asyncio.Event()
+
     async def lead(messages, choice):
+        await both.wait()
         current_call().sink.text("so ")
-        return None, tool_calls(done())
+        return None, tool_calls(done(), prefix=f"c{len(messages)}")
 
     runtime = runtime_of({"supervisor": supervisor(lead, ())})
-    for asked in (False, True):
-        message = RunRequest(message=user_message(), streamed=True, stream_tokens=asked)
-        run = await runtime.open_run(message)
-        kinds = [event.kind async for event in run.events()]
-        assert ("model_delta" in kinds) is asked
+    runs = [
+        await runtime.open_run(
+            RunRequest(message=user_message(), streamed=True, stream_tokens=asked)
+        )
+        for asked in (False, True)
+    ]
+    both.set()
+    plain, asking = [[event.kind async for event in run.events()] for run in runs]
+    assert "model_delta" in asking and "model_delta" not in plain
     assert "model_delta" not in await kinds_of(runtime)
     await runtime.shutdown()
 
