@@ -200,7 +200,7 @@ def test_tokens_can_be_made_listed_and_revoked_as_json(mail: Run) -> None:
         (["token", "create", "--role", "user", "--id", "a", "--expires-in", "0"], 2, "more than 0"),
         (["token", "list", "--config", "nowhere.toml"], 2, "nowhere.toml', which is not a file"),
         (["server", "--config", "nowhere.toml"], 2, "nowhere.toml', which is not a file"),
-        (["server", "--port", "70000"], 2, "'port'"),
+        (["server", "--port", "70000"], 2, "--port: "),
         (["server", "--print-llm-streams", "maybe"], 2, "invalid boolean value 'maybe'"),
         (["ping", "http://h", "--timeout", "0"], 2, "more than 0"),
         (["serve"], 2, "invalid choice: 'serve'"),

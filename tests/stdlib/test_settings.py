@@ -62,7 +62,7 @@ def test_values_are_read(configure: Callable[[str], None]) -> None:
         ('[stdlib.fs]\nroot = "a\\u0000b"', r"\[stdlib.fs\] 'root': .* NUL characters"),
         ("[stdlib.fs]\nmax_bytes = 0", r"\[stdlib.fs\] 'max_bytes': .*1"),
         ("[stdlib.http]\nallow = 'x'", r"\[stdlib.http\] 'allow': expected a list, got text"),
-        ("[stdlib.http]\nallow = [5]", r"\[stdlib.http\] 'allow': expected text"),
+        ("[stdlib.http]\nallow = [5]", r"\[stdlib.http\] 'allow\[0\]': expected text"),
         (
             "[stdlib.http]\nallow = ['http://a.example/']",
             r"\[stdlib.http\] 'allow': 'http://a.example/' cannot be allowed",
