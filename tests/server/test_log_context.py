@@ -89,6 +89,8 @@ async def test_a_failing_agent_and_a_stranger_are_told_apart(
         "supervisor",
         "bob",
     )
+    while len(lines(log, logger="mail.server.access")) < 2:  # written when the answer has gone
+        await asyncio.sleep(0.01)
     stranger = lines(log, logger="mail.server.access")[-1]
     assert stranger["request_id"]
     assert not {"caller_id", "task_id", "agent"} & stranger.keys()
@@ -101,4 +103,6 @@ async def test_a_conversation_is_a_line_per_request_not_per_event(
     body = {"body": "hello", "stream": True}
     answer = await client.post("/message", json=body, headers=bearer("alice"))
     assert answer.text.count("event:") > 2
+    while not lines(log, level="INFO"):  # written when the answer has gone
+        await asyncio.sleep(0.01)
     assert len(lines(log, level="INFO")) == 1

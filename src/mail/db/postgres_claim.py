@@ -108,9 +108,13 @@ class ClaimKeeper:
         connection: Connection = await asyncpg.connect(
             self._dsn, timeout=CONNECT_SECONDS, server_settings={"application_name": self._name}
         )
-        for name, value in _SETTINGS.items():
-            with suppress(asyncpg.UndefinedObjectError):  # an older server lacks one of them
-                await connection.execute("SELECT set_config($1, $2, FALSE)", name, value)
+        try:
+            for name, value in _SETTINGS.items():
+                with suppress(asyncpg.UndefinedObjectError):  # an older server lacks one of them
+                    await connection.execute("SELECT set_config($1, $2, FALSE)", name, value)
+        except BaseException:
+            connection.terminate()
+            raise
         return connection
 
     async def _lock(self, connection: Connection, key: int) -> None:
