@@ -157,3 +157,19 @@ def test_nothing_is_formatted_for_a_level_that_is_off(ours: Log) -> None:
     ours.logger.setLevel(logging.INFO)
     ours.logger.debug("%s", Costly())
     assert ours.lines() == []
+
+
+def test_two_handlers_of_one_form_write_the_same_line_and_one_of_another_form_its_own(
+    ours: Log,
+) -> None:
+    people = Log(ours.logger.name, LineFormatter())
+    programs = Log(ours.logger.name, JSONFormatter())
+    try:
+        ours.logger.warning("paid", extra={"token": "t0p"})
+    finally:
+        ours.logger.removeHandler(people.handler)
+        ours.logger.removeHandler(programs.handler)
+    assert ours.lines() == programs.lines()
+    assert json.loads(*ours.lines())["token"] == "[redacted]"
+    assert people.lines()[0].endswith("mail.test.formats  paid token=[redacted]")
+    assert "mail_" not in people.lines()[0]

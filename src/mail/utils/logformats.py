@@ -7,6 +7,7 @@ forge or break, and both tell on whose behalf the record was written (`mail.logc
 import json
 import logging
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -19,7 +20,10 @@ __all__ = ["ContextFilter", "JSONFormatter", "LineFormatter", "OwnFormatter"]
 _OURS: Final = "mail"
 _DRIVER: Final = "asyncpg"
 _STAMP: Final = "mail_context"
-_STANDARD: Final = frozenset({*vars(logging.makeLogRecord({})), "message", "asctime", _STAMP})
+_RENDERED: Final = "mail_rendered"
+_STANDARD: Final = frozenset(
+    {*vars(logging.makeLogRecord({})), "message", "asctime", _STAMP, _RENDERED}
+)
 _FIXED: Final = ("time", "level", "logger", "message")
 _LAST: Final = ("exception", "stack")
 _BARE: Final = re.compile(r"[^\s\"'=]+")
@@ -36,8 +40,19 @@ class ContextFilter(logging.Filter):
         return True
 
 
-class OwnFormatter(logging.Formatter):
+class OwnFormatter(logging.Formatter, ABC):
     """What the two forms have in common, and how our handlers are told from others."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record in this form; made once, for the console and the file often agree."""
+        rendered: dict[type, str] = record.__dict__.setdefault(_RENDERED, {})
+        form = type(self)
+        if form not in rendered:
+            rendered[form] = self._render(record)
+        return rendered[form]
+
+    @abstractmethod
+    def _render(self, record: logging.LogRecord) -> str: ...
 
     def _fields(self, record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
         """Yield the context, and what one of our own records carries beside its text.
@@ -63,10 +78,12 @@ class OwnFormatter(logging.Formatter):
 
 
 class LineFormatter(OwnFormatter):
-    """One readable line per record; a traceback follows it indented and just as harmless."""
+    """One readable line per record; a traceback follows it indented and just as harmless.
 
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the record as text without secrets, forged lines or terminal codes."""
+    There are no secrets, forged lines or terminal codes in it.
+    """
+
+    def _render(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
         data = "".join(f" {_safe(key)}={_shown(key, value)}" for key, value in self._fields(record))
         message = redact(record.getMessage()) + data
@@ -82,8 +99,7 @@ class JSONFormatter(OwnFormatter):
     data, and ``exception`` with the traceback.
     """
 
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the object as one line."""
+    def _render(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         line: dict[str, Any] = {
             "time": time.replace("+00:00", "Z"),
