@@ -18,7 +18,7 @@ __all__ = ["Cors"]
 
 _METHODS: Final = ("GET", "POST", "DELETE")
 _REQUEST_HEADERS: Final = ("Authorization", "Idempotency-Key", "Last-Event-ID", "X-Request-ID")
-_ANSWER_HEADERS: Final = ("Retry-After", "X-Request-ID")
+_ANSWER_HEADERS: Final = ("Idempotency-Replayed", "Retry-After", "X-Request-ID")
 
 
 class Cors:

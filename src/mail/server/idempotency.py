@@ -11,9 +11,8 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, TypeVar
 
@@ -24,8 +23,17 @@ from starlette.responses import Response
 from mail.db.base import IdempotencyRow, Owner, Store
 from mail.errors import MAILError, ProtocolError, StoreError
 from mail.server.errors import KeyReused
+from mail.server.keylocks import KeyLocks
 
-__all__ = ["HEADER", "REPLAYED", "KeyLocks", "Keyed", "fingerprint", "forget_old_keys", "replayed"]
+__all__ = [
+    "HEADER",
+    "REPLAYED",
+    "Keyed",
+    "OwnersLocks",
+    "fingerprint",
+    "forget_old_keys",
+    "replayed",
+]
 
 HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotency-Replayed"
@@ -40,31 +48,8 @@ _log = logging.getLogger("mail.server")
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
 
-
-@dataclass(slots=True)
-class _Lock:
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    holders: int = 0
-
-
-class KeyLocks:
-    """One lock per key in use, so that a repeat waits until the first request is accepted."""
-
-    def __init__(self) -> None:
-        self._locks: dict[tuple[Owner, str], _Lock] = {}
-
-    @asynccontextmanager
-    async def hold(self, owner: Owner, key: str) -> AsyncIterator[None]:
-        """Be the only request with this key for a while."""
-        entry = self._locks.setdefault((owner, key), _Lock())
-        entry.holders += 1
-        try:
-            async with entry.lock:
-                yield
-        finally:
-            entry.holders -= 1
-            if not entry.holders:
-                del self._locks[owner, key]
+OwnersLocks = KeyLocks[tuple[Owner, str]]
+"""By owner and key: a repeat waits until the first request is accepted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +63,14 @@ class Keyed:
     """
 
     store: Store
-    locks: KeyLocks
+    locks: OwnersLocks
     owner: Owner
     key: str
     fingerprint: str
 
     @classmethod
     async def of(
-        cls, request: Request, store: Store, locks: KeyLocks, owner: Owner
+        cls, request: Request, store: Store, locks: OwnersLocks, owner: Owner
     ) -> "Keyed | None":
         """Return what a request says with its header; None when it has none.
 
@@ -135,7 +120,7 @@ class Keyed:
             KeyReused: the key stands for another request.
             MAILError: what ``begin`` raises; nothing was begun.
         """
-        async with self.locks.hold(self.owner, self.key):
+        async with self.locks.hold((self.owner, self.key)):
             found = await self.find()
             if found is None:
                 try:

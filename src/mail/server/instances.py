@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from mail.errors import MAILError, ShuttingDown
 from mail.logcontext import bound
 from mail.server.errors import ServerBusy
+from mail.server.keylocks import KeyLocks
 from mail.utils.callers import Caller, hash_token
 
 if TYPE_CHECKING:
@@ -64,12 +65,6 @@ class _Instance:
         return served.needs_token and bool(token) and self.token_hash != hash_token(token)
 
 
-@dataclass(slots=True, eq=False)
-class _KeyLock:
-    lock: asyncio.Lock
-    holders: int = 0
-
-
 class InstancePool:
     """The instances of one server.
 
@@ -97,7 +92,7 @@ class InstancePool:
         self._idle_seconds = idle_seconds
         self._now = now
         self._live: OrderedDict[Caller, _Instance] = OrderedDict()
-        self._locks: dict[Caller, _KeyLock] = {}
+        self._locks: KeyLocks[Caller] = KeyLocks()
         self._starting = 0
         self._sweeper: asyncio.Task[None] | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -149,7 +144,7 @@ class InstancePool:
             ShuttingDown: the pool is closed.
             ServerBusy: there are too many instances, and all are at work.
         """
-        async with self._locked(caller):
+        async with self._locks.hold(caller):
             instance = await self._obtain(caller, token)
             instance.users += 1
         try:
@@ -162,7 +157,7 @@ class InstancePool:
         """Close the instances that have idled long enough or are outdated; return how many."""
         stale = [caller for caller, instance in self._live.items() if self._is_stale(instance)]
         for caller in stale:
-            async with self._locked(caller):
+            async with self._locks.hold(caller):
                 instance = self._live.get(caller)
                 if instance is not None and self._is_stale(instance):
                     await self._close(caller, instance)
@@ -234,7 +229,7 @@ class InstancePool:
             )
             if oldest is None:
                 raise ServerBusy("the server is busy with other callers; try again later")
-            async with self._locked(oldest):
+            async with self._locks.hold(oldest):
                 instance = self._live.get(oldest)
                 if instance is not None and instance.idle:
                     await self._close(oldest, instance)
@@ -248,18 +243,6 @@ class InstancePool:
             await swarm.shutdown(grace)
         except Exception:  # noqa: BLE001 - one instance's failure must not keep the others open
             _log.exception("an instance of role %s did not stop cleanly", caller.role)
-
-    @asynccontextmanager
-    async def _locked(self, caller: Caller) -> AsyncIterator[None]:
-        entry = self._locks.setdefault(caller, _KeyLock(asyncio.Lock()))
-        entry.holders += 1
-        try:
-            async with entry.lock:
-                yield
-        finally:
-            entry.holders -= 1
-            if not entry.holders:
-                del self._locks[caller]
 
     async def _sweep_forever(self) -> None:
         while True:

@@ -33,7 +33,7 @@ from mail.server.errors import (
     mail_error_response,
 )
 
-__all__ = ["BODY_SILENCE_SECONDS", "CROWDED", "CUT", "MAX_HEADER_BYTES", "Edge"]
+__all__ = ["ALWAYS_ANSWERED", "BODY_SILENCE_SECONDS", "CROWDED", "CUT", "MAX_HEADER_BYTES", "Edge"]
 
 MAX_HEADER_BYTES: Final = 16 * 1024
 BODY_SILENCE_SECONDS: Final = 10.0
@@ -41,7 +41,7 @@ CROWDED: Final = "mail.crowded"
 """Set in the state of a request whose connection is one more than the server takes."""
 CUT: Final = "mail.cut"
 """In the state of a request: a function that drops its connection."""
-_ALWAYS: Final = frozenset({"/", "/health"})
+ALWAYS_ANSWERED: Final = frozenset({"/", "/health"})
 """Answered however busy the server is: who looks after it must not take it for dead."""
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _LINGER_SECONDS: Final = 1.0
@@ -143,7 +143,7 @@ class Edge:
         if scope["method"] == "POST" and self._draining():
             raise ShuttingDown()
         full = 0 < self._max_requests <= len(self._working) or scope["state"].get(CROWDED, False)
-        if full and scope["path"] not in _ALWAYS:
+        if full and scope["path"] not in ALWAYS_ANSWERED:
             raise ServerBusy("the server has as many requests as it takes; try again later")
 
     async def _refuse(

@@ -51,7 +51,7 @@ def answered_once(
             return await endpoint(**given)
         if of_server:
             keyed = keyed.of_server()
-        async with keyed.locks.hold(keyed.owner, keyed.key):
+        async with keyed.locks.hold((keyed.owner, keyed.key)):
             found = await keyed.find()
             if found is not None and found.answer is not None:
                 return replayed(_response(found.answer))

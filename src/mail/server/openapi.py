@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from mail.server.deps import audience_of
+from mail.server.limits import ALWAYS_ANSWERED
 from mail.server.openapi_operations import OPERATIONS, TAGS, Operation
 from mail.server.openapi_parts import (
     HEADERS,
@@ -28,7 +29,6 @@ from mail.version import get_protocol_version, get_version
 
 __all__ = ["as_json", "as_yaml", "described_routes", "document"]
 
-_ALWAYS_ANSWERED: Final = frozenset({"/", "/health"})
 _EVERY: Final = frozenset({415, 431, 500})
 _CALLER: Final = frozenset({401, 403, 429, 503})
 _POSTED: Final = frozenset({400, 408, 409, 413, 503})
@@ -156,7 +156,7 @@ def _responses(
         statuses |= _CALLER
     if method == "POST":
         statuses |= _POSTED
-    if route.path not in _ALWAYS_ANSWERED:
+    if route.path not in ALWAYS_ANSWERED:
         statuses.add(503)
     headers = answer_headers(repeated=method == "POST")
     done = {"description": "Done.", "headers": headers, "content": _content(said)}

@@ -164,7 +164,7 @@ def _response(status: int) -> dict[str, Any]:
 RESPONSES: Final = {response_name(status): _response(status) for status in _ERRORS}
 
 HEALTH_503: Final = {
-    "description": "The server drains, or has no room.",
+    "description": "The server drains.",
     "headers": answer_headers(repeated=False) | _RETRY_AFTER,
     "content": {"application/json": {"schema": reference("GetHealthResponse")}},
 }

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Final
 from starlette.requests import Request
 
 from mail.config.server import ServerConfig
+from mail.core.tasks import TaskState
 from mail.db.base import Owner, Store
 from mail.errors import ShuttingDown, StoreError
-from mail.server.idempotency import Keyed, KeyLocks
+from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served
 from mail.server.quotas import Quotas
 from mail.server.recovery import recover_owners
@@ -61,7 +62,7 @@ class ServerState:
     taken_over: bool = False
     started: float = field(default_factory=time.monotonic)
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _key_locks: KeyLocks = field(default_factory=KeyLocks, init=False)
+    _key_locks: OwnersLocks = field(default_factory=OwnersLocks, init=False)
     _pool: InstancePool | None = field(default=None, init=False)
     _recovery: "asyncio.Task[None] | None" = field(default=None, init=False)
     _drain: "asyncio.Task[None] | None" = field(default=None, init=False)
@@ -132,6 +133,11 @@ class ServerState:
         """Take what an administrator says about the server's health."""
         self.health = status
         self.health_at = _now()
+
+    async def running_tasks(self, caller: Caller) -> set[str]:
+        """Return the ids of the caller's tasks that are running."""
+        tasks = await self.store.list_tasks(owner_of(self, caller), states=(TaskState.RUNNING,))
+        return {task.task_id for task in tasks}
 
     async def is_degraded(self) -> bool:
         """Tell whether the store fails: it does not answer now, or it failed an instance's work."""

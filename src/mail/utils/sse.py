@@ -9,7 +9,7 @@ from mail.core.events import TaskEvent
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent
 
-__all__ = ["RETRY_MS", "SEND_SECONDS", "event_source"]
+__all__ = ["RETRY_MS", "SEND_SECONDS", "event_source", "event_stream"]
 
 RETRY_MS: Final = 2000
 """How long a client should wait before it reconnects; said once, with the first event."""
@@ -35,14 +35,27 @@ def event_source(
         events: The events; ``ping`` events come from here, too.
         send_timeout: Seconds that one event may take to be sent.
     """
+    return event_stream(_frames(events), ping=_COMMENT_SECONDS, send_timeout=send_timeout)
+
+
+def event_stream(
+    frames: "AsyncIterator[ServerSentEvent]", *, ping: int, send_timeout: float
+) -> "EventSourceResponse":
+    """Make the streaming answer of events that are framed already.
+
+    Args:
+        frames: The events.
+        ping: Seconds of silence after which a comment keeps the connection alive.
+        send_timeout: Seconds that one event may take to be sent.
+    """
     from sse_starlette import EventSourceResponse
 
     return EventSourceResponse(
-        _frames(events),
+        frames,
         headers={"Cache-Control": "no-cache"},
-        ping=_COMMENT_SECONDS,
+        ping=ping,
         send_timeout=send_timeout,
-        # A host that is told to stop must not cut the stream before its `server_drain`.
+        # A host that is told to stop must not cut the stream before its last event.
         shutdown_grace_period=_DRAIN_SECONDS,
     )
 

@@ -63,7 +63,7 @@ class Subscription:
 
     def lag(self) -> None:
         """Read from the store next, whatever is buffered."""
-        self._buffer.clear()
+        self._clear()
         self._lagging = True
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ class _Posting:
         body = self.body
         task_id = body.task_id or str(uuid.uuid4())
         note(task_id=task_id)
-        running = partial(_running, self.state, self.caller)
+        running = partial(self.state.running_tasks, self.caller)
         quota = self.state.quotas.message(self.caller, task_id, running)
         await self.held.enter_async_context(quota)
         asked = body.options.max_steps
@@ -132,8 +132,3 @@ class _Posting:
 
     async def _swarm(self) -> "MAILSwarm":
         return await self.held.enter_async_context(self.state.pool.lease(self.caller, self.token))
-
-
-async def _running(state: ServerState, caller: Caller) -> set[str]:
-    tasks = await state.store.list_tasks(owner_of(state, caller), states=(TaskState.RUNNING,))
-    return {task.task_id for task in tasks}

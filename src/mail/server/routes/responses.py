@@ -30,16 +30,15 @@ from mail.utils.openai.bridge import Exchange, ResponsesBridge
 from mail.utils.openai.problems import ResponsesError
 from mail.utils.openai.records import Records
 from mail.utils.openai.request import ResponseRequest
-from mail.utils.sse import SEND_SECONDS
+from mail.utils.sse import event_stream
 
 if TYPE_CHECKING:
-    from sse_starlette import EventSourceResponse, ServerSentEvent
+    from sse_starlette import ServerSentEvent
 
 __all__ = ["add_routes"]
 
 _PREFIXES: Final = ("", "/v1")
 _PING_SECONDS: Final = 15
-_DRAIN_SECONDS: Final = 25.0
 
 
 def add_routes(app: FastAPI) -> None:
@@ -74,7 +73,7 @@ async def create_response(
         async def begin(once: IdempotencyRow | None = None) -> Exchange:
             plan = await bridge.plan(asked)
             note(task_id=plan.task_id)
-            running = partial(_running, state, caller)
+            running = partial(state.running_tasks, caller)
             await stack.enter_async_context(state.quotas.message(caller, plan.task_id, running))
             steps = _steps(asked, state.max_steps(caller))
             return await bridge.begin(asked, plan, max_steps=steps, once=once)
@@ -88,7 +87,9 @@ async def create_response(
             recheck = partial(state.auth.authenticate, token)
             # Closed with the stream, in another task than this one.
             events = streamed(exchange.run.events(_PING_SECONDS), stack.pop_all(), recheck)
-            response: Response = _event_source(bridge.events(exchange, events))
+            frames = _frames(bridge.events(exchange, events))
+            patience = state.config.limits.send_timeout
+            response: Response = event_stream(frames, ping=_PING_SECONDS, send_timeout=patience)
         elif asked.background:
             exchange.run.leave()
             response = JSONResponse(exchange.record.response)
@@ -130,11 +131,6 @@ async def _bridge(state: ServerState, caller: Caller, token: str) -> AsyncIterat
         yield ResponsesBridge(swarm, Records(state.store, owner), owner.swarm)
 
 
-async def _running(state: ServerState, caller: Caller) -> set[str]:
-    tasks = await state.store.list_tasks(owner_of(state, caller), states=(TaskState.RUNNING,))
-    return {task.task_id for task in tasks}
-
-
 def _steps(asked: ResponseRequest, limit: int) -> int | None:
     wanted = asked.limits.max_steps
     return None if wanted is None else min(wanted, limit)
@@ -154,19 +150,6 @@ async def _answer(request: Request, bridge: ResponsesBridge, exchange: Exchange)
         failure = BudgetExceeded if end.over_budget else TaskFailed
         return openai_error_response(failure(response["error"]["message"], task_id))
     return JSONResponse(response)
-
-
-def _event_source(events: AsyncGenerator[dict[str, Any], None]) -> "EventSourceResponse":
-    from sse_starlette import EventSourceResponse
-
-    return EventSourceResponse(
-        _frames(events),
-        headers={"Cache-Control": "no-cache"},
-        ping=_PING_SECONDS,
-        send_timeout=SEND_SECONDS,
-        # A server that is told to stop must not cut the stream before its last event.
-        shutdown_grace_period=_DRAIN_SECONDS,
-    )
 
 
 async def _frames(
