@@ -1,5 +1,6 @@
 """Streamed responses: OpenAI's event types in order, numbered, and the same end as without."""
 
+import asyncio
 from typing import Any, get_args
 
 import httpx
@@ -9,6 +10,7 @@ from pydantic import TypeAdapter
 
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
+from mail.server.limits import CUT
 from tests.responses.support import DEBUG, WEATHER, Office
 from tests.server.kit import bearer, serving
 
@@ -131,3 +133,32 @@ async def test_the_sdks_helper_gathers_the_stream(openai: AsyncOpenAI) -> None:
             pass
         final = await stream.get_final_response()
     assert final.output_text == "You said: hello"
+
+
+async def test_a_reader_that_stalls_is_cut_off_after_the_time_that_is_set(
+    store: MemoryStore, office: Office
+) -> None:
+    limits = DEBUG.limits.model_copy(update={"send_timeout": 0.1})
+    settings = DEBUG.model_copy(update={"limits": limits})
+    app = create_app(settings, template=office.template, store=store)
+    cut = asyncio.Event()
+    body = [{"type": "http.request", "body": b'{"input": "hi", "stream": true}'}]
+
+    async def receive() -> Any:
+        return body.pop() if body else await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body":
+            await asyncio.Event().wait()
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/responses",
+        "query_string": b"",
+        "headers": [(name.lower().encode(), it.encode()) for name, it in bearer("alice").items()],
+        "state": {CUT: cut.set},
+    }
+    async with app.router.lifespan_context(app), asyncio.timeout(10):
+        await app(scope, receive, send)
+    assert cut.is_set()
