@@ -342,7 +342,17 @@ class TestAuth:
         assert fine.startswith("ok AUTH_ENDPOINT: ")
         assert away.startswith("warning TOKEN_INFO_ENDPOINT: ")
 
-    @pytest.mark.parametrize("url", ["ftp://h/x", "http://u:hunter2@h/x", "http://[", "words"])
+    @pytest.mark.parametrize(
+        "url",
+        [
+            "ftp://h/x",
+            "http://u:hunter2@h/x",
+            "http://[",
+            "words",
+            "http://h:99999/x",
+            "http://a..b/x",
+        ],
+    )
     def test_an_address_that_is_none_is_an_error(
         self, check: Check, monkeypatch: pytest.MonkeyPatch, url: str
     ) -> None:
@@ -359,6 +369,17 @@ def test_an_address_in_use_is_a_warning(check: Check) -> None:
         done = check("-p", str(listener.getsockname()[1]))
     assert done.code == 0
     assert "in use" in done.of("address")[0]
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "h\n"])
+def test_a_host_that_is_none_is_one_error_and_no_start(
+    check: Check, capsys: pytest.CaptureFixture[str], host: str
+) -> None:
+    done = check("--host", host)
+    assert done.code == 2
+    assert done.of("configuration")[0].startswith("error --host")
+    assert main(["server", "--host", host]) == 2
+    assert capsys.readouterr().err.startswith("mail: --host")
 
 
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:

@@ -181,8 +181,9 @@ def check_address(config: "ServerConfig") -> Iterator[Finding]:
     except OSError as error:
         in_use = error.errno == errno.EADDRINUSE
         status: Status = "warning" if in_use else "error"
-        reason = "in use, perhaps by a running server; see --port" if in_use else error.strerror
-        yield Finding("address", status, f"{place}: {reason}", FAILED)
+        problem = "in use, perhaps by a running server" if in_use else error.strerror
+        where = "see --port" if in_use else "see --host and --port"
+        yield Finding("address", status, f"{place}: {problem}; {where}", FAILED)
     else:
         yield Finding("address", "ok", f"{place} is free")
 

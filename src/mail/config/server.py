@@ -35,6 +35,16 @@ def _check_module_name(name: str) -> str:
     return name
 
 
+def _check_host(host: str) -> str:
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        raise ValueError(f"{host[:80]!r} is neither a host name nor an address") from None
+    if not host.isprintable():
+        raise ValueError("control characters in a host name")
+    return host
+
+
 def _check_origin(origin: str) -> str:
     if not _ORIGIN.fullmatch(origin):
         raise ValueError(
@@ -48,6 +58,7 @@ _Positive = Annotated[int, Field(ge=1)]
 _Count = Annotated[int, Field(ge=0)]
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 _Wait = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Host = Annotated[str, AfterValidator(_check_host)]
 _Origin = Annotated[str, AfterValidator(_check_origin)]
 _ModuleName = Annotated[str, AfterValidator(_check_module_name)]
 
@@ -154,7 +165,7 @@ class ServerConfig(FileBacked):
     nested = frozenset({"swarm", "settings", "store", "limits"})
 
     port: int = Field(default=8000, ge=0, le=65535)
-    host: str = _ALL_INTERFACES
+    host: _Host = _ALL_INTERFACES
     reload: bool = False
     debug: bool = False
     cors_origins: list[_Origin] = Field(default_factory=list)

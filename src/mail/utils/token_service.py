@@ -87,6 +87,8 @@ def build_auth(environ: Mapping[str, str], store: Store) -> AuthBackend:
 def _check_endpoint(name: str, url: str) -> None:
     try:
         parts = urlsplit(url)
+        parts.port  # noqa: B018 - raises when it is no port
+        (parts.hostname or "").encode("idna")
     except ValueError:
         raise ConfigError(f"{name} is not a URL") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
