@@ -7,7 +7,7 @@ python scripts/openapi.py --check   exit with 1 when the file is not up to date
 import sys
 from pathlib import Path
 
-from mail.server.openapi import as_yaml
+from mail.server.openapi.document import as_yaml
 
 FILE = Path(__file__).resolve().parent.parent / "spec" / "openapi.yaml"
 

@@ -19,9 +19,9 @@ from mail.db.memory import MemoryStore
 from mail.server.app import create_app
 from mail.server.deps import audience_of
 from mail.server.errors import STATUS_OF
-from mail.server.openapi import as_yaml, document
-from mail.server.openapi_operations import OPERATIONS, TAGS
-from mail.server.openapi_texts import TEXTS
+from mail.server.openapi.document import as_yaml, document
+from mail.server.openapi.operations import OPERATIONS, TAGS
+from mail.server.openapi.texts import TEXTS
 from tests.server.kit import Template, bearer, config
 
 FILE = Path(__file__).resolve().parents[2] / "spec" / "openapi.yaml"

@@ -18,7 +18,7 @@ def add_routes(app: FastAPI) -> None:
 
 async def openapi_yaml() -> Response:
     """Answer with the document that is ``spec/openapi.yaml``, byte for byte."""
-    from mail.server.openapi import as_yaml
+    from mail.server.openapi.document import as_yaml
 
     # In a thread: it is made at the first call, which takes a moment.
     return Response(await asyncio.to_thread(as_yaml), media_type="application/yaml")
@@ -26,6 +26,6 @@ async def openapi_yaml() -> Response:
 
 async def openapi_json() -> Response:
     """Answer with the same document as JSON."""
-    from mail.server.openapi import as_json
+    from mail.server.openapi.document import as_json
 
     return Response(await asyncio.to_thread(as_json), media_type="application/json")

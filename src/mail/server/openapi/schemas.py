@@ -7,9 +7,9 @@ from pydantic import TypeAdapter
 
 from mail.net import types as answers
 from mail.server import bodies
-from mail.server.openapi_requests import REQUESTS
-from mail.server.openapi_texts import TEXTS
-from mail.server.openapi_words import Shape, Words
+from mail.server.openapi.requests import REQUESTS
+from mail.server.openapi.texts import TEXTS
+from mail.server.openapi.words import Shape, Words
 
 __all__ = ["component_schemas", "reference"]
 

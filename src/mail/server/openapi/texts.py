@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mail.core.events import EVENT_KINDS, STREAM_KINDS
-from mail.server.openapi_requests import REQUESTS
-from mail.server.openapi_words import TASK_ID, Shape, Words, words
+from mail.server.openapi.requests import REQUESTS
+from mail.server.openapi.words import TASK_ID, Shape, Words, words
 
 __all__ = ["TEXTS"]
 

@@ -1,7 +1,7 @@
 """The OpenAPI document: one for every configuration, the same bytes every time.
 
 It is made from the routes themselves (path, method, roles), the types of bodies and answers, and
-the words in `mail.server.openapi_operations` and `mail.server.openapi_texts`. ``spec/openapi.yaml``
+the words in `mail.server.openapi.operations` and `mail.server.openapi.texts`. ``spec/openapi.yaml``
 is what `as_yaml` returns; ``make openapi`` writes it.
 """
 
@@ -15,8 +15,8 @@ from fastapi.routing import APIRoute
 
 from mail.server.deps import audience_of
 from mail.server.limits import ALWAYS_ANSWERED
-from mail.server.openapi_operations import OPERATIONS, TAGS, Operation
-from mail.server.openapi_parts import (
+from mail.server.openapi.operations import OPERATIONS, TAGS, Operation
+from mail.server.openapi.parts import (
     HEADERS,
     HEALTH_503,
     PARAMETERS,
@@ -24,7 +24,7 @@ from mail.server.openapi_parts import (
     answer_headers,
     response_name,
 )
-from mail.server.openapi_schemas import component_schemas, reference
+from mail.server.openapi.schemas import component_schemas, reference
 from mail.version import get_protocol_version, get_version
 
 __all__ = ["as_json", "as_yaml", "described_routes", "document"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mail.server.bodies import UNSEEN
-from mail.server.openapi_words import TASK_ID, Shape, words
+from mail.server.openapi.words import TASK_ID, Shape, words
 
 __all__ = ["REQUESTS"]
 

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mail.server.openapi_schemas import reference
-from mail.server.openapi_words import TASK_ID
+from mail.server.openapi.schemas import reference
+from mail.server.openapi.words import TASK_ID
 
 __all__ = [
     "HEADERS",
