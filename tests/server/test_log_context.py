@@ -4,13 +4,17 @@ import asyncio
 import io
 import json
 import logging
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
+from fastapi import FastAPI
 
-from mail.logcontext import NOBODY, current
+from mail.logcontext import NOBODY, bound, current
+from mail.server.run import DrainingServer
 from mail.utils.logformats import ContextFilter, JSONFormatter
 from tests.server.kit import TOKENS, Script, bearer
 
@@ -106,3 +110,20 @@ async def test_a_conversation_is_a_line_per_request_not_per_event(
     while not lines(log, level="INFO"):  # written when the answer has gone
         await asyncio.sleep(0.01)
     assert len(lines(log, level="INFO")) == 1
+
+
+async def test_a_drain_is_nobodys_even_when_its_signal_comes_in_a_turn(
+    app: FastAPI, log: io.StringIO, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DrainingServer, "_start_watchdog", lambda server: None)
+    app.state.mail.host_drains = True
+    options = uvicorn.Config(app, host="127.0.0.1", port=0, log_config=None)
+    server = DrainingServer(options, app.state.mail)
+    serving = asyncio.create_task(server.serve())
+    while not server.started:
+        await asyncio.sleep(0.01)
+    with bound(task_id="t-1", agent="supervisor"):
+        server.handle_exit(signal.SIGTERM, None)
+    await serving
+    (draining,) = (r for r in lines(log) if r["message"].startswith("draining"))
+    assert not {"task_id", "agent"} & draining.keys()

@@ -6,6 +6,7 @@ server still answers (new work gets 503), and only then uvicorn stops. The secon
 """
 
 import asyncio
+import contextvars
 import json
 import logging
 import os
@@ -60,11 +61,13 @@ class DrainingServer(uvicorn.Server):
         self._last_act = last_act
         self._told = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._surroundings = contextvars.Context()
         self._stopping: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the app and the sockets."""
         self._loop = asyncio.get_running_loop()
+        self._surroundings = contextvars.copy_context()
         # Here, a failure reaches whoever runs the server.
         await self._state.prepare()
         load_models()
@@ -82,7 +85,8 @@ class DrainingServer(uvicorn.Server):
         self._told = True
         self._start_watchdog()
         if self.started and self._loop is not None:
-            self._loop.call_soon_threadsafe(self._drain_then_exit)
+            # A signal may come in the middle of a turn, whose context is none of the drain's.
+            self._loop.call_soon_threadsafe(self._drain_then_exit, context=self._surroundings)
         else:
             self.should_exit = True
 
