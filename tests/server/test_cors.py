@@ -49,7 +49,9 @@ async def test_what_is_not_allowed_is_refused_with_the_place_to_look(
 ) -> None:
     answer = await client.options("/message", headers=asking(origin, method))
     assert answer.status_code == 400
-    assert "cors_origins in mail.toml" in answer.json()["detail"]
+    detail = answer.json()["detail"]
+    assert "cors_origins in mail.toml" in detail
+    assert "may use GET, POST, DELETE, and send Authorization, Idempotency-Key" in detail
     assert OTHER not in answer.headers.values()
     assert "origin" in words(answer, "vary")
 

@@ -19,6 +19,10 @@ __all__ = ["Cors"]
 _METHODS: Final = ("GET", "POST", "DELETE")
 _REQUEST_HEADERS: Final = ("Authorization", "Idempotency-Key", "Last-Event-ID", "X-Request-ID")
 _ANSWER_HEADERS: Final = ("Idempotency-Replayed", "Retry-After", "X-Request-ID")
+_RULES: Final = (
+    f"cors_origins in mail.toml names the origins; their pages may use {', '.join(_METHODS)}, "
+    f"and send {', '.join(_REQUEST_HEADERS)}"
+)
 
 
 class Cors:
@@ -49,7 +53,7 @@ class Cors:
             return response
         return error_response(
             response.status_code,
-            f"{bytes(response.body).decode()}: see cors_origins in mail.toml",
+            f"{bytes(response.body).decode()}: {_RULES}",
             headers={"Vary": response.headers["Vary"]},
         )
 
