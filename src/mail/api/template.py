@@ -283,6 +283,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         """
         swarms = {swarm["name"]: swarm for swarm in load_swarms_json_from_file(json_filepath)}
         if swarm_name not in swarms:
-            text = f"swarm '{swarm_name}' not found in {json_filepath}"
+            names = ", ".join(map(repr, swarms)) or "no swarm"
+            text = f"swarm '{swarm_name}' not found in {json_filepath}, which has {names}"
             raise ConfigError(hinted(text, swarm_name, swarms))
         return MAILSwarmTemplate.from_swarms_json(swarms[swarm_name], task_message_limit)
