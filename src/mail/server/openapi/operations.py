@@ -98,6 +98,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         answer=("PostMessageResponse",),
         stream=True,
         body="MessageIn",
+        parameters=("last_event_id",),
         statuses=(402, 404, 502, 504),
     ),
     "get_tasks": Operation(

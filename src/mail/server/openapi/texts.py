@@ -24,11 +24,11 @@ def _message_fields(identifier: str, *, several: bool) -> dict[str, Words]:
     """Describe the fields of a message; two kinds name one recipient, two kinds name several."""
     to = {
         "recipients": words("To whom it goes."),
-        "recipient_swarms": words("Their swarms, when they are not this one.", sometimes=True),
+        "recipient_swarms": words("Their swarms.", sometimes=True),
     }
     one = {
         "recipient": words("To whom it goes."),
-        "recipient_swarm": words("Its swarm, when it is not this one.", sometimes=True),
+        "recipient_swarm": words("Its swarm; this one when it is missing.", sometimes=True),
     }
     return {
         "task_id": words("The task that the message belongs to."),
@@ -36,7 +36,7 @@ def _message_fields(identifier: str, *, several: bool) -> dict[str, Words]:
         "sender": words("From whom it comes."),
         "subject": words("The subject line."),
         "body": words("The text."),
-        "sender_swarm": words("The sender's swarm, when it is not this one.", sometimes=True),
+        "sender_swarm": words("The sender's swarm; this one when it is missing.", sometimes=True),
         "routing_info": words("How it travels between swarms.", sometimes=True),
     } | (to if several else one)
 
@@ -223,7 +223,7 @@ _TASKS: Final[dict[str, Shape]] = {
             "arguments": words("Its arguments as JSON text."),
             "call_id": words("The same as `id`."),
             "type": words("Always `function_call`.", const="function_call"),
-            "status": words("What the provider said about the call, as a rule `completed`."),
+            "status": words("Always `completed`.", const="completed"),
         },
     ),
     "TaskUsage": Shape(
