@@ -136,7 +136,12 @@ async def test_odd_keys_are_forgiven(tmp_path: Path, place: str) -> None:
         await person.ask("mesage hi", r"invalid choice: 'mesage'.*[Dd]id you mean 'message'\?")
         await person.ask("help sing", r"invalid choice: 'sing'")
         await person.ask(
-            "ms hi --resume-form user_response", r"unrecognized arguments: --resume-form"
+            "ms hi --resume-form user_response",
+            r"unrecognized arguments: --resume-form.*[Dd]id you mean '--resume-from'\?",
+        )
+        await person.ask(
+            "message hello there",
+            r"unrecognized arguments: there\. A text of several words needs quotation marks",
         )
         await person.ask("message hi --resume-from user", r"invalid choice: 'user'")
         await person.ask("\x01\x0b\x07\x02\x06ping", r"pong: mail")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from mail.cli.repl import identity, messages, responses, swarms, tasks
 from mail.cli.repl.session import Command
-from mail.core.suggest import did_you_mean
+from mail.core.suggest import did_you_mean, hinted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *responses.COMMANDS,
 )
 LEAVE: Final = ("exit", "quit")
+_STRAY: Final = "unrecognized arguments: "
 _UNKNOWN: Final = re.compile(
     r"(.*invalid choice: )(?:'(.*)'|\"(.*)\") \(choose from .*\)", re.DOTALL
 )
@@ -43,13 +44,24 @@ class CommandParser(argparse.ArgumentParser):
         return action
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong; of a command that there is not, which one may be meant."""
+        """Say what is wrong, and of a command or flag that there is not, which may be meant."""
         found = _UNKNOWN.fullmatch(message) if self.subcommands else None
         if found:
             name = found[2] or found[3] or ""
             names = sorted(self.subcommands, key=len, reverse=True)
             message = f"{found[1]}{name!r}.{did_you_mean(name, names)} `help` lists the commands"
+        elif message.startswith(_STRAY):
+            message = self._about_stray(message)
         super().error(message)
+
+    def _about_stray(self, message: str) -> str:
+        """Add what may have been meant by words that belong to no argument."""
+        words = message.removeprefix(_STRAY).split()
+        flag = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
+        if flag is None:
+            return f"{message}. A text of several words needs quotation marks around it"
+        known = {name for parser in self.subcommands.values() for name in parser.flags}
+        return hinted(message, flag, sorted(known))
 
 
 def build_parser(prog: str, *, typed: bool) -> CommandParser:
