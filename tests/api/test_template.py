@@ -176,6 +176,11 @@ def test_an_unknown_swarm_gets_a_suggestion() -> None:
         MAILSwarmTemplate.from_swarm_json_file("exampel", EXAMPLES)
 
 
+def test_an_unknown_swarm_is_told_which_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"'mine' not found .* has 'example-no-proxy', "):
+        MAILSwarmTemplate.from_swarm_json_file("mine", EXAMPLES)
+
+
 def _entry(**fields: Any) -> str:
     entry = {
         "name": "team",

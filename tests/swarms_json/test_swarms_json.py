@@ -450,6 +450,8 @@ def test_python_objects_in_parameters_are_left_alone(swarm: dict[str, Any]) -> N
         ({"properties": {"a": {"pattern": "("}}}, "are not a JSON Schema: properties.a.pattern"),
         ({"type": "string"}, "must describe an object"),
         ({"city": {"type": "string"}}, "describe 'city' outside of 'properties'"),
+        ({"city": "string"}, "describe 'city' outside of 'properties'"),
+        ({"type": "object", "days": "int"}, "describe 'days' outside of 'properties'"),
         ({"type": "object", "city": {"type": "string"}}, '"properties": {"city": …}'),
         ({"type": ["array", "null"]}, "must describe an object"),
         ({"$ref": "#/$defs/a"}, "refer to '#/$defs/a', which is not part of them"),

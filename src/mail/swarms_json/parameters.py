@@ -29,6 +29,14 @@ _HOLD_SCHEMAS: Final = frozenset(
 )
 """Keywords that have an object with a ``type`` as their value."""
 
+_HOLD_TEXT: Final = frozenset(
+    {"contentEncoding", "contentMediaType", "description", "format", "pattern", "title", "type"}
+)
+_TYPES: Final = frozenset(
+    {"array", "bool", "boolean", "float", "int", "integer", "number", "object", "str", "string"}
+)
+"""What somebody writes who gives a name its type and nothing else."""
+
 _VALUES: Final = frozenset({"const", "default", "enum", "examples"})
 """Keywords whose content is data, in which ``$ref`` means nothing."""
 
@@ -76,12 +84,18 @@ def _check_properties(action: str, schema: dict[str, Any]) -> None:
     if "properties" in schema:
         return
     for name, part in schema.items():
-        known = name in _HOLD_SCHEMAS or name.startswith(("$", "x-"))
-        if not known and isinstance(part, dict) and isinstance(part.get("type"), str | list):
+        known = name in _HOLD_SCHEMAS or name in _HOLD_TEXT or name.startswith(("$", "x-"))
+        if not known and _describes(part):
             raise ConfigError(
                 f"parameters of action '{action}' describe '{name}' outside of 'properties'; "
                 f'write {{"type": "object", "properties": {{"{name}": …}}}}'
             )
+
+
+def _describes(part: object) -> bool:
+    if isinstance(part, dict):
+        return isinstance(part.get("type"), str | list)
+    return isinstance(part, str) and part in _TYPES
 
 
 def _check_references(action: str, schema: dict[str, Any]) -> None:
