@@ -209,7 +209,8 @@ async def _client_errors() -> AsyncIterator[None]:
     except TimeoutError as error:
         raise ClientHTTPError("MAIL client request failed: no answer in time") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        reason = str(error) or type(error).__name__
+        # aiohttp's word for the usual certificates says nothing to whoever mistyped an address.
+        reason = str(error).replace(" ssl:default", "") or type(error).__name__
         raise ClientHTTPError(f"MAIL client request failed: {reason}") from error
 
 
