@@ -188,6 +188,20 @@ async def test_post_message_sends_exactly_the_documented_fields(
     }
 
 
+async def test_a_page_in_place_of_json_is_told_in_one_line(
+    server: Counterpart, client: MAILClient
+) -> None:
+    async def page(request: aiohttp.web.Request) -> aiohttp.web.Response:
+        return aiohttp.web.Response(
+            text="<html>\n  <h1>Oh</h1>\n</html>\n", content_type="text/html", status=501
+        )
+
+    server.routes["POST", "/message"] = page
+    with pytest.raises(ClientHTTPError) as caught:
+        await client.post_message("hi")
+    assert str(caught.value).endswith("status code 501: <html> <h1>Oh</h1> </html>")
+
+
 async def test_a_refusal_carries_the_servers_detail(
     server: Counterpart, client: MAILClient
 ) -> None:

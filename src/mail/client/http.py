@@ -220,7 +220,7 @@ async def _raise_for_status(response: "aiohttp.ClientResponse") -> None:
     if 300 <= response.status < 400:
         raise _redirected(response)
     text = await _text(response)
-    detail: object = text[:_SHOWN] or response.reason
+    detail: object = " ".join(text.split())[:_SHOWN] or response.reason  # a page, perhaps
     try:
         decoded = json.loads(text)
     except (ValueError, RecursionError):
