@@ -382,6 +382,12 @@ def test_a_host_that_is_none_is_one_error_and_no_start(
     assert capsys.readouterr().err.startswith("mail: --host")
 
 
+def test_an_address_of_another_machine_says_which_flag_to_change(check: Check) -> None:
+    done = check("-H", "192.0.2.1")  # kept for documents (RFC 5737); nothing is sent to it
+    assert done.code == 1
+    assert "see --host" in done.of("address")[0]
+
+
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["server", "--check", "--json", "--port", "99999"]) == 2
     found = json.loads(capsys.readouterr().out)

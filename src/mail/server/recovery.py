@@ -43,7 +43,7 @@ async def _recover_all(owners: list[Owner], pool: InstancePool) -> None:
         if waiting:
             await asyncio.sleep(_BUSY_SECONDS)
     if owners:
-        _log.info("unfinished tasks of %d callers taken up again", len(owners))
+        _log.info("unfinished tasks taken up again", extra={"callers": len(owners)})
 
 
 async def _recover(pool: InstancePool, owner: Owner) -> bool:
