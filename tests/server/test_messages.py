@@ -83,7 +83,7 @@ async def test_unknown_fields_are_ignored_but_named(
             "(body)",
             "breakpoint_tool_call_result",
         ),
-        ({"body": "x", "kwargs": []}, "kwargs", "dictionary"),
+        ({"body": "x", "kwargs": []}, "kwargs", "Input should be an object"),
         (
             {"body": "x", "kwargs": {"ping_interval": 1}},
             "kwargs.ping_interval",

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Hashable
 from functools import cache
-from typing import Annotated, Any, NotRequired, TypeVar, cast
+from typing import Annotated, Any, Final, NotRequired, TypeVar, cast
 
 from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
 from pydantic_core import from_json, to_json
@@ -67,6 +67,8 @@ def _fault(problem: str, name: str, prefix: str) -> ProtocolError:
     return ProtocolError(f"{name} {problem}", [{"field": field, "problem": problem}])
 
 
+_OBJECTS: Final = frozenset({"dict_type", "model_type"})
+
 TaskId = Annotated[str, AfterValidator(check_task_id)]
 
 
@@ -102,7 +104,8 @@ def problems_of(error: ValidationError, prefix: str = "") -> list[dict[str, str]
     return [
         {
             "field": ".".join([prefix, *map(str, item["loc"])]).strip(".") or "(body)",
-            "problem": item["msg"],
+            # pydantic names a class of ours, or Python's word for it.
+            "problem": "Input should be an object" if item["type"] in _OBJECTS else item["msg"],
         }
         for item in error.errors(include_url=False, include_input=False, include_context=False)
     ]
