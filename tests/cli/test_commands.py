@@ -79,8 +79,9 @@ def test_without_a_command_the_help_is_printed(mail: Run) -> None:
         assert command in done.stdout
 
 
-def test_version_prints_three_lines(mail: Run) -> None:
-    done = mail("version")
+@pytest.mark.parametrize("asked", ["version", "--version"])
+def test_version_prints_three_lines(mail: Run, asked: str) -> None:
+    done = mail(asked)
     lines = done.stdout.splitlines()
     assert lines[0] == "MAIL reference implementation version: 1.3.6"
     assert lines[1] == "MAIL protocol version: 1.3"

@@ -63,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser.parse_args(argv)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else USAGE
+    if arguments.version:
+        return version.run(arguments)
     if arguments.command is None:
         parser.print_help()
         return DONE
@@ -92,6 +94,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="mail", description="Run a MAIL server, look after it, and talk to it."
     )
+    parser.add_argument("--version", action="store_true", help="the same as 'mail version'")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in COMMANDS:
         # Without a prefix that anybody types, all that follows are words.
