@@ -14,6 +14,7 @@ from mail.api import MAILSwarmTemplate
 from mail.client import MAILClient
 from mail.config import ClientConfig
 from mail.config.server import SwarmConfig
+from mail.db.base import IdempotencyRow, Owner
 from mail.db.memory import MemoryStore
 from mail.errors import ClientHTTPError
 from mail.server.app import create_app
@@ -157,6 +158,43 @@ async def test_a_paused_task_waits_while_a_swarm_of_another_name_is_served(
     assert (await resume(client))["detail"] == "task 't' not found"
     await load(client, accent="three")
     assert (await resume(client))["response"] == "three was told yes"
+
+
+class SlowKeys(MemoryStore):
+    """A store that holds a request which has found its key, until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found, self.go = asyncio.Event(), asyncio.Event()
+
+    async def find_key(self, owner: Owner, key: str) -> IdempotencyRow | None:
+        found = await super().find_key(owner, key)
+        if found is not None:
+            self.found.set()
+            await self.go.wait()
+        return found
+
+
+async def test_a_repeat_stays_with_its_swarm_when_another_one_comes(store: MemoryStore) -> None:
+    slow = SlowKeys()
+    for token in await store.list_tokens():
+        await slow.put_token(token)
+    async with serving(app_of(slow)) as client:
+
+        async def hang() -> httpx.Response:
+            headers = bearer("alice") | {"Idempotency-Key": "k"}
+            return await client.post("/message", json={"body": "hang"}, headers=headers)
+
+        first = asyncio.create_task(hang())
+        await GATES["entered"].wait()
+        repeat = asyncio.create_task(hang())
+        await slow.found.wait()
+        GATES["gate"].set()
+        await first
+        await load(client, name="second")
+        slow.go.set()
+        # It used to look for the run in the log of the second swarm, and waited for ever.
+        assert (await repeat).content == (await first).content
 
 
 def wrong(**changes: Any) -> str:

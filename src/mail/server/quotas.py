@@ -43,6 +43,7 @@ class Quotas:
         self._buckets: OrderedDict[Caller, _Bucket] = OrderedDict()
         self._messages: dict[Caller, list[str]] = {}
         self._streams: Counter[Caller] = Counter()
+        self._repeats: Counter[Caller] = Counter()
 
     def request(self, caller: Caller) -> None:
         """Count a request against the caller's rate."""
@@ -76,15 +77,20 @@ class Quotas:
         if 0 < self._limits.max_open_streams <= self.open_streams:
             raise ServerBusy("the server has as many open streams as it takes; try again later")
         limit = self._limits.max_streams
-        if 0 < limit <= self._streams[caller]:
-            raise _at_once(f"{limit} streams open", "close one")
-        self._streams[caller] += 1
-        try:
+        with _counted(self._streams, caller, limit, f"{limit} streams open", "close one"):
             yield
-        finally:
-            self._streams[caller] -= 1
-            if not self._streams[caller]:
-                del self._streams[caller]
+
+    @contextmanager
+    def repeat(self, caller: Caller) -> Iterator[None]:
+        """Hold one of the caller's places for a repeated message until its answer is complete.
+
+        There are as many as for messages, and they are others: whoever lost all of its answers can
+        ask for all of them again at once. Without a limit one caller's repeats of one message that
+        takes long could take every request that the server serves at a time.
+        """
+        limit = self._limits.max_running_tasks
+        with _counted(self._repeats, caller, limit, f"{limit} repeats waiting", "wait for one"):
+            yield
 
     @asynccontextmanager
     async def message(
@@ -113,6 +119,21 @@ class Quotas:
             held.remove(task_id)
             if not held:
                 del self._messages[caller]
+
+
+@contextmanager
+def _counted(
+    held: Counter[Caller], caller: Caller, limit: int, what: str, instead: str
+) -> Iterator[None]:
+    if 0 < limit <= held[caller]:
+        raise _at_once(what, instead)
+    held[caller] += 1
+    try:
+        yield
+    finally:
+        held[caller] -= 1
+        if not held[caller]:
+            del held[caller]
 
 
 def _at_once(what: str, instead: str) -> QuotaExceeded:

@@ -40,11 +40,13 @@ def add_routes(app: FastAPI) -> None:
 async def message(request: Request, state: State, caller: Person, token: BearerToken) -> Response:
     """Take a message of the caller's, and answer when its run ends, or stream its events."""
     body = await read_body(request, MessageIn)
-    keyed = await state.keyed(request, caller)
     async with AsyncExitStack() as stack:
         if body.stream:
             stack.enter_context(state.quotas.stream(caller))
-        posting = _Posting(request, state, caller, token, body, stack)
+        # Before anything is looked up: from here on the caller's swarm stays the same one.
+        swarm = await stack.enter_async_context(state.pool.lease(caller, token))
+        keyed = await state.keyed(request, caller)
+        posting = _Posting(request, state, caller, token, body, swarm, stack)
         if keyed is None:
             run: Run | FollowedRun = await posting.begin()
         else:
@@ -62,6 +64,7 @@ class _Posting:
     caller: Caller
     token: str
     body: MessageIn
+    swarm: "MAILSwarm"
     held: AsyncExitStack
 
     async def begin(self, once: IdempotencyRow | None = None) -> "Run":
@@ -73,7 +76,7 @@ class _Posting:
         quota = self.state.quotas.message(self.caller, task_id, running)
         await self.held.enter_async_context(quota)
         asked = body.options.max_steps
-        run: Run = await (await self._swarm()).open_run(
+        run: Run = await self.swarm.open_run(
             body.text,
             body.subject or "New Message",
             body.msg_type,
@@ -91,8 +94,10 @@ class _Posting:
     async def follow(self, known: IdempotencyRow) -> "FollowedRun":
         """Find the run that an equal request began; it has its place among the running tasks."""
         note(task_id=known.task_id)
+        if not self.body.stream:  # a stream has its place
+            self.held.enter_context(self.state.quotas.repeat(self.caller))
         after = last_event_id(self.request) if self.body.stream else 0
-        followed: FollowedRun = await (await self._swarm()).follow_run(
+        followed: FollowedRun = await self.swarm.follow_run(
             known, after=after, stream_tokens=self.body.stream_tokens
         )
         return followed
@@ -129,6 +134,3 @@ class _Posting:
                 "breakpoints": end.breakpoints,
             }
         )
-
-    async def _swarm(self) -> "MAILSwarm":
-        return await self.held.enter_async_context(self.state.pool.lease(self.caller, self.token))

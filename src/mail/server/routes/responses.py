@@ -78,11 +78,13 @@ async def create_response(
             steps = _steps(asked, state.max_steps(caller))
             return await bridge.begin(asked, plan, max_steps=steps, once=once)
 
+        async def follow(known: IdempotencyRow) -> Exchange:
+            if not asked.stream:  # a stream has its place
+                stack.enter_context(state.quotas.repeat(caller))
+            return await bridge.follow(asked, known)
+
         keyed = await state.keyed(request, caller)
-        if keyed is None:
-            exchange = await begin()
-        else:
-            exchange = await keyed.once(begin, partial(bridge.follow, asked))
+        exchange = await (begin() if keyed is None else keyed.once(begin, follow))
         if asked.stream:
             recheck = partial(state.auth.authenticate, token)
             # Closed with the stream, in another task than this one.
