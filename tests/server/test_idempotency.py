@@ -89,10 +89,10 @@ class TestMessages:
     async def test_many_at_once_make_one_run(
         self, client: httpx.AsyncClient, script: Script
     ) -> None:
-        answers = await asyncio.gather(*(post(client, "hello") for _ in range(20)))
+        answers = await asyncio.gather(*(post(client, "hello") for _ in range(9)))
         assert script.calls == 1
         assert len({answer.content for answer in answers}) == 1
-        assert sum(REPLAYED in answer.headers for answer in answers) == 19
+        assert sum(REPLAYED in answer.headers for answer in answers) == 8
 
     async def test_order_and_space_make_no_other_request(
         self, client: httpx.AsyncClient, script: Script
@@ -198,11 +198,15 @@ class TestRunning:
         async with serving(app) as client:
             first = asyncio.create_task(post(client, "hang"))
             await script.entered.wait()
-            repeats = [asyncio.create_task(post(client, "hang")) for _ in range(3)]
+            repeats = {asyncio.create_task(post(client, "hang")) for _ in range(3)}
             assert (await post(client, "other", "k-2")).status_code == 429
+            # One caller's repeats must not take all the requests that the server serves at a time.
+            ends = asyncio.as_completed(repeats)
+            refused = [await next(ends) for _ in range(2)]
+            assert [answer.status_code for answer in refused] == [429, 429]
             script.gate.set()
-            answers = await asyncio.gather(first, *repeats)
-            assert all(same(answers[0], answer) for answer in answers[1:])
+            answers = await asyncio.gather(*repeats)
+            assert [same(await first, answer) for answer in answers].count(True) == 1
             assert (await post(client, "other", "k-2")).status_code == 200
 
     async def test_a_repeat_has_its_own_patience(
@@ -446,6 +450,35 @@ class TestOtherRoutes:
         assert {answer.status_code for answer in answers} == {200}
         assert len({answer.content for answer in answers}) == 1
         assert sum(REPLAYED in answer.headers for answer in answers) == 4
+
+    async def test_keys_of_cancellations_hold_no_copies_of_the_log(
+        self, client: httpx.AsyncClient, store: MemoryStore
+    ) -> None:
+        body = {"body": "x" * 100_000, "task_id": "t"}
+        await client.post("/message", json=body, headers=bearer("alice"))
+        url = "/tasks/t/cancel"
+        first = await client.post(url, headers=keyed())
+        assert first.json()["status"] == "completed"
+        await client.post("/message", json=body, headers=bearer("alice"))
+        assert same(first, await client.post(url, headers=keyed()))
+        row = await store.find_key(ALICE, "k-1")
+        assert len(first.content) > 300_000 > 3000 > len(str(row))
+
+    async def test_a_very_long_answer_is_not_kept(
+        self, client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("mail.server.once.LARGEST_KEPT", 10)
+
+        async def set_health(status: str) -> httpx.Response:
+            headers = keyed("k-1", "admin")
+            return await client.post("/health", json={"status": status}, headers=headers)
+
+        answers = [await set_health("fine") for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 200]
+        row = await store.find_key(Owner("", "admin", "root"), "k-1")
+        assert row is not None
+        assert row.answer is None
+        assert (await set_health("other")).status_code == 409
 
     async def test_a_login_keeps_no_secret(
         self, client: httpx.AsyncClient, store: MemoryStore

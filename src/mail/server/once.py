@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from starlette.responses import JSONResponse, Response
 
@@ -17,23 +17,39 @@ from mail.server.idempotency import Keyed, replayed
 if TYPE_CHECKING:
     from mail.server.state import ServerState
 
-__all__ = ["answered_once"]
+__all__ = ["Shortening", "answered_once"]
 
 Endpoint = Callable[..., Awaitable[JSONResponse]]
 
+LARGEST_KEPT: Final = 64 * 1024
+"""Bytes of an answer that are kept. Keys are cheap to make, so what they keep must be small."""
 _OK: Final = range(200, 300)
 
 _log = logging.getLogger("mail.server")
 
 
+class Shortening(Protocol):
+    """Keeps an answer without what the store has anyway."""
+
+    def shorten(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Return what to keep of an answer."""
+
+    async def restore(self, keyed: Keyed, content: dict[str, Any]) -> dict[str, Any]:
+        """Return the answer as it was, of what was kept of it."""
+
+
 def answered_once(
-    endpoint: Endpoint, *, keep: bool = True, of_server: bool = False
+    endpoint: Endpoint,
+    *,
+    keep: bool = True,
+    of_server: bool = False,
+    shortening: Shortening | None = None,
 ) -> Callable[..., Awaitable[Response]]:
     """Let an endpoint honour ``Idempotency-Key``.
 
     A 2xx answer is kept, and a repeat gets it; a concurrent one waits for it. When the process dies
-    between the work and the keeping, a repeat does the work again: use it for endpoints whose work
-    may be done twice.
+    between the work and the keeping, or the answer is larger than `LARGEST_KEPT`, a repeat does the
+    work again: use it for endpoints whose work may be done twice.
 
     Args:
         endpoint: Has parameters named ``request``, ``state`` and ``caller``.
@@ -41,6 +57,7 @@ def answered_once(
             the key still stands for one request only.
         of_server: The key holds for the server, whichever swarm it serves; without it, for the
             swarm, like the caller's tasks.
+        shortening: How to keep an answer that may be large.
     """
 
     @wraps(endpoint)
@@ -54,21 +71,26 @@ def answered_once(
         async with keyed.locks.hold((keyed.owner, keyed.key)):
             found = await keyed.find()
             if found is not None and found.answer is not None:
-                return replayed(_response(found.answer))
+                return replayed(await _response(keyed, found.answer, shortening))
             response = await endpoint(**given)
             if found is None and response.status_code in _OK:
-                await _keep(keyed, response if keep else None)
+                await _keep(keyed, _kept(response, shortening) if keep else None)
             return response
 
     answer.answers_once = True  # type: ignore[attr-defined]  # a test looks for it on every POST
     return answer
 
 
-async def _keep(keyed: Keyed, response: JSONResponse | None) -> None:
-    kept = None
-    if response is not None:
-        body = bytes(response.body).decode()
-        kept = json.dumps({"status": response.status_code, "body": body})
+def _kept(response: JSONResponse, shortening: Shortening | None) -> str | None:
+    body = bytes(response.body).decode()
+    if shortening is not None:
+        body = json.dumps(shortening.shorten(json.loads(body)))
+    if len(body) > LARGEST_KEPT:
+        return None
+    return json.dumps({"status": response.status_code, "body": body})
+
+
+async def _keep(keyed: Keyed, kept: str | None) -> None:
     try:
         await keyed.store.put_key(keyed.owner, keyed.row(kept))
     except KeyTaken:  # by another process, for the same request at the same time
@@ -77,6 +99,9 @@ async def _keep(keyed: Keyed, response: JSONResponse | None) -> None:
         _log.warning("an idempotency key could not be kept: %s", error)
 
 
-def _response(kept: str) -> Response:
+async def _response(keyed: Keyed, kept: str, shortening: Shortening | None) -> Response:
     answer = json.loads(kept)
+    if shortening is not None:
+        content = await shortening.restore(keyed, json.loads(answer["body"]))
+        return JSONResponse(content, answer["status"])
     return Response(answer["body"], answer["status"], media_type="application/json")

@@ -15,6 +15,7 @@ from mail.errors import ProtocolError, UnknownTask
 from mail.logcontext import note
 from mail.server.bodies import TaskIn, read_body
 from mail.server.deps import BearerToken, Person, State
+from mail.server.idempotency import Keyed
 from mail.server.once import answered_once
 from mail.server.state import ServerState, owner_of
 from mail.server.streams import last_event_id, streamed
@@ -32,7 +33,7 @@ def add_routes(app: FastAPI) -> None:
     app.get("/tasks")(get_tasks)
     app.get("/task")(get_task)
     app.get("/tasks/{task_id:path}/events")(get_task_events)
-    app.post("/tasks/{task_id:path}/cancel")(answered_once(cancel_task))
+    app.post("/tasks/{task_id:path}/cancel")(answered_once(cancel_task, shortening=_EventsInLog()))
     app.get("/tasks/{task_id:path}")(get_task_by_path)
 
 
@@ -106,9 +107,24 @@ async def get_task_events(
     async with AsyncExitStack() as stack:
         stack.enter_context(state.quotas.stream(caller))
         swarm = await stack.enter_async_context(state.pool.lease(caller, token))
+        await _check_owned(state, caller, task_id)  # the lease may be of a swarm loaded meanwhile
         recheck = partial(state.auth.authenticate, token)
         events = streamed(swarm.replay(task_id, after=after), stack.pop_all(), recheck)
         return event_source(events, send_timeout=state.config.limits.send_timeout)
+
+
+class _EventsInLog:
+    """Keeps an answer without the task's events: the log has them."""
+
+    def shorten(self, content: dict[str, Any]) -> dict[str, Any]:
+        """Keep how many events there were."""
+        return content | {"events": len(content["events"])}
+
+    async def restore(self, keyed: Keyed, content: dict[str, Any]) -> dict[str, Any]:
+        """Read so many again."""
+        logged = await keyed.store.events(keyed.owner, content["task_id"], limit=content["events"])
+        events = [event.to_record() | {"data": event.data_text()} for event in logged]
+        return content | {"events": events}
 
 
 async def _check_owned(state: ServerState, caller: Caller, task_id: str) -> None:
