@@ -69,6 +69,27 @@ async def test_other_swarms_other_schemas_and_short_commands_are_not_hindered(
     await guest.close()
 
 
+async def test_one_more_swarm_is_held_like_the_first(make: Make, url: str) -> None:
+    first, second = make(), make("beta")
+    await first.open()
+    await second.open()
+    with pytest.raises(StoreLocked, match=r"swarm 'beta' is served .* \(pid \d+ on .+\); stop"):
+        await first.claim_swarm("beta")
+    await write(first, "nothing is lost over that")
+    await second.close()
+    for _ in range(2):
+        await first.claim_swarm("beta")
+    broken = first._session.keeper._connection  # type: ignore[union-attr]
+    query(url, END_CLAIM, key_of(url))
+    async with asyncio.timeout(20):
+        while not broken.is_closed():
+            await asyncio.sleep(0.01)
+    await write(first, "after")
+    for swarm in ("alpha", "beta"):
+        with pytest.raises(StoreLocked, match=swarm):
+            await make(swarm).open()
+
+
 async def test_a_session_that_broke_is_taken_again(make: Make, url: str) -> None:
     store = make()
     await store.open()

@@ -14,12 +14,15 @@ from mail.api import MAILSwarmTemplate
 from mail.client import MAILClient
 from mail.config import ClientConfig
 from mail.config.server import SwarmConfig
-from mail.db.base import IdempotencyRow, Owner
+from mail.db.base import IdempotencyRow, Owner, Store
+from mail.db.claims import SwarmClaim
 from mail.db.memory import MemoryStore
+from mail.db.postgres import PostgresStore
 from mail.errors import ClientHTTPError
 from mail.server.app import create_app
 from tests.server.kit import TOKENS, bearer, config, serving
 from tests.support.loadable import GATES, TOGETHER, definition
+from tests.support.postgres import Cluster
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +34,7 @@ def gates() -> Iterator[None]:
     GATES.clear()
 
 
-def app_of(store: MemoryStore, **swarm: Any) -> FastAPI:
+def app_of(store: Store, **swarm: Any) -> FastAPI:
     """Return a server of the first swarm that may import the tests' factories."""
     settings = config(shutdown_grace=0.1)
     names = SwarmConfig(name="test-swarm", remote_imports=["tests.support.loadable"])
@@ -267,6 +270,28 @@ async def test_tasks_that_another_process_left_in_the_swarm_are_taken_up(
         while await store.open_owners("second"):  # without any request of the caller's
             await asyncio.sleep(0.005)
         assert (await get(client, "/tasks/t")).json()["completed"]
+
+
+async def test_a_swarm_that_another_server_has_is_refused(
+    store: MemoryStore, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.db.postgres_claim._SETTINGS", {"lock_timeout": "200ms"})
+    url = cluster.schema()
+    mine, others = (PostgresStore(url, claim=SwarmClaim(name, print)) for name in ("a", "second"))
+    await others.open()
+    await mine.open()
+    for token in await store.list_tokens():
+        await mine.put_token(token)
+    try:
+        async with serving(app_of(mine)) as client:
+            refused = await load(client, name="second")
+            assert refused.status_code == 400
+            assert "swarm 'second' is served from this database" in refused.json()["detail"]
+            assert (await client.get("/")).json()["swarm"]["name"] == "test-swarm"
+            assert (await load(client, name="third")).status_code == 200
+    finally:
+        await mine.close()
+        await others.close()
 
 
 async def test_a_loaded_swarm_may_call_its_model_with_the_callers_token(

@@ -236,6 +236,13 @@ class Store(Protocol):
     async def close(self) -> None:
         """Finish what is queued and let go of everything."""
 
+    async def claim_swarm(self, swarm: str) -> None:
+        """Keep other servers from one more swarm, as from the first one, until `close`.
+
+        Raises:
+            StoreLocked: another server has it.
+        """
+
     async def post(self, post: Post) -> Receipt:
         """Commit something from outside a turn.
 

@@ -91,6 +91,9 @@ class MemoryStore:
     async def close(self) -> None:
         """Do nothing: the content stays readable."""
 
+    async def claim_swarm(self, swarm: str) -> None:
+        """Do nothing: no other process can see this."""
+
     async def post(self, post: Post) -> Receipt:
         """See `mail.db.base.Store.post`."""
         shelf = self._shelves.setdefault(post.owner, _Shelf())

@@ -112,6 +112,15 @@ class PostgresStore:
         """
         await asyncio.to_thread(self._close)
 
+    async def claim_swarm(self, swarm: str) -> None:
+        """See `mail.db.base.Store.claim_swarm`. Without a claim at the start there is none now."""
+        session = self._opened()
+        if session.keeper is None:
+            return
+        with in_store_terms("the swarm cannot be claimed"):
+            work = asyncio.run_coroutine_threadsafe(session.keeper.take_also(swarm), session.loop)
+            await asyncio.wrap_future(work)
+
     async def missing_tables(self) -> list[str]:
         """Return which of the documented tables are not there, for ``mail db-init``."""
         return await self._read(missing_tables)

@@ -1,4 +1,4 @@
-"""One server per swarm and database: an advisory lock of a session that does nothing else.
+"""One server per swarm and database: advisory locks of a session that does nothing else.
 
 PostgreSQL lets go of it when the process dies, and within about a minute when its machine does.
 When the session breaks, it is taken again as soon as the database answers; until then nothing is
@@ -55,6 +55,7 @@ class ClaimKeeper:
     def __init__(self, dsn: str, claim: SwarmClaim) -> None:
         self._dsn = dsn
         self._claim = claim
+        self._swarms = [claim.swarm]
         # 63 characters are kept of it.
         place = f"{socket.gethostname()[:30]} {os.getpid()} {secrets.token_hex(4)}"
         self._name = f"mail-claim {place}"
@@ -65,21 +66,33 @@ class ClaimKeeper:
         self._closed = False
 
     async def take(self) -> None:
-        """Take the swarm; wait for a moment for a predecessor that is just ending.
+        """Take what is claimed; wait for a moment for a predecessor that is just ending.
 
         Raises:
             StoreLocked: another server has it; the text says which.
         """
         connection = await self._connect()
         try:
-            key = claim_key(await connection.fetchval(_SCHEMA), self._claim.swarm)
-            await self._lock(connection, key)
+            for swarm in self._swarms:
+                await self._lock(connection, swarm)
         except BaseException:
             connection.terminate()
             raise
         self._connection = connection
         self._held = True
         connection.add_termination_listener(self._broke)
+
+    async def take_also(self, swarm: str) -> None:
+        """Take one more swarm, and keep it like the first.
+
+        Raises:
+            StoreLocked: another server has it; nothing is lost over that.
+            ConnectionError: the session broke; it may come back in a moment.
+        """
+        self.check()
+        if swarm not in self._swarms:
+            await self._lock(self._connection, swarm)
+            self._swarms.append(swarm)
 
     def check(self) -> None:
         """Let a write pass only while the swarm is held.
@@ -89,7 +102,8 @@ class ClaimKeeper:
             StoreLocked: another server has the swarm.
         """
         if self._lost:
-            raise StoreLocked(f"another server has taken over swarm '{self._claim.swarm}'")
+            swarms = " or ".join(f"'{swarm}'" for swarm in self._swarms)
+            raise StoreLocked(f"another server has taken over swarm {swarms}")
         if not self._held:
             raise ConnectionError("the session that holds the swarm broke; it is taken again")
 
@@ -117,20 +131,24 @@ class ClaimKeeper:
             raise
         return connection
 
-    async def _lock(self, connection: Connection, key: int) -> None:
+    async def _lock(self, connection: Connection, swarm: str) -> None:
+        key = claim_key(await connection.fetchval(_SCHEMA), swarm)
         try:
             await connection.execute(_TAKE, key)
         except (asyncpg.LockNotAvailableError, asyncpg.QueryCanceledError):
-            await self._lock_against(connection, key, await connection.fetchrow(_HOLDER, key))
+            holder = await connection.fetchrow(_HOLDER, key)
+            await self._lock_against(connection, key, swarm, holder)
 
-    async def _lock_against(self, connection: Connection, key: int, holder: Any) -> None:
+    async def _lock_against(
+        self, connection: Connection, key: int, swarm: str, holder: Any
+    ) -> None:
         if holder is not None and holder["application_name"] == self._name:
             # A session of our own that the server has not noticed to be dead.
             await connection.execute(_END_OTHER, holder["pid"])
             await connection.execute(_TAKE, key)
             return
         raise StoreLocked(
-            f"swarm '{self._claim.swarm}' is served from this database by another server"
+            f"swarm '{swarm}' is served from this database by another server"
             f"{_described(holder)}; stop that one, or use another database, schema or swarm name"
         )
 

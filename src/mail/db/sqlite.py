@@ -104,6 +104,9 @@ class SQLiteStore:
         """Commit what is queued, move the write-ahead log into the file, release the lock."""
         await asyncio.to_thread(self._close)
 
+    async def claim_swarm(self, swarm: str) -> None:
+        """Do nothing: the whole file belongs to one server."""
+
     def _open(self) -> None:
         with self._gate:
             if self._session is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from mail.config.server import ServerConfig, SwarmConfig, base_url
 from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Store
-from mail.errors import ConfigError, MAILError, ProtocolError
+from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
 from mail.server.instances import Served, SwarmFactory
 from mail.server.jsonbody import parse_object
 from mail.server.state import ServerState, step_limit
@@ -62,7 +62,7 @@ async def read_swarm(config: ServerConfig, store: Store, text: str) -> Served:
             entry = parse_object(text.encode(), "the swarm definition in 'json'")
             return await asyncio.to_thread(_read, config, store, entry)
     except (ProtocolError, ConfigError) as error:
-        raise ProtocolError(str(error), [{"field": "json", "problem": str(error)}]) from error
+        raise _bad_definition(error) from error
 
 
 async def load_swarm(state: ServerState, text: str) -> "MAILSwarmTemplate":
@@ -76,13 +76,22 @@ async def load_swarm(state: ServerState, text: str) -> "MAILSwarmTemplate":
         text: The definition; see `read_swarm`.
 
     Raises:
-        ProtocolError: as `read_swarm`.
+        ProtocolError: as `read_swarm`, or another server has the swarm.
         ShuttingDown: the server stops.
     """
     async with state.loading:
         served = await read_swarm(state.config, state.store, text)
+        try:
+            # Or two servers would work on the tasks of one swarm.
+            await state.store.claim_swarm(served.template.name)
+        except StoreLocked as error:
+            raise _bad_definition(error) from error
         state.serve(served)
     return served.template
+
+
+def _bad_definition(error: MAILError) -> ProtocolError:
+    return ProtocolError(str(error), [{"field": "json", "problem": str(error)}])
 
 
 @contextmanager
