@@ -7,6 +7,7 @@ built, the commit is handed to the store), so turns of one task that end togethe
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from mail.core.compose import Subject
 from mail.core.runtime.draft import Draft
@@ -57,7 +58,9 @@ class Conclusions:
         task.arriving += letters
         task.pins += 1
         try:
-            receipt = await self.parts.commit(post)
+            receipt = await self.parts.commit(
+                post, partial(self.endings.renew, task, plan.ending, post)
+            )
             if plan.shown:
                 turn.buffered = [mail for mail in turn.buffered if mail.seq not in plan.shown]
             if draft.failure is None:
@@ -96,7 +99,7 @@ class Conclusions:
             snapshot=True,
         )
         try:
-            receipt = await self.parts.commit(post)
+            receipt = await self.parts.commit(post, partial(self.endings.renew, task, ending, post))
             await self._tell(Plan(task, ending=ending), post, receipt)
         finally:
             task.pins -= 1

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic_core import from_json, to_json
@@ -18,19 +18,23 @@ from mail.core.runtime.turn import EventDraft, Phase, Turn, message_event
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
-from mail.db.base import CallRow, EventRow, HistoryRow, MemoryRow
+from mail.db.base import CallRow, EventRow, HistoryRow, MemoryRow, Post
 
 __all__ = ["Ending", "Endings"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """The end of a run as it goes into a commit; the last event is the terminal one."""
+    """The end of a run as it goes into a commit; the last event is the terminal one.
+
+    ``unanswered`` are the messages that it leaves to a later end; none if it is ``everybody``'s.
+    """
 
     result: RunResult
     events: tuple[EventRow, ...]
     response: str
     everybody: bool = False
+    unanswered: set[str] = field(default_factory=set)
     calls: tuple[CallRow, ...] = ()
     histories: tuple[HistoryRow, ...] = ()
     settled: tuple[int, ...] = ()
@@ -120,9 +124,27 @@ class Endings:
             histories=histories,
         )
 
+    def renew(self, task: LiveTask, ending: Ending | None, post: Post) -> None:
+        """Note messages that came after the ending was decided, but are stored before it."""
+        if ending is None or ending.everybody or task.people <= ending.unanswered:
+            return
+        ending.unanswered.update(task.people)
+        *before, last = post.events
+        told = from_json(last.extra) | {"unanswered": sorted(ending.unanswered)}
+        post.events = (*before, last._replace(extra=to_json(told).decode()))
+
     def announce(self, task: LiveTask, ending: Ending, last_event: int) -> list[Waiter]:
-        """Tell streams where they end; return the waiters to resolve once events are out."""
-        due = [w for w in task.waiters if ending.everybody or w.consumed]
+        """Tell streams where they end; return the waiters to resolve once events are out.
+
+        Whose end it is must follow from the log alone: that is where repeats find it.
+        """
+        due = [
+            waiter
+            for waiter in task.waiters
+            if 0 < waiter.began <= last_event
+            and (ending.everybody or waiter.consumed)
+            and waiter.message_id not in ending.unanswered
+        ]
         for waiter in due:
             waiter.end_at(last_event)
             task.waiters.remove(waiter)
@@ -200,8 +222,9 @@ class Endings:
             "status": status.value,
             "breakpoints": open_calls,
         }
-        if task.people and not everybody:  # whoever sent these waits for a later end
-            told["unanswered"] = sorted(task.people)
+        unanswered = set() if everybody else set(task.people)
+        if unanswered:
+            told["unanswered"] = sorted(unanswered)
         if over_budget:
             told["over_budget"] = True
         terminal = EventDraft(
@@ -221,6 +244,7 @@ class Endings:
             events=(*before, terminal),
             response=response or message.to_json(),
             everybody=everybody,
+            unanswered=unanswered,
             calls=calls,
             histories=histories,
             settled=settled,

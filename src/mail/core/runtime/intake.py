@@ -110,8 +110,7 @@ class Intake:
             KeyTaken: the idempotency key has been used before; nothing was accepted.
             StoreError: it could not be stored; nothing was accepted.
         """
-        if self.parts.draining:
-            raise ShuttingDown
+        self._check_open()
         envelope = Envelope.from_wire(parse_message(request.message))
         self._check(envelope, request.resume_from)
         if request.offer is not None:
@@ -129,8 +128,6 @@ class Intake:
 
     async def _take_in(self, envelope: Envelope, request: RunRequest) -> Waiter | None:
         async with self._task(envelope.task_id, new=request.resume_from is None) as task:
-            if self.parts.draining:
-                raise ShuttingDown
             task.request_id = current().request_id or task.request_id
             if request.resume_from == BREAKPOINT:
                 return await self._resume(task, request)
@@ -149,8 +146,7 @@ class Intake:
             raise ValueError("the letter of a manual step has a step in its control")
         request = RunRequest(message=letter.to_wire(), awaited=False)
         async with self._task(letter.task_id, new=True) as task:
-            if self.parts.draining:
-                raise ShuttingDown
+            self._check_open()
             task.steps_due[step.ref] = answer
             try:
                 await self._deliver(task, letter, request, control)
@@ -175,6 +171,11 @@ class Intake:
             if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
                 ending = self.conclusions.endings.cancel(task)
                 await self.conclusions.end(task, ending, cancel_mail=True)
+
+    def _check_open(self) -> None:
+        """Refuse who would begin to wait when all that wait have been told of the shutdown."""
+        if self.parts.draining:
+            raise ShuttingDown
 
     def _check(self, envelope: Envelope, resume_from: str | None) -> None:
         if resume_from not in (None, USER_RESPONSE, BREAKPOINT):
@@ -262,6 +263,7 @@ class Intake:
         self, task: LiveTask, envelope: Envelope, mail: Mail, request: RunRequest, *, new: bool
     ) -> Waiter | None:
         """Post a message into a new, finished or running task."""
+        self._check_open()
         before, offer = task.row, task.offer
         joins = before.state is TaskState.RUNNING and not new
         if joins and request.offer is not None:
@@ -298,6 +300,7 @@ class Intake:
         resumption = prepare_resumption(task, results, self.parts, self.post_office)
         if not task.loaded:
             await self.stash.recall(task)
+        self._check_open()
         before, was_pausing, offer = task.row, task.pausing, task.offer
         was_running = before.state is TaskState.RUNNING
         resumption.apply()

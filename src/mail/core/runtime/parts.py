@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mail.clock import Clock
 from mail.core.actions import ActionCore, ActionOverrideFunction
@@ -72,12 +72,17 @@ class Parts:
                 return name
         return self.entrypoint
 
-    async def commit(self, post: Post) -> Receipt:
+    async def commit(self, post: Post, renew: Callable[[], None] | None = None) -> Receipt:
         """Commit inside the engine, where work that is done must not be lost.
 
         A store that fails is tried again until it works or the runtime stops; meanwhile nothing
         new is claimed, and later commits of the task wait, for its histories are in their order.
         The newest row of the task is written, whatever row the commit brought.
+
+        Args:
+            post: What to commit.
+            renew: Brings it up to date before each attempt: while it waited for its turn or for the
+                store, messages may have been stored that it does not know of.
 
         Raises:
             StoreConflict: the delivery was consumed or dropped by somebody else.
@@ -88,15 +93,20 @@ class Parts:
             if live is not None and live.torn:
                 raise StoreError("an earlier commit of the task was not stored")
             try:
-                return await self._commit(post)
+                return await self._commit(post, renew)
             except (StoreError, asyncio.CancelledError) as error:
                 if live is not None and not isinstance(error, StoreConflict):
                     live.torn = self.draining
                 raise
 
-    async def _commit(self, post: Post) -> Receipt:
+    async def _commit(self, post: Post, renew: Callable[[], None] | None) -> Receipt:
         pause = _FIRST_PAUSE
         while True:
+            live = self.ledger.get(post.task.task_id)
+            if live is not None:
+                post.task = live.row
+            if renew is not None:
+                renew()
             try:
                 if isinstance(post, TurnCommit):
                     receipt = await self.store.commit_turn(post)
@@ -110,8 +120,6 @@ class Parts:
                     raise
                 await self._wait_for_store(error, pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
-                live = self.ledger.get(post.task.task_id)
-                post = replace(post, task=live.row if live else post.task)
             else:
                 self.degraded = None
                 return receipt
