@@ -135,6 +135,16 @@ async def test_a_running_task_can_be_cancelled_after_a_load(client: httpx.AsyncC
     assert (answer.status_code, (await running)["status"]) == (200, "cancelled")
 
 
+async def test_a_task_that_nobody_waits_for_can_be_cancelled_after_a_load(
+    client: httpx.AsyncClient,
+) -> None:
+    await say(client, "alice", "hang", task_id="t", kwargs={"timeout": 0.05})
+    await load(client, name="second", accent="two")
+    # Without the task its caller is served by the second swarm, where there is no such task.
+    answer = await client.post("/tasks/t/cancel", headers=bearer("alice"))
+    assert (answer.status_code, answer.json().get("status")) == (200, "cancelled")
+
+
 async def resume(client: httpx.AsyncClient) -> dict[str, Any]:
     more = {
         "task_id": "t",

@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from mail.core.runtime.settings import UNSET
 from mail.core.tasks import TaskState
-from mail.db.base import IdempotencyRow
+from mail.db.base import IdempotencyRow, Owner
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.server.bodies import MessageIn, read_body
@@ -46,7 +46,8 @@ async def message(request: Request, state: State, caller: Person, token: BearerT
         # Before anything is looked up: from here on the caller's swarm stays the same one.
         swarm = await stack.enter_async_context(state.pool.lease(caller, token))
         keyed = await state.keyed(request, caller)
-        posting = _Posting(request, state, caller, token, body, swarm, stack)
+        owner = owner_of(state, caller)
+        posting = _Posting(request, state, caller, token, body, swarm, owner, stack)
         if keyed is None:
             run: Run | FollowedRun = await posting.begin()
         else:
@@ -65,6 +66,7 @@ class _Posting:
     token: str
     body: MessageIn
     swarm: "MAILSwarm"
+    owner: Owner
     held: AsyncExitStack
 
     async def begin(self, once: IdempotencyRow | None = None) -> "Run":
@@ -120,9 +122,8 @@ class _Posting:
             return mail_error_response(failure(end.body, end.task_id))
         events = None
         if self.body.show_events:
-            owner = owner_of(self.state, self.caller)
             # Up to the run's end, whatever the task has done since.
-            logged = await self.state.store.events(owner, end.task_id, limit=end.seq)
+            logged = await self.state.store.events(self.owner, end.task_id, limit=end.seq)
             events = [event.to_record() for event in logged]
         return JSONResponse(
             {

@@ -95,7 +95,11 @@ async def cancel_task(
     await _check_owned(state, caller, task_id)
     async with state.pool.lease(caller, token) as swarm:
         await swarm.cancel_task(task_id)
-    return JSONResponse(_record(await _read_task(state, caller, token, task_id)))
+        # Now, because without this task the caller may be served by another swarm.
+        task: MAILTask | None = await swarm.read_task(task_id)
+    if task is None:
+        raise UnknownTask(task_id)
+    return JSONResponse(_record(task))
 
 
 async def get_task_events(
