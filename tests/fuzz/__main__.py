@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.fuzz.openapi import WHO, run
 from tests.fuzz.target import ROOT, target
 
-BYTES_AND_BODIES = ("tests/fuzz/test_raw.py", "tests/fuzz/test_bodies.py")
+BESIDE = ("tests/fuzz/test_raw.py", "tests/fuzz/test_bodies.py", "tests/fuzz/test_repeats.py")
 
 
 def main() -> int:
@@ -44,9 +44,13 @@ def _by_the_document(flags: tuple[str, ...], arguments: argparse.Namespace) -> i
 def _beside_the_document(arguments: argparse.Namespace) -> int:
     options = ("--timeout=3600", f"--hypothesis-seed={arguments.seed}", "-q")
     return subprocess.run(
-        [sys.executable, "-m", "pytest", *options, *BYTES_AND_BODIES],
+        [sys.executable, "-m", "pytest", *options, *BESIDE],
         cwd=ROOT,
-        env=dict(os.environ, FUZZ_EFFORT=str(arguments.effort)),
+        env=dict(
+            os.environ,
+            FUZZ_EFFORT=str(arguments.effort),
+            FUZZ_FIRST_SEED=str(arguments.seed),
+        ),
         check=False,
     ).returncode
 
