@@ -87,7 +87,7 @@ class Endings:
         """
         settled: tuple[int, ...] = ()
         if over_budget:
-            task.people.clear()
+            task.drop_people()
             waiting = self.parts.mailbox.letters(task.task_id)
             settled = tuple(letter.seq for letter in waiting if letter.personal)
         message = self.parts.composer.system_completion(task.task_id, Subject.TASK_ERROR, reason)
@@ -112,7 +112,7 @@ class Endings:
             task.task_id, Subject.TASK_CANCELLED, reason
         )
         calls, histories = self._close_calls(task)
-        task.people.clear()
+        task.drop_people()
         self._settle_row(task, TaskState.CANCELLED)
         return self._ending(
             task,
@@ -126,9 +126,10 @@ class Endings:
 
     def renew(self, task: LiveTask, ending: Ending | None, post: Post) -> None:
         """Note messages that came after the ending was decided, but are stored before it."""
-        if ending is None or ending.everybody or task.people <= ending.unanswered:
+        unread = task.people | task.dropped
+        if ending is None or ending.everybody or unread <= ending.unanswered:
             return
-        ending.unanswered.update(task.people)
+        ending.unanswered.update(unread)
         *before, last = post.events
         told = from_json(last.extra) | {"unanswered": sorted(ending.unanswered)}
         post.events = (*before, last._replace(extra=to_json(told).decode()))
@@ -145,6 +146,8 @@ class Endings:
             and (ending.everybody or waiter.consumed)
             and waiter.message_id not in ending.unanswered
         ]
+        if ending.everybody and ending.result.status is not TaskState.PAUSED:
+            task.dropped.clear()
         for waiter in due:
             waiter.end_at(last_event)
             task.waiters.remove(waiter)

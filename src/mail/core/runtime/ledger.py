@@ -31,7 +31,8 @@ class LiveTask:
 
     ``row`` is the state that the next commit writes: it is changed before the commit is awaited,
     and commits are made in call order, so the newest row is always the last one written.
-    ``people`` holds the ids of users' messages that no committed turn has consumed yet.
+    ``people`` holds the ids of users' messages that no committed turn has consumed yet, ``dropped``
+    of those that an end of everybody's takes away, until it is stored.
     ``arriving`` counts mail that is on its way into the mailbox, ``pins`` work that needs the
     task in memory. ``loaded`` tells that the task's waiting mail is in the mailbox, ``pausing``
     that a pause still has to be told.
@@ -53,6 +54,7 @@ class LiveTask:
     stored: bool = False
     turns: dict[str, Turn] = field(default_factory=dict)
     people: set[str] = field(default_factory=set)
+    dropped: set[str] = field(default_factory=set)
     out: set[int] = field(default_factory=set)
     asks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
@@ -71,6 +73,11 @@ class LiveTask:
     request_id: str = ""
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
     _account: tuple[str, Spending] | None = None
+
+    def drop_people(self) -> None:
+        """Answer whoever waits with an end of everybody's; ends before it must leave them out."""
+        self.dropped |= self.people
+        self.people.clear()
 
     @property
     def task_id(self) -> str:
