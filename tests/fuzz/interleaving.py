@@ -79,9 +79,9 @@ def agent_of(dice: random.Random) -> AgentFunction:
 
 
 def template(name: str, agent: AgentFunction) -> Template:
-    """Return a swarm of that agent."""
+    """Return a swarm of two such agents."""
     made = Template(agent, breakpoint_tools=["send_interrupt"])  # type: ignore[arg-type]
-    made.name = name
+    made.name, made.others = name, ("other",)
     return made
 
 

@@ -42,7 +42,7 @@ BODIES: Final[dict[str, dict[str, Any]]] = {
     "plain": {"body": "the words of plain", "show_events": True},
     "own": {"body": "the words of own", "task_id": "own"},
     "one": {"body": "the words of one", "task_id": "shared", "show_events": True},
-    "two": {"body": "the words of two", "task_id": "shared"},
+    "two": {"body": "the words of two", "task_id": "shared", "entrypoint": "other"},
     "three": {"body": "the words of three", "task_id": "shared", "stream": True},
     "stream": {"body": "the words of stream", "stream": True},
     "ask": {"body": "ask the words of ask", "task_id": "asked"},

@@ -120,6 +120,7 @@ class Template:
         self.task_message_limit: int | None = None
         agent = SimpleNamespace(name="supervisor", agent_params={}, function=self.script)
         self.agents = [agent]
+        self.others: tuple[str, ...] = ()  # further agents, which do the same
         self.options = options
         self.started: list[tuple[str, str]] = []
 
@@ -152,7 +153,7 @@ class Swarm:
             can_complete_tasks=True,
         )
         self.runtime = MAILRuntime(
-            agents={"supervisor": agent},
+            agents=dict.fromkeys(("supervisor", *template.others), agent),
             actions={},
             user_id=user_id,
             user_role=role,
