@@ -63,9 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser.parse_args(argv)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else USAGE
-    if arguments.version:
-        return version.run(arguments)
-    if arguments.command is None:
+    if arguments.command is None and not arguments.version:
         parser.print_help()
         return DONE
     try:
@@ -79,7 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    run: Callable[[argparse.Namespace], int] = arguments.run
+    run: Callable[[argparse.Namespace], int]
+    run = version.run if arguments.version else arguments.run
     try:
         code = run(arguments)
         if sys.stdout is not None:  # it is None where the descriptor was closed
