@@ -137,6 +137,31 @@ async def test_a_body_that_trickles_is_408(store: MemoryStore, template: Templat
     assert b"did not arrive in time" in answer
 
 
+async def test_bodies_that_trickle_keep_nobody_else_out(
+    store: MemoryStore, template: Template
+) -> None:
+    whole = b'{"body": "Hello"}'
+
+    async def post(server: Server, who: str) -> bytes:
+        async with connected(server) as (reader, writer):
+            fields = {"Content_Length": str(len(whole)), "Connection": "close"}
+            writer.write(head("POST", "/message", who=who, **fields) + whole)
+            return await everything(reader)
+
+    limits = {"request_burst": 2, "request_rate": 1000.0, "body_timeout": 30.0}
+    async with served(store, template, **limits) as (server, app):
+        held = app.state.mail.quotas._bodies
+        async with connected(server) as (_, first), connected(server) as (_, second):
+            for writer in (first, second):
+                writer.write(head("POST", "/message", Content_Length="100") + b" ")
+            await until(lambda: held.total() == 2)
+            refused = await post(server, "alice")
+            assert refused.startswith(b"HTTP/1.1 429") and b"retry-after:" in refused.lower()
+            assert (await post(server, "bob")).startswith(b"HTTP/1.1 200")
+        await until(lambda: not held)
+        assert (await post(server, "alice")).startswith(b"HTTP/1.1 200")
+
+
 async def test_an_answer_that_nobody_reads_is_let_go_and_a_slow_reader_is_not(
     store: MemoryStore, template: Template
 ) -> None:

@@ -25,7 +25,7 @@ from starlette.requests import Request
 from mail.core.schema import TaskId, problems_of
 from mail.core.suggest import did_you_mean
 from mail.errors import ProtocolError
-from mail.server.jsonbody import parse_object
+from mail.server.jsonbody import body_of, parse_object
 
 __all__ = [
     "MAX_TIMEOUT_SECONDS",
@@ -167,7 +167,7 @@ async def read_body(request: Request, model: type[B]) -> B:
         ProtocolError: it is not a JSON object or does not fit the model.
         BodyTooLarge: it is larger than the server takes.
     """
-    values = parse_object(await request.body())
+    values = parse_object(await body_of(request))
     try:
         body = model.model_validate(values)
     except ValidationError as error:

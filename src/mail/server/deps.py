@@ -4,6 +4,7 @@ A route names its audience by depending on an `Audience`. `check_audiences` refu
 server with a route that names none: what is not allowed is denied.
 """
 
+from functools import partial
 from typing import Annotated, Final
 
 from fastapi import Depends, FastAPI
@@ -44,7 +45,7 @@ BearerToken = Annotated[str, Depends(_token)]
 State = Annotated[ServerState, Depends(_state)]
 
 
-async def current_caller(token: BearerToken, state: State) -> Caller:
+async def current_caller(request: Request, token: BearerToken, state: State) -> Caller:
     """Resolve the caller, once per request.
 
     Raises:
@@ -55,6 +56,7 @@ async def current_caller(token: BearerToken, state: State) -> Caller:
     caller = await state.auth.authenticate(token)
     note(caller_role=caller.role, caller_id=caller.id)
     state.quotas.request(caller)
+    request.state.body_place = partial(state.quotas.body, caller)
     return caller
 
 

@@ -23,6 +23,7 @@ from starlette.responses import Response
 from mail.db.base import IdempotencyRow, Owner, Store
 from mail.errors import MAILError, ProtocolError, StoreError
 from mail.server.errors import KeyReused
+from mail.server.jsonbody import body_of
 from mail.server.keylocks import KeyLocks
 
 __all__ = [
@@ -82,7 +83,7 @@ class Keyed:
             return None
         if len(keys) > 1 or not _KEY.fullmatch(keys[0]):
             raise ProtocolError(f"{HEADER} must be one text of 1 to 255 visible ASCII characters")
-        found = fingerprint(request.method, request.scope["path"], await request.body())
+        found = fingerprint(request.method, request.scope["path"], await body_of(request))
         return cls(store, locks, owner, keys[0], found)
 
     def of_server(self) -> "Keyed":

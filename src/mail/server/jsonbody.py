@@ -1,14 +1,15 @@
-"""Untrusted JSON: how deep and how much, told before anything is built from it."""
+"""Untrusted bodies and JSON: how deep and how much, told before anything is built from it."""
 
 import json
 import re
 from typing import Any, Final
 
 from pydantic_core import from_json
+from starlette.requests import Request
 
 from mail.errors import ProtocolError
 
-__all__ = ["MAX_DEPTH", "MAX_PARTS", "parse_object"]
+__all__ = ["MAX_DEPTH", "MAX_PARTS", "body_of", "parse_object"]
 
 MAX_DEPTH: Final = 64
 MAX_PARTS: Final = 400_000
@@ -18,6 +19,17 @@ MAX_PARTS: Final = 400_000
 _TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[][{},]', re.DOTALL)
 
 _BIG_NUMBER: Final = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{200}")
+
+
+async def body_of(request: Request) -> bytes:
+    """Return the body of a caller's request.
+
+    Raises:
+        QuotaExceeded: too many bodies of the caller's are still coming.
+        BodyTooLarge, BodyTooSlow: it is more, or takes longer, than the server takes.
+    """
+    with request.state.body_place():  # set by `mail.server.deps.current_caller`
+        return await request.body()
 
 
 def parse_object(text: bytes, what: str = "the request body") -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Quotas:
         self._messages: dict[Caller, list[str]] = {}
         self._streams: Counter[Caller] = Counter()
         self._repeats: Counter[Caller] = Counter()
+        self._bodies: Counter[Caller] = Counter()
 
     def request(self, caller: Caller) -> None:
         """Count a request against the caller's rate."""
@@ -61,6 +62,17 @@ class Quotas:
             wait = math.ceil((1 - bucket.tokens) / rate)
             raise QuotaExceeded(f"more than {rate:g} requests a second; slow down", wait)
         bucket.tokens -= 1
+
+    @contextmanager
+    def body(self, caller: Caller) -> Iterator[None]:
+        """Hold one of the caller's places for a request whose body is still coming.
+
+        There are as many as requests in a burst: bodies that trickle in keep none from others.
+        """
+        limit = self._limits.request_burst if self._limits.request_rate else 0
+        what = f"{limit} requests whose bodies are still coming"
+        with _counted(self._bodies, caller, limit, what, "send them whole"):
+            yield
 
     @property
     def open_streams(self) -> int:

@@ -19,7 +19,7 @@ from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.server.deps import BearerToken, Person, State
 from mail.server.idempotency import replayed
-from mail.server.jsonbody import parse_object
+from mail.server.jsonbody import body_of, parse_object
 from mail.server.once import answered_once
 from mail.server.openai_errors import OpenAIRoute, openai_error_response
 from mail.server.state import ServerState, owner_of
@@ -64,7 +64,7 @@ async def create_response(
     request: Request, state: State, caller: Person, token: BearerToken
 ) -> Response:
     """Run a task, or go on with one, and answer with a response or the stream of its events."""
-    asked = ResponseRequest.from_json(parse_object(await request.body()))
+    asked = ResponseRequest.from_json(parse_object(await body_of(request)))
     async with AsyncExitStack() as stack:
         if asked.stream:
             stack.enter_context(state.quotas.stream(caller))

@@ -16,6 +16,7 @@ from mail.logcontext import note
 from mail.server.bodies import TaskIn, read_body
 from mail.server.deps import BearerToken, Person, State
 from mail.server.idempotency import Keyed
+from mail.server.jsonbody import body_of
 from mail.server.once import answered_once
 from mail.server.state import ServerState, owner_of
 from mail.server.streams import last_event_id, streamed
@@ -72,7 +73,7 @@ async def get_task(
     request: Request, state: State, caller: Person, token: BearerToken
 ) -> JSONResponse:
     """Return one task, named by the JSON body or by ``?task_id=``."""
-    if await request.body():
+    if await body_of(request):
         task_id = (await read_body(request, TaskIn)).task_id
     else:
         task_id = request.query_params.get("task_id", "")
