@@ -257,3 +257,14 @@ async def test_a_caller_can_lower_the_step_limit_but_not_raise_it(
         await post(client, body="x", task_id=task_id, kwargs={"max_steps": asked})
         rows = await store.list_tasks(next(iter(store._shelves)))
         assert next(row for row in rows if row.task_id == task_id).max_steps == kept
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_place_in_a_log_that_is_none_is_400_and_starts_nothing(
+    client: httpx.AsyncClient, template: Template, stream: bool
+) -> None:
+    headers = bearer("alice") | {"Last-Event-ID": "second"}
+    answer = await client.post("/message", json={"body": "Hi", "stream": stream}, headers=headers)
+    assert answer.status_code == 400
+    assert "Last-Event-ID" in answer.json()["detail"]
+    assert not template.started

@@ -40,6 +40,7 @@ def add_routes(app: FastAPI) -> None:
 async def message(request: Request, state: State, caller: Person, token: BearerToken) -> Response:
     """Take a message of the caller's, and answer when its run ends, or stream its events."""
     body = await read_body(request, MessageIn)
+    after = last_event_id(request)
     async with AsyncExitStack() as stack:
         if body.stream:
             stack.enter_context(state.quotas.stream(caller))
@@ -47,7 +48,7 @@ async def message(request: Request, state: State, caller: Person, token: BearerT
         swarm = await stack.enter_async_context(state.pool.lease(caller, token))
         keyed = await state.keyed(request, caller)
         owner = owner_of(state, caller)
-        posting = _Posting(request, state, caller, token, body, swarm, owner, stack)
+        posting = _Posting(request, state, caller, token, body, after, swarm, owner, stack)
         if keyed is None:
             run: Run | FollowedRun = await posting.begin()
         else:
@@ -65,6 +66,7 @@ class _Posting:
     caller: Caller
     token: str
     body: MessageIn
+    after: int
     swarm: "MAILSwarm"
     owner: Owner
     held: AsyncExitStack
@@ -98,7 +100,7 @@ class _Posting:
         note(task_id=known.task_id)
         if not self.body.stream:  # a stream has its place
             self.held.enter_context(self.state.quotas.repeat(self.caller))
-        after = last_event_id(self.request) if self.body.stream else 0
+        after = self.after if self.body.stream else 0
         followed: FollowedRun = await self.swarm.follow_run(
             known, after=after, stream_tokens=self.body.stream_tokens
         )
