@@ -265,6 +265,7 @@ async def test_more_open_streams_than_the_server_takes_are_503(
         b"\x00\xff\r\n\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"x" * 40_000,
         head("POST", "/message", Transfer_Encoding="chunked") + b"nonsense\r\n",
+        b"POST /message HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n",
     ],
 )
 async def test_what_is_no_http_is_400_and_nothing_is_left(

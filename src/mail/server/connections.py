@@ -81,6 +81,9 @@ class GuardedConnection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP in the shape of all errors, if it can still be answered."""
+        if not self._between_requests:  # the broken request must get no second answer
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
         if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
             self.transport.abort()
             return
