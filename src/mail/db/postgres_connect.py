@@ -131,7 +131,7 @@ def is_transient(exc: BaseException) -> bool:
 def pause_before(attempt: int) -> float:
     """Return how long to wait before an attempt (the second is 1): 50 ms to 2 s, with jitter."""
     longest: float = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
-    return random.uniform(0.5, 1.0) * longest  # noqa: S311
+    return random.uniform(0.5, 1.0) * longest  # noqa: S311 - jitter
 
 
 async def with_retries(

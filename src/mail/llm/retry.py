@@ -55,7 +55,7 @@ class RetryPolicy:
                 return None
             wait = max(error.retry_after, self.base)  # "at once" is what failed just now
         # Full jitter: callers that failed together do not come back together.
-        wait += random.uniform(0.0, min(self.cap, self.base * 2.0**attempt))  # noqa: S311
+        wait += random.uniform(0.0, min(self.cap, self.base * 2.0**attempt))  # noqa: S311 - jitter
         return wait if wait < left else None
 
 

@@ -29,6 +29,7 @@ from mail.server.jsonbody import body_of, parse_object
 
 __all__ = [
     "MAX_TIMEOUT_SECONDS",
+    "MSG_TYPES",
     "HealthIn",
     "MessageIn",
     "MessageOptions",

@@ -28,6 +28,7 @@ from mail.server.keylocks import KeyLocks
 
 __all__ = [
     "HEADER",
+    "KEY",
     "REPLAYED",
     "Keyed",
     "OwnersLocks",
@@ -40,7 +41,7 @@ HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotency-Replayed"
 """The header of an answer to a repeat."""
 
-_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _FORGET_AT_ONCE: Final = 500
 _FORGET_EVERY: Final = 3600.0
 
@@ -81,7 +82,7 @@ class Keyed:
         keys = request.headers.getlist(HEADER)
         if not keys:
             return None
-        if len(keys) > 1 or not _KEY.fullmatch(keys[0]):
+        if len(keys) > 1 or not KEY.fullmatch(keys[0]):
             raise ProtocolError(f"{HEADER} must be one text of 1 to 255 visible ASCII characters")
         found = fingerprint(request.method, request.scope["path"], await body_of(request))
         return cls(store, locks, owner, keys[0], found)

@@ -33,7 +33,15 @@ from mail.server.errors import (
     mail_error_response,
 )
 
-__all__ = ["ALWAYS_ANSWERED", "BODY_SILENCE_SECONDS", "CROWDED", "CUT", "MAX_HEADER_BYTES", "Edge"]
+__all__ = [
+    "ALWAYS_ANSWERED",
+    "BODY_SILENCE_SECONDS",
+    "CROWDED",
+    "CUT",
+    "MAX_HEADER_BYTES",
+    "REQUEST_ID",
+    "Edge",
+]
 
 MAX_HEADER_BYTES: Final = 16 * 1024
 BODY_SILENCE_SECONDS: Final = 10.0
@@ -43,7 +51,7 @@ CUT: Final = "mail.cut"
 """In the state of a request: a function that drops its connection."""
 ALWAYS_ANSWERED: Final = frozenset({"/", "/health"})
 """Answered however busy the server is: who looks after it must not take it for dead."""
-_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _LINGER_SECONDS: Final = 1.0
 _LINGER_FACTOR: Final = 16
 
@@ -184,7 +192,7 @@ class _Exchange:
         on_stream: "Callable[[_Exchange], None]",
     ) -> None:
         given = headers.get("x-request-id", "")
-        self.id = given if _REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        self.id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         self.started = False
         self._scope = scope
         self._send = send

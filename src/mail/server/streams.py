@@ -11,9 +11,9 @@ from starlette.requests import Request
 from mail.core.events import TaskEvent
 from mail.errors import AuthUnavailable, ProtocolError, StoreError, Unauthenticated
 
-__all__ = ["RECHECK_SECONDS", "last_event_id", "streamed"]
+__all__ = ["MAX_EVENT_ID_DIGITS", "RECHECK_SECONDS", "last_event_id", "streamed"]
 
-_MAX_EVENT_ID_DIGITS: Final = 18
+MAX_EVENT_ID_DIGITS: Final = 18
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def last_event_id(request: Request) -> int:
     said = (request.headers.get("last-event-id"), request.query_params.get("after"))
     numbers = [text for text in said if text]
     for text in numbers:
-        if not (text.isascii() and text.isdigit() and len(text) <= _MAX_EVENT_ID_DIGITS):
+        if not (text.isascii() and text.isdigit() and len(text) <= MAX_EVENT_ID_DIGITS):
             raise ProtocolError("Last-Event-ID and ?after= must be the number of an event")
     return int(numbers[0]) if numbers else 0
 

@@ -12,63 +12,48 @@ __all__ = ["COMMANDS"]
 
 async def _ping(session: Session, arguments: argparse.Namespace) -> int:
     root: dict[str, Any] = {**await session.client.ping()}
-    if session.wants_json(arguments):
-        session.screen.show_json(root)
-        return DONE
     version, swarm = root.get("version"), root.get("swarm")
     name = f"{root.get('name')} {version}" if version else f"{root.get('name')}"
     # Servers that follow the older openapi.yaml name the swarm, newer ones describe it.
     shown = f"{swarm.get('name')} {swarm.get('version')}" if isinstance(swarm, dict) else f"{swarm}"
-    session.screen.say(f"pong: {name} (protocol {root.get('protocol_version')}), swarm {shown}")
-    return DONE
+    line = f"pong: {name} (protocol {root.get('protocol_version')}), swarm {shown}"
+    return session.tell(arguments, root, line)
 
 
 async def _health(session: Session, arguments: argparse.Namespace) -> int:
     health = await session.client.get_health()
-    if session.wants_json(arguments):
-        session.screen.show_json(health)
-    else:
-        session.screen.say(f"health: {health.get('status')}")
-    return DONE
+    return session.tell(arguments, health, f"health: {health.get('status')}")
 
 
 async def _health_update(session: Session, arguments: argparse.Namespace) -> int:
     health = await session.client.update_health(arguments.status)
-    if session.wants_json(arguments):
-        session.screen.show_json(health)
-    else:
-        session.screen.say(f"successfully updated health to {health.get('status')}")
-    return DONE
+    return session.tell(arguments, health, f"successfully updated health to {health.get('status')}")
 
 
 async def _whoami(session: Session, arguments: argparse.Namespace) -> int:
     who = await session.client.get_whoami()
-    if session.wants_json(arguments):
-        session.screen.show_json(who)
-    else:
-        session.screen.say(f"role {who.get('role')} with ID {who.get('id')}")
-    return DONE
+    return session.tell(arguments, who, f"role {who.get('role')} with ID {who.get('id')}")
 
 
 async def _status(session: Session, arguments: argparse.Namespace) -> int:
     status = await session.client.get_status()
-    if session.wants_json(arguments):
-        session.screen.show_json(status)
-        return DONE
-    session.screen.say(f"user MAIL {_is(status.get('user_mail_ready'))} ready")
-    session.screen.say(f"user task {_is(status.get('user_task_running'))} running")
-    return DONE
+    return session.tell(
+        arguments,
+        status,
+        f"user MAIL {_is(status.get('user_mail_ready'))} ready",
+        f"user task {_is(status.get('user_task_running'))} running",
+    )
 
 
 async def _login(session: Session, arguments: argparse.Namespace) -> int:
     who = await session.client.login(arguments.api_key)
-    if session.wants_json(arguments):
-        session.screen.show_json(who)
-        return DONE
-    session.screen.say(f"successfully logged into {session.client.base_url}")
-    session.screen.say(f"> role: {who.get('role')}")
-    session.screen.say(f"> id: {who.get('id')}")
-    return DONE
+    return session.tell(
+        arguments,
+        who,
+        f"successfully logged into {session.client.base_url}",
+        f"> role: {who.get('role')}",
+        f"> id: {who.get('id')}",
+    )
 
 
 async def _logout(session: Session, arguments: argparse.Namespace) -> int:

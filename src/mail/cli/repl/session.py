@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from mail.cli.exits import FAILED, NO_ANSWER
+from mail.cli.exits import DONE, FAILED, NO_ANSWER
 from mail.cli.repl.screen import Screen
 from mail.errors import ClientHTTPError, MAILError
 
@@ -27,6 +27,15 @@ class Session(NamedTuple):
     def wants_json(self, arguments: argparse.Namespace) -> bool:
         """Tell whether a command is to print the server's answer as it is."""
         return self.json or bool(arguments.json)
+
+    def tell(self, arguments: argparse.Namespace, answer: object, *lines: str) -> int:
+        """Print the server's answer, as JSON or in these lines, and return that all went well."""
+        if self.wants_json(arguments):
+            self.screen.show_json(answer)
+        else:
+            for line in lines:
+                self.screen.say(line)
+        return DONE
 
 
 class Command(NamedTuple):

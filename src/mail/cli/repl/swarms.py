@@ -30,29 +30,17 @@ async def _swarm_register(session: Session, arguments: argparse.Namespace) -> in
         auth_token=arguments.auth_token,
         volatile=arguments.volatile,
     )
-    if session.wants_json(arguments):
-        session.screen.show_json(answer)
-    else:
-        session.screen.say(f"swarm {answer.get('swarm_name')} registered")
-    return DONE
+    return session.tell(arguments, answer, f"swarm {answer.get('swarm_name')} registered")
 
 
 async def _swarm_dump(session: Session, arguments: argparse.Namespace) -> int:
     answer = await session.client.dump_swarm()
-    if session.wants_json(arguments):
-        session.screen.show_json(answer)
-    else:
-        session.screen.say(f"swarm '{answer.get('swarm_name')}' dumped")
-    return DONE
+    return session.tell(arguments, answer, f"swarm '{answer.get('swarm_name')}' dumped")
 
 
 async def _swarm_load(session: Session, arguments: argparse.Namespace) -> int:
     answer = await session.client.load_swarm_from_json(arguments.swarm_json)
-    if session.wants_json(arguments):
-        session.screen.show_json(answer)
-    else:
-        session.screen.say(f"swarm '{answer.get('swarm_name')}' loaded")
-    return DONE
+    return session.tell(arguments, answer, f"swarm '{answer.get('swarm_name')}' loaded")
 
 
 def _configure_register(parser: argparse.ArgumentParser) -> None:

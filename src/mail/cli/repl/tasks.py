@@ -43,11 +43,7 @@ async def _task_events(session: Session, arguments: argparse.Namespace) -> int:
 
 async def _task_cancel(session: Session, arguments: argparse.Namespace) -> int:
     task = await session.client.cancel_task(arguments.task_id)
-    if session.wants_json(arguments):
-        session.screen.show_json(task)
-    else:
-        session.screen.say(f"task '{task.get('task_id')}' {task.get('status')}")
-    return DONE
+    return session.tell(arguments, task, f"task '{task.get('task_id')}' {task.get('status')}")
 
 
 def _configure_task(parser: argparse.ArgumentParser) -> None:

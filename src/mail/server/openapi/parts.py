@@ -3,8 +3,12 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from mail.server.idempotency import HEADER, KEY, REPLAYED
+from mail.server.limits import REQUEST_ID
 from mail.server.openapi.schemas import reference
 from mail.server.openapi.words import TASK_ID
+from mail.server.routes.tasks import MAX_PAGE
+from mail.server.streams import MAX_EVENT_ID_DIGITS
 
 __all__ = [
     "HEADERS",
@@ -16,7 +20,7 @@ __all__ = [
 ]
 
 _TASK_ID: Final = {"type": "string", **TASK_ID}
-_EVENT_ID: Final = {"type": "string", "pattern": "^[0-9]{0,18}$"}
+_EVENT_ID: Final = {"type": "string", "pattern": f"^[0-9]{{0,{MAX_EVENT_ID_DIGITS}}}$"}
 
 PARAMETERS: Final[Mapping[str, dict[str, Any]]] = {
     "task_id_path": {
@@ -37,7 +41,7 @@ PARAMETERS: Final[Mapping[str, dict[str, Any]]] = {
         "name": "limit",
         "in": "query",
         "description": "The size of a page; 100 when only `cursor` is given.",
-        "schema": {"type": "integer", "minimum": 1, "maximum": 1000},
+        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_PAGE},
     },
     "cursor": {
         "name": "cursor",
@@ -60,13 +64,13 @@ PARAMETERS: Final[Mapping[str, dict[str, Any]]] = {
         "schema": _EVENT_ID,
     },
     "idempotency_key": {
-        "name": "Idempotency-Key",
+        "name": HEADER,
         "in": "header",
         "description": "Names this request, 1 to 255 visible ASCII characters of the caller's "
         "choice. When it is sent again with the same key and body, the first answer comes again "
         "and nothing is done twice, also after a restart; with another body it is 409. A stream is "
         "repeated from the beginning, or after the event that `Last-Event-ID` names.",
-        "schema": {"type": "string", "pattern": r"^[\x21-\x7e]{1,255}$"},
+        "schema": {"type": "string", "pattern": f"^{KEY.pattern}$"},
     },
 }
 
@@ -75,16 +79,16 @@ HEADERS: Final[Mapping[str, dict[str, Any]]] = {
         "required": True,
         "description": "Finds the request in the server's log: what the request said under this "
         "name, if that is 1 to 128 letters, digits, dots, dashes and underscores; else made up.",
-        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._-]{1,128}$"},
+        "schema": {"type": "string", "pattern": f"^{REQUEST_ID.pattern}$"},
     },
-    "Idempotency-Replayed": {
+    REPLAYED: {
         "description": "This is the first answer to a request that came before, with the same "
         "`Idempotency-Key`.",
         "schema": {"type": "string", "const": "true"},
     },
 }
 _REQUEST_ID: Final = {"X-Request-ID": {"$ref": "#/components/headers/X-Request-ID"}}
-_REPLAYED: Final = {"Idempotency-Replayed": {"$ref": "#/components/headers/Idempotency-Replayed"}}
+_REPLAYED: Final = {REPLAYED: {"$ref": f"#/components/headers/{REPLAYED}"}}
 _ERROR: Final = {"application/json": {"schema": reference("ErrorAnswer")}}
 _RETRY_AFTER: Final = {
     "Retry-After": {

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mail.server.bodies import UNSEEN
+from mail.server.bodies import MSG_TYPES, UNSEEN
 from mail.server.openapi.words import TASK_ID, Shape, words
 
 __all__ = ["REQUESTS"]
@@ -71,7 +71,7 @@ REQUESTS: Final[Mapping[str, Shape]] = {
             "subject": words("The subject line.", default="New Message"),
             "msg_type": words(
                 "What kind of message it is. An empty text means the default.",
-                enum=["request", "response", "broadcast", "interrupt", ""],
+                enum=[*MSG_TYPES, ""],
                 default="request",
             ),
             "entrypoint": words(

@@ -23,7 +23,7 @@ from mail.server.streams import last_event_id, streamed
 from mail.utils.callers import Caller
 from mail.utils.sse import event_source
 
-__all__ = ["add_routes"]
+__all__ = ["MAX_PAGE", "add_routes"]
 
 MAX_PAGE: Final = 1000
 _DEFAULT_PAGE: Final = 100

@@ -1,6 +1,7 @@
 """What is kept of the caller's responses: the newest form of each, and who asked for which call.
 
-They are rows among the owner's memories, so they last as long as its tasks do, in every store.
+They are rows among the owner's memories, so nothing forgets them before they are deleted,
+also where a store in memory forgets their task.
 """
 
 import json
