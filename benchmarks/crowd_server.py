@@ -16,12 +16,12 @@ from typing import Any
 
 from benchmarks.swarm import reply
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
+from mail.auth.callers import hash_token
 from mail.config.server import LimitsConfig, ServerConfig, SettingsConfig, StoreConfig, SwarmConfig
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.db.base import TokenRow
 from mail.db.urls import open_store
 from mail.server.run import run_server
-from mail.utils.callers import hash_token
 
 __all__ = ["crowd_config", "crowd_template", "make_tokens", "token_of"]
 

@@ -11,7 +11,7 @@ from benchmarks.swarm import make_runtime, question, reply, run_tasks, sqlite_st
 from mail.core.agents import AgentCore, AgentOutput, ToolChoice
 from mail.core.events import TaskEvent
 from mail.core.runtime import MAILRuntime
-from mail.core.runtime.ledger import LiveTask
+from mail.core.runtime.active_tasks import LiveTask
 from mail.db.base import Store
 
 _LONG = 5000

@@ -2,7 +2,7 @@
 
 A context variable, so that every line written in a request, a task or an agent's turn can tell
 which, also those of other libraries. Whoever begins such work says so here; the handlers of
-`mail.utils.logger` add it to their lines. Nothing is formatted before a line is written.
+`mail.logs.setup` add it to their lines. Nothing is formatted before a line is written.
 """
 
 from collections.abc import Iterator

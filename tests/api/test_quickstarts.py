@@ -134,7 +134,7 @@ asyncio.run(main())
 LIGHT = """
 import sys
 from mail import MAILSwarmTemplate
-from mail.utils.parsing import read_url_string
+from mail.swarms_json.references import read_url_string
 MAILSwarmTemplate.from_swarm_json_file("example-no-proxy").instantiate({"user_token": "x"})
 heavy = {"litellm", "openai", "langmem", "langgraph", "fastapi", "uvicorn", "aiohttp", "httpx"}
 print(sorted(heavy & sys.modules.keys()))

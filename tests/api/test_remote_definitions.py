@@ -10,7 +10,7 @@ from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
 from mail.api import agents, definitions
 from mail.config import SwarmConfig
 from mail.errors import ConfigError, WrongReference
-from mail.utils.parsing import ReferencePolicy
+from mail.swarms_json.references import ReferencePolicy
 from tests.stdlib.outside import PUBLIC, Outside
 
 ACTION = {

@@ -17,10 +17,10 @@ import httpx
 import pytest
 
 from mail import MAILAgentTemplate, MAILSwarmTemplate
+from mail.auth.callers import hash_token
 from mail.db.base import TokenRow
-from mail.db.sqlite import SQLiteStore
+from mail.db.sqlite.store import SQLiteStore
 from mail.errors import MAILError
-from mail.utils.callers import hash_token
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from benchmarks.crowd import Crowd, Figures, describe
 from benchmarks.crowd_server import crowd_config, crowd_template, make_tokens
-from mail.core.runtime.eventlog import Subscription
-from mail.core.runtime.ledger import LiveTask
+from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.event_log import Subscription
 from mail.server.app import create_app
 from mail.server.connections import GuardedConnection
 from tests.server.kit import running_server

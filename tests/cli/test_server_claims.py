@@ -6,7 +6,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from mail.db.postgres_claim import claim_key
+from mail.db.postgres.swarm_lock import claim_key
 from tests.cli.test_server_process import serving
 from tests.support.postgres import PASSWORD, Cluster
 

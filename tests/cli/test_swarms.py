@@ -180,7 +180,7 @@ def test_documents_are_not_fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def never(*given: object, **more: object) -> bytes:
         raise AssertionError("fetched")
 
-    monkeypatch.setattr("mail.utils.egress.fetch", never)
+    monkeypatch.setattr("mail.egress.client.fetch", never)
     (tmp_path / "greet_far.py").write_text(GREET)
     swarm = _own("greet_far")
     swarm["agents"][0]["agent_params"]["system"] = "url::https://prompts.example/"

@@ -29,9 +29,9 @@ async def mail(*arguments: str) -> int:
 @pytest.fixture
 async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A folder with a configuration, and a database with two callers' tasks; its URL."""
+    from mail.auth.builtin import hash_token
     from mail.db.base import TokenRow
     from mail.db.urls import open_store
-    from mail.utils.token_service import hash_token
 
     monkeypatch.chdir(tmp_path)
     for name in ("DATABASE_URL", "MAIL_CONFIG_PATH", "MAIL_URL", "MAIL_API_KEY"):

@@ -9,8 +9,8 @@ import pytest
 from mail.core.tasks import TaskState
 from mail.db.base import Delivery, EventRow, Owner, Post, Store, TaskRow, TurnCommit
 from mail.db.memory import MemoryStore
-from mail.db.postgres import PostgresStore
-from mail.db.sqlite import SQLiteStore
+from mail.db.postgres.store import PostgresStore
+from mail.db.sqlite.store import SQLiteStore
 
 NOW = "2026-01-01T10:00:00.000000+00:00"
 

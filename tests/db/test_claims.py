@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from mail.db.base import MemoryRow, Owner
-from mail.db.claims import SwarmClaim
-from mail.db.postgres import PostgresStore
-from mail.db.postgres_claim import claim_key
+from mail.db.postgres.store import PostgresStore
+from mail.db.postgres.swarm_lock import claim_key
+from mail.db.swarm_lock import SwarmClaim
 from mail.errors import StoreError, StoreLocked
 from tests.support.postgres import Cluster, execute, query
 
@@ -31,7 +31,7 @@ def url(cluster: Cluster) -> str:
 @pytest.fixture
 async def make(url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
     """Return a function that makes a store for a server of a swarm."""
-    monkeypatch.setattr("mail.db.postgres_claim._SETTINGS", {"lock_timeout": "200ms"})
+    monkeypatch.setattr("mail.db.postgres.swarm_lock._SETTINGS", {"lock_timeout": "200ms"})
     made: list[PostgresStore] = []
 
     def new(swarm: str = "alpha", lost: Callable[[], None] = lambda: None, at: str = url):
@@ -111,7 +111,7 @@ async def test_a_server_that_lost_its_swarm_says_so_and_writes_no_more(
     await store.open()
     back = threading.Event()
     # The first server sleeps while the second one is started.
-    monkeypatch.setattr("mail.db.postgres_claim.pause_before", lambda attempt: 0.0)
+    monkeypatch.setattr("mail.db.postgres.swarm_lock.pause_before", lambda attempt: 0.0)
     taken = store._session.keeper._connect  # type: ignore[union-attr]
 
     async def late():

@@ -9,7 +9,7 @@ import pytest
 from mail.core.tasks import TaskState
 from mail.db.base import Owner, Post
 from mail.db.migrate import Migration, migrate, packaged_migrations, schema_version
-from mail.db.sqlite import SQLiteStore
+from mail.db.sqlite.store import SQLiteStore
 from mail.errors import StoreError
 
 ONE = Migration(1, "0001_one", "-- a; comment\nCREATE TABLE a (x);\nINSERT INTO a VALUES ('1;2');")

@@ -14,13 +14,15 @@ import asyncpg
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db import postgres, postgres_reader, postgres_writer
 from mail.db.base import CallRow, HistoryRow, JournalRow, MemoryRow
-from mail.db.postgres import PostgresStore
-from mail.db.postgres_connect import as_store_error
-from mail.db.postgres_reader import Reader
-from mail.db.postgres_values import jsonb_text, moment
-from mail.db.postgres_writer import _OutcomeUnknown
+from mail.db.postgres import reader as postgres_reader
+from mail.db.postgres import store as postgres
+from mail.db.postgres import writer as postgres_writer
+from mail.db.postgres.connect import as_store_error
+from mail.db.postgres.reader import Reader
+from mail.db.postgres.store import PostgresStore
+from mail.db.postgres.values import jsonb_text, moment
+from mail.db.postgres.writer import _OutcomeUnknown
 from mail.errors import ConfigError, StoreConflict, StoreError
 from tests.support.postgres import PASSWORD, Cluster, query
 

@@ -9,6 +9,7 @@ from urllib.parse import unquote
 import pytest
 from fastapi.routing import APIRoute
 
+from mail.auth.builtin import BuiltinAuth
 from mail.config.server import ServerConfig, SwarmConfig
 from mail.config.stdlib import StdlibConfig
 from mail.config.toml import FileBacked
@@ -19,13 +20,12 @@ from mail.db import open_store
 from mail.server.app import create_app
 from mail.server.bodies import MessageIn, MessageOptions
 from mail.server.errors import STATUS_OF
-from mail.utils.token_service import BuiltinAuth
 from tests.docs.pages import PAGES, ROOT, anchors, headings, internal_links, name_of
 
 DOCS = ROOT / "docs"
 FILES = {"mail.db", "mail.toml"}
 BASES = (ROOT, ROOT / "src" / "mail")
-FOLDERS = "tests|scripts|src|spec|docs|benchmarks|server|core|llm|db|cli|factories|utils|config"
+FOLDERS = "tests|scripts|src|spec|docs|benchmarks|server|core|llm|db|cli|factories|utils|config|auth|egress|logs|responses_api"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -20,9 +20,9 @@ from pathlib import Path
 
 import httpx
 
+from mail.auth.callers import hash_token
 from mail.db.base import TokenRow
-from mail.db.sqlite import SQLiteStore
-from mail.utils.callers import hash_token
+from mail.db.sqlite.store import SQLiteStore
 from tests.documents.primer_swarms import minimal_swarm
 from tests.support.ports import free_port
 

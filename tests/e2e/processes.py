@@ -16,9 +16,9 @@ from typing import Any
 
 import httpx
 
+from mail.auth.callers import hash_token
 from mail.db.base import TokenRow
 from mail.db.urls import open_store
-from mail.utils.callers import hash_token
 from tests.e2e.evidence import Evidence
 from tests.e2e.served import Options, serve_logged
 from tests.support.ports import free_port

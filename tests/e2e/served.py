@@ -14,9 +14,9 @@ from pathlib import Path
 from mail.config.server import LimitsConfig, ServerConfig, SettingsConfig, SwarmConfig
 from mail.db.base import Post, Store, TurnCommit
 from mail.db.urls import open_store
+from mail.logs.setup import init_logger
 from mail.server.run import run_server
 from mail.testing import KillingStore, KillPoint
-from mail.utils.logger import init_logger
 from tests.e2e.swarm import SWARM, make_template
 
 NO_LIMITS = LimitsConfig(max_requests=0, max_running_tasks=0, max_streams=0, request_rate=0.0)

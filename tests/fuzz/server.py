@@ -9,11 +9,11 @@ import asyncio
 import logging
 import sys
 
+from mail.auth.builtin import hash_token
 from mail.config.server import LimitsConfig
 from mail.db.base import Store, TokenRow
 from mail.db.urls import open_store
 from mail.server.run import run_server
-from mail.utils.token_service import hash_token
 from tests.server.kit import CALLERS, TOKENS
 from tests.support.till import settings, till
 

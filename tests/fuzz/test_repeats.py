@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import pytest
 
+from mail.auth.builtin import hash_token
 from mail.core.tasks import TaskState
 from mail.db.base import Owner, Store, TokenRow
 from mail.db.memory import MemoryStore
-from mail.db.sqlite import SQLiteStore
-from mail.utils.token_service import hash_token
+from mail.db.sqlite.store import SQLiteStore
 from tests.fuzz.effort import EFFORT
 from tests.fuzz.interleaving import (
     HARNESS,

@@ -9,7 +9,7 @@ from openai import AsyncOpenAI, BadRequestError
 
 from mail.db.base import Owner
 from mail.db.memory import MemoryStore
-from mail.utils.openai.records import Records
+from mail.responses_api.records import Records
 from tests.responses.support import PER_CALL, WEATHER, Office
 from tests.server.kit import CALLERS, bearer
 

@@ -9,10 +9,10 @@ import pytest
 from openai import AsyncOpenAI, ConflictError
 
 from mail.db.memory import MemoryStore
-from mail.db.sqlite import SQLiteStore
+from mail.db.sqlite.store import SQLiteStore
 from mail.errors import StoreError
+from mail.responses_api.records import Records
 from mail.server.app import create_app
-from mail.utils.openai.records import Records
 from tests.responses.conftest import add_tokens
 from tests.responses.support import DEBUG, WEATHER, Office
 from tests.server.kit import bearer, frames, serving

@@ -5,10 +5,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mail.utils.openai.events import closing_events
-from mail.utils.openai.items import Answer, Call, read_input
-from mail.utils.openai.problems import ResponsesError
-from mail.utils.openai.request import ResponseRequest
+from mail.responses_api.events import closing_events
+from mail.responses_api.items import Answer, Call, read_input
+from mail.responses_api.problems import ResponsesError
+from mail.responses_api.request import ResponseRequest
 
 FIELDS = ["input", "instructions", "tools", "tool_choice", "text", "format", "kwargs", "metadata"]
 PARTS = ["type", "role", "content", "name", "call_id", "arguments", "output", "parameters", "mode"]

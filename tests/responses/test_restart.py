@@ -5,10 +5,10 @@ from typing import Any
 
 from openai import AsyncOpenAI
 
+from mail.auth.builtin import hash_token
 from mail.db.base import TokenRow
 from mail.db.urls import open_store
 from mail.server.app import create_app
-from mail.utils.token_service import hash_token
 from tests.responses.support import DEBUG, WEATHER, Office
 from tests.server.kit import CALLERS, TOKENS, serving
 

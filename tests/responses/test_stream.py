@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
-from mail.server.limits import CUT
+from mail.server.middleware import CUT
 from tests.responses.support import DEBUG, WEATHER, Office
 from tests.server.kit import bearer, serving
 

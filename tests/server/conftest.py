@@ -6,10 +6,10 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from mail.auth.builtin import hash_token
 from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
-from mail.utils.token_service import hash_token
 from tests.server.kit import CALLERS, TOKENS, Script, Template, config, serving
 
 

@@ -8,9 +8,9 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
+from mail.auth.callers import Caller
 from mail.errors import AuthUnavailable, ConfigError
 from mail.server.app import create_app
-from mail.utils.callers import Caller
 from tests.server.kit import TOKENS, Template, bearer, config, serving
 from tests.server.token_stub import Service
 

@@ -15,16 +15,16 @@ from fastapi.routing import APIRoute
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mail.auth.builtin import hash_token
 from mail.core.usage import Usage
 from mail.db.base import IdempotencyRow, Owner, TokenRow
 from mail.db.memory import MemoryStore
-from mail.db.sqlite import SQLiteStore
+from mail.db.sqlite.store import SQLiteStore
 from mail.server.app import create_app
 from mail.server.idempotency import fingerprint
 from mail.server.routes.messages import message
 from mail.server.routes.responses import create_response
 from mail.testing import tool_calls
-from mail.utils.token_service import hash_token
 from tests.server.kit import CALLERS, TOKENS, Script, Template, bearer, config, frames, serving
 
 ALICE = Owner("test-swarm", "user", "alice")
@@ -467,7 +467,7 @@ class TestOtherRoutes:
     async def test_a_very_long_answer_is_not_kept(
         self, client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("mail.server.once.LARGEST_KEPT", 10)
+        monkeypatch.setattr("mail.server.idempotent_response.LARGEST_KEPT", 10)
 
         async def set_health(status: str) -> httpx.Response:
             headers = keyed("k-1", "admin")

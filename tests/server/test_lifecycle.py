@@ -111,7 +111,7 @@ from mail.server.app import create_app
 from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.server.run import run_server
-from mail.utils.token_service import hash_token
+from mail.auth.builtin import hash_token
 from tests.server.kit import TOKENS, Script, Template, config
 
 store = MemoryStore()

@@ -15,9 +15,9 @@ from mail.client import MAILClient
 from mail.config import ClientConfig
 from mail.config.server import SwarmConfig
 from mail.db.base import IdempotencyRow, Owner, Store
-from mail.db.claims import SwarmClaim
 from mail.db.memory import MemoryStore
-from mail.db.postgres import PostgresStore
+from mail.db.postgres.store import PostgresStore
+from mail.db.swarm_lock import SwarmClaim
 from mail.errors import ClientHTTPError
 from mail.server.app import create_app
 from tests.server.kit import TOKENS, bearer, config, serving
@@ -285,7 +285,7 @@ async def test_tasks_that_another_process_left_in_the_swarm_are_taken_up(
 async def test_a_swarm_that_another_server_has_is_refused(
     store: MemoryStore, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mail.db.postgres_claim._SETTINGS", {"lock_timeout": "200ms"})
+    monkeypatch.setattr("mail.db.postgres.swarm_lock._SETTINGS", {"lock_timeout": "200ms"})
     url = cluster.schema()
     mine, others = (PostgresStore(url, claim=SwarmClaim(name, print)) for name in ("a", "second"))
     await others.open()

@@ -14,8 +14,8 @@ import uvicorn
 from fastapi import FastAPI
 
 from mail.logcontext import NOBODY, bound, current
+from mail.logs.formats import ContextFilter, JSONFormatter
 from mail.server.run import DrainingServer
-from mail.utils.logformats import ContextFilter, JSONFormatter
 from tests.server.kit import TOKENS, Script, bearer
 
 

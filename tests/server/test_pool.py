@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from mail.auth.callers import Caller
 from mail.errors import ShuttingDown, StoreError
 from mail.server.errors import ServerBusy
 from mail.server.instances import InstancePool, Served
-from mail.utils.callers import Caller
 
 ALICE, BOB, CAROL = (Caller("user", name) for name in ("alice", "bob", "carol"))
 

@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from mail.auth.callers import Caller
 from mail.config.server import LimitsConfig
 from mail.core.tasks import TaskState
 from mail.db.base import Owner
@@ -14,7 +15,6 @@ from mail.server import quotas
 from mail.server.app import create_app
 from mail.server.errors import QuotaExceeded
 from mail.server.quotas import Quotas
-from mail.utils.callers import Caller
 from tests.server.kit import Script, Template, bearer, config, serving
 
 ALICE, BOB = Caller("user", "alice"), Caller("user", "bob")

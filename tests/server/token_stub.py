@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from mail.utils.token_service import RemoteAuth
+from mail.auth.builtin import RemoteAuth
 
 
 class Service:

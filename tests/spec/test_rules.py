@@ -14,6 +14,7 @@ import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
+from mail.auth.builtin import hash_token
 from mail.core.schema import parse_interswarm_message, parse_message
 from mail.core.tools.catalogue import CATALOGUE
 from mail.db.base import TokenRow
@@ -21,7 +22,6 @@ from mail.db.memory import MemoryStore
 from mail.net.sse import SSEParser
 from mail.server.app import create_app
 from mail.server.bodies import MessageIn
-from mail.utils.token_service import hash_token
 from tests.server.kit import CALLERS, TOKENS, Template, bearer, config
 from tests.spec import page
 from tests.spec.test_schemas import CORE, INTERSWARM, reader, schema_of

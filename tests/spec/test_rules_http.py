@@ -12,13 +12,13 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from mail.auth.builtin import hash_token
 from mail.client import MAILClient
 from mail.core.runtime.runs import Run
 from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
 from mail.server.bodies import MAX_TIMEOUT_SECONDS
-from mail.utils.token_service import hash_token
 from tests.server.kit import CALLERS, TOKENS, Script, Template, bearer, config, frames, serving
 
 

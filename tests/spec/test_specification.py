@@ -10,16 +10,16 @@ from mail.clock import SystemClock
 from mail.config.server import LimitsConfig, SettingsConfig
 from mail.core.compose import Composer, Subject
 from mail.core.events import EVENT_KINDS, STREAM_KINDS, TERMINAL_KINDS
-from mail.core.runtime.postal import tier_of
+from mail.core.runtime.delivery import tier_of
 from mail.core.tasks import TaskState
 from mail.core.tools.catalogue import CATALOGUE, MAIL_TOOL_NAMES, HelpTopic
 from mail.core.wire import MAIL_MESSAGE_TYPES
 from mail.errors import MAILError
-from mail.server import limits
+from mail.net.sse_response import SEND_SECONDS
+from mail.server import middleware as limits
 from mail.server.bodies import MAX_TIMEOUT_SECONDS
 from mail.server.errors import STATUS_OF, status_of
 from mail.server.jsonbody import MAX_DEPTH, MAX_PARTS
-from mail.utils.sse import SEND_SECONDS
 from mail.version import PROTOCOL_VERSION
 from tests.spec import page
 

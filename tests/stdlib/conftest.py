@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mail.utils import egress
+from mail.egress import client as egress
 from tests.stdlib.outside import OTHER, PUBLIC, Outside
 
 

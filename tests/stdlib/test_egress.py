@@ -6,8 +6,7 @@ import zlib
 import httpx
 import pytest
 
-from mail.errors import ConfigError
-from mail.utils.egress import (
+from mail.egress.client import (
     EgressPolicy,
     FetchError,
     NotPublic,
@@ -17,6 +16,7 @@ from mail.utils.egress import (
     guarded_request,
     opened,
 )
+from mail.errors import ConfigError
 from tests.stdlib.outside import OTHER, PUBLIC, Outside
 
 NOWHERE = EgressPolicy()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable
 import httpx
 import pytest
 
-from mail.utils.egress import FetchError, LimitedBody, read_body
+from mail.egress.client import FetchError, LimitedBody, read_body
 
 LIMIT = 10_000
 

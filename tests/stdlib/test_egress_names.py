@@ -10,9 +10,9 @@ from concurrent.futures import CancelledError
 
 import pytest
 
+from mail.egress.client import EgressPolicy, FetchError, fetch, system_addresses
+from mail.egress.names import AsideThreads
 from mail.stdlib.http.actions import http_get
-from mail.utils.egress import EgressPolicy, FetchError, fetch, system_addresses
-from mail.utils.egress_names import AsideThreads
 
 SLOW = 8  # seconds that the resolver takes when nobody lets it go; no test waits for it
 

@@ -14,8 +14,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from mail.utils import egress
-from mail.utils.egress import EgressPolicy, FetchError, guarded_client, guarded_request, opened
+from mail.egress import client as egress
+from mail.egress.client import EgressPolicy, FetchError, guarded_client, guarded_request, opened
 
 HERE = EgressPolicy(("127.0.0.1",))
 

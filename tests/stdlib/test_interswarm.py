@@ -6,10 +6,10 @@ from typing import Any
 import httpx
 import pytest
 
+from mail.auth.builtin import BuiltinAuth
 from mail.db import open_store
 from mail.server.app import create_app
 from mail.stdlib.interswarm.actions import get_swarm_health, get_swarm_registry, ping_swarm
-from mail.utils.token_service import BuiltinAuth
 from tests.server.kit import Template, config, serving
 from tests.stdlib.outside import PUBLIC, Outside
 

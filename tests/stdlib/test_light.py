@@ -10,7 +10,7 @@ MODULES = (
     "mail.stdlib.mcp.actions",
     "mail.stdlib.interswarm.actions",
     "mail.stdlib.settings",
-    "mail.utils.egress",
+    "mail.egress.client",
 )
 
 

@@ -8,6 +8,7 @@ import asyncio
 import json
 
 from mail.api import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
+from mail.auth.builtin import hash_token
 from mail.config.server import ServerConfig
 from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
@@ -15,7 +16,6 @@ from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm.script import Steps, call, fail
 from mail.llm.script_view import ScriptView
 from mail.llm.scripted import ScriptedModel
-from mail.utils.token_service import hash_token
 from tests.server.kit import CALLERS, TOKENS, config
 
 __all__ = ["definition", "known_callers", "settings", "till"]

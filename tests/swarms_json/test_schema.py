@@ -22,7 +22,7 @@ from mail.swarms_json import (
     load_swarms_json_from_string,
 )
 from mail.swarms_json.fields import ACTION, AGENT, SWARM, Candidate
-from mail.utils.parsing import ReferencePolicy
+from mail.swarms_json.references import ReferencePolicy
 from tests.docs.pages import PAGES, blocks
 from tests.swarms_json.definitions import ROOT, SCHEMA, fits, good
 

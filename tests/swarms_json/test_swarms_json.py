@@ -20,7 +20,7 @@ from mail.swarms_json import (
     load_swarms_json_from_file,
     load_swarms_json_from_string,
 )
-from mail.swarms_json.reading import parse_json
+from mail.swarms_json.decode import parse_json
 from mail.swarms_json.utils import validate_swarm_from_swarms_json
 
 

@@ -16,9 +16,9 @@ from mail.core.actions import ActionCore, ActionFunction
 from mail.errors import ConfigError, WrongReference
 from mail.swarms_json.names import check_action_name
 from mail.swarms_json.parameters import check_schema
+from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONAction
 from mail.swarms_json.utils import build_action_from_swarms_json
-from mail.utils.parsing import TRUSTED, ReferencePolicy
 
 __all__ = ["ActionCallback", "MAILAction", "ToolStyle", "action_from_entry"]
 

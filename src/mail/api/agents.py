@@ -14,9 +14,9 @@ from mail.api.references import load_callable, load_object, load_params, parse_o
 from mail.core.agents import AgentCore, AgentFunction, AgentOutput, ToolChoice
 from mail.errors import ConfigError
 from mail.swarms_json.names import hinted
+from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONAgent
 from mail.swarms_json.utils import build_agent_from_swarms_json
-from mail.utils.parsing import TRUSTED, ReferencePolicy
 
 __all__ = ["AgentFactory", "MAILAgent", "MAILAgentTemplate", "agent_from_entry", "as_template"]
 

@@ -7,9 +7,9 @@ from mail.api.agents import agent_from_entry
 from mail.api.references import check_params, load_callable, load_object, without_documents
 from mail.core.suggest import before_hint
 from mail.errors import ConfigError, WrongReference
+from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONAgent, SwarmsJSONSwarm
 from mail.swarms_json.utils import load_swarms_json_from_file
-from mail.utils.parsing import TRUSTED, ReferencePolicy
 
 __all__ = ["ActionImporter", "check_swarms_file", "load_actions"]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mail.api.actions import MAILAction
 from mail.api.reach import check_reach
-from mail.api.wiring import AgentLike
+from mail.api.validation import AgentLike
 from mail.core.addresses import local_agent_name
 from mail.errors import ConfigError
 

@@ -9,9 +9,9 @@ from mail.api.options import DEFAULT_TIMEOUT, read_options
 from mail.api.sending import MessageSender
 from mail.core.events import TaskEvent
 from mail.core.runtime.following import FollowedRun
-from mail.core.runtime.intake import RunRequest
 from mail.core.runtime.runs import Run
 from mail.core.runtime.settings import UNSET, Unset
+from mail.core.runtime.submission import RunRequest
 from mail.core.tools.offer import Offer
 from mail.core.wire import MAILMessage
 from mail.db.base import IdempotencyRow, MemoryRow

@@ -5,8 +5,8 @@ from typing import Any
 
 from mail.core.suggest import attribute_hint
 from mail.errors import ConfigError, WrongReference
-from mail.swarms_json.reading import parse_json
-from mail.utils.parsing import (
+from mail.swarms_json.decode import parse_json
+from mail.swarms_json.references import (
     PYTHON_PREFIX,
     TRUSTED,
     URL_PREFIX,

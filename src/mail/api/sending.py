@@ -8,7 +8,7 @@ from mail.api.reading import PING_INTERVAL, TaskReader
 from mail.api.streams import until_timeout
 from mail.clock import Clock
 from mail.core.events import TaskEvent
-from mail.core.runtime.intake import RunRequest
+from mail.core.runtime.submission import RunRequest
 from mail.core.wire import MAILMessage
 from mail.errors import TaskError
 
@@ -113,7 +113,7 @@ class MessageSender(TaskReader):
         Raises:
             ProtocolError, TaskError: the message or the resume is refused; nothing was started.
         """
-        from mail.utils.sse import event_source
+        from mail.net.sse_response import event_source
 
         options = read_options(kwargs, timeout=timeout)
         run = await self._runtime.open_run(

@@ -79,7 +79,7 @@ def _refuse_inside_a_loop() -> None:
 def _set_up_logging(log_format: str) -> None:
     """Log as `mail server` does, unless the program has a logging of its own."""
     if not logging.getLogger("mail").hasHandlers():
-        from mail.utils.logger import init_logger
+        from mail.logs.setup import init_logger
 
         init_logger(log_format=log_format)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from mail.api.agents import MAILAgentTemplate, as_template
 from mail.api.reach import needs_targets
 from mail.core.addresses import local_agent_name
-from mail.core.runtime.wiring import check_entrypoint
+from mail.core.runtime.validation import check_entrypoint
 from mail.core.tools.catalogue import CATALOGUE
 from mail.errors import ConfigError
 from mail.swarms_json.names import hinted

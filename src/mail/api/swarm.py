@@ -12,7 +12,7 @@ from mail.api.peers import introduce
 from mail.api.posting import MessagePoster
 from mail.api.stepping import ManualStepper
 from mail.api.stores import library_store
-from mail.api.wiring import Wiring, actions_by_name, check_parts, check_wiring
+from mail.api.validation import Wiring, actions_by_name, check_parts, check_wiring
 from mail.clock import Clock, SystemClock
 from mail.core.runtime.interswarm import Federation
 from mail.core.runtime.runtime import MAILRuntime

@@ -11,15 +11,15 @@ from mail.api.definitions import ActionImporter, load_actions
 from mail.api.graph import AgentGraph
 from mail.api.references import parse_object
 from mail.api.swarm import MAILSwarm, UserRole
-from mail.api.wiring import Wiring, check_parts, check_wiring
+from mail.api.validation import Wiring, check_parts, check_wiring
 from mail.clock import Clock
 from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Store
 from mail.errors import ConfigError
 from mail.swarms_json.names import hinted
+from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONSwarm
 from mail.swarms_json.utils import build_swarm_from_swarms_json, load_swarms_json_from_file
-from mail.utils.parsing import TRUSTED, ReferencePolicy
 from mail.version import VERSION
 
 __all__ = ["MAILSwarmTemplate"]

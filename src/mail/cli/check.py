@@ -61,7 +61,7 @@ def _silent() -> Iterator[None]:
 
 
 def _print(findings: list[Finding], *, as_json: bool) -> None:
-    from mail.utils.redaction import redact
+    from mail.logs.redaction import redact
 
     lines = [(f.status, f.part, cleaned(" ".join(redact(f.text).split()))) for f in findings]
     if as_json:

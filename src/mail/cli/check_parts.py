@@ -53,7 +53,7 @@ class StoreFound(NamedTuple):
 
 def check_environment() -> Iterator[Finding]:
     """Check the variables that say how to log."""
-    from mail.utils.logger import FORMATS, LEVELS
+    from mail.logs.setup import FORMATS, LEVELS
 
     known = ((LOG_LEVEL, LEVELS, str.upper), (LOG_FORMAT, FORMATS, str.lower))
     wrong = False
@@ -94,7 +94,7 @@ def check_swarm(config: "ServerConfig") -> Iterator[Finding]:
 def check_store(config: "ServerConfig") -> StoreFound:
     """Look at the store that applies."""
     from mail.config.server import MEMORY_URL, resolve_store_url
-    from mail.db.looks import look_at_store
+    from mail.db.inspect import look_at_store
 
     url = resolve_store_url(config, current())
     durable = not url.lower().startswith(MEMORY_URL)
@@ -109,13 +109,13 @@ def check_store(config: "ServerConfig") -> StoreFound:
 
 def check_auth(store: StoreFound) -> Iterator[Finding]:
     """Check who says who may call. An external service is only connected to: nothing is sent."""
-    from mail.db.memory import MemoryStore
-    from mail.utils.token_service import (
+    from mail.auth.builtin import (
         AUTH_ENDPOINT,
         TOKEN_INFO_ENDPOINT,
         BuiltinAuth,
         build_auth,
     )
+    from mail.db.memory import MemoryStore
 
     try:
         auth = build_auth(current(), MemoryStore())

@@ -143,7 +143,7 @@ def _api_key(given: str | None, url: str) -> str | None:
 
 def _serve(call: Call) -> int:
     from mail.config.client import ClientConfig
-    from mail.utils.logger import init_logger
+    from mail.logs.setup import init_logger
 
     given: dict[str, Any] = {} if call.timeout is None else {"timeout": call.timeout}
     if call.verbose:

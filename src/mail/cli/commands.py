@@ -112,7 +112,7 @@ def _build_parser() -> argparse.ArgumentParser:
 
 
 def _fail(error: Exception, code: int) -> int:
-    from mail.utils.logger import redact
+    from mail.logs.setup import redact
 
     text = " ".join(redact(str(error)).split())
     print(cleaned(f"mail: {text}"), file=sys.stderr)

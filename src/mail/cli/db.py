@@ -32,7 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     Returns:
         0, or 1 after a line that begins with ``ERROR:`` on standard error.
     """
-    from mail.utils.logger import redact
+    from mail.logs.setup import redact
 
     try:
         url = _database_url(arguments)
@@ -43,8 +43,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _initialise(url: str) -> int:
-    from mail.db.postgres import PostgresStore
-    from mail.db.postgres_migrate import DOCUMENTED_TABLES
+    from mail.db.postgres.migrate import DOCUMENTED_TABLES
+    from mail.db.postgres.store import PostgresStore
 
     store = PostgresStore(url, exclusive=False)
     print("Connecting to database...", flush=True)

@@ -61,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: the settings, the swarm or the environment are wrong.
     """
     from mail.config.server import export_environment, resolve_log_format
-    from mail.utils.logger import init_logger
+    from mail.logs.setup import init_logger
 
     if arguments.json and not arguments.check:
         raise ConfigError("--json goes with --check")

@@ -150,7 +150,7 @@ async def _owners(store: "Store", arguments: argparse.Namespace, swarm: str) -> 
 
 async def _record(store: "Store", owner: "Owner", task_id: str) -> Record:
     """Return a task as ``GET /task`` does."""
-    from mail.core.runtime.ledger import task_view
+    from mail.core.runtime.active_tasks import task_view
 
     row = await store.load_task(owner, task_id)
     if row is None:

@@ -62,8 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _create(store: "Store", arguments: argparse.Namespace) -> None:
+    from mail.auth.callers import check_caller_id, hash_token, new_token
     from mail.db.base import TokenRow
-    from mail.utils.callers import check_caller_id, hash_token, new_token
 
     now = datetime.now(UTC)
     days: float | None = arguments.expires_in

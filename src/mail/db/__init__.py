@@ -8,8 +8,8 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "MemoryStore": "mail.db.memory",
-        "PostgresStore": "mail.db.postgres",
-        "SQLiteStore": "mail.db.sqlite",
+        "PostgresStore": "mail.db.postgres.store",
+        "SQLiteStore": "mail.db.sqlite.store",
         "Store": "mail.db.base",
         "open_store": "mail.db.urls",
     },

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple, cast
 
 from mail.db.base import Store
-from mail.db.claims import SwarmClaim
+from mail.db.swarm_lock import SwarmClaim
 from mail.errors import ConfigError
 
 __all__ = ["STORE_SCHEMES", "Durability", "open_store"]
@@ -71,13 +71,13 @@ def _sqlite(rest: str, use: _Use) -> Store:
         raise ConfigError("an SQLite store needs a file; write memory:// for a store in memory")
     if "?" in path or "#" in path:
         raise ConfigError("an SQLite store URL takes no '?' parameters and no '#' fragment")
-    from mail.db.sqlite import SQLiteStore
+    from mail.db.sqlite.store import SQLiteStore
 
     return SQLiteStore(path, durability=use.durability, exclusive=use.exclusive)
 
 
 def _postgresql(rest: str, use: _Use) -> Store:
-    from mail.db.postgres import PostgresStore
+    from mail.db.postgres.store import PostgresStore
 
     return PostgresStore(
         f"postgresql:{rest}", durability=use.durability, exclusive=use.exclusive, claim=use.claim

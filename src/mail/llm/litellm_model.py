@@ -14,11 +14,11 @@ from typing import Any, Final
 from mail.core.usage import Usage
 from mail.errors import ModelError
 from mail.llm.failures import model_error
+from mail.llm.provider_env import check_surroundings
 from mail.llm.raw_events import let_through
 from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
 from mail.llm.silence import Silence
-from mail.llm.surroundings import check_surroundings
 from mail.llm.wires import PROXY_PREFIX, Abilities, abilities_of, decoder_of, encoded
 
 __all__ = ["LiteLLMModel", "close_clients", "load_library", "load_parts"]

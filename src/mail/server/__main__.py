@@ -4,8 +4,8 @@ import sys
 
 from mail.config.server import ServerConfig, resolve_log_format
 from mail.errors import MAILError
+from mail.logs.setup import init_logger
 from mail.server.run import run_server
-from mail.utils.logger import init_logger
 
 
 def main() -> int:

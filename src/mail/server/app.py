@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
 
+from mail.auth.builtin import AuthBackend, BuiltinAuth, build_auth
 from mail.config.env import current
 from mail.config.server import ServerConfig, resolve_store_url
 from mail.db.base import Store
-from mail.db.claims import SwarmClaim
+from mail.db.swarm_lock import SwarmClaim
 from mail.db.urls import open_store
 from mail.server.cors import Cors
 from mail.server.deps import check_audiences
 from mail.server.errors import install_error_handlers
 from mail.server.hosting import call_on_stop
 from mail.server.idempotency import forget_old_keys
-from mail.server.limits import Edge
+from mail.server.middleware import Edge
 from mail.server.quotas import Quotas
 from mail.server.routes import auth as auth_routes
 from mail.server.routes import description, identity, messages, responses, root, swarms, tasks
 from mail.server.state import ServerState
 from mail.server.swarm import open_swarm
 from mail.stdlib.settings import check_settings
-from mail.utils.token_service import AuthBackend, BuiltinAuth, build_auth
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate

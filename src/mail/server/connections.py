@@ -14,7 +14,7 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
 from mail.config.server import LimitsConfig
-from mail.server.limits import CROWDED, CUT
+from mail.server.middleware import CROWDED, CUT
 
 __all__ = ["GuardedConnection", "allow_open_files", "guarded"]
 

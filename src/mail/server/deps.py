@@ -12,11 +12,11 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 
+from mail.auth.callers import Caller
+from mail.auth.guards import extract_token
 from mail.errors import ConfigError, Forbidden
 from mail.logcontext import note
 from mail.server.state import ServerState, state_of
-from mail.utils.auth import extract_token
-from mail.utils.callers import Caller
 
 __all__ = [
     "ADMIN",

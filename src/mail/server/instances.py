@@ -13,11 +13,11 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mail.auth.callers import Caller, hash_token
 from mail.errors import MAILError, ShuttingDown
 from mail.logcontext import bound
 from mail.server.errors import ServerBusy
 from mail.server.keylocks import KeyLocks
-from mail.utils.callers import Caller, hash_token
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarm, MAILSwarmTemplate

@@ -13,8 +13,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.errors import AlreadyAnswered, MAILError, ShuttingDown, TaskFailed, TaskPaused
+from mail.responses_api.problems import NoSuchResponse
 from mail.server.errors import KeyReused, mail_error_response, status_of
-from mail.utils.openai.problems import NoSuchResponse
 
 __all__ = ["OpenAIRoute", "openai_error_response"]
 

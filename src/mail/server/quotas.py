@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from mail.auth.callers import Caller
 from mail.config.server import LimitsConfig
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, ServerBusy
-from mail.utils.callers import Caller
 
 __all__ = ["MAX_BUCKETS", "Quotas"]
 

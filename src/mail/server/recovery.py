@@ -3,11 +3,11 @@
 import asyncio
 import logging
 
+from mail.auth.callers import Caller
 from mail.db.base import Owner, Store
 from mail.errors import ShuttingDown
 from mail.server.errors import ServerBusy
 from mail.server.instances import InstancePool
-from mail.utils.callers import Caller
 
 __all__ = ["recover_owners"]
 

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
+from mail.auth.builtin import AuthBackend
 from mail.config.env import current
 from mail.config.server import ServerConfig, export_environment, resolve_log_format
 from mail.db.base import Store
 from mail.errors import StoreLocked
+from mail.logs.setup import init_logger
 from mail.server.app import create_app
 from mail.server.connections import allow_open_files, guarded
-from mail.server.limits import MAX_HEADER_BYTES
+from mail.server.middleware import MAX_HEADER_BYTES
 from mail.server.state import ServerState
 from mail.server.warmup import load_models
-from mail.utils.logger import init_logger
-from mail.utils.token_service import AuthBackend
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

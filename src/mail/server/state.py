@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
 
+from mail.auth.builtin import AuthBackend
+from mail.auth.callers import Caller
 from mail.config.server import ServerConfig
 from mail.core.tasks import TaskState
 from mail.db.base import Owner, Store
@@ -17,8 +19,6 @@ from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served
 from mail.server.quotas import Quotas
 from mail.server.recovery import recover_owners
-from mail.utils.callers import Caller
-from mail.utils.token_service import AuthBackend
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate

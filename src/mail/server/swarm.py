@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from mail.auth.callers import Caller
 from mail.config.server import ServerConfig, SwarmConfig, base_url
 from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Store
@@ -13,8 +14,7 @@ from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
 from mail.server.instances import Served, SwarmFactory
 from mail.server.jsonbody import parse_object
 from mail.server.state import ServerState, step_limit
-from mail.utils.callers import Caller
-from mail.utils.parsing import ReferencePolicy
+from mail.swarms_json.references import ReferencePolicy
 
 if TYPE_CHECKING:
     from mail.api import MAILAgent, MAILSwarm, MAILSwarmTemplate

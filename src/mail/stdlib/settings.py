@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from mail.config.stdlib import FsConfig, HttpConfig, StdlibConfig
+from mail.egress.client import EgressPolicy
 from mail.errors import ConfigError
-from mail.utils.egress import EgressPolicy
 
 __all__ = ["check_settings", "egress_policy", "workspace"]
 

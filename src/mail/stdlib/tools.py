@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from mail.api.actions import MAILAction
 from mail.core.actions import ActionFailure
+from mail.egress.client import FetchError, NotPublic
 from mail.errors import ConfigError, ToolError
-from mail.utils.egress import FetchError, NotPublic
 
 __all__ = ["MISSING", "make_action", "object_argument", "text_argument"]
 

@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "mail.utils.auth": (
+    "mail.auth.guards": (
         "caller_is_admin",
         "caller_is_admin_or_user",
         "caller_is_agent",
@@ -38,8 +38,8 @@ _MODULES = {
         "login",
         "require_debug",
     ),
-    "mail.utils.logger": ("get_loggers", "init_logger"),
-    "mail.utils.parsing": (
+    "mail.logs.setup": ("get_loggers", "init_logger"),
+    "mail.swarms_json.references": (
         "read_python_string",
         "resolve_prefixed_string_references",
         "target_address_is_interswarm",

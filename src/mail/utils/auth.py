@@ -1,21 +1,19 @@
-"""The documented helpers around callers: thin functions over the application's auth backend.
+"""The documented import path of the authentication helpers."""
 
-The application keeps its backend in ``app.state.auth``. Nothing in a request but its
-``Authorization`` header can change an answer: the helpers take no other argument, because a
-framework would read it from the query.
-"""
-
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from starlette.exceptions import HTTPException
-from starlette.requests import Request
-
-from mail.config.env import setting
-from mail.errors import ConfigError, Forbidden, Unauthenticated
-from mail.utils.callers import AuthBackend, Caller
-from mail.utils.remote_auth import RemoteAuth
-from mail.utils.token_service import AUTH_ENDPOINT, TOKEN_INFO_ENDPOINT
+from mail.auth.guards import (
+    caller_is_admin,
+    caller_is_admin_or_user,
+    caller_is_agent,
+    caller_is_user,
+    extract_token,
+    extract_token_info,
+    generate_agent_id,
+    generate_user_id,
+    get_token_info,
+    login,
+    require_debug,
+    require_role,
+)
 
 __all__ = [
     "caller_is_admin",
@@ -31,127 +29,3 @@ __all__ = [
     "require_debug",
     "require_role",
 ]
-
-
-async def login(api_key: str) -> str:
-    """Exchange a key for a token at the external service.
-
-    Raises:
-        ConfigError: ``AUTH_ENDPOINT`` and ``TOKEN_INFO_ENDPOINT`` are not both set.
-        Unauthenticated: the service refuses the key.
-        AuthUnavailable: the service did not answer.
-    """
-    remote = _remote()
-    try:
-        return await remote.login(api_key)
-    finally:
-        await remote.close()
-
-
-async def get_token_info(token: str) -> dict[str, Any]:
-    """Return what the external service says about a token: ``role``, ``id``, ``api_key``.
-
-    Raises:
-        ConfigError: ``AUTH_ENDPOINT`` and ``TOKEN_INFO_ENDPOINT`` are not both set.
-        Unauthenticated: the service refuses the token.
-        AuthUnavailable: the service did not answer.
-    """
-    remote = _remote()
-    try:
-        return await remote.token_info(token)
-    finally:
-        await remote.close()
-
-
-def extract_token(request: Request) -> str:
-    """Return the bearer token of a request.
-
-    Raises:
-        Unauthenticated: there is no ``Authorization`` header, or not exactly one bearer token.
-    """
-    values = request.headers.getlist("authorization")
-    if not values:
-        raise Unauthenticated("no API key provided")
-    scheme, _, token = values[0].partition(" ")
-    token = token.strip()
-    if len(values) > 1 or scheme.lower() != "bearer" or not token or " " in token:
-        raise Unauthenticated("invalid API key format")
-    return token
-
-
-async def extract_token_info(request: Request) -> dict[str, Any]:
-    """Return ``{"role", "id", "api_key"}`` of the caller.
-
-    Raises:
-        Unauthenticated: no token, or one that the authority refuses.
-        AuthUnavailable: the authority did not answer.
-    """
-    token = extract_token(request)
-    caller = await _backend(request).authenticate(token)
-    return {"role": caller.role, "id": caller.id, "api_key": token}
-
-
-async def require_role(request: Request, roles: Sequence[str]) -> Caller:
-    """Return the caller if it has one of the roles.
-
-    Raises:
-        Unauthenticated: no token, or one that the authority refuses.
-        Forbidden: the caller has another role.
-        AuthUnavailable: the authority did not answer.
-    """
-    caller = await _backend(request).authenticate(extract_token(request))
-    if caller.role not in roles:
-        raise Forbidden(f"invalid role: this needs {' or '.join(roles)}")
-    return caller
-
-
-async def caller_is_admin(request: Request) -> bool:
-    """Return True for an administrator, else raise as `require_role` does."""
-    return bool(await require_role(request, ("admin",)))
-
-
-async def caller_is_user(request: Request) -> bool:
-    """Return True for a user, else raise as `require_role` does."""
-    return bool(await require_role(request, ("user",)))
-
-
-async def caller_is_agent(request: Request) -> bool:
-    """Return True for another swarm's agent, else raise as `require_role` does."""
-    return bool(await require_role(request, ("agent",)))
-
-
-async def caller_is_admin_or_user(request: Request) -> bool:
-    """Return True for an administrator or a user, else raise as `require_role` does."""
-    return bool(await require_role(request, ("admin", "user")))
-
-
-def require_debug(request: Request) -> None:
-    """Let debug-only routes answer only when the server runs in debug mode.
-
-    Raises:
-        HTTPException: 404, as for a route that does not exist.
-    """
-    if not getattr(request.app.state, "debug", False):
-        raise HTTPException(404, "Not found")
-
-
-def generate_user_id(token_info: Mapping[str, Any]) -> str:
-    """Return the identifier of a person: role and id, for example ``user_alice``."""
-    return f"{token_info['role']}_{token_info['id']}"
-
-
-def generate_agent_id(token_info: Mapping[str, Any]) -> str:
-    """Return the identifier of a remote agent, for example ``swarm_beta``."""
-    return f"swarm_{token_info['id']}"
-
-
-def _backend(request: Request) -> AuthBackend:
-    backend: AuthBackend = request.app.state.auth
-    return backend
-
-
-def _remote() -> RemoteAuth:
-    auth, info = setting(AUTH_ENDPOINT), setting(TOKEN_INFO_ENDPOINT)
-    if not (auth and info):
-        raise ConfigError(f"{AUTH_ENDPOINT} and {TOKEN_INFO_ENDPOINT} must both be set")
-    return RemoteAuth(auth, info)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from mail.db.base import Owner, Store
 
 if TYPE_CHECKING:
-    from mail.utils.langgraph_store import MailStore
+    from mail.db.langgraph import MailStore
 
 __all__ = ["DEFAULT_OWNER", "MailStore", "get_langmem_store"]
 
@@ -18,7 +18,7 @@ DEFAULT_OWNER: Final = Owner("default", "user", "default")
 def __getattr__(name: str) -> Any:
     if name != "MailStore":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from mail.utils.langgraph_store import MailStore
+    from mail.db.langgraph import MailStore
 
     return MailStore
 
@@ -39,7 +39,7 @@ async def get_langmem_store(
         ConfigError: the configuration is wrong.
         StoreError: the store cannot be opened.
     """
-    from mail.utils.langgraph_store import MailStore
+    from mail.db.langgraph import MailStore
 
     if store is not None:
         yield MailStore(store, owner)

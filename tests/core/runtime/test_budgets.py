@@ -549,7 +549,7 @@ class BadHistory(HookedStore):
 async def test_mail_that_a_broken_store_put_off_is_refused_like_any_other(
     store, monkeypatch
 ) -> None:
-    monkeypatch.setattr("mail.core.runtime.turns._STORE_PAUSE", 0.01)
+    monkeypatch.setattr("mail.core.runtime.turn_runner._STORE_PAUSE", 0.01)
     lead = metered(replies([DONE]), tokens(100))
     first = runtime_of({"supervisor": supervisor(lead, ())}, store=store)
     await first.submit_and_wait(user_message())

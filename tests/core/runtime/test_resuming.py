@@ -10,7 +10,7 @@ from mail.core.runtime import RunRequest
 from mail.core.tasks import TaskState
 from mail.db.base import Store
 from mail.db.migrate import migrate, packaged_migrations, schema_version
-from mail.db.sqlite import SQLiteStore
+from mail.db.sqlite.store import SQLiteStore
 from mail.errors import AlreadyAnswered, ModelError
 from mail.testing import agent_from, tool_calls
 from tests.core.runtime.metered import DONE, ask, check_history

@@ -87,7 +87,7 @@ class BadReads(HookedStore):
 
 
 async def test_a_read_that_fails_before_the_call_is_tried_again(store, monkeypatch) -> None:
-    monkeypatch.setattr("mail.core.runtime.turns._STORE_PAUSE", 0.01)
+    monkeypatch.setattr("mail.core.runtime.turn_runner._STORE_PAUSE", 0.01)
     runtime = runtime_of({"supervisor": supervisor(always(DONE), ())}, store=BadReads(store, 0))
     await runtime.submit_and_wait(user_message())
     runtime._parts.store.failures = 2  # type: ignore[attr-defined]
@@ -144,7 +144,7 @@ async def test_cancelling_a_turn_that_has_not_begun_leaves_nothing_behind(store)
 async def test_a_task_that_ends_while_mail_is_put_off_is_let_go_and_can_go_on(
     store, monkeypatch
 ) -> None:
-    monkeypatch.setattr("mail.core.runtime.turns._LONG_RETRY", 0.0)
+    monkeypatch.setattr("mail.core.runtime.turn_runner._LONG_RETRY", 0.0)
     refused = asyncio.Event()
     turns = 0
 
@@ -175,7 +175,7 @@ async def test_a_task_that_ends_while_mail_is_put_off_is_let_go_and_can_go_on(
 
 
 async def test_cancelling_a_task_whose_mail_is_put_off_lets_it_go(store, monkeypatch) -> None:
-    monkeypatch.setattr("mail.core.runtime.turns._LONG_RETRY", 0.0)
+    monkeypatch.setattr("mail.core.runtime.turn_runner._LONG_RETRY", 0.0)
     refused = asyncio.Event()
 
     async def busy(messages, choice):

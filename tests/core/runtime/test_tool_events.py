@@ -7,7 +7,7 @@ import pytest
 from mail.api import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
 from mail.core.actions import ActionCore
 from mail.core.runtime import RunRequest
-from mail.core.runtime.dispatch import BUILTIN_TOOLS
+from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ConfigError

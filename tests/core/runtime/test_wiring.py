@@ -6,7 +6,7 @@ import pytest
 
 from mail.core.actions import ActionCore
 from mail.core.agents import AgentCore
-from mail.core.runtime.wiring import check_names
+from mail.core.runtime.validation import check_names
 from mail.errors import ConfigError
 
 

@@ -14,7 +14,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory
 
 from mail.cli.repl.parsing import LEAVE, CommandParser, build_parser, command_names, split
-from mail.utils.logger import redact
+from mail.logs.setup import redact
 
 __all__ = ["CommandCompleter", "CommandHistory", "PipedLines", "TypedLines"]
 

@@ -20,7 +20,7 @@ __getattr__ = lazy_exports(
         "MAILRuntime": "mail.core.runtime.runtime",
         "Run": "mail.core.runtime.runs",
         "RunEnd": "mail.core.runtime.waiters",
-        "RunRequest": "mail.core.runtime.intake",
+        "RunRequest": "mail.core.runtime.submission",
         "RunResult": "mail.core.runtime.waiters",
         "RuntimeSettings": "mail.core.runtime.settings",
         "UNSET": "mail.core.runtime.settings",

@@ -1,6 +1,6 @@
 """Whether a task may make one more model call, and if not, what to tell people."""
 
-from mail.core.runtime.ledger import LiveTask
+from mail.core.runtime.active_tasks import LiveTask
 from mail.core.runtime.settings import RuntimeSettings
 
 __all__ = ["refusal"]

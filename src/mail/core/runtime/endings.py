@@ -10,10 +10,10 @@ from pydantic_core import from_json, to_json
 from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.runtime.ledger import LiveTask
-from mail.core.runtime.offering import take_back
-from mail.core.runtime.parts import Parts
-from mail.core.runtime.pausing import UNANSWERED
+from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.breakpoints import UNANSWERED
+from mail.core.runtime.client_tools import take_back
+from mail.core.runtime.context import Parts
 from mail.core.runtime.turn import EventDraft, Phase, Turn, message_event
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState

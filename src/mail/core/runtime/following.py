@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mail.core.events import TERMINAL_KINDS, TaskEvent
-from mail.core.runtime.parts import Parts
+from mail.core.runtime.context import Parts
 from mail.core.runtime.waiters import RunEnd
 from mail.errors import ShuttingDown, TaskTimeout
 

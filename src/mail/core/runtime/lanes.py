@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.context import Parts
+from mail.core.runtime.delivery import PostOffice
 from mail.core.runtime.endings import Ending
-from mail.core.runtime.ledger import LiveTask
 from mail.core.runtime.mailbox import LaneKey
-from mail.core.runtime.parts import Parts
-from mail.core.runtime.postal import PostOffice
 from mail.core.runtime.turn import Phase, Turn
 from mail.core.tasks import TaskState
 from mail.db.base import EventRow

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from mail.core.addresses import create_agent_address, local_agent_name
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.runtime.concluding import Conclusions
-from mail.core.runtime.intake import Intake
+from mail.core.runtime.context import Parts
 from mail.core.runtime.mailbox import LaneKey
-from mail.core.runtime.parts import Parts
+from mail.core.runtime.submission import Intake
 from mail.core.runtime.turn import Control, ControlKind, ManualStep, Phase, ResponseType, Turn
+from mail.core.runtime.turn_commit import Conclusions
 from mail.core.schema import check_task_id
 from mail.core.suggest import did_you_mean
 from mail.core.wire import MAILMessage

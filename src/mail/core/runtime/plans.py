@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 
 from mail.core.envelope import Envelope
-from mail.core.runtime.draft import Draft
+from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.delivery import Mail
 from mail.core.runtime.endings import Ending
-from mail.core.runtime.ledger import LiveTask
-from mail.core.runtime.postal import Mail
 from mail.core.runtime.turn import Control, Turn
+from mail.core.runtime.turn_result import Draft
 from mail.db.base import CallRow, EventRow, HistoryRow, Owner, TurnCommit
 
 __all__ = ["Plan"]

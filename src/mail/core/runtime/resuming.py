@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pydantic_core import to_json
 
 from mail.core.compose import Subject
-from mail.core.runtime.ledger import LiveTask
+from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.breakpoints import match_answers
+from mail.core.runtime.context import Parts
+from mail.core.runtime.delivery import Mail, PostOffice
 from mail.core.runtime.mailbox import LaneKey
-from mail.core.runtime.parts import Parts
-from mail.core.runtime.pausing import match_answers
-from mail.core.runtime.postal import Mail, PostOffice
 from mail.core.runtime.turn import Control, ControlKind, EventDraft
 from mail.core.tools.call import AgentToolCall
 from mail.db.base import CallRow, EventRow, HistoryRow, Post
@@ -73,7 +73,7 @@ def prepare_resumption(
     """Check the results that a caller gives; nothing is changed yet.
 
     Raises:
-        BreakpointError, AlreadyAnswered: see `mail.core.runtime.pausing.match_answers`.
+        BreakpointError, AlreadyAnswered: see `mail.core.runtime.breakpoints.match_answers`.
         UnknownAgent: a paused agent is not in the swarm any more.
     """
     answers = match_answers(task, payload)

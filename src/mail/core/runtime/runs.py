@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mail.core.events import TaskEvent
-from mail.core.runtime.parts import Parts
+from mail.core.runtime.context import Parts
 from mail.core.runtime.waiters import RunEnd, RunResult, Waiter
 from mail.errors import MAILError, TaskTimeout
 

@@ -11,33 +11,33 @@ from mail.core.actions import ActionCore, ActionOverrideFunction
 from mail.core.agents import AgentCore
 from mail.core.compose import Composer, Subject
 from mail.core.events import TaskEvent
-from mail.core.runtime.acting import ActionRunner
-from mail.core.runtime.concluding import Conclusions
-from mail.core.runtime.dispatch import Dispatcher
-from mail.core.runtime.draft import Draft
+from mail.core.runtime.action_runner import ActionRunner
+from mail.core.runtime.active_tasks import TaskLedger
+from mail.core.runtime.context import Parts
+from mail.core.runtime.delivery import PostOffice
 from mail.core.runtime.endings import Endings
-from mail.core.runtime.eventlog import EventLog
+from mail.core.runtime.event_log import EventLog
 from mail.core.runtime.following import FollowedRun
 from mail.core.runtime.histories import Histories
-from mail.core.runtime.intake import Intake, RunRequest
 from mail.core.runtime.interswarm import Federation
 from mail.core.runtime.lanes import Lanes
-from mail.core.runtime.ledger import TaskLedger
 from mail.core.runtime.mailbox import Mailbox
+from mail.core.runtime.mailbox_loader import Stash
 from mail.core.runtime.manual import ManualSteps, StepRequest
-from mail.core.runtime.parts import Parts
-from mail.core.runtime.postal import PostOffice
-from mail.core.runtime.prompting import Prompting
-from mail.core.runtime.reading import TaskReader
+from mail.core.runtime.manual_replies import StepDesk
 from mail.core.runtime.runs import Run
 from mail.core.runtime.scheduler import Scheduler
 from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
-from mail.core.runtime.stash import Stash
-from mail.core.runtime.stepdesk import StepDesk
+from mail.core.runtime.submission import Intake, RunRequest
+from mail.core.runtime.system_messages import Prompting
+from mail.core.runtime.task_reader import TaskReader
+from mail.core.runtime.tool_dispatch import Dispatcher
 from mail.core.runtime.turn import Turn
-from mail.core.runtime.turns import TurnRunner
+from mail.core.runtime.turn_commit import Conclusions
+from mail.core.runtime.turn_result import Draft
+from mail.core.runtime.turn_runner import TurnRunner
+from mail.core.runtime.validation import check_names
 from mail.core.runtime.views import RuntimeViews
-from mail.core.runtime.wiring import check_names
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.wire import MAILMessage
@@ -287,7 +287,7 @@ class MAILRuntime(Federation, RuntimeViews):
         """Accept a request and return the handle of its run.
 
         Raises:
-            MAILError: see `mail.core.runtime.intake.Intake.accept`; nothing was started.
+            MAILError: see `mail.core.runtime.submission.Intake.accept`; nothing was started.
         """
         await self.start()
         waiter = await self._intake.accept(request)

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
+from mail.core.runtime.context import Parts
 from mail.core.runtime.mailbox import LaneKey, Letter
-from mail.core.runtime.parts import Parts
 from mail.core.runtime.turn import Turn
 from mail.errors import StoreError
 from mail.logcontext import LogContext, begin

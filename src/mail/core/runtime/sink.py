@@ -1,7 +1,7 @@
 """Where the pieces of a turn's model call go: to streams that asked, to the console, to memory."""
 
 from mail.core.call_context import NullSink, StreamSink
-from mail.core.runtime.postal import PostOffice
+from mail.core.runtime.delivery import PostOffice
 from mail.core.runtime.turn import Turn
 
 __all__ = ["TurnSink"]

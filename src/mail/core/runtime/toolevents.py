@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
-from mail.core.runtime.draft import Draft
+from mail.core.runtime.turn_result import Draft
 from mail.core.tools.call import AgentToolCall
 
 __all__ = ["log_tool_calls"]

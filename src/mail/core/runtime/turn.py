@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from mail.core.addresses import MAILAddress
-    from mail.core.runtime.ledger import LiveTask
+    from mail.core.runtime.active_tasks import LiveTask
     from mail.core.runtime.mailbox import Letter
 
 __all__ = [

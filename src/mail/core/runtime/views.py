@@ -11,10 +11,10 @@ if TYPE_CHECKING:
     import asyncio
 
     from mail.core.events import TaskEvent
+    from mail.core.runtime.context import Parts
     from mail.core.runtime.histories import Entry
     from mail.core.runtime.mailbox import Letter
-    from mail.core.runtime.parts import Parts
-    from mail.core.runtime.reading import TaskReader
+    from mail.core.runtime.task_reader import TaskReader
     from mail.core.runtime.waiters import RunResult
     from mail.core.tasks import MAILTask
     from mail.core.wire import MAILMessage

@@ -4,14 +4,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mail.core.events import TaskEvent
-from mail.core.runtime.eventlog import Subscription
+from mail.core.runtime.event_log import Subscription
 from mail.core.tasks import TaskState
 from mail.core.wire import MAILMessage
 
 if TYPE_CHECKING:
     import asyncio
 
-    from mail.core.runtime.ledger import LiveTask
+    from mail.core.runtime.active_tasks import LiveTask
 
 __all__ = ["RunEnd", "RunResult", "Waiter"]
 

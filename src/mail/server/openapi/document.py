@@ -14,7 +14,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from mail.server.deps import audience_of
-from mail.server.limits import ALWAYS_ANSWERED
+from mail.server.middleware import ALWAYS_ANSWERED
 from mail.server.openapi.operations import OPERATIONS, TAGS, Operation
 from mail.server.openapi.parts import (
     HEADERS,

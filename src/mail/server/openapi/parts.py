@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from mail.server.idempotency import HEADER, KEY, REPLAYED
-from mail.server.limits import REQUEST_ID
+from mail.server.middleware import REQUEST_ID
 from mail.server.openapi.schemas import reference
 from mail.server.openapi.words import TASK_ID
 from mail.server.routes.tasks import MAX_PAGE

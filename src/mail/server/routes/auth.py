@@ -6,9 +6,9 @@ from fastapi import Depends, FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from mail.auth.callers import Caller
 from mail.server.deps import AUTHENTICATED, BearerToken, State
-from mail.server.once import answered_once
-from mail.utils.callers import Caller
+from mail.server.idempotent_response import answered_once
 
 __all__ = ["add_routes"]
 

@@ -10,11 +10,13 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from mail.auth.callers import Caller
 from mail.core.runtime.settings import UNSET
 from mail.core.tasks import TaskState
 from mail.db.base import IdempotencyRow, Owner
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
+from mail.net.sse_response import event_source
 from mail.server.bodies import MessageIn, read_body
 from mail.server.deps import BearerToken, Person, State
 from mail.server.errors import mail_error_response
@@ -22,8 +24,6 @@ from mail.server.idempotency import replayed
 from mail.server.state import ServerState, owner_of
 from mail.server.streams import last_event_id, streamed
 from mail.server.waiting import CLIENT_GONE, while_connected
-from mail.utils.callers import Caller
-from mail.utils.sse import event_source
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarm

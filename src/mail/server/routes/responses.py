@@ -13,24 +13,24 @@ from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from mail.auth.callers import Caller
 from mail.core.tasks import TaskState
 from mail.db.base import IdempotencyRow
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
+from mail.net.sse_response import event_stream
+from mail.responses_api.bridge import Exchange, ResponsesBridge
+from mail.responses_api.problems import ResponsesError
+from mail.responses_api.records import Records
+from mail.responses_api.request import ResponseRequest
 from mail.server.deps import BearerToken, Person, State
 from mail.server.idempotency import replayed
+from mail.server.idempotent_response import answered_once
 from mail.server.jsonbody import body_of, parse_object
-from mail.server.once import answered_once
 from mail.server.openai_errors import OpenAIRoute, openai_error_response
 from mail.server.state import ServerState, owner_of
 from mail.server.streams import streamed
 from mail.server.waiting import CLIENT_GONE, while_connected
-from mail.utils.callers import Caller
-from mail.utils.openai.bridge import Exchange, ResponsesBridge
-from mail.utils.openai.problems import ResponsesError
-from mail.utils.openai.records import Records
-from mail.utils.openai.request import ResponseRequest
-from mail.utils.sse import event_stream
 
 if TYPE_CHECKING:
     from sse_starlette import ServerSentEvent

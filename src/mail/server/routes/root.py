@@ -6,13 +6,13 @@ from fastapi import Depends, FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from mail.auth.callers import Caller
 from mail.net.types import GetHealthResponse, GetRootResponse
 from mail.server.bodies import HealthIn, read_body
 from mail.server.deps import ADMIN, PUBLIC, State
 from mail.server.errors import RETRY_AFTER
-from mail.server.once import answered_once
+from mail.server.idempotent_response import answered_once
 from mail.server.state import ServerState
-from mail.utils.callers import Caller
 from mail.version import get_protocol_version, get_version
 
 __all__ = ["add_routes"]

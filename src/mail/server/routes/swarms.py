@@ -7,11 +7,11 @@ from fastapi import Depends, FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
+from mail.auth.callers import Caller
 from mail.server.bodies import SwarmIn, read_body
 from mail.server.deps import ADMIN, State
-from mail.server.once import answered_once
+from mail.server.idempotent_response import answered_once
 from mail.server.swarm import load_swarm
-from mail.utils.callers import Caller
 
 if TYPE_CHECKING:
     from mail.net.types import GetSwarmsDumpResponse, PostSwarmsLoadResponse

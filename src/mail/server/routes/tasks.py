@@ -8,20 +8,20 @@ from fastapi import Depends, FastAPI, Query
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from mail.auth.callers import Caller
 from mail.core.schema import check_task_id
 from mail.core.tasks import MAILTask
 from mail.db.base import Owner
 from mail.errors import ProtocolError, UnknownTask
 from mail.logcontext import note
+from mail.net.sse_response import event_source
 from mail.server.bodies import TaskIn, read_body
 from mail.server.deps import BearerToken, Person, State
 from mail.server.idempotency import Keyed
+from mail.server.idempotent_response import answered_once
 from mail.server.jsonbody import body_of
-from mail.server.once import answered_once
 from mail.server.state import ServerState, owner_of
 from mail.server.streams import last_event_id, streamed
-from mail.utils.callers import Caller
-from mail.utils.sse import event_source
 
 __all__ = ["MAX_PAGE", "add_routes"]
 

@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
+from mail.egress.client import LimitedBody
 from mail.stdlib.http.answers import body_text, check_status, head_text
 from mail.stdlib.http.headers import check_headers
 from mail.stdlib.http.requests import exchange
 from mail.stdlib.tools import make_action, object_argument, text_argument
-from mail.utils.egress import LimitedBody
 
 if TYPE_CHECKING:
     import httpx

@@ -4,8 +4,8 @@ import codecs
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
+from mail.egress.client import LimitedBody
 from mail.errors import ToolError
-from mail.utils.egress import LimitedBody
 
 if TYPE_CHECKING:
     import httpx

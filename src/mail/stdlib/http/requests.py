@@ -5,8 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from mail.config.stdlib import HttpConfig
-from mail.stdlib.settings import egress_policy
-from mail.utils.egress import (
+from mail.egress.client import (
     FetchError,
     LimitedBody,
     guarded_client,
@@ -14,6 +13,7 @@ from mail.utils.egress import (
     opened,
     read_body,
 )
+from mail.stdlib.settings import egress_policy
 from mail.version import get_version
 
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any, Final
 
+from mail.egress.client import LimitedBody
 from mail.errors import ToolError
 from mail.stdlib.http.requests import exchange
 from mail.stdlib.tools import make_action, text_argument
-from mail.utils.egress import LimitedBody
 
 if TYPE_CHECKING:
     import httpx

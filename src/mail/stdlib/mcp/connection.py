@@ -16,10 +16,10 @@ from mcp.client.streamable_http import streamable_http_client
 from pydantic import ValidationError
 
 from mail.config.stdlib import HttpConfig
+from mail.egress.client import FetchError, GuardedTransport, failure_text, split_credentials
 from mail.errors import ToolError
 from mail.stdlib.http.requests import USER_AGENT
 from mail.stdlib.settings import egress_policy
-from mail.utils.egress import FetchError, GuardedTransport, failure_text, split_credentials
 
 __all__ = ["system_transport", "with_server"]
 

@@ -1,19 +1,7 @@
-"""A swarm behind OpenAI's Responses API: items in, items out, events, and what is kept of each.
-
-`SwarmOAIClient` is the library's face of it, ``/responses`` of the server the other one. Nothing
-here knows HTTP, and the ``openai`` package is imported only where its types are made.
-"""
+"""The import path of `mail.responses_api` in earlier versions; names resolve on first use."""
 
 from mail.lazy import lazy_exports
 
 __all__ = ["ResponseRequest", "ResponsesBridge", "ResponsesError", "SwarmOAIClient"]
 
-__getattr__ = lazy_exports(
-    __name__,
-    {
-        "ResponseRequest": "mail.utils.openai.request",
-        "ResponsesBridge": "mail.utils.openai.bridge",
-        "ResponsesError": "mail.utils.openai.problems",
-        "SwarmOAIClient": "mail.utils.openai.client",
-    },
-)
+__getattr__ = lazy_exports(__name__, dict.fromkeys(__all__, "mail.responses_api"))

@@ -3,7 +3,6 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
-from mail.core.runtime.desk import Desk
 from mail.core.runtime.handlers.broadcasts import handle_acknowledge, handle_ignore
 from mail.core.runtime.handlers.completion import handle_complete
 from mail.core.runtime.handlers.help import handle_help
@@ -15,6 +14,7 @@ from mail.core.runtime.handlers.send import (
     handle_response,
 )
 from mail.core.runtime.handlers.waiting import handle_await
+from mail.core.runtime.tool_context import Desk
 from mail.core.runtime.turn import Outcome
 from mail.core.tools.call import AgentToolCall
 

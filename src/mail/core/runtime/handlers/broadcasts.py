@@ -4,7 +4,7 @@ import logging
 
 from pydantic_core import to_json
 
-from mail.core.runtime.desk import Desk
+from mail.core.runtime.tool_context import Desk
 from mail.core.runtime.turn import EventDraft, Outcome
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import AcknowledgeArgs, IgnoreArgs, parse_arguments

@@ -1,6 +1,6 @@
 """task_complete: the supervisor's final answer."""
 
-from mail.core.runtime.desk import Desk
+from mail.core.runtime.tool_context import Desk
 from mail.core.runtime.turn import EventDraft, Outcome
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall

@@ -1,7 +1,7 @@
 """help: the runtime explains MAIL to the agent in its next prompt."""
 
 from mail.core.compose import Subject
-from mail.core.runtime.desk import Desk
+from mail.core.runtime.tool_context import Desk
 from mail.core.runtime.turn import EventDraft, Outcome, Reprompt
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import HelpArgs, parse_arguments

@@ -3,7 +3,7 @@
 from pydantic_core import from_json
 
 from mail.core.compose import Subject
-from mail.core.runtime.desk import Desk
+from mail.core.runtime.tool_context import Desk
 from mail.core.runtime.turn import Outcome, Reprompt
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import SearchMemoryArgs, parse_arguments

@@ -1,8 +1,8 @@
 """send_request, send_response, send_interrupt, send_broadcast."""
 
 from mail.core.addresses import MAIL_ALL_LOCAL_AGENTS
-from mail.core.runtime.desk import Desk
 from mail.core.runtime.policy import local_recipients
+from mail.core.runtime.tool_context import Desk
 from mail.core.runtime.turn import Outcome
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import BroadcastArgs, SendArgs, parse_arguments

@@ -1,7 +1,7 @@
 """await_message: the agent has nothing more to say until mail arrives."""
 
 from mail.core.compose import Subject
-from mail.core.runtime.desk import Desk
+from mail.core.runtime.tool_context import Desk
 from mail.core.runtime.turn import ControlKind, EventDraft, Outcome, Reprompt
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import AwaitArgs, parse_arguments

@@ -1,0 +1,125 @@
+"""How a swarm hangs together: one validation for templates and instances."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from mail.api.actions import MAILAction
+from mail.api.checks import check_actions, check_text
+from mail.core.runtime.validation import check_entrypoint, check_target, check_tools
+from mail.errors import ConfigError
+from mail.swarms_json.names import check_distinct, check_swarm_name
+
+__all__ = ["AgentLike", "Wiring", "actions_by_name", "check_parts", "check_wiring"]
+
+
+class AgentLike(Protocol):
+    """What an agent and an agent template have in common."""
+
+    name: str
+    comm_targets: list[str]
+    actions: list[MAILAction]
+    enable_entrypoint: bool
+    can_complete_tasks: bool
+    exclude_tools: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wiring:
+    """What of a swarm must fit together.
+
+    ``user_id`` and ``has_registry`` are None for a template, which has neither.
+    """
+
+    name: str
+    agents: Sequence[AgentLike]
+    actions: Sequence[MAILAction]
+    entrypoint: str
+    enable_interswarm: bool
+    breakpoint_tools: Sequence[str]
+    exclude_tools: Sequence[str]
+    user_id: str | None = None
+    has_registry: bool | None = None
+
+    @property
+    def agent_names(self) -> list[str]:
+        """The agents' names in order."""
+        return [agent.name for agent in self.agents]
+
+
+def check_parts(agents: object, kind: type, actions: object) -> None:
+    """Check the types of what a swarm or template is made of.
+
+    Raises:
+        ConfigError: the agents are not all of the given kind, or an action is no `MAILAction`.
+    """
+    if isinstance(agents, str) or not isinstance(agents, Iterable):
+        raise ConfigError(f"agents must be a list of {kind.__name__}s")
+    for agent in agents:
+        if not isinstance(agent, kind):
+            got = type(agent).__name__
+            raise ConfigError(f"agents must be {kind.__name__} objects, got {got}")
+    check_actions("actions of the swarm", actions)
+
+
+def check_wiring(wiring: Wiring) -> None:
+    """Check a swarm as a whole; the first problem is reported.
+
+    Raises:
+        ConfigError: saying what is wrong and, for an unknown name, which one may be meant.
+    """
+    check_text("swarm name", wiring.name)
+    check_text("entrypoint", wiring.entrypoint)
+    check_swarm_name(wiring.name)
+    if not wiring.agents:
+        raise ConfigError("swarm must have at least one agent")
+    if wiring.user_id is not None and not wiring.user_id:
+        raise ConfigError("user ID must be at least 1 character long")
+    check_distinct("agent", wiring.agent_names)
+    _check_entry_flags(wiring)
+    names = wiring.agent_names
+    for agent in wiring.agents:
+        for target in agent.comm_targets:
+            check_target(agent.name, target, names, wiring.name, wiring.enable_interswarm)
+    if wiring.enable_interswarm and wiring.has_registry is False:
+        raise ConfigError("swarm registry must be provided if interswarm messaging is enabled")
+    if not any(agent.can_complete_tasks for agent in wiring.agents):
+        raise ConfigError("swarm must have at least one supervisor")
+    _check_tool_names(wiring)
+
+
+def actions_by_name(
+    actions: Iterable[MAILAction], agents: Iterable[AgentLike]
+) -> dict[str, MAILAction]:
+    """Return a swarm's actions that have a name of their own.
+
+    Where two agents have different actions of the same name (bound to their own state, say), the
+    name is left out: each agent's own action is the one that counts then.
+    """
+    found: dict[str, MAILAction] = {}
+    ambiguous: set[str] = set()
+    for action in (*actions, *(action for agent in agents for action in agent.actions)):
+        if found.setdefault(action.name, action) is not action:
+            ambiguous.add(action.name)
+    return {name: action for name, action in found.items() if name not in ambiguous}
+
+
+def _check_entry_flags(wiring: Wiring) -> None:
+    entries = [agent.name for agent in wiring.agents if agent.enable_entrypoint]
+    if not entries:
+        raise ConfigError("swarm must have at least one entrypoint agent")
+    check_entrypoint(wiring.entrypoint, wiring.agent_names)
+    if wiring.entrypoint not in entries:
+        raise ConfigError(
+            f"entrypoint agent '{wiring.entrypoint}' does not have 'enable_entrypoint' set to true"
+        )
+
+
+def _check_tool_names(wiring: Wiring) -> None:
+    own = [action.name for agent in wiring.agents for action in agent.actions]
+    excluded = [tool for agent in wiring.agents for tool in agent.exclude_tools]
+    check_tools(
+        wiring.breakpoint_tools,
+        [*wiring.exclude_tools, *excluded],
+        [*(action.name for action in wiring.actions), *own],
+    )

@@ -1,0 +1,1 @@
+"""Callers and their tokens: the built-in authority, an external one, and the checks of routes."""

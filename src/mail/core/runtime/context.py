@@ -1,0 +1,134 @@
+"""The parts of one runtime instance, put together once; every step takes them from here."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from mail.clock import Clock
+from mail.core.actions import ActionCore, ActionOverrideFunction
+from mail.core.agents import AgentCore
+from mail.core.compose import Composer
+from mail.core.runtime.active_tasks import TaskLedger
+from mail.core.runtime.event_log import EventLog
+from mail.core.runtime.histories import Histories
+from mail.core.runtime.mailbox import Mailbox
+from mail.core.runtime.settings import RuntimeSettings
+from mail.db.base import Owner, Post, Receipt, Store, TurnCommit
+from mail.errors import StoreConflict, StoreError
+
+__all__ = ["Parts"]
+
+logger = logging.getLogger(__name__)
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 2.0
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Parts:
+    """What the steps of a turn share. Parts know nothing of one another.
+
+    ``manual`` tells that agents are stepped by a driver, ``draining`` stops new work, ``degraded``
+    tells why the store fails at the moment, and ``abandoned`` counts interrupted turns whose agent
+    functions have not returned yet.
+    """
+
+    owner: Owner
+    entrypoint: str
+    agents: Mapping[str, AgentCore]
+    actions: Mapping[str, ActionCore]
+    breakpoint_tools: frozenset[str]
+    exclude_tools: frozenset[str]
+    settings: RuntimeSettings
+    clock: Clock
+    store: Store
+    composer: Composer
+    mailbox: Mailbox
+    ledger: TaskLedger
+    histories: Histories
+    events: EventLog
+    print_llm_streams: bool = True
+    action_override: ActionOverrideFunction | None = None
+    manual: bool = False
+    draining: bool = False
+    degraded: str | None = None
+    abandoned: int = 0
+
+    @property
+    def swarm(self) -> str:
+        """The local swarm's name."""
+        return self.owner.swarm
+
+    @property
+    def finisher(self) -> str:
+        """Who is asked to end a task: the entrypoint if it may, else the first supervisor."""
+        entry = self.agents.get(self.entrypoint)
+        if entry is not None and entry.can_complete_tasks:
+            return self.entrypoint
+        for name, agent in self.agents.items():
+            if agent.can_complete_tasks:
+                return name
+        return self.entrypoint
+
+    async def commit(self, post: Post, renew: Callable[[], None] | None = None) -> Receipt:
+        """Commit inside the engine, where work that is done must not be lost.
+
+        A store that fails is tried again until it works or the runtime stops; meanwhile nothing
+        new is claimed, and later commits of the task wait, for its histories are in their order.
+        The newest row of the task is written, whatever row the commit brought.
+
+        Args:
+            post: What to commit.
+            renew: Brings it up to date before each attempt: while it waited for its turn or for the
+                store, messages may have been stored that it does not know of.
+
+        Raises:
+            StoreConflict: the delivery was consumed or dropped by somebody else.
+            StoreError: the runtime stops and the store still fails.
+        """
+        live = self.ledger.get(post.task.task_id)
+        async with live.commits if live else nullcontext():
+            if live is not None and live.torn:
+                raise StoreError("an earlier commit of the task was not stored")
+            try:
+                return await self._commit(post, renew)
+            except (StoreError, asyncio.CancelledError) as error:
+                if live is not None and not isinstance(error, StoreConflict):
+                    live.torn = self.draining
+                raise
+
+    async def _commit(self, post: Post, renew: Callable[[], None] | None) -> Receipt:
+        pause = _FIRST_PAUSE
+        while True:
+            live = self.ledger.get(post.task.task_id)
+            if live is not None:
+                post.task = live.row
+            if renew is not None:
+                renew()
+            try:
+                if isinstance(post, TurnCommit):
+                    receipt = await self.store.commit_turn(post)
+                else:
+                    receipt = await self.store.post(post)
+            except StoreConflict:
+                self.degraded = None
+                raise
+            except StoreError as error:
+                if self.draining:
+                    raise
+                await self._wait_for_store(error, pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                self.degraded = None
+                return receipt
+
+    async def _wait_for_store(self, error: StoreError, pause: float) -> None:
+        self.degraded = str(error)
+        logger.warning("store failed, trying again in %.2f s: %s", pause, error)
+        try:
+            await asyncio.sleep(pause)
+        except asyncio.CancelledError:
+            self.degraded = None  # nobody would take it back; whoever still tries sets it again
+            raise

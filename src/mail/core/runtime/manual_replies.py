@@ -1,0 +1,105 @@
+"""Giving the callers of manual steps their answers."""
+
+from dataclasses import dataclass
+
+from mail.core.compose import Subject
+from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.context import Parts
+from mail.core.runtime.endings import Ending
+from mail.core.runtime.turn import ManualStep, Turn
+from mail.core.runtime.turn_result import Draft
+from mail.core.runtime.waiters import RunResult
+from mail.core.tasks import TaskState
+from mail.core.wire import MAILMessage
+from mail.errors import MAILError, ShuttingDown, StepFailed, TaskError, TaskPaused
+
+__all__ = ["StepDesk"]
+
+
+@dataclass(slots=True, eq=False)
+class StepDesk:
+    """Knows how each manual step came to its end. Whoever gave up waiting is passed over."""
+
+    parts: Parts
+
+    def ends(self, turn: Turn, draft: Draft, ending: Ending | None) -> str:
+        """Return the id of the step that a turn ends in its own way, or no text."""
+        if turn.manual is None:
+            return ""
+        completes = draft.completes is not None and ending is not None
+        spoke = draft.told is not None or draft.spoken is not None
+        paused = bool(turn.task.open_calls(turn.agent))
+        return turn.manual.ref if spoke or completes or paused else ""
+
+    def answer(self, turn: Turn, draft: Draft, ending: Ending | None, last_event: int) -> None:
+        """Tell the caller of a turn's step how it ended, when the committed turn ended it.
+
+        Args:
+            last_event: The number of the commit's last event.
+        """
+        if turn.manual is None:
+            return
+        task, ref = turn.task, turn.manual.ref
+        if ref not in task.steps_due:
+            self._answer_resumer(turn.manual, task, draft, last_event)
+        elif draft.told is not None:
+            self._fail(task, ref, StepFailed(draft.told, task.task_id, turn.agent))
+        elif draft.spoken is not None:
+            self._resolve(task, ref, draft.spoken.to_wire())
+        elif draft.completes is not None and ending is not None:
+            self._resolve(task, ref, ending.result.message)
+        elif task.open_calls(turn.agent):
+            self._fail(task, ref, self._paused(task))
+
+    def give_up(self, task: LiveTask, result: RunResult, *, keep: str = "") -> None:
+        """Tell the callers of steps that the run ended or pauses before their agents spoke.
+
+        Args:
+            keep: The step that has an answer of its own.
+        """
+        if result.status is TaskState.PAUSED:
+            error: MAILError = self._paused(task)
+        else:
+            error = TaskError(f"the task is {result.status}; the step ended without an answer")
+        for ref in [ref for ref in task.steps_due if ref != keep]:
+            self._fail(task, ref, error)
+
+    def close(self, task: LiveTask) -> None:
+        """Tell the callers of steps that the runtime stops."""
+        for ref in list(task.steps_due):
+            self._fail(task, ref, ShuttingDown(task.task_id))
+
+    def _answer_resumer(
+        self, step: ManualStep, task: LiveTask, draft: Draft, last_event: int
+    ) -> None:
+        """Tell who answered the breakpoint calls of a step what came of it."""
+        reason = draft.told
+        if reason is not None:
+            composer = self.parts.composer
+            told = composer.system_completion(task.task_id, Subject.TASK_ERROR, reason)
+        elif draft.spoken is not None:
+            told = draft.spoken
+        else:
+            return
+        status = TaskState.RUNNING if reason is None else TaskState.FAILED
+        result = RunResult(
+            task_id=task.task_id, message=told.to_wire(), status=status, reason=reason
+        )
+        for waiter in [waiter for waiter in task.waiters if step.ref in waiter.steps]:
+            waiter.leave()
+            waiter.end_at(last_event)
+            waiter.resolve(result)
+
+    def _paused(self, task: LiveTask) -> TaskPaused:
+        return TaskPaused(task.task_id, [call.call_id for call in task.open_calls()])
+
+    def _resolve(self, task: LiveTask, ref: str, message: MAILMessage) -> None:
+        answer = task.steps_due.pop(ref, None)
+        if answer is not None and not answer.done():
+            answer.set_result(message)
+
+    def _fail(self, task: LiveTask, ref: str, error: MAILError) -> None:
+        answer = task.steps_due.pop(ref, None)
+        if answer is not None and not answer.done():
+            answer.set_exception(error)
+            answer.exception()  # a caller that left already must not cause a warning

@@ -1,0 +1,400 @@
+"""Accepting what comes from outside: a new task, one more message, a resume, a cancellation.
+
+Nothing is started before everything is checked, and nothing is acknowledged before it is stored.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from mail.core.addresses import format_contributor
+from mail.core.envelope import Envelope
+from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.client_tools import check_offer, load_offer, next_offer, offer_rows
+from mail.core.runtime.context import Parts
+from mail.core.runtime.delivery import Mail, PostOffice
+from mail.core.runtime.mailbox_loader import Stash
+from mail.core.runtime.policy import local_recipients
+from mail.core.runtime.resuming import prepare_resumption
+from mail.core.runtime.settings import UNSET, Unset
+from mail.core.runtime.turn import Control
+from mail.core.runtime.turn_commit import Conclusions
+from mail.core.runtime.waiters import Waiter
+from mail.core.schema import parse_message
+from mail.core.suggest import did_you_mean
+from mail.core.tasks import TaskState
+from mail.core.tools.offer import Offer
+from mail.core.wire import MAILMessage
+from mail.db.base import IdempotencyRow, MemoryRow, Post, Receipt, TaskRow
+from mail.errors import (
+    KeyTaken,
+    ProtocolError,
+    ShuttingDown,
+    StoreConflict,
+    TaskPaused,
+    ToolError,
+    UnknownAgent,
+    UnknownTask,
+)
+from mail.logcontext import bound, current
+
+__all__ = ["Intake", "RunRequest"]
+
+USER_RESPONSE: Final = "user_response"
+BREAKPOINT: Final = "breakpoint_tool_call"
+_IN_PROGRESS: Final = (
+    "the task is still in progress, with what its caller lent it; wait for its end before you "
+    "bring tools or instructions of your own"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What a caller wants of a runtime.
+
+    Attributes:
+        message: The message to deliver; for a breakpoint resume only its task id counts.
+        resume_from: None, ``"user_response"`` or ``"breakpoint_tool_call"``.
+        breakpoint_tool_call_result: The results, in one of the documented shapes.
+        max_steps: Limit for this run in place of the runtime's own; None lifts it.
+        streamed: Whether the caller will read the run's events.
+        stream_tokens: Whether it also wants ``model_delta`` events (ruling 28).
+        awaited: Whether the caller waits for the answer.
+        offer: What the caller lends the swarm's entrypoint. None keeps what a run that is not over
+            has, and lends nothing to a new one. A message into a running task cannot bring one.
+        once: The caller's idempotency key, stored with the acceptance or not at all; its task,
+            message and first event are filled in.
+        memories: Rows of the owner's that are stored with the acceptance, too.
+    """
+
+    message: MAILMessage
+    resume_from: str | None = None
+    breakpoint_tool_call_result: object = None
+    max_steps: int | Unset | None = UNSET
+    streamed: bool = False
+    stream_tokens: bool = False
+    awaited: bool = True
+    offer: Offer | None = None
+    once: IdempotencyRow | None = None
+    memories: tuple[MemoryRow, ...] = ()
+
+    def once_for(self, task_id: str, message_id: str = "") -> IdempotencyRow | None:
+        """Return the row of the idempotency key, if there is one."""
+        if self.once is None:
+            return None
+        return self.once._replace(task_id=task_id, message_id=message_id)
+
+
+@dataclass(slots=True, eq=False)
+class Intake:
+    """The door of one runtime."""
+
+    parts: Parts
+    post_office: PostOffice
+    conclusions: Conclusions
+    stash: Stash
+
+    async def accept(self, request: RunRequest) -> Waiter | None:
+        """Check, store and deliver what a request asks for.
+
+        Returns:
+            Where the answer will arrive, or None when nobody waits for it.
+
+        Raises:
+            ProtocolError: the message or ``resume_from`` breaks the protocol, or the message
+                brings an offer into a running task.
+            UnknownAgent, UnknownTask, TaskPaused, BreakpointError: see `mail.errors`.
+            ShuttingDown: the runtime takes no more work.
+            KeyTaken: the idempotency key has been used before; nothing was accepted.
+            StoreError: it could not be stored; nothing was accepted.
+        """
+        self._check_open()
+        envelope = Envelope.from_wire(parse_message(request.message))
+        self._check(envelope, request.resume_from)
+        if request.offer is not None:
+            check_offer(request.offer, self.parts)
+        if not self.parts.store.durable:
+            return await self._take_in(envelope, request)
+        # A commit that is under way cannot be called back: a caller that gives up must not leave
+        # a stored message behind that nobody hands out.
+        work = asyncio.ensure_future(self._take_in(envelope, request))
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            work.add_done_callback(self._unclaimed)
+            raise
+
+    async def _take_in(self, envelope: Envelope, request: RunRequest) -> Waiter | None:
+        async with self._task(envelope.task_id, new=request.resume_from is None) as task:
+            task.request_id = current().request_id or task.request_id
+            if request.resume_from == BREAKPOINT:
+                return await self._resume(task, request)
+            return await self._deliver(task, envelope, request)
+
+    async def accept_step(
+        self, letter: Envelope, control: Control, answer: "asyncio.Future[MAILMessage]"
+    ) -> None:
+        """Deliver the letter of a manual step; its task is opened when there is none.
+
+        Raises:
+            TaskPaused, ShuttingDown, StoreError: see `accept`; nothing was started.
+        """
+        step = control.step
+        if step is None:
+            raise ValueError("the letter of a manual step has a step in its control")
+        request = RunRequest(message=letter.to_wire(), awaited=False)
+        async with self._task(letter.task_id, new=True) as task:
+            self._check_open()
+            task.steps_due[step.ref] = answer
+            try:
+                await self._deliver(task, letter, request, control)
+            except BaseException:
+                task.steps_due.pop(step.ref, None)
+                raise
+
+    def _unclaimed(self, work: "asyncio.Future[Waiter | None]") -> None:
+        if not work.cancelled() and work.exception() is None:
+            self._leave(work.result())
+
+    async def cancel(self, task_id: str) -> None:
+        """Cancel an open task; a finished one stays as it is.
+
+        Raises:
+            UnknownTask: there is no such task.
+        """
+        await asyncio.shield(asyncio.ensure_future(self._cancel(task_id)))
+
+    async def _cancel(self, task_id: str) -> None:
+        async with self._task(task_id, new=False) as task:
+            if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
+                ending = self.conclusions.endings.cancel(task)
+                await self.conclusions.end(task, ending, cancel_mail=True)
+
+    def _check_open(self) -> None:
+        """Refuse who would begin to wait when all that wait have been told of the shutdown."""
+        if self.parts.draining:
+            raise ShuttingDown
+
+    def _check(self, envelope: Envelope, resume_from: str | None) -> None:
+        if resume_from not in (None, USER_RESPONSE, BREAKPOINT):
+            hint = did_you_mean(str(resume_from), (USER_RESPONSE, BREAKPOINT))
+            raise ProtocolError(
+                f"unknown resume_from '{resume_from}'; it is '{USER_RESPONSE}' or "
+                f"'{BREAKPOINT}'.{hint}"
+            )
+        if resume_from == BREAKPOINT:
+            return
+        if envelope.kind == "broadcast_complete":
+            raise ProtocolError("a broadcast_complete cannot be posted; only agents end tasks")
+        try:
+            names = local_recipients(envelope, self.parts.agents, self.parts.swarm)
+        except ToolError as error:
+            raise UnknownAgent(str(error)) from None
+        if not names:
+            raise UnknownAgent("the message has no recipient beside its sender")
+
+    @asynccontextmanager
+    async def _task(self, task_id: str, *, new: bool) -> AsyncIterator[LiveTask]:
+        """Hold a task in memory and alone at the door; find it in the store when it is new here."""
+        task = self.parts.ledger.get(task_id)
+        if task is None:
+            task = self.parts.ledger.add(LiveTask(row=self._blank(task_id), fresh=True))
+        task.arriving += 1
+        owner = self.parts.owner
+        known = {"task_id": task_id, "caller_role": owner.role, "caller_id": owner.id}
+        try:
+            with bound(**known):
+                async with task.intake:
+                    if not task.stored and not new:
+                        await self._load(task)
+                    yield task
+        finally:
+            task.arriving -= 1
+            if task.stored:
+                await self.conclusions.check(task)
+            self.conclusions.lanes.settle(task)
+
+    def _blank(self, task_id: str) -> TaskRow:
+        owner = self.parts.owner
+        name = format_contributor(owner.role, owner.id, owner.swarm)
+        return TaskRow(
+            task_id=task_id,
+            task_owner=name,
+            task_contributors=(name,),
+            start_time=self.parts.clock.now(),
+            entrypoint=self.parts.entrypoint,
+        )
+
+    async def _load(self, task: LiveTask) -> None:
+        row = await self.parts.store.load_task(self.parts.owner, task.task_id)
+        if row is None:
+            raise UnknownTask(task.task_id)
+        calls = await self.parts.store.calls(self.parts.owner, task.task_id)
+        task.row, task.stored, task.fresh = row, True, False
+        task.calls = {(call.agent, call.call_id): call for call in calls}
+        task.loaded = False
+        task.offer = await load_offer(self.parts, task.task_id)
+        if row.state is TaskState.PAUSED and not task.open_calls():
+            task.change(state=TaskState.RUNNING)  # the turn that was to pause it was not stored
+
+    async def _deliver(
+        self,
+        task: LiveTask,
+        envelope: Envelope,
+        request: RunRequest,
+        control: Control | None = None,
+    ) -> Waiter | None:
+        mail = Mail()
+        self.post_office.add(mail, envelope, control)
+        if not task.stored:
+            try:
+                return await self._open(task, envelope, mail, request, new=True)
+            except KeyTaken:
+                raise
+            except StoreConflict:
+                await self._load(task)
+        if task.row.state is TaskState.PAUSED:
+            raise TaskPaused(task.task_id, [call.call_id for call in task.open_calls()])
+        return await self._open(task, envelope, mail, request, new=False)
+
+    async def _open(
+        self, task: LiveTask, envelope: Envelope, mail: Mail, request: RunRequest, *, new: bool
+    ) -> Waiter | None:
+        """Post a message into a new, finished or running task."""
+        self._check_open()
+        before, offer = task.row, task.offer
+        joins = before.state is TaskState.RUNNING and not new
+        if joins and request.offer is not None:
+            raise ProtocolError(_IN_PROGRESS)
+        self._reopen(task, request, joins=joins)
+        task.offer = next_offer(task, request.offer, keeps=joins)
+        waiter = self._wait(task, request, envelope.id, consumed=False)
+        if envelope.sender["address_type"] != "system":
+            task.people.add(envelope.id)
+        post = Post(
+            owner=self.parts.owner,
+            task=task.row,
+            new=new,
+            deliveries=mail.deliveries,
+            events=tuple(mail.events),
+            memories=offer_rows(task, offer, self.parts.clock.now()) + request.memories,
+            once=request.once_for(task.task_id, envelope.id),
+        )
+        try:
+            receipt = await self.parts.store.post(post)
+        except BaseException:
+            task.people.discard(envelope.id)
+            self._leave(waiter)
+            if task.row is post.task:
+                task.row, task.offer = before, offer
+            raise
+        task.stored = True
+        await self._delivered(task, mail, post, receipt, waiter, reopened=not joins)
+        return waiter
+
+    async def _resume(self, task: LiveTask, request: RunRequest) -> Waiter | None:
+        """Give paused agents the results of their breakpoint calls (ruling 31)."""
+        results = request.breakpoint_tool_call_result
+        resumption = prepare_resumption(task, results, self.parts, self.post_office)
+        if not task.loaded:
+            await self.stash.recall(task)
+        self._check_open()
+        before, was_pausing, offer = task.row, task.pausing, task.offer
+        was_running = before.state is TaskState.RUNNING
+        resumption.apply()
+        waiter = self._wait(task, request, "", consumed=True)
+        if waiter is not None:
+            waiter.steps = resumption.steps
+        if resumption.ready or was_running:
+            self._reopen(task, request, joins=was_running)
+        else:
+            task.change(awaited=True)
+            task.pausing = True
+        task.offer = next_offer(task, request.offer, keeps=True)
+        post = Post(owner=self.parts.owner, task=task.row, once=request.once_for(task.task_id))
+        post.memories = offer_rows(task, offer, self.parts.clock.now()) + request.memories
+        resumption.fill(post)
+        try:
+            async with task.commits:  # never before the commit that stores the calls
+                receipt = await self.parts.store.post(post)
+        except BaseException:
+            resumption.undo()
+            self._leave(waiter)
+            if task.row is post.task:
+                task.row, task.pausing, task.offer = before, was_pausing, offer
+            raise
+        resumption.stored(self.parts)
+        await self._delivered(
+            task, resumption.mail, post, receipt, waiter, reopened=not was_running
+        )
+        return waiter
+
+    def _reopen(self, task: LiveTask, request: RunRequest, *, joins: bool) -> None:
+        limit = request.max_steps
+        if isinstance(limit, Unset):
+            limit = task.row.max_steps if joins else self.parts.settings.max_steps
+        task.change(
+            state=TaskState.RUNNING,
+            steps=task.row.steps if joins else 0,
+            max_steps=limit,
+            awaited=request.awaited or bool(task.waiters) or (joins and task.row.awaited),
+            # A run at its limit is being finished; the new message is for the run after it.
+            finish_asked=joins and task.row.finish_asked and self.parts.mailbox.held(task.task_id),
+        )
+
+    def _wait(
+        self, task: LiveTask, request: RunRequest, message_id: str, *, consumed: bool
+    ) -> Waiter | None:
+        if not request.awaited:
+            return None
+        waiter = Waiter(task, message_id, asyncio.get_running_loop().create_future(), consumed)
+        if request.streamed:
+            waiter.subscription = self.parts.events.subscribe(
+                task.task_id, deltas=request.stream_tokens
+            )
+        task.waiters.append(waiter)
+        return waiter
+
+    def _leave(self, waiter: Waiter | None) -> None:
+        if waiter is None:
+            return
+        waiter.leave()
+        if waiter.subscription is not None:
+            self.parts.events.unsubscribe(waiter.subscription)
+
+    async def _delivered(
+        self,
+        task: LiveTask,
+        mail: Mail,
+        post: Post,
+        receipt: Receipt,
+        waiter: Waiter | None,
+        *,
+        reopened: bool,
+    ) -> None:
+        if waiter is not None:
+            waiter.began = receipt.first_event
+            if waiter.subscription is not None:
+                waiter.subscription.cursor = receipt.first_event - 1
+        self.parts.events.publish(task.task_id, receipt.first_event, post.events)
+        if task.row.state is TaskState.RUNNING and not task.loaded:
+            await self.stash.load(task)
+        else:
+            await self.post_office.hand_out(task, mail, receipt)
+            if reopened and task.row.state is TaskState.RUNNING:
+                self.parts.mailbox.unhold(task.task_id)
+        self.conclusions.wake()
+
+    async def recover(self, row: TaskRow) -> None:
+        """Take up a task that an earlier process left running or half paused."""
+        live = self.parts.ledger.get(row.task_id)
+        if live is not None and live.loaded:
+            return  # a start that was cut short has taken it up
+        async with self._task(row.task_id, new=False) as task:
+            if task.row.state is TaskState.RUNNING:
+                await self.stash.recall(task)
+                await self.stash.refill(task, recovered=True)
+            else:
+                task.pausing = task.row.awaited

@@ -1,0 +1,94 @@
+"""The system's own letters to agents: follow-ups after tools, and the request to finish."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mail.core.compose import Subject
+from mail.core.envelope import Envelope
+from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.context import Parts
+from mail.core.runtime.endings import Ending, Endings
+from mail.core.runtime.turn import Control, ControlKind, Reprompt, Turn
+
+__all__ = ["Prompting"]
+
+_LIMIT = (
+    "This task has reached its limit of {limit} messages. Finish it now: call task_complete with "
+    "the best answer that you can give from what you know."
+)
+_STALL = (
+    "Nothing more will happen in this task: no message waits and no agent is working on it, but "
+    "its caller has no answer yet. Call task_complete now with what you know."
+)
+_PARTIAL = (
+    "The task reached its limit of {limit} messages before it was finished. This is what there is:"
+)
+_SHOWN = 5
+
+
+@dataclass(slots=True, eq=False)
+class Prompting:
+    """Writes letters in the system's name; their meaning to the engine is in their control."""
+
+    parts: Parts
+
+    def follow_up(self, turn: Turn, prompts: Sequence[Reprompt]) -> tuple[Envelope | None, Control]:
+        """Return the one letter that calls the agent again after its tools.
+
+        Errors outrank successes. When the agent has used up its repair turns there is no letter,
+        and the control's reason says what went wrong.
+        """
+        errors = [prompt for prompt in prompts if prompt.error]
+        chosen = errors or list(prompts)
+        body = "\n".join(dict.fromkeys(prompt.body for prompt in chosen))
+        kind, attempt = ControlKind.FOLLOW_UP, 0
+        if errors:
+            kind = ControlKind.REPAIR
+            tried = turn.control
+            attempt = 1 + (tried.attempt if tried and tried.kind is ControlKind.REPAIR else 0)
+            if attempt > self.parts.settings.max_repairs:
+                return None, Control(kind, reason=f"it kept making tool calls that fail: {body}")
+        step = turn.manual
+        if step is not None:
+            if step.calls >= self.parts.settings.max_step_calls:
+                return None, Control(
+                    kind, reason=f"it was called {step.calls} times and never spoke"
+                )
+            step = step._replace(calls=step.calls + 1)
+        control = Control(kind, attempt=attempt, origin=turn.origin, step=step)
+        notice = self.parts.composer.message(
+            "response",
+            turn.task.task_id,
+            self.parts.composer.system_address,
+            [{"address_type": "agent", "address": turn.agent}],
+            chosen[0].subject,
+            body,
+            ref=turn.next_id(),
+            message_id=turn.next_id(),
+        )
+        return notice, control
+
+    def finish(self, task: LiveTask, reason: str) -> tuple[Envelope, Control]:
+        """Return the letter that asks the finisher to end the task (rulings 16, 34)."""
+        if reason == "limit":
+            subject, body = Subject.MAXIMUM_STEPS_REACHED, _LIMIT.format(limit=task.row.max_steps)
+        else:
+            subject, body = Subject.TASK_STALLED, _STALL
+        notice = self.parts.composer.notice(task.task_id, self.parts.finisher, subject, body)
+        return notice, Control(ControlKind.FINISH, reason=reason)
+
+    def what_there_is(self, task: LiveTask, endings: Endings, turn: Turn | None = None) -> Ending:
+        """End a task that its finisher did not finish with the newest mail it was sent."""
+        finisher = {"address_type": "agent", "address": self.parts.finisher}
+        bodies = [
+            event.extra["full_message"]["message"]["body"]
+            for event in self.parts.events.recent(task.task_id)
+            if event.kind == "new_message"
+            and event.extra["full_message"]["message"].get("recipient") == finisher
+            and event.extra["full_message"]["message"]["sender"]["address_type"] == "agent"
+        ]
+        answer = "\n\n".join(
+            [_PARTIAL.format(limit=task.row.max_steps), *(bodies[-_SHOWN:] or ["(nothing)"])]
+        )
+        agent = turn.agent if turn else self.parts.finisher
+        return endings.complete_as(task, agent, answer, Subject.MAXIMUM_STEPS_REACHED)

@@ -1,0 +1,126 @@
+"""Looking at tasks: as the store has them, as they happen, and at a glance from memory."""
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from pydantic_core import from_json
+
+from mail.core.events import TaskEvent
+from mail.core.runtime.active_tasks import task_view
+from mail.core.runtime.context import Parts
+from mail.core.runtime.event_log import Subscription
+from mail.core.schema import check_task_id
+from mail.core.tasks import MAILTask, TaskState
+from mail.core.wire import MAILMessage
+from mail.db.base import TaskRow
+from mail.errors import ProtocolError, UnknownTask
+
+__all__ = ["TaskReader"]
+
+
+@dataclass(slots=True, eq=False)
+class TaskReader:
+    """Reads one owner's tasks and changes nothing."""
+
+    parts: Parts
+
+    async def task(self, task_id: str, *, with_events: bool) -> MAILTask | None:
+        """Return a task as the store has it, or None."""
+        row = await self.parts.store.load_task(self.parts.owner, task_id)
+        return None if row is None else await self._view(row, with_events=with_events)
+
+    async def tasks(
+        self, limit: int | None, cursor: str | None, *, with_events: bool
+    ) -> list[MAILTask]:
+        """Return the owner's tasks as the store has them, newest first.
+
+        Raises:
+            ProtocolError: the limit is no whole number from 0, or the cursor no text.
+        """
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise ProtocolError(f"limit must be a whole number from 0, or None; got {limit!r}")
+        if cursor is not None:
+            check_task_id(cursor)
+        rows = await self.parts.store.list_tasks(self.parts.owner, limit=limit, before=cursor)
+        return [await self._view(row, with_events=with_events) for row in rows]
+
+    async def _view(self, row: TaskRow, *, with_events: bool) -> MAILTask:
+        store, owner = self.parts.store, self.parts.owner
+        view = task_view(row, await store.calls(owner, row.task_id))
+        if with_events:
+            view.events = await store.events(owner, row.task_id)
+        if row.state is not TaskState.RUNNING:
+            waiting = await store.waiting_mail(owner, row.task_id)
+            view.task_message_queue = [from_json(delivery.payload) for delivery in waiting]
+        return view
+
+    async def replay(
+        self, task_id: str, after: int, ping_interval: float
+    ) -> AsyncGenerator[TaskEvent, None]:
+        """Yield a task's events after number ``after``; follow it while it runs.
+
+        Ends when the log is exhausted and the task is not running, or with ``server_drain``.
+
+        Raises:
+            UnknownTask: the owner has no such task.
+        """
+        subscription = self.parts.events.subscribe(task_id, after=after)
+        try:
+            while True:
+                events = await subscription.take(self.parts.store, self.parts.owner)
+                if not events and not await self._is_running(task_id):
+                    # The end may be stored and not yet published; the store has it for certain.
+                    events = await subscription.catch_up(self.parts.store, self.parts.owner)
+                    if not events and not subscription.closed:
+                        return
+                for event in events:
+                    yield event
+                if events:
+                    continue
+                note = await self._quiet_note(subscription, ping_interval)
+                if note is not None:
+                    yield note
+                    if note.kind == "server_drain":
+                        return
+        finally:
+            self.parts.events.unsubscribe(subscription)
+
+    async def _is_running(self, task_id: str) -> bool:
+        row = await self.parts.store.load_task(self.parts.owner, task_id)
+        if row is None:
+            raise UnknownTask(task_id)
+        return row.state is TaskState.RUNNING
+
+    async def _quiet_note(
+        self, subscription: Subscription, ping_interval: float
+    ) -> TaskEvent | None:
+        """Wait for news; tell of a drain at once, and of a long silence with a ping."""
+        kind = "server_drain"
+        if not subscription.closed:
+            if await subscription.wait(ping_interval):
+                return None
+            kind = "ping"
+        return TaskEvent(task_id=subscription.task_id, kind=kind, timestamp=self.parts.clock.now())
+
+    def recent_task(self, task_id: str) -> MAILTask | None:
+        """Return a live or recently finished task, or None."""
+        row = self.parts.ledger.row(task_id)
+        if row is None:
+            return None
+        live = self.parts.ledger.get(task_id)
+        view = task_view(row, live.calls.values() if live else ())
+        view.events = self.parts.events.recent(task_id)
+        return view
+
+    def recent_tasks(self) -> dict[str, MAILTask]:
+        """Return the live and recently finished tasks by id."""
+        found = (self.recent_task(row.task_id) for row in self.parts.ledger.rows())
+        return {task.task_id: task for task in found if task is not None}
+
+    def recent_answer(self, task_id: str) -> MAILMessage | None:
+        """Return the final message of a live or recently finished task, or None."""
+        for event in reversed(self.parts.events.recent(task_id)):
+            message = event.extra.get("full_message", {})
+            if message.get("msg_type") == "broadcast_complete":
+                return message  # type: ignore[no-any-return]  # a wire message by construction
+        return None

@@ -1,0 +1,94 @@
+"""What a tool handler has in front of it: the turn, the swarm around it, and a composer."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mail.core.addresses import MAILAddress, create_agent_address
+from mail.core.agents import AgentCore
+from mail.core.envelope import Envelope
+from mail.core.runtime.context import Parts
+from mail.core.runtime.policy import allowed_target
+from mail.core.runtime.turn import Turn
+from mail.core.wire import MessageKind
+from mail.db.base import MemoryRow
+
+__all__ = ["Desk"]
+
+
+@dataclass(slots=True, eq=False)
+class Desk:
+    """Handlers read from it and return an `Outcome`; only the dispatcher changes anything."""
+
+    parts: Parts
+    turn: Turn
+    more_to_come: bool = False
+    answered: set[str] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        """The calling agent's name."""
+        return self.turn.agent
+
+    @property
+    def swarm(self) -> str:
+        """The local swarm's name."""
+        return self.parts.swarm
+
+    @property
+    def agents(self) -> Mapping[str, AgentCore]:
+        """The swarm's agents."""
+        return self.parts.agents
+
+    def target(self, target: str) -> MAILAddress:
+        """Return the address of an agent that the caller may write to.
+
+        Raises:
+            ToolError: it may not.
+        """
+        return create_agent_address(allowed_target(self.name, target, self.agents, self.swarm))
+
+    def compose(
+        self,
+        kind: MessageKind,
+        recipients: list[MAILAddress],
+        subject: str,
+        body: str,
+        ref: str | None = None,
+    ) -> Envelope:
+        """Build a message from the calling agent; a re-run of the turn builds the same one."""
+        return self.parts.composer.message(
+            kind,
+            self.turn.task.task_id,
+            create_agent_address(self.name),
+            recipients,
+            subject,
+            body,
+            ref=ref or self.turn.next_id(),
+            message_id=self.turn.next_id(),
+        )
+
+    def answers(self, requester: str) -> str | None:
+        """Return the newest open request that ``requester`` sent to the caller, if any."""
+        for ref in reversed(self.turn.task.asks.get((requester, self.name), ())):
+            if ref not in self.answered:
+                self.answered.add(ref)
+                return ref
+        return None
+
+    def can_expect_mail(self) -> bool:
+        """Tell whether anything can still reach the task once this turn ends (ruling 34)."""
+        task = self.turn.task
+        return bool(
+            self.more_to_come
+            or self.parts.mailbox.waiting(task.task_id)
+            or any(turn is not self.turn for turn in task.turns.values())
+            or task.arriving
+            or task.people - {self.turn.envelope.id}
+            or task.open_calls()
+        )
+
+    async def search_memory(self, query: str, limit: int) -> list[MemoryRow]:
+        """Search what the calling agent has stored."""
+        return await self.parts.store.search_memories(
+            self.parts.owner, (f"{self.name}_memory",), query, limit=limit
+        )

@@ -1,0 +1,110 @@
+"""Running a turn's tool calls, in order, through the table of handlers.
+
+The one broad ``except`` of the engine around foreign decisions is here: whatever goes wrong with a
+call becomes a tool result that the agent can act on, and every call gets exactly one result.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mail.core.compose import Subject
+from mail.core.runtime.action_runner import ActionRunner
+from mail.core.runtime.context import Parts
+from mail.core.runtime.handlers import HANDLERS
+from mail.core.runtime.policy import check_tool
+from mail.core.runtime.tool_context import Desk
+from mail.core.runtime.turn import Outcome, Reprompt, Turn
+from mail.core.runtime.turn_result import Draft
+from mail.core.tools.call import AgentToolCall
+from mail.core.tools.catalogue import BUILTIN_TOOLS, TEXT_TOOL
+from mail.db.base import JournalRow
+from mail.errors import StoreError, ToolError
+
+__all__ = ["BUILTIN_TOOLS", "TEXT_TOOL", "Dispatcher"]
+
+logger = logging.getLogger(__name__)
+
+_GLIMPSE = 200
+_AFTER_END = "not run: the task was completed by an earlier call"
+
+
+@dataclass(slots=True, eq=False)
+class Dispatcher:
+    """Carries out the calls of a turn and gathers their outcomes in its draft."""
+
+    parts: Parts
+    actions: ActionRunner
+
+    async def run(
+        self,
+        turn: Turn,
+        draft: Draft,
+        calls: list[AgentToolCall],
+        journal: Mapping[str, JournalRow],
+    ) -> None:
+        """Run the calls; the draft has their results, mail and events afterwards."""
+        desk = Desk(self.parts, turn)
+        for index, call in enumerate(calls):
+            if call.tool_name in BUILTIN_TOOLS:
+                self._note_builtin(turn, draft, call)
+                continue
+            if call.tool_name == TEXT_TOOL:
+                continue
+            if draft.completes is not None:
+                draft.take(call, Outcome(ok=False, details=_AFTER_END))
+                continue
+            desk.more_to_come = bool(draft.mail or draft.reprompts) or any(
+                later.tool_name != "await_message" for later in calls[index + 1 :]
+            )
+            key = f"{index}:{call.tool_call_id}"
+            draft.take(call, await self._one(desk, draft, call, key, journal.get(key)))
+
+    async def _one(
+        self, desk: Desk, draft: Draft, call: AgentToolCall, key: str, known: JournalRow | None
+    ) -> Outcome:
+        try:
+            handler = HANDLERS.get(call.tool_name)
+            if handler is None:
+                return await self.actions.run(desk.turn, draft, call, key, known)
+            agent = self.parts.agents[desk.name]
+            check_tool(call.tool_name, agent, self.parts.exclude_tools)
+            return await handler(desk, call)
+        except ToolError as error:
+            return _refused(call, str(error))
+        except StoreError:
+            raise
+        except Exception as error:
+            logger.exception("tool '%s' of agent '%s' failed", call.tool_name, desk.name)
+            return _refused(call, f"{type(error).__name__}: {error}")
+
+    def _note_builtin(self, turn: Turn, draft: Draft, call: AgentToolCall) -> None:
+        tool = call.tool_name.removesuffix("_call")
+        draft.log(
+            "builtin_tool_call",
+            f"agent {turn.agent} used {tool}{_glimpse(call.tool_args)}",
+            caller=turn.agent,
+            tool_type=call.tool_name,
+            tool_args=call.tool_args,
+            tool_call_id=call.tool_call_id,
+        )
+
+
+def _glimpse(arguments: Mapping[str, Any]) -> str:
+    """Return what a provider's tool was asked, for people: the query, or how the code begins."""
+    queries = arguments.get("queries")
+    query = arguments.get("query") or (
+        ", ".join(map(str, queries)) if isinstance(queries, list) else queries
+    )
+    if query:
+        return f" with query: {str(query)[:_GLIMPSE]}"
+    code = str(arguments.get("code") or "").strip()
+    return f" with code: {code.splitlines()[0][:_GLIMPSE]}" if code else ""
+
+
+def _refused(call: AgentToolCall, problem: str) -> Outcome:
+    body = f"Error: {call.tool_name}\n{problem}"
+    return Outcome(
+        ok=False, details=problem, reprompt=Reprompt(Subject.TOOL_CALL_ERROR, body, error=True)
+    )

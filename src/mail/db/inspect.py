@@ -1,0 +1,115 @@
+"""A look at a store from outside, for ``mail server --check``: nothing is made or changed."""
+
+import asyncio
+import os
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from mail.db.migrate import Migration, packaged_migrations, pending_migrations, schema_version
+from mail.db.sqlite.lock import LockFile
+from mail.db.urls import open_store
+from mail.errors import StoreError
+
+__all__ = ["Remark", "look_at_store"]
+
+_POSTGRES_SECONDS: Final = 8.0
+_BUSY_SECONDS: Final = 2.0
+
+
+class Remark(NamedTuple):
+    """One thing that was seen.
+
+    Attributes:
+        status: ``"error"`` when a server could not start, ``"warning"`` when somebody should know.
+        text: What it is, and what to change; no secrets.
+        tokens: How many tokens are in the store; None where that was not seen.
+    """
+
+    status: Literal["ok", "warning", "error"]
+    text: str
+    tokens: int | None = None
+
+
+async def look_at_store(url: str, swarm: str) -> list[Remark]:
+    """Look at the store of a server that is going to serve ``swarm``.
+
+    Raises:
+        ConfigError: the URL is wrong.
+    """
+    store = open_store(url, exclusive=False)
+    path: Path | None = getattr(store, "path", None)
+    if not store.durable:
+        return [Remark("ok", "in memory: everything is gone when the server stops", 0)]
+    if path is not None:
+        return await asyncio.to_thread(_look_at_file, path)
+    from mail.db.postgres.inspect import look_at_database
+
+    dsn = "postgresql:" + url.partition(":")[2]
+    try:
+        async with asyncio.timeout(_POSTGRES_SECONDS):
+            seen = await look_at_database(dsn, swarm)
+    except TimeoutError:
+        return [Remark("error", "cannot connect to the database: it did not answer in time")]
+    except StoreError as error:
+        return [Remark("error", str(error))]
+    remarks = [Remark(status, text) for status, text in seen.remarks]
+    return [*remarks, _told(seen.version, packaged_migrations("postgresql"), seen.tokens)]
+
+
+def _look_at_file(path: Path) -> list[Remark]:
+    """Look at an SQLite file."""
+    folder = path.parent
+    if not folder.is_dir():
+        return [Remark("error", f"there is no folder {folder} for the database; make it")]
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return [Remark("error", f"the folder {folder} of the database is not writable")]
+    if not path.exists():
+        return [Remark("ok", f"{path} does not exist yet; the server makes it", 0)]
+    if not path.is_file() or not os.access(path, os.R_OK | os.W_OK):
+        return [Remark("error", f"{path} is no file that can be read and written")]
+    remarks = []
+    try:
+        holder = LockFile(path).holder()
+        if holder is not None:
+            text = f"{path} is in use by the process with pid {holder}; a second server is refused"
+            remarks.append(Remark("warning", text))
+        version, tokens = _read_file(path)
+        remarks.append(_told(version, packaged_migrations(), tokens, f"{path}: "))
+    except sqlite3.Error as error:
+        remarks.append(Remark("error", f"cannot use the database {path}: {error}"))
+    except StoreError as error:
+        remarks.append(Remark("error", str(error)))
+    return remarks
+
+
+def _read_file(path: Path) -> tuple[int, int | None]:
+    """Return the schema and the number of tokens.
+
+    Without a write-ahead log in use the file is opened as one that nobody changes: only then SQLite
+    makes no files beside it.
+    """
+    in_use = all(path.with_name(path.name + end).exists() for end in ("-wal", "-shm"))
+    how = "mode=ro" if in_use else "mode=ro&immutable=1"
+    address = f"{path.as_uri()}?{how}"
+    with closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS)) as connection:
+        version = schema_version(connection)
+        known = "SELECT count(*) FROM sqlite_master WHERE name = 'tokens'"
+        if not connection.execute(known).fetchone()[0]:
+            return version, 0
+        return version, int(connection.execute("SELECT count(*) FROM tokens").fetchone()[0])
+
+
+def _told(version: int, migrations: list[Migration], tokens: int | None, place: str = "") -> Remark:
+    """Say how far a database's schema is."""
+    try:
+        pending = pending_migrations(version, migrations)
+    except StoreError as error:
+        return Remark("error", f"{place}{error}; use a newer MAIL")
+    if not pending:
+        return Remark("ok", f"{place}schema {version}, up to date", tokens)
+    names = ", ".join(migration.name for migration in pending)
+    many = "migration is" if len(pending) == 1 else "migrations are"
+    text = f"{place}{len(pending)} {many} pending ({names}); the start of the server applies them"
+    return Remark("warning" if version else "ok", text, tokens)

@@ -1,0 +1,211 @@
+"""Connections to PostgreSQL as the store needs them, and errors in the store's own terms.
+
+No text made here repeats the URL or a value: either may be secret.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Final, TypeVar
+from urllib.parse import urlsplit
+
+import asyncpg
+
+from mail.db.postgres.values import Connection, Pool, decode_text, encode_text
+from mail.errors import ConfigError, StoreError
+
+__all__ = [
+    "ANSWER_SECONDS",
+    "CONNECT_SECONDS",
+    "as_store_error",
+    "borrowed",
+    "check_dsn",
+    "drop",
+    "in_store_terms",
+    "is_transient",
+    "make_pool",
+    "pause_before",
+    "with_retries",
+]
+
+T = TypeVar("T")
+
+ANSWER_SECONDS: Final = 10.0
+"""How long the database may take over one step of the store's work before it counts as away."""
+
+_ATTEMPTS: Final = 5
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 2.0
+_RETRY_SECONDS: Final = 5.0
+CONNECT_SECONDS: Final = 10.0
+_COMMAND_SECONDS: Final = 60.0
+_OWNER_POOL: Final = (5, 20)
+_GUEST_POOL: Final = (1, 2)
+_PASSING: Final = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.TooManyConnectionsError,
+    asyncpg.SerializationError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.InternalClientError,
+    OSError,  # TimeoutError is one
+    EOFError,
+)
+# A commit that the disk does not have yet must not be reported, whatever the server's default.
+_SYNC: Final = """
+SELECT set_config('synchronous_commit', 'on', FALSE)
+WHERE current_setting('synchronous_commit') = 'off'
+"""
+
+
+def check_dsn(dsn: str) -> None:
+    """Check a ``postgresql://`` URL as far as that is possible without a connection.
+
+    Raises:
+        ConfigError: it cannot be right.
+    """
+    try:
+        parts = urlsplit(dsn)
+        parts.port  # noqa: B018 - raises when it is no number
+        named = parts.path.strip("/") != ""
+    except ValueError:
+        named, parts = False, None
+    if parts is None or not named or parts.fragment:
+        raise ConfigError(
+            "a PostgreSQL URL has user, password, host, port and database, as docs/database.md "
+            "shows; '@', '/', '#' and '?' in a password are written %40, %2F, %23 and %3F"
+        )
+
+
+async def make_pool(dsn: str, *, durability: str, exclusive: bool) -> Pool:
+    """Connect.
+
+    Raises:
+        StoreError: the database cannot be reached or does not let us in.
+    """
+    least, most = _OWNER_POOL if exclusive else _GUEST_POOL
+    settings = {"application_name": "mail-server" if exclusive else "mail"}
+    if durability == "normal":
+        settings["synchronous_commit"] = "off"
+
+    async def init(connection: Connection) -> None:
+        await connection.set_type_codec(
+            "text", schema="pg_catalog", encoder=encode_text, decoder=decode_text, format="binary"
+        )
+        if durability == "full":
+            await connection.execute(_SYNC)
+
+    async def connect() -> Pool:
+        try:
+            return await asyncpg.create_pool(
+                dsn,
+                min_size=least,
+                max_size=most,
+                timeout=CONNECT_SECONDS,
+                command_timeout=_COMMAND_SECONDS,
+                server_settings=settings,
+                init=init,
+                reset=_keep,
+            )
+        except ValueError:  # asyncpg's own about the URL quote it
+            raise StoreError("the database URL cannot be understood") from None
+
+    with in_store_terms("cannot connect to the database"):
+        return await with_retries(connect)
+
+
+async def _keep(connection: Connection) -> None:
+    """Leave a connection as it is when it goes back to the pool: nothing changes its session."""
+
+
+def is_transient(exc: BaseException) -> bool:
+    """Tell whether the same may work in a moment, perhaps on another connection."""
+    if isinstance(exc, asyncpg.InterfaceError):
+        return not isinstance(exc, ValueError)  # its DataError is the caller's mistake
+    return isinstance(exc, _PASSING) and not isinstance(exc, PermissionError)
+
+
+def pause_before(attempt: int) -> float:
+    """Return how long to wait before an attempt (the second is 1): 50 ms to 2 s, with jitter."""
+    longest: float = min(_FIRST_PAUSE * 2**attempt, _LONGEST_PAUSE)
+    return random.uniform(0.5, 1.0) * longest  # noqa: S311 - jitter
+
+
+async def with_retries(
+    work: Callable[[], Awaitable[T]], wanted: Callable[[], bool] = lambda: True
+) -> T:
+    """Do something that may be repeated: five times within 5 s if it fails for a passing reason.
+
+    Once it is not ``wanted`` any more, a failure is final.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + _RETRY_SECONDS
+    for attempt in range(1, _ATTEMPTS):
+        try:
+            return await work()
+        except Exception as exc:
+            if not is_transient(exc) or loop.time() > deadline or not wanted():
+                raise
+        await asyncio.sleep(pause_before(attempt))
+    return await work()
+
+
+@asynccontextmanager
+async def borrowed(pool: Pool, seconds: float) -> AsyncIterator[Connection]:
+    """Lend a connection of the pool for at most so many seconds, the wait for it included.
+
+    Raises:
+        TimeoutError: they were not enough.
+    """
+    async with asyncio.timeout(seconds):
+        connection = await pool.acquire()
+        try:
+            yield connection
+        except (TimeoutError, asyncio.CancelledError):
+            # To give it back would be to wait again for a server that does not answer.
+            await drop(pool, connection)
+            raise
+        except BaseException:
+            await pool.release(connection)
+            raise
+        await pool.release(connection)
+
+
+async def drop(pool: Pool, connection: Connection) -> None:
+    """Give up a connection whose state is unknown, without asking the server."""
+    with suppress(Exception):
+        connection.terminate()
+    with suppress(Exception):
+        await pool.release(connection)
+
+
+def as_store_error(exc: Exception, what: str = "the database could not do it") -> StoreError:
+    """Return an exception as the store's callers expect it. Values never get into the text."""
+    if isinstance(exc, StoreError):
+        return exc
+    if isinstance(exc, UnicodeEncodeError) or isinstance(exc.__cause__, UnicodeEncodeError):
+        return StoreError("text with unpaired surrogates cannot be stored")
+    return StoreError(f"{what}: {_reason(exc)}")
+
+
+@contextmanager
+def in_store_terms(what: str = "the database could not do it") -> Iterator[None]:
+    """Let whatever fails inside come out as a StoreError."""
+    try:
+        yield
+    except Exception as exc:  # noqa: BLE001 - the cause stays out: its text may quote values
+        raise as_store_error(exc, what) from None
+
+
+def _reason(exc: Exception) -> str:
+    if isinstance(exc, asyncpg.UndefinedTableError | asyncpg.UndefinedColumnError):
+        return f"{exc.message}; run `mail db-init`"
+    if isinstance(exc, asyncpg.PostgresError):
+        # Its detail would quote values. What asyncpg itself raises has no message.
+        return f"{exc.message or type(exc).__name__} ({exc.sqlstate})"
+    if isinstance(exc, TimeoutError):
+        return "it did not answer in time"
+    return str(exc) if isinstance(exc, OSError) else type(exc).__name__

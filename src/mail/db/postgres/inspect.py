@@ -1,0 +1,76 @@
+"""What a PostgreSQL database looks like to a server that would use it; nothing is changed."""
+
+from typing import Final, Literal, NamedTuple
+
+import asyncpg
+
+from mail.db.migrate import packaged_migrations
+from mail.db.postgres.connect import in_store_terms
+from mail.db.postgres.foreign import foreign_tables
+from mail.db.postgres.migrate import check_encoding, schema_version
+from mail.db.postgres.swarm_lock import claim_holder
+from mail.db.postgres.values import Connection
+from mail.errors import StoreError
+
+__all__ = ["Seen", "look_at_database"]
+
+_SECONDS: Final = 5.0
+_MAY_CREATE: Final = """
+SELECT current_schema() IS NOT NULL
+    AND has_schema_privilege(current_schema(), 'CREATE')
+"""
+
+
+class Seen(NamedTuple):
+    """The number of the schema, remarks as (status, text), and the number of tokens."""
+
+    version: int
+    remarks: list[tuple[Literal["warning", "error"], str]]
+    tokens: int | None
+
+
+async def look_at_database(dsn: str, swarm: str) -> Seen:
+    """Look at the database in a transaction that cannot write.
+
+    Raises:
+        StoreError: it cannot be reached or does not let us in.
+    """
+    with in_store_terms("cannot connect to the database"):
+        try:
+            connection = await asyncpg.connect(
+                dsn,
+                timeout=_SECONDS,
+                command_timeout=_SECONDS,
+                server_settings={"application_name": "mail"},
+            )
+        except ValueError:  # asyncpg's own about the URL quote it
+            raise StoreError("the database URL cannot be understood") from None
+    try:
+        with in_store_terms("cannot look into the database"):
+            async with connection.transaction(readonly=True):
+                return await _look(connection, swarm)
+    finally:
+        connection.terminate()
+
+
+async def _look(connection: Connection, swarm: str) -> Seen:
+    remarks: list[tuple[Literal["warning", "error"], str]] = []
+    try:
+        await check_encoding(connection)
+    except StoreError as error:
+        remarks.append(("error", str(error)))
+    foreign = await foreign_tables(connection, packaged_migrations("postgresql"))
+    if foreign:
+        what = "; ".join(foreign)
+        text = f"{what}: use a database, or a schema (?search_path=), of MAIL's own"
+        return Seen(0, [*remarks, ("error", text)], None)
+    version = await schema_version(connection)
+    if version == 0 and not await connection.fetchval(_MAY_CREATE):
+        remarks.append(("error", "the user may not make tables in the database's schema"))
+    holder = await claim_holder(connection, swarm)
+    if holder is not None:
+        text = f"swarm '{swarm}' is served from it by {holder}; a second server is refused"
+        remarks.append(("warning", text))
+    there = await connection.fetchval("SELECT to_regclass('tokens') IS NOT NULL")
+    tokens = await connection.fetchval("SELECT count(*) FROM tokens") if there else 0
+    return Seen(version, remarks, int(tokens))

@@ -1,0 +1,119 @@
+"""One thread that writes, and group commit (ruling 38).
+
+There is no timer. While a commit waits for the disk, units of work pile up in the queue; the next
+commit takes them all, at most `BATCH_LIMIT`. A unit that fails takes nobody with it: the batch is
+rolled back and its units are committed one by one.
+"""
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final, NamedTuple, TypeVar
+
+from mail.db.handback import hand_back
+from mail.db.sqlite.connect import as_store_error
+from mail.errors import StoreError
+
+__all__ = ["BATCH_LIMIT", "Work", "Writer"]
+
+BATCH_LIMIT: Final = 64
+"""At most so many units share a commit."""
+
+T = TypeVar("T")
+Work = Callable[[sqlite3.Cursor], T]
+"""A unit of work: runs inside a transaction that somebody else begins and commits."""
+
+
+class _Unit(NamedTuple):
+    work: Work[Any]
+    future: asyncio.Future[Any]
+
+
+class Writer:
+    """Runs units of work on one connection, in the order in which they were handed in."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._queue: SimpleQueue[_Unit | None] = SimpleQueue()
+        self._gate = threading.Lock()
+        self._open = True
+        # Daemon: a store that was never closed must not keep the interpreter alive.
+        self._thread = threading.Thread(target=self._loop, name="mail-sqlite-writer", daemon=True)
+        self._thread.start()
+
+    async def run(self, work: Work[T]) -> T:
+        """Run a unit of work and return its result once it is committed.
+
+        When the caller is cancelled the unit is committed all the same.
+
+        Raises:
+            StoreError: the unit failed and left nothing behind, or the writer is closed.
+        """
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        with self._gate:
+            if not self._open:
+                raise StoreError("the store is closed")
+            self._queue.put(_Unit(work, future))
+        return await future
+
+    def close(self) -> None:
+        """Commit what is queued and end the thread; blocks until that is done."""
+        with self._gate:
+            if self._open:
+                self._open = False
+                self._queue.put(None)
+        self._thread.join()
+
+    def _loop(self) -> None:
+        while self._round():
+            pass
+
+    def _round(self) -> bool:
+        """Do one commit; a function of its own so that an idle writer holds on to no unit."""
+        batch, more = self._take()
+        if batch:
+            hand_back([unit.future for unit in batch], self._commit(batch))
+        return more
+
+    def _take(self) -> tuple[list[_Unit], bool]:
+        """Wait for a unit, take what is queued behind it, and tell whether more may come."""
+        batch: list[_Unit] = []
+        unit = self._queue.get()
+        while unit is not None:
+            batch.append(unit)
+            if len(batch) == BATCH_LIMIT:
+                return batch, True
+            try:
+                unit = self._queue.get_nowait()
+            except Empty:
+                return batch, True
+        return batch, False
+
+    def _commit(self, batch: Sequence[_Unit]) -> list[object]:
+        """Return each unit's result, or the StoreError it failed with."""
+        cursor = self._cursor
+        try:
+            cursor.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as exc:
+            return [as_store_error(exc) for _ in batch]
+        try:
+            results = [unit.work(cursor) for unit in batch]
+            cursor.execute("COMMIT")
+        # Whatever a unit raises is its caller's; the thread serves the others.
+        except Exception as exc:  # noqa: BLE001
+            self._roll_back()
+            if len(batch) == 1:
+                return [as_store_error(exc)]
+            return [result for unit in batch for result in self._commit([unit])]
+        return results
+
+    def _roll_back(self) -> None:
+        # Some errors (a full disk) end the transaction by themselves; and if this fails too, the
+        # next BEGIN says why.
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._cursor.execute("ROLLBACK")

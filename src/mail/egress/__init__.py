@@ -1,0 +1,1 @@
+"""The one way out: requests to addresses that other people or agents chose."""

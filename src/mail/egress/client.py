@@ -1,0 +1,346 @@
+"""The one way out: requests to addresses that other people or agents chose.
+
+Every connection goes through one check, redirects included: the host is resolved, all of its
+addresses must be public or allowed by the policy, and the connection is made to exactly a checked
+address, with the original Host header and TLS name. Nothing is asked twice, so a name that changes
+its mind between check and connection (DNS rebinding) gains nothing; proxies named in the
+environment are not used.
+"""
+
+import asyncio
+import base64
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from mail.egress.bodies import LimitedBody, read_body
+from mail.egress.names import AsideThreads, system_addresses
+from mail.egress.redirects import led_on
+from mail.egress.rules import (
+    Address,
+    EgressPolicy,
+    FetchError,
+    NotPublic,
+    RefusedAddress,
+    TooLarge,
+    check_addresses,
+    check_host,
+    literal_address,
+)
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = [
+    "MAX_REDIRECTS",
+    "EgressPolicy",
+    "FetchError",
+    "GuardedTransport",
+    "LimitedBody",
+    "NotPublic",
+    "RefusedAddress",
+    "Resolve",
+    "TooLarge",
+    "failure_text",
+    "fetch",
+    "guarded_client",
+    "guarded_request",
+    "opened",
+    "read_body",
+    "split_credentials",
+    "system_addresses",
+    "system_transport",
+]
+
+Resolve = Callable[[str, int], Iterable[str] | Awaitable[Iterable[str]]]
+"""Takes a host name and a port, returns (or promises) its addresses as text."""
+
+MAX_REDIRECTS: Final = 5
+_MAX_BYTES: Final = 4 * 1024 * 1024
+_MAX_ATTEMPTS: Final = 4
+_MAX_PORT: Final = 65535
+_PORTS: Final = {"http": 80, "https": 443}
+# What a call may take beyond its limit of time until it is left behind.
+_GRACE: Final = 0.5
+
+
+class GuardedTransport:
+    """A transport of httpx (or of a library shaped like it) that checks before it connects.
+
+    It hands requests on to ``inner``, aimed at a checked IP address; ``unreachable`` are the errors
+    of ``inner`` after which the next checked address is tried.
+
+    Raises:
+        RefusedAddress: the request's address may not be reached.
+        FetchError: its host has no address.
+    """
+
+    def __init__(
+        self,
+        policy: EgressPolicy,
+        inner: Any,
+        *,
+        unreachable: tuple[type[Exception], ...] = (),
+        resolve: Resolve | None = None,
+    ) -> None:
+        self._policy = policy
+        self._inner = inner
+        self._unreachable = unreachable
+        self._resolve = resolve or system_addresses
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Check the request's address, then send it there."""
+        host, addresses = await self._checked(request.url)
+        attempts = addresses[:_MAX_ATTEMPTS]
+        for address in attempts[:-1]:
+            try:
+                return await self._inner.handle_async_request(_aimed(request, host, address))
+            except self._unreachable:
+                continue
+        return await self._inner.handle_async_request(_aimed(request, host, attempts[-1]))
+
+    async def _checked(self, url: Any) -> tuple[str, Sequence[Address]]:
+        if url.userinfo:
+            raise RefusedAddress("credentials inside a redirect's address are not followed")
+        host = check_host(url.scheme, url.raw_host.decode("ascii", "replace"), self._policy)
+        port = _PORTS[url.scheme] if url.port is None else url.port
+        if not 0 < port <= _MAX_PORT:
+            raise RefusedAddress(f"{port} is not a port")
+        if literal_address(host) is not None:
+            return host, check_addresses(host, port, [host], self._policy)
+        try:
+            found = self._resolve(host, port)
+            names = await found if inspect.isawaitable(found) else found
+        except (OSError, UnicodeError):
+            raise FetchError(f"the host name '{host}' cannot be resolved") from None
+        return host, check_addresses(host, port, names, self._policy)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._inner.aclose()
+
+    async def __aenter__(self) -> "GuardedTransport":
+        await self._inner.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await self._inner.__aexit__(*raised)
+
+
+def guarded_client(
+    policy: EgressPolicy,
+    *,
+    timeout: float,
+    resolve: Resolve | None = None,
+    transport: "httpx.AsyncBaseTransport | None" = None,
+    **options: Any,
+) -> "httpx.AsyncClient":
+    """Return an httpx client whose every connection is checked first.
+
+    It follows no redirect by itself; `opened` does, each step through the same check. Connections
+    are not kept, so that one made for a TLS name is never used for another.
+
+    Args:
+        policy: What may be reached beside public addresses.
+        timeout: Seconds for each of connecting, writing, and waiting for the next bytes.
+        resolve: Answers what addresses a host has; the system's resolver by default.
+        transport: Makes the connections; for tests.
+        options: More arguments of ``httpx.AsyncClient``, except those that choose another way out.
+    """
+    import httpx
+
+    for name in ("proxy", "mounts", "trust_env"):
+        if name in options:
+            raise TypeError(f"a guarded client takes no '{name}': it would lead past the check")
+    guard = GuardedTransport(
+        policy,
+        transport or system_transport(),
+        unreachable=(httpx.ConnectError, httpx.ConnectTimeout),
+        resolve=resolve,
+    )
+    options = {"max_redirects": MAX_REDIRECTS, **options}
+    return httpx.AsyncClient(
+        transport=cast("httpx.AsyncBaseTransport", guard),
+        timeout=timeout,
+        trust_env=False,
+        **options,
+    )
+
+
+def system_transport() -> "httpx.AsyncBaseTransport":
+    """Return what makes real connections; none is kept for a second request."""
+    import httpx
+
+    return httpx.AsyncHTTPTransport(limits=httpx.Limits(max_keepalive_connections=0))
+
+
+def guarded_request(
+    client: "httpx.AsyncClient",
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    **content: Any,
+) -> "httpx.Request":
+    """Build a request; credentials in the address become a header, so that no log shows them.
+
+    Raises:
+        FetchError: the address, a header or the body cannot be sent.
+    """
+    import httpx
+
+    merged = httpx.Headers({"Accept-Encoding": "identity"})
+    try:
+        target, credentials = split_credentials(httpx.URL(url))
+    except (httpx.InvalidURL, ValueError):
+        raise FetchError("the address is not a valid URL") from None
+    try:
+        merged.update(credentials)
+        merged.update(headers)
+    except (ValueError, TypeError, AttributeError):
+        raise FetchError("a header is not plain ASCII text") from None
+    try:
+        return client.build_request(method, target, headers=merged, **content)
+    except RecursionError:
+        raise FetchError("the body is nested too deeply") from None
+    except (ValueError, TypeError) as error:
+        raise FetchError(f"the body cannot be sent as JSON: {error}") from None
+
+
+def split_credentials(url: Any) -> tuple[Any, dict[str, str]]:
+    """Return a URL (of httpx or a library shaped like it) without credentials, and their header.
+
+    Raises:
+        ValueError: the host, or the credentials, cannot be decoded.
+    """
+    # Reading the host decodes an international name; otherwise that fails in the middle of sending.
+    _ = url.host
+    if not url.userinfo:
+        return url, {}
+    pair = base64.b64encode(f"{url.username}:{url.password}".encode()).decode()
+    return url.copy_with(userinfo=b""), {"Authorization": f"Basic {pair}"}
+
+
+def failure_text(error: Exception) -> str:
+    """Say why a request failed (in httpx or a library shaped like it), without its address."""
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if kinds & {"InvalidURL", "UnicodeError"}:
+        return "the address that a redirect leads to is not valid"
+    if "TimeoutException" in kinds:
+        return "no answer in time"
+    if "ConnectError" in kinds:
+        return "the connection failed"
+    return f"the request failed ({type(error).__name__})"
+
+
+@asynccontextmanager
+async def opened(
+    client: "httpx.AsyncClient", request: "httpx.Request"
+) -> AsyncIterator["httpx.Response"]:
+    """Send a request and give its answer, unread, after at most five redirects.
+
+    On the way to another host (or port, or from https to http) the request loses every header
+    that might be a credential; see `mail.egress.redirects`.
+
+    Raises:
+        RefusedAddress: the address, or one that a redirect names, may not be reached.
+        FetchError: no answer, or too many redirects.
+    """
+    import httpx
+
+    first = request
+    for _ in range(MAX_REDIRECTS + 1):
+        try:
+            response = await client.send(request, stream=True, follow_redirects=False)
+        except FetchError:
+            raise
+        # The host of a redirect may be no international name (a ValueError).
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            raise FetchError(failure_text(error)) from None
+        try:
+            onward = response.next_request
+            if onward is None:
+                yield response
+                return
+        except httpx.HTTPError as error:
+            raise FetchError(failure_text(error)) from None
+        finally:
+            await response.aclose()
+        request = led_on(first, request, onward)
+    raise FetchError(f"more than {MAX_REDIRECTS} redirects")
+
+
+def fetch(
+    url: str,
+    *,
+    policy: EgressPolicy,
+    timeout: float = 10.0,
+    max_bytes: int = _MAX_BYTES,
+    resolve: Resolve | None = None,
+    transport: "httpx.AsyncBaseTransport | None" = None,
+) -> bytes:
+    """Return what stands at an address. Blocks; inside an event loop call it in a thread.
+
+    Args:
+        url: An http or https address; credentials in it are sent as Basic authentication.
+        policy: What may be reached beside public addresses.
+        timeout: Seconds that all of it may take, redirects and body included.
+        max_bytes: How large the document may be.
+        resolve: As in `guarded_client`.
+        transport: As in `guarded_client`.
+
+    Raises:
+        RefusedAddress: the address, or one that a redirect names, may not be reached.
+        FetchError: no answer, not a successful one, or one too large. All of these are ValueErrors.
+    """
+
+    async def get() -> bytes:
+        try:
+            async with asyncio.timeout(timeout):
+                return await _get(url, policy, timeout, max_bytes, resolve, transport)
+        except TimeoutError:
+            raise FetchError(f"no complete answer within {timeout:g} seconds") from None
+
+    # A thread of its own, because the caller may stand inside a running event loop; nobody waits
+    # for its end, because a resolver may block it.
+    thread = AsideThreads(1, "mail-fetch")
+    try:
+        document: bytes = thread.submit(lambda: asyncio.run(get())).result(timeout + _GRACE)
+    except TimeoutError:
+        raise FetchError(f"no complete answer within {timeout:g} seconds") from None
+    return document
+
+
+async def _get(
+    url: str,
+    policy: EgressPolicy,
+    timeout: float,
+    max_bytes: int,
+    resolve: Resolve | None,
+    transport: "httpx.AsyncBaseTransport | None",
+) -> bytes:
+    client = guarded_client(policy, timeout=timeout, resolve=resolve, transport=transport)
+    async with client, opened(client, guarded_request(client, "GET", url)) as response:
+        if not response.is_success:
+            raise FetchError(f"status {response.status_code}")
+        body = await read_body(response, max_bytes)
+    if not body.complete:
+        raise TooLarge(f"the document is larger than {max_bytes} bytes")
+    return body.data
+
+
+def _aimed(request: Any, host: str, address: Address) -> Any:
+    """Return the request for one IP address; Host header and TLS name stay those of the URL."""
+    headers = request.headers.copy()
+    headers["Host"] = request.url.netloc.decode("ascii")
+    extensions = dict(request.extensions)
+    if literal_address(host) is None:
+        extensions["sni_hostname"] = host
+    return type(request)(
+        request.method,
+        request.url.copy_with(host=str(address)),
+        headers=headers,
+        stream=request.stream,
+        extensions=extensions,
+    )

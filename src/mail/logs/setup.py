@@ -1,0 +1,145 @@
+"""Logging set-up for entry points. Importing this module, or any other, sets nothing up.
+
+Where lines go decides how they look: people read a terminal, programs read everything else, unless
+a form is asked for. `mail.logs.formats` has the two forms. Handlers of other libraries stay as
+they are.
+"""
+
+import logging
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, TextIO
+
+from mail.config.env import LOG_FORMAT, LOG_LEVEL, setting
+from mail.errors import ConfigError
+from mail.logs.formats import ContextFilter, JSONFormatter, LineFormatter, OwnFormatter
+from mail.logs.redaction import redact
+
+__all__ = [
+    "FORMATS",
+    "LEVELS",
+    "DailyFileHandler",
+    "JSONFormatter",
+    "LineFormatter",
+    "get_loggers",
+    "init_logger",
+    "redact",
+]
+
+LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+FORMATS: Final = ("auto", "human", "json")
+
+
+def get_loggers() -> list[str]:
+    """Return the names of all loggers that exist so far."""
+    return sorted(logging.root.manager.loggerDict)
+
+
+def init_logger(
+    *,
+    level: str | None = None,
+    log_dir: str | Path | None = "logs",
+    stream: TextIO | None = None,
+    log_format: str | None = None,
+) -> None:
+    """Set up logging for a program: lines on stderr and in ``logs/mail_YYYY-MM-DD.log``.
+
+    The ``mail`` loggers get their own handlers. The root logger gets the same ones, if it has none
+    yet, so that other libraries' warnings look alike and are redacted too. Calling it again
+    replaces what the first call set up.
+
+    Args:
+        level: Level of the ``mail`` loggers; ``MAIL_LOG_LEVEL``, else INFO, when None.
+        log_dir: Folder of the log files; None for no files.
+        stream: Where lines go instead of stderr.
+        log_format: ``"human"``, ``"json"``, or ``"auto"``: human on a terminal, JSON elsewhere
+            and in the files. ``MAIL_LOG_FORMAT``, else ``"auto"``, when None.
+
+    Raises:
+        ConfigError: the level or the format is unknown, or the folder cannot be made.
+    """
+    chosen = (level or setting(LOG_LEVEL) or "INFO").upper()
+    if chosen not in LEVELS:
+        raise ConfigError(f"{LOG_LEVEL} must be one of {', '.join(LEVELS)}")
+    form = (log_format or setting(LOG_FORMAT) or "auto").lower()
+    if form not in FORMATS:
+        raise ConfigError(f"{LOG_FORMAT} must be one of {', '.join(FORMATS)}")
+    console = stream or sys.stderr
+    handlers: list[logging.Handler] = [logging.StreamHandler(console)]
+    handlers[0].setFormatter(_formatter(form, _is_terminal(console)))
+    if log_dir is not None:
+        handlers.append(DailyFileHandler(Path(log_dir)))
+        handlers[1].setFormatter(_formatter(form, terminal=False))
+    for handler in handlers:
+        handler.addFilter(ContextFilter())
+    mail = logging.getLogger("mail")
+    mail.setLevel(chosen)
+    mail.propagate = False
+    _install(mail, handlers)
+    root = logging.getLogger()
+    if all(isinstance(h.formatter, OwnFormatter) for h in root.handlers):
+        _install(root, handlers)
+
+
+def _formatter(form: str, terminal: bool) -> OwnFormatter:
+    human = form == "human" or (form == "auto" and terminal)
+    return LineFormatter() if human else JSONFormatter()
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return not stream.closed and stream.isatty()
+
+
+def _install(logger: logging.Logger, handlers: list[logging.Handler]) -> None:
+    ours = [h for h in logger.handlers if isinstance(h.formatter, OwnFormatter)]
+    for handler in ours:
+        logger.removeHandler(handler)
+        if handler not in handlers:
+            handler.close()
+    for handler in handlers:
+        logger.addHandler(handler)
+
+
+class DailyFileHandler(logging.Handler):
+    """Appends to ``mail_YYYY-MM-DD.log`` (UTC) in a folder; a new day begins a new file."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(logging.INFO)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"log folder '{folder}': {error.strerror}") from error
+        self._folder = folder
+        self._day = ""
+        self._file: TextIO | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record's line at once."""
+        try:
+            line = self.format(record)
+            file = self._open(datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d"))
+            file.write(line + "\n")
+            file.flush()
+        except Exception:  # noqa: BLE001 - logging must never stop the program (as in the stdlib)
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.acquire()
+        try:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+        finally:
+            self.release()
+        super().close()
+
+    def _open(self, day: str) -> TextIO:
+        if self._file is None or day != self._day:
+            if self._file is not None:
+                self._file.close()
+            path = self._folder / f"mail_{day}.log"
+            self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
+            self._day = day
+        return self._file

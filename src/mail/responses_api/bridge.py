@@ -1,0 +1,339 @@
+"""Responses of one caller: created by a run of the swarm, kept, read, cancelled and forgotten."""
+
+import json
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from mail.core.events import TERMINAL_KINDS, TaskEvent
+from mail.core.tasks import TaskState
+from mail.core.tools.offer import Offer
+from mail.core.usage import Usage
+from mail.db.base import IdempotencyRow, MemoryRow
+from mail.responses_api.events import closing_events, error_event, opening_events
+from mail.responses_api.output import Ending, ended_response, moment, new_response, own_ending
+from mail.responses_api.planning import Plan, TaskSource, plan_run
+from mail.responses_api.problems import NoSuchResponse, ResponsesError
+from mail.responses_api.records import Record, Records
+from mail.responses_api.request import ResponseRequest
+
+__all__ = ["BridgedEnd", "BridgedRun", "BridgedSwarm", "Exchange", "ResponsesBridge"]
+
+_CUT = "the stream ended before the response did; poll the response to see its end"
+_GONE = "the task went on without this response"
+
+
+class BridgedEnd(Protocol):
+    """What the bridge asks of a run's end; `mail.core.runtime.waiters.RunEnd` has it."""
+
+    @property
+    def at(self) -> str:
+        """When the run ended."""
+
+    @property
+    def body(self) -> str:
+        """The answer, or the reason why there is none."""
+
+    @property
+    def status(self) -> TaskState:
+        """How it ended."""
+
+    @property
+    def breakpoints(self) -> list[dict[str, Any]]:
+        """The calls that wait."""
+
+    @property
+    def over_budget(self) -> bool:
+        """Whether it failed because its task has used up its budget."""
+
+
+class BridgedRun(Protocol):
+    """What the bridge asks of a run; `mail.core.runtime.runs.Run` has it."""
+
+    @property
+    def began(self) -> int:
+        """The number of the run's first event."""
+
+    def leave(self) -> None:
+        """Wait no more; the task goes on."""
+
+    async def end(self, timeout: float | None = 3600.0) -> BridgedEnd:
+        """Wait for the end of the run."""
+
+    def events(self, ping_interval: float = 15.0) -> AsyncGenerator[TaskEvent, None]:
+        """Yield the run's events."""
+
+
+class BridgedSwarm(TaskSource, Protocol):
+    """What the bridge asks of a swarm; `mail.api.MAILSwarm` has it."""
+
+    async def open_run(  # noqa: PLR0913 - what a caller may ask for
+        self,
+        body: str,
+        subject: str = ...,
+        msg_type: str = ...,
+        *,
+        task_id: str | None = ...,
+        resume_from: str | None = ...,
+        breakpoint_tool_call_result: object = ...,
+        streamed: bool = ...,
+        offer: Offer | None = ...,
+        once: IdempotencyRow | None = ...,
+        memories: tuple[MemoryRow, ...] = ...,
+    ) -> BridgedRun:
+        """Post a message and return the handle of its run."""
+
+    async def follow_run(self, known: IdempotencyRow) -> BridgedRun:
+        """Return the handle of a run that an earlier request began."""
+
+    async def cancel_task(self, task_id: str) -> object:
+        """Cancel an open task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request that was accepted, its run, and the record of its response.
+
+    ``keyed`` tells that it may be repeated, so that its response is made from the run's log alone;
+    ``repeats`` that this is a repeat.
+    """
+
+    request: ResponseRequest
+    run: BridgedRun
+    record: Record
+    keyed: bool = False
+    repeats: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResponsesBridge:
+    """One caller's swarm behind the Responses API.
+
+    Args:
+        swarm: The caller's swarm.
+        records: Where the caller's responses are kept.
+        model: What responses call the model, when the request does not name one.
+    """
+
+    swarm: BridgedSwarm
+    records: Records
+    model: str
+
+    async def plan(self, request: ResponseRequest) -> Plan:
+        """Find the task that a request is for; see `mail.responses_api.planning.plan_run`."""
+        if request.previous_response_id is not None:
+            await self._settle_newest(request.previous_response_id)
+        return await plan_run(request, self.records, self.swarm)
+
+    async def _settle_newest(self, previous: str) -> None:
+        """Note the end of the conversation's newest response, if nobody has seen it yet."""
+        record = await self.records.load(previous)
+        newest = await self.records.newest(previous if record is None else record.task_id)
+        if newest is not None and await self.records.load(newest) is not None:
+            await self._current(newest)
+
+    async def begin(
+        self,
+        request: ResponseRequest,
+        plan: Plan,
+        *,
+        max_steps: int | None = None,
+        once: IdempotencyRow | None = None,
+    ) -> Exchange:
+        """Start what was planned.
+
+        Args:
+            request: The request.
+            plan: What `plan` made of it.
+            max_steps: Messages that the run may process; the swarm's own limit when None.
+            once: The caller's idempotency key. With it, the response is known as soon as the
+                request is accepted; see `follow`.
+
+        Raises:
+            ResponsesError, ProtocolError, TaskError: it is refused; nothing was started.
+            KeyTaken: the key has been used before; nothing was started.
+        """
+        response = new_response(
+            f"resp_{uuid.uuid4().hex}", plan.task_id, int(time.time()), self.model, request.echo
+        )
+        record = Record(response=response, before=plan.before)
+        resumes = plan.results is not None
+        more: dict[str, Any] = {} if max_steps is None else {"max_steps": max_steps}
+        if once is not None:
+            more["once"] = once._replace(answer=_kept(record))
+            more["memories"] = tuple(self.records.rows(record))
+        run = await self.swarm.open_run(
+            plan.body,
+            "Tool Response" if resumes else "Task Request",
+            task_id=plan.task_id,
+            resume_from="breakpoint_tool_call" if resumes else None,
+            breakpoint_tool_call_result=plan.results,
+            streamed=request.stream,
+            offer=request.offer,
+            **more,
+        )
+        record = replace(record, began=run.began)
+        await self.records.begin(record)
+        return Exchange(request, run, record, keyed=once is not None)
+
+    async def follow(self, request: ResponseRequest, known: IdempotencyRow) -> Exchange:
+        """Return the exchange that an equal request began.
+
+        Args:
+            request: The request.
+            known: The row of its idempotency key.
+        """
+        kept = json.loads(known.answer or "{}")
+        response = new_response(
+            kept["id"], known.task_id, kept["created_at"], kept["model"], request.echo
+        )
+        before = Usage.from_dict(kept["before"])
+        record = Record(response=response, before=before, began=known.first_event)
+        await self.records.complete(record)
+        run = await self.swarm.follow_run(known)
+        return Exchange(request, run, record, keyed=True, repeats=True)
+
+    async def finish(self, exchange: Exchange, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for the end of the run and return the response.
+
+        Raises:
+            TaskTimeout, ShuttingDown: the run goes on without the caller.
+        """
+        return await self.ended(exchange, await exchange.run.end(timeout))
+
+    async def ended(self, exchange: Exchange, end: BridgedEnd) -> dict[str, Any]:
+        """Return the response of a run that has ended, and keep it."""
+        paused = end.status is TaskState.PAUSED
+        calls = end.breakpoints if paused else ()
+        ending = Ending(status=end.status, body=end.body, calls=calls, at=moment(end.at))
+        return await self._end(exchange, ending)
+
+    async def events(
+        self, exchange: Exchange, events: AsyncIterator[TaskEvent]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Yield the response's stream, numbered from 0.
+
+        Args:
+            exchange: The exchange, requested with ``stream``.
+            events: The events of its run.
+        """
+        number = 0
+        async with aclosing(self._stream(exchange, events)) as stream:
+            async for event in stream:
+                yield {**event, "sequence_number": number}
+                number += 1
+
+    async def _stream(
+        self, exchange: Exchange, events: AsyncIterator[TaskEvent]
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        for event in opening_events(exchange.record.response):
+            yield event
+        last: TaskEvent | None = None
+        async for found in events:
+            last = found if found.kind in TERMINAL_KINDS else last
+        if last is None:
+            yield error_event(_CUT, "server_error")
+            return
+        response = await self._end(exchange, Ending.of_event(last))
+        for event in closing_events(response):
+            yield event
+
+    async def retrieve(self, response_id: str) -> dict[str, Any]:
+        """Return a response as it is now.
+
+        Raises:
+            NoSuchResponse: the caller has none of this id.
+        """
+        return (await self._current(response_id)).response
+
+    async def delete(self, response_id: str) -> dict[str, Any]:
+        """Forget a response; its task stays.
+
+        Raises:
+            NoSuchResponse: the caller has none of this id.
+        """
+        if await self.records.load(response_id) is None:
+            raise NoSuchResponse(response_id)
+        await self.records.delete(response_id)
+        return {"id": response_id, "object": "response", "deleted": True}
+
+    async def cancel(self, response_id: str) -> dict[str, Any]:
+        """Cancel the task of a response that has not ended; a cancelled one stays as it is.
+
+        Raises:
+            NoSuchResponse: the caller has none of this id.
+            ResponsesError: it has ended already, or its task goes on for a later response.
+        """
+        record = await self._current(response_id)
+        if record.response["status"] == "cancelled":
+            return record.response
+        if record.ended:
+            status = record.response["status"]
+            raise ResponsesError(f"Cannot cancel a {status} response.", "response_id")
+        newest = await self.records.newest(record.task_id)
+        if newest not in (None, record.id):
+            raise ResponsesError(
+                f"The task goes on for a later response; cancel '{newest}'.", "response_id"
+            )
+        await self.swarm.cancel_task(record.task_id)
+        return (await self._current(response_id)).response
+
+    async def _current(self, response_id: str) -> Record:
+        """Return a record; one that nobody saw the end of gets it from its task."""
+        record = await self.records.load(response_id)
+        if record is None:
+            raise NoSuchResponse(response_id)
+        if record.ended:
+            return record
+        task = await self.swarm.read_task(record.task_id)
+        found = own_ending(task.events, record.began) if task and record.began else None
+        if found is not None:
+            ending, used = found
+            return await self._settled(record, ending, used)
+        if task is not None and task.status is TaskState.RUNNING:
+            return record
+        newest = await self.records.newest(record.task_id)
+        if task is None or newest not in (None, record.id):
+            ending = Ending(status=TaskState.FAILED, body=_GONE)
+        else:
+            ending = Ending.of_task(task)
+        return await self._settled(record, ending, task.total_usage if task else None)
+
+    async def _settled(self, record: Record, ending: Ending, used: Usage | None) -> Record:
+        return replace(record, response=await self._keep(record, ending, used))
+
+    async def _end(self, exchange: Exchange, ending: Ending) -> dict[str, Any]:
+        record = exchange.record
+        task = await self.swarm.read_task(record.task_id, with_events=exchange.keyed)
+        used = task.total_usage if task else None
+        if task is not None and exchange.keyed:
+            found = own_ending(task.events, record.began)
+            used = found[1] if found else used
+        return await self._keep(record, ending, used)
+
+    async def _keep(self, record: Record, ending: Ending, after: Usage | None) -> dict[str, Any]:
+        """Keep the end of a response; ``after`` is what its task had used by then."""
+        used = Usage.none() if after is None else _difference(after, record.before)
+        response = ended_response(record.response, ending, used, ending.at or int(time.time()))
+        await self.records.end(replace(record, response=response))
+        return response
+
+
+def _kept(record: Record) -> str:
+    """Return what a repeat of the request needs beside its own fields."""
+    names = ("id", "created_at", "model")
+    kept = {name: record.response[name] for name in names}
+    return json.dumps({**kept, "before": record.before.to_dict()})
+
+
+def _difference(after: Usage, before: Usage) -> Usage:
+    """Return what was used in between; money is no part of a response."""
+    counts: Mapping[str, Any] = {
+        name: getattr(after, name) - getattr(before, name)
+        for name in Usage.__slots__
+        if name != "cost"
+    }
+    return Usage(**counts)

@@ -1,0 +1,218 @@
+"""Input items: what was said, called and answered, read once and in order."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from mail.responses_api.problems import ResponsesError
+
+__all__ = ["Answer", "Call", "Conversation", "Entry", "Said", "Tail", "read_input"]
+
+_ROLES: Final = ("user", "assistant", "system", "developer")
+_TEXT_PARTS: Final = ("input_text", "output_text", "text")
+_EARLIER: Final = "The conversation so far:"
+_NEWEST: Final = "The newest message:"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A message of the user's or the assistant's."""
+
+    role: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.role}: {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A ``function_call`` item: the swarm asked the caller to run a function."""
+
+    call_id: str
+    name: str
+    arguments: str
+    item_id: str | None
+
+    def __str__(self) -> str:
+        return f"assistant called {self.name}({self.arguments}) as {self.call_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A ``function_call_output`` item."""
+
+    call_id: str
+    output: str
+
+    def __str__(self) -> str:
+        return f"result of {self.call_id}: {self.output}"
+
+
+Entry = Said | Call | Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The end of a conversation, which is what a request is about.
+
+    Attributes:
+        earlier: What came before.
+        answers: The results that the caller brings, with any calls between them in ``calls``.
+        words: The user's messages at the very end.
+    """
+
+    earlier: tuple[Entry, ...]
+    calls: tuple[Call, ...]
+    answers: tuple[Answer, ...]
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class Conversation:
+    """The input: ``system`` has the texts of system and developer messages."""
+
+    entries: tuple[Entry, ...]
+    system: str = ""
+
+    @property
+    def tail(self) -> Tail:
+        """Take the conversation apart from its end."""
+        said = _start_of_end(self.entries, len(self.entries), _is_users)
+        told = _start_of_end(self.entries, said, _is_call_or_answer)
+        block = self.entries[told:said]
+        return Tail(
+            earlier=self.entries[:told],
+            calls=tuple(entry for entry in block if isinstance(entry, Call)),
+            answers=tuple(entry for entry in block if isinstance(entry, Answer)),
+            words=_words(self.entries[said:]),
+        )
+
+    def as_text(self) -> str:
+        """Return the whole conversation as one message, for a task that knows nothing of it."""
+        said = _start_of_end(self.entries, len(self.entries), _is_users)
+        words = _words(self.entries[said:])
+        earlier = self.entries[:said] if words else self.entries
+        if not earlier:
+            return words
+        told = "\n\n".join(map(str, earlier))
+        newest = f"\n\n{_NEWEST}\n\n{words}" if words else ""
+        return f"{_EARLIER}\n\n{told}{newest}"
+
+
+def _start_of_end(entries: Sequence[Entry], end: int, belongs: Callable[[Entry], bool]) -> int:
+    """Return where the entries before ``end`` begin that all belong to it."""
+    while end and belongs(entries[end - 1]):
+        end -= 1
+    return end
+
+
+def _is_users(entry: Entry) -> bool:
+    return isinstance(entry, Said) and entry.role == "user"
+
+
+def _is_call_or_answer(entry: Entry) -> bool:
+    return isinstance(entry, Call | Answer)
+
+
+def _words(entries: Sequence[Entry]) -> str:
+    return "\n\n".join(entry.text for entry in entries if isinstance(entry, Said))
+
+
+def read_input(value: str | Sequence[Any]) -> Conversation:
+    """Read ``input``: text, or a list of items.
+
+    Raises:
+        ResponsesError: it is empty, or an item has another shape or a kind that is not supported.
+    """
+    if isinstance(value, str):
+        if not value.strip():
+            raise ResponsesError("'input' must not be empty.", "input")
+        return Conversation((Said("user", value),))
+    if not value:
+        raise ResponsesError("'input' must not be empty.", "input")
+    entries: list[Entry] = []
+    system: list[str] = []
+    for index, item in enumerate(value):
+        where = f"input[{index}]"
+        if not isinstance(item, Mapping):
+            raise ResponsesError(f"Invalid type for '{where}': expected an object.", where)
+        entry = _entry(item, where)
+        if isinstance(entry, Said) and entry.role in ("system", "developer"):
+            system.append(entry.text)
+        elif entry is not None:
+            entries.append(entry)
+    return Conversation(tuple(entries), "\n\n".join(filter(None, system)))
+
+
+def _entry(item: Mapping[str, Any], where: str) -> Entry | None:
+    kind = item.get("type") or "message"
+    if kind == "message":
+        return _message(item, where)
+    if kind == "function_call":
+        item_id = item.get("id")
+        return Call(
+            _text_of(item, "call_id", where),
+            _text_of(item, "name", where),
+            _text_of(item, "arguments", where),
+            item_id if isinstance(item_id, str) else None,
+        )
+    if kind == "function_call_output":
+        return Answer(_text_of(item, "call_id", where), _output(item.get("output"), where))
+    if kind == "reasoning":
+        return None  # a model's own, and none of the swarm's
+    raise ResponsesError(
+        f"Items of type {kind!r} are not supported.", f"{where}.type", "invalid_value"
+    )
+
+
+def _message(item: Mapping[str, Any], where: str) -> Said:
+    role = item.get("role")
+    if role not in _ROLES:
+        raise ResponsesError(
+            f"Invalid value for '{where}.role': {role!r}; one of {', '.join(_ROLES)}.",
+            f"{where}.role",
+            "invalid_value",
+        )
+    return Said(role, _content(item.get("content"), f"{where}.content"))
+
+
+def _output(output: object, where: str) -> str:
+    if isinstance(output, list):
+        return _content(output, f"{where}.output")
+    if isinstance(output, str):
+        return output
+    if output is None:
+        raise ResponsesError(f"Missing required parameter: '{where}.output'.", f"{where}.output")
+    return json.dumps(output, ensure_ascii=False)
+
+
+def _content(content: object, where: str) -> str:
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise ResponsesError(f"Invalid type for '{where}': expected text or a list.", where)
+    return "\n".join(_part(part, f"{where}[{index}]") for index, part in enumerate(content))
+
+
+def _part(part: object, where: str) -> str:
+    if isinstance(part, Mapping):
+        kind = part.get("type")
+        if kind == "refusal":
+            return str(part.get("refusal") or "")
+        text = part.get("text")
+        if kind in _TEXT_PARTS and isinstance(text, str):
+            return text
+        if kind not in _TEXT_PARTS:
+            raise ResponsesError(
+                f"Parts of type {kind!r} are not supported; only text.", f"{where}.type"
+            )
+    raise ResponsesError(f"Invalid type for '{where}': expected a part with text.", where)
+
+
+def _text_of(item: Mapping[str, Any], name: str, where: str) -> str:
+    value = item.get(name)
+    if not isinstance(value, str) or (not value and name != "arguments"):
+        raise ResponsesError(f"'{where}.{name}' must be text.", f"{where}.{name}")
+    return value

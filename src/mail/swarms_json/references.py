@@ -1,0 +1,295 @@
+"""References in configuration: ``python::module:object`` and ``url::https://…``."""
+
+import functools
+import importlib
+import json
+import logging
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType, ModuleType
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from mail.core.addresses import parse_agent_address
+from mail.errors import ConfigError
+from mail.swarms_json.reference_budget import MAX_BYTES, TIMEOUT, ReferenceBudget
+
+if TYPE_CHECKING:
+    import httpx
+
+    from mail.egress.client import EgressPolicy, Resolve
+
+__all__ = [
+    "PYTHON_PREFIX",
+    "TRUSTED",
+    "URL_PREFIX",
+    "ReferencePolicy",
+    "read_python_string",
+    "read_url_string",
+    "resolve_prefixed_string_references",
+    "target_address_is_interswarm",
+]
+
+logger = logging.getLogger(__name__)
+
+PYTHON_PREFIX: Final = "python::"
+URL_PREFIX: Final = "url::"
+_ANYWHERE: Final = ("0.0.0.0/0", "::/0")
+_MODULE: Final = re.compile(r"[^\s:.]+(\.[^\s:.]+)*")
+_OWN_PACKAGE: Final = __name__.partition(".")[0]
+_DATA: Final = (str, bytes, int, float, type(None), list, tuple, dict, set, frozenset)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferencePolicy:
+    """What the references in a definition may lead to.
+
+    A definition that somebody wrote into a file on this machine is trusted. One that arrived over
+    the network imports only from the modules named here and fetches only from public addresses
+    over https; nothing else is imported, and no other connection is made.
+
+    Attributes:
+        imports: The modules (with all that is inside them) that may be imported; None for any.
+        resolve: Answers what addresses a host has; the system's resolver when None.
+        transport: Makes the connections for ``url::``; for tests.
+        budget: What the ``url::`` references of one definition may take together; see
+            `for_definition`.
+    """
+
+    imports: tuple[str, ...] | None = None
+    resolve: "Resolve | None" = field(default=None, repr=False, compare=False)
+    transport: "httpx.AsyncBaseTransport | None" = field(default=None, repr=False, compare=False)
+    budget: ReferenceBudget | None = field(default=None, repr=False, compare=False)
+
+    def for_definition(self) -> "ReferencePolicy":
+        """Return the policy to read one definition with: unless trusted, it has a budget."""
+        if self.trusted or self.budget is not None:
+            return self
+        return replace(self, budget=ReferenceBudget())
+
+    @property
+    def trusted(self) -> bool:
+        """Tell whether everything may be imported and fetched."""
+        return self.imports is None
+
+    def egress(self) -> "EgressPolicy":
+        """Return what ``url::`` may reach."""
+        from mail.egress.client import EgressPolicy
+
+        if self.trusted:
+            return EgressPolicy(allow=_ANYWHERE)
+        return EgressPolicy(https_only=True)
+
+    def check_path(self, reference: str, module: str, path: Sequence[str]) -> None:
+        """Check a reference before anything is imported for it.
+
+        Raises:
+            ConfigError: the module is not one of `imports`, or the path has a private name.
+        """
+        if self.imports is None:
+            return
+        if not self._allows(module):
+            raise self._refusal(reference, f"module '{module}' may not be imported")
+        for name in path:
+            if name.startswith("_"):
+                raise self._refusal(reference, f"'{name}' is private")
+
+    def check_step(self, reference: str, found: Any) -> None:
+        """Check an object that a reference goes through: a module or class of `imports`.
+
+        Raises:
+            ConfigError: it is anything else.
+        """
+        if self.imports is not None and not isinstance(found, ModuleType | type):
+            raise self._refusal(reference, f"it goes through a {type(found).__name__}")
+        self.check_found(reference, found)
+
+    def check_found(self, reference: str, found: Any) -> None:
+        """Check what a reference leads to: code must come from `imports`, data may be plain.
+
+        An allowed module also holds what it imported itself; its own author's choice of modules is
+        no permission to hand them on. An action is judged by the code that it runs. Plain data does
+        not tell where it comes from.
+
+        Raises:
+            ConfigError: it is code from elsewhere.
+        """
+        if self.imports is None or type(found) in (*_DATA, bool, MappingProxyType):
+            return
+        while isinstance(found, functools.partial):
+            found = found.func
+        home = found.__name__ if isinstance(found, ModuleType) else _home(found)
+        is_instance = not callable(found) and not isinstance(found, ModuleType)
+        if not self._allows(home) and not (is_instance and _is_own(home)):
+            raise self._leads_to(reference, home)
+        if is_instance and _is_of_ours(found) and hasattr(found, "callback"):
+            code = _home(_behind(found))
+            if not self._allows(code) and not _is_own(code):
+                raise self._leads_to(reference, code)
+
+    def _leads_to(self, reference: str, home: str) -> ConfigError:
+        return self._refusal(reference, f"it leads to something of '{home or 'builtins'}'")
+
+    def _allows(self, module: str) -> bool:
+        allowed = self.imports or ()
+        return any(module == name or module.startswith(f"{name}.") for name in allowed)
+
+    def _refusal(self, reference: str, problem: str) -> ConfigError:
+        return ConfigError(
+            f"'{reference}' is refused in a definition from elsewhere: {problem}; allowed is what "
+            f"is in {', '.join(self.imports or ()) or 'no module'} ([server.swarm] remote_imports)"
+        )
+
+
+TRUSTED: Final = ReferencePolicy()
+"""For files on this machine and for definitions made in code."""
+
+
+def read_python_string(string: str, *, references: ReferencePolicy = TRUSTED) -> Any:
+    """Import what ``module:object`` names; the ``python::`` prefix is optional.
+
+    Args:
+        string: For example ``python::mail.examples.math_dummy.prompts:SYSPROMPT``; the part after
+            the colon may be dotted.
+        references: What may be imported.
+
+    Raises:
+        ValueError: the text is not of that form, or (a `ConfigError`) may not be imported.
+        ImportError: there is no such module.
+        AttributeError: the module has no such object.
+    """
+    module, colon, path = string.removeprefix(PYTHON_PREFIX).partition(":")
+    if not (colon and _MODULE.fullmatch(module) and _MODULE.fullmatch(path)):
+        raise ValueError(f"Invalid python reference '{string}'. Expected 'module:object' format.")
+    names = path.split(".")
+    references.check_path(string, module, names)
+    found: Any = importlib.import_module(module)
+    for name in names:
+        references.check_step(string, found)
+        found = getattr(found, name)
+    references.check_found(string, found)
+    return found
+
+
+def read_url_string(
+    string: str, raise_on_error: bool = False, *, references: ReferencePolicy = TRUSTED
+) -> str:
+    """Fetch a JSON document and return it as JSON text. Blocks.
+
+    Args:
+        string: The address, with or without ``url::``. The document may take 10 seconds, redirects
+            included, and have 4 MiB.
+        raise_on_error: Raise instead of returning the address itself when that fails.
+        references: What may be fetched.
+
+    Raises:
+        RuntimeError: the document could not be fetched or is not JSON, and errors are asked for.
+        ConfigError: the address may not be fetched from, and errors are not asked for: then it is
+            no document that happens to be missing. Or the policy's budget is spent.
+    """
+    from mail.egress.client import RefusedAddress, TooLarge, fetch
+
+    url = string.removeprefix(URL_PREFIX)
+    budget = references.budget
+    timeout, max_bytes = budget.take() if budget else (TIMEOUT, MAX_BYTES)
+    try:
+        document = fetch(
+            url,
+            policy=references.egress(),
+            timeout=timeout,
+            max_bytes=max_bytes,
+            resolve=references.resolve,
+            transport=references.transport,
+        )
+        if budget:
+            budget.receive(len(document))
+        return _as_json_text(document)
+    except ValueError as error:
+        if budget:
+            budget.receive(max_bytes if isinstance(error, TooLarge) else 0)
+            budget.check()
+        # The address itself stays out of all texts: it may carry credentials.
+        if raise_on_error:
+            raise RuntimeError(f"error reading URL string: '{error}'") from None
+        if isinstance(error, RefusedAddress) and not references.trusted:
+            raise ConfigError(f"a url:: reference to {_host(url)} is refused: {error}") from None
+        logger.warning("a url:: reference to %s is used as it stands: %s", _host(url), error)
+        return url
+
+
+def resolve_prefixed_string_references(value: Any, *, references: ReferencePolicy = TRUSTED) -> Any:
+    """Replace prefixed strings inside dictionaries and lists, however deep.
+
+    ``python::`` strings become the object they name, ``url::`` strings the JSON text found there;
+    everything else is returned as it is. The given structure is not changed, and what a reference
+    leads to is not looked at for further references. Unless all is trusted, the documents have a
+    budget: that of the policy, or one for this call.
+
+    Raises:
+        ValueError, ImportError, AttributeError: as `read_python_string`.
+        ConfigError: as `read_url_string`.
+    """
+    return _resolved(value, references.for_definition())
+
+
+def _resolved(value: Any, references: ReferencePolicy) -> Any:
+    if isinstance(value, dict):
+        return {key: _resolved(item, references) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_resolved(item, references) for item in value]
+    if isinstance(value, str) and value.startswith(PYTHON_PREFIX):
+        return read_python_string(value, references=references)
+    if isinstance(value, str) and value.startswith(URL_PREFIX):
+        return read_url_string(value, references=references)
+    return value
+
+
+def target_address_is_interswarm(address: str) -> bool:
+    """Tell whether an address names an agent of another swarm: ``agent@swarm``."""
+    return parse_agent_address(address)[1] is not None
+
+
+def _as_json_text(document: bytes) -> str:
+    try:
+        return json.dumps(json.loads(document, parse_constant=_refuse_constant), allow_nan=False)
+    except RecursionError:
+        raise ValueError("the document is nested too deeply") from None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"the document is not JSON: it holds {name}")
+
+
+def _home(found: Any) -> str:
+    """Return the module that an object or the class of an instance is defined in."""
+    home = getattr(found, "__module__", None)
+    return home if isinstance(home, str) else ""
+
+
+def _is_of_ours(found: Any) -> bool:
+    """Tell whether an object is one of ours, of a class that somebody derived from it too."""
+    return any(_is_own(kind.__module__) for kind in type(found).__mro__)
+
+
+def _behind(action: Any) -> Any:
+    """Return the code that an action runs, behind partials and the wrappers that we make."""
+    code = action.callback
+    while True:
+        if isinstance(code, functools.partial):
+            code = code.func
+        elif _is_own(_home(code)) and hasattr(code, "__wrapped__"):
+            code = code.__wrapped__
+        else:
+            return code
+
+
+def _is_own(module: str) -> bool:
+    return module.partition(".")[0] == _OWN_PACKAGE
+
+
+def _host(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or "an unnamed host"
+    except ValueError:
+        return "an unreadable host"

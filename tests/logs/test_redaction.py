@@ -1,0 +1,123 @@
+"""Attacks on the redaction: in how many disguises a secret may come, and what must stay."""
+
+import json
+
+import pytest
+
+from mail.logs.redaction import HIDDEN, is_secret_name, redact, redacted
+
+SECRET = "hunter2-Zq9"
+TOKEN = "mail_eDvr3Wo7Za9cV7zEtfkS9XbiBBcCVRVKJAAeD7cY6P8"
+ESCAPED = json.dumps(json.dumps({"api_key": f"two {SECRET}"}))
+
+DISGUISES = [
+    f"Authorization: Bearer {SECRET}",
+    f"Proxy-Authorization: Basic {SECRET}",
+    f"{{'authorization': 'Bearer {SECRET}'}}",
+    f"[(b'authorization', b'Bearer {SECRET}'), (b'host', b'x')]",
+    f"[(b'x-api-key', b'{SECRET}')]",
+    f"b'GET / HTTP/1.1\\r\\nAuthorization: Bearer {SECRET}'",
+    f"{{b'password': b'{SECRET}'}}",
+    f"Cookie: theme=dark; session={SECRET}",
+    f"the header bearer {SECRET} was bad",
+    f"GET /x?a=1&token={SECRET}",
+    f"swarm://connect?server=h&token={SECRET}",
+    f"https://h/v1?key={SECRET}&b=2",
+    f"https://h/?sig={SECRET}",
+    f"url=%2Fx%3Ftoken%3D{SECRET}%26b",
+    f"%7B%22password%22%3A%22{SECRET}%22%7D",
+    f"Authorization%3A%20Bearer%20{SECRET}",
+    f"postgresql%3A%2F%2Fme%3A{SECRET}%40db%3A5432%2Fx",
+    f"postgresql://me:{SECRET}@db:5432/x",
+    f"postgresql://me:a/b@{SECRET}@db:5432/x",
+    f"redis://:{SECRET}@db:1/0",
+    f"https://me:{SECRET}@h/",
+    f"https://{SECRET}@h/x.git",
+    f"host=db password={SECRET} dbname=x",
+    f"password = '{SECRET} and more'",
+    f"{{'password': 'a \"word\" {SECRET}'}}",
+    f'{{"password": "a \\" {SECRET}"}}',
+    ESCAPED,
+    f"DB_PASSWORD={SECRET}",
+    f"OPENAI_API_KEY: {SECRET}",
+    f"apiKey={SECRET}",
+    f"client_secret={SECRET}",
+    f"refresh_token: '{SECRET}'",
+    f"{{'token': '{SECRET}'}}",
+    f"token='{SECRET}'",
+    f"-----BEGIN RSA PRIVATE KEY-----\nMII{SECRET}\nabc\n-----END RSA PRIVATE KEY-----",
+]
+
+
+@pytest.mark.parametrize("text", DISGUISES)
+def test_a_secret_with_a_telling_name_or_place_is_blotted_out(text: str) -> None:
+    shown = redact(f"before {text} after")
+    assert SECRET not in shown
+    assert HIDDEN in shown
+    assert shown.startswith("before ")
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        (TOKEN, TOKEN[5:]),
+        (f"/tasks/{TOKEN}/events", TOKEN[5:]),
+        ("sk-ant-api03-AbCdEf012345", "AbCdEf012345"),
+        ("gsk_AbCdEf0123456789", "AbCdEf0123456789"),
+        ("AIzaSyA1234567890abcdef", "SyA1234567890abcdef"),
+        ("AKIAIOSFODNN7EXAMPLE", "IOSFODNN7EXAMPLE"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "eyJzdWIiOiIxIn0"),
+    ],
+)
+def test_a_secret_of_a_known_shape_is_blotted_out_anywhere(text: str, secret: str) -> None:
+    assert secret not in redact(f"it was {text}, they said")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task user:alice@alpha at http://localhost:8000/task/a@b has max_tokens=9 mail_ready",
+        "GET /tasks/9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d/events 200 12.1 ms",
+        "input_tokens=12 output_tokens=9 total_tokens=21",
+        "unknown key 'sever'; did you mean 'server'?",
+        "invalid API key",
+        "no API key provided",
+        "author: bob, keys: a, b",
+        "expected: token at position 3",
+        "open sqlite:////var/lib/mail.db",
+    ],
+)
+def test_ordinary_text_stays(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_data_is_redacted_by_names_by_shapes_and_where_it_is_split() -> None:
+    data = {
+        "headers": [["Authorization", SECRET], ("x-api-key", SECRET), ("accept", "text/html")],
+        "pairs": [{"name": "Authorization", "value": SECRET}, {"key": "api_key", "value": SECRET}],
+        "nested": {"dbPassword": SECRET, "access-token": SECRET, "n": 1, "none": None},
+        "raw": f"Bearer {SECRET}".encode(),
+        TOKEN: "a token as a name",
+        "text": f"open postgresql://me:{SECRET}@db/x",
+    }
+    shown = redacted(data)
+    text = json.dumps(shown)
+    assert SECRET not in text
+    assert TOKEN not in text
+    assert shown["headers"][2] == ["accept", "text/html"]
+    assert shown["nested"]["n"] == 1
+    assert shown["nested"]["none"] is None
+
+
+def test_what_json_does_not_have_becomes_text() -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    shown = redacted({"inf": float("inf"), "set": {1}, "loop": loop, "type": int, 5: 6})
+    assert json.loads(json.dumps(shown, allow_nan=False))["inf"] == "inf"
+    assert (shown["set"], shown["5"]) == ([1], 6)
+
+
+@pytest.mark.parametrize("name", ["token", "user_token", "apiKey", "x-api-key", "store_dsn"])
+def test_names_of_secrets(name: str) -> None:
+    assert is_secret_name(name)
+    assert not is_secret_name(f"{name}_count")

@@ -1,0 +1,70 @@
+"""Events over HTTP: readers that stall are cut off, readers that leave close their events."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from mail.core.events import TaskEvent
+from mail.net.sse_response import event_source
+from tests.server.kit import frames, serving
+
+
+class Source:
+    """An endless source of events that knows whether it was closed."""
+
+    def __init__(self, *, size: int, kind: str = "new_message") -> None:
+        self.size, self.kind = size, kind
+        self.closed = asyncio.Event()
+        self.sent = 0
+
+    async def events(self) -> AsyncIterator[TaskEvent]:
+        try:
+            while True:
+                self.sent += 1
+                seq = 0 if self.kind == "ping" else self.sent
+                extra = {"text": "x" * self.size}
+                yield TaskEvent(task_id="t", kind=self.kind, timestamp="now", seq=seq, extra=extra)
+                await asyncio.sleep(0)
+        finally:
+            self.closed.set()
+
+    async def respond(self, request: Request) -> Response:
+        return event_source(self.events(), send_timeout=0.2)
+
+
+def app_of(source: Source) -> Starlette:
+    """Return an app that serves a source."""
+    return Starlette(routes=[Route("/", source.respond)])
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off() -> None:
+    source = Source(size=100_000)
+    async with serving(app_of(source)) as client:
+        port = client.base_url.port
+        with socket.create_connection(("127.0.0.1", port)) as stalled:
+            stalled.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await asyncio.wait_for(source.closed.wait(), 10)
+        assert source.sent < 1000
+
+
+async def test_a_reader_that_leaves_closes_its_events() -> None:
+    source = Source(size=10)
+    async with serving(app_of(source)) as client:
+        async with client.stream("GET", "/") as stream:
+            text = await anext(stream.aiter_text())
+        await asyncio.wait_for(source.closed.wait(), 5)
+    assert frames(text)[0]["id"] == "1"
+
+
+async def test_heartbeats_have_a_name_and_no_id() -> None:
+    source = Source(size=1, kind="ping")
+    async with serving(app_of(source)) as client, client.stream("GET", "/") as stream:
+        text = await anext(stream.aiter_text())
+    first = frames(text)[0]
+    assert first["event"] == "ping"
+    assert "id" not in first
