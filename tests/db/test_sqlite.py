@@ -150,7 +150,7 @@ class TestDurability:
         await store.post(rows.post())
         await store.close()
         left = await asyncio.to_thread(os.listdir, tmp_path)
-        assert sorted(left) == ["mail.db", "mail.db.sqlite.lock"]
+        assert sorted(left) == ["mail.db", "mail.db.lock"]
 
     async def test_what_was_acknowledged_survives_kill_9(
         self, tmp_path: Path, child: subprocess.Popen[str], rows: Rows
@@ -378,7 +378,7 @@ class TestFailures:
 class TestOwnership:
     async def test_a_new_file_is_private(self, store: SQLiteStore, rows: Rows) -> None:
         await store.post(rows.post())
-        for name in ("mail.db", "mail.db.sqlite.lock", "mail.db-wal", "mail.db-shm"):
+        for name in ("mail.db", "mail.db.lock", "mail.db-wal", "mail.db-shm"):
             assert store.path.with_name(name).stat().st_mode & 0o777 == 0o600
 
     async def test_a_second_owner_in_the_process_is_refused(self, store: SQLiteStore) -> None:
