@@ -25,7 +25,10 @@ from tests.docs.pages import PAGES, ROOT, anchors, headings, internal_links, nam
 DOCS = ROOT / "docs"
 FILES = {"mail.db", "mail.toml"}
 BASES = (ROOT, ROOT / "src" / "mail")
-FOLDERS = "tests|scripts|src|spec|docs|benchmarks|server|core|llm|db|cli|factories|utils|config|auth|egress|logs|responses_api"
+FOLDERS = (
+    "tests|scripts|src|spec|docs|benchmarks|server|core|llm|db|cli|factories|utils|config|auth|egress"
+    "|logs|responses_api"
+)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
