@@ -23,7 +23,7 @@ from mail.server.errors import STATUS_OF
 from tests.docs.pages import PAGES, ROOT, anchors, headings, internal_links, name_of
 
 DOCS = ROOT / "docs"
-FILES = {"mail.db", "mail.toml"}
+FILES = {"mail.db", "mail.db.lock", "mail.toml"}
 BASES = (ROOT, ROOT / "src" / "mail")
 FOLDERS = (
     "tests|scripts|src|spec|docs|benchmarks|server|core|llm|db|cli|factories|utils|config|auth|egress"

@@ -1,0 +1,1 @@
+"""Logging: set-up for entry points, formats, and redaction of secrets."""
