@@ -7,7 +7,7 @@ ARG PYTHON=3.12
 FROM python:${PYTHON}-slim AS build
 
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE constraints.txt ./
+COPY pyproject.toml README.md LICENSE constraints.txt swarms.json ./
 COPY src ./src
 COPY spec ./spec
 RUN python -m venv --without-pip /opt/mail

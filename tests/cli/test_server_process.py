@@ -160,6 +160,22 @@ async def check_replay(client: MAILClient) -> None:
     assert rest == whole[3:]
 
 
+async def test_an_empty_folder_is_enough(tmp_path: Path) -> None:
+    place = Place(tmp_path, port := free_port(), ("--port", str(port), "--host", "127.0.0.1"))
+    await place.start()
+    try:
+        said = [json.loads(line)["message"] for line in place.log.splitlines()]
+        assert "no swarms.json here: serving the packaged example, 'example-no-proxy'" in said
+        async with MAILClient(place.url, place.token("alice"), config=quick()) as client:
+            assert (await client.post_message("What is 6 * 7?"))["response"] == "6 * 7 = 42."
+        assert await place.stop() == 0
+        assert (tmp_path / "mail.db").is_file()
+    finally:
+        if place.process is not None and place.process.returncode is None:
+            place.process.kill()
+            await place.process.wait()
+
+
 async def test_tokens_work_at_once_and_keep_callers_apart(tmp_path: Path) -> None:
     async with serving(tmp_path) as place:
         with pytest.raises(ClientHTTPError) as caught:
@@ -195,9 +211,9 @@ async def test_a_stream_outlives_a_killed_server(tmp_path: Path) -> None:
 
 def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
     place = Place(tmp_path, 0)
-    missing = place.run("server", "--port", "0")
+    missing = place.run("server", "--port", "0", "--swarm-source", "mine.json")
     assert missing.returncode == 2
-    assert missing.stderr.startswith("mail: swarms file 'swarms.json' not found in ")
+    assert missing.stderr.startswith("mail: swarms file 'mine.json' not found in ")
     assert missing.stderr.count("\n") == 1
     write_slow_swarm(tmp_path)  # whose script is not in the path of the modules
     (tmp_path / "slowness.py").unlink()

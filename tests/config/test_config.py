@@ -183,7 +183,9 @@ def test_a_named_file_may_begin_with_a_tilde(tmp_path: Path, monkeypatch) -> Non
 @pytest.mark.parametrize(
     ("url", "environ", "expected"),
     [
-        (None, {}, "memory://"),
+        (None, {}, "sqlite:///mail.db"),
+        (None, {"DATABASE_URL": "none"}, "memory://"),
+        ("memory://", {}, "memory://"),
         ("sqlite:///f.db", {}, "sqlite:///f.db"),
         ("sqlite:///f.db", {"DATABASE_URL": "  "}, "sqlite:///f.db"),
         ("sqlite:///f.db", {"DATABASE_URL": "none"}, "memory://"),
@@ -191,7 +193,7 @@ def test_a_named_file_may_begin_with_a_tilde(tmp_path: Path, monkeypatch) -> Non
         (None, {"DATABASE_URL": "postgresql://h/d"}, "postgresql://h/d"),
     ],
 )
-def test_database_url_wins_over_the_file_and_none_is_memory(
+def test_database_url_wins_over_the_file_and_memory_must_be_asked_for(
     write, url: str | None, environ: dict[str, str], expected: str
 ) -> None:
     write("")

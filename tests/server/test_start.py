@@ -61,12 +61,34 @@ def test_a_swarm_that_cannot_be_built_is_told_to_whoever_runs_the_server(
         run_server(settings, store=MemoryStore())
 
 
-def test_a_missing_swarms_file_is_told_with_the_way_out(
+def test_a_missing_swarms_file_that_was_named_is_told_with_the_way_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"'swarms.json' not found in .*--swarm-source"):
-        run_server(config(), store=MemoryStore())
+    named = config().model_copy(update={"swarm": SwarmConfig(source="mine.json")})
+    with pytest.raises(ConfigError, match=r"'mine.json' not found in .*--swarm-source"):
+        run_server(named, store=MemoryStore())
+
+
+async def test_without_a_swarms_file_the_packaged_example_is_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    caplog.set_level("INFO", "mail.server")
+    chosen = config().model_copy(update={"swarm": SwarmConfig(name="support")})
+    async with serving(create_app(chosen, store=MemoryStore())) as client:
+        assert (await client.get("/")).json()["swarm"]["name"] == "support"
+    said = [line for line in caplog.messages if "packaged" in line]
+    assert said == ["no swarms.json here: serving the packaged example, 'support'"]
+
+
+async def test_a_swarm_that_the_packaged_example_lacks_is_told_with_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    chosen = config().model_copy(update={"swarm": SwarmConfig(name="suport")})
+    with pytest.raises(ConfigError, match=r"there is no swarms\.json in .* mean 'support'"):
+        await open_swarm(chosen, MemoryStore())
 
 
 async def test_the_agents_are_tried_without_being_started(

@@ -70,11 +70,12 @@ def check_environment() -> Iterator[Finding]:
 def check_swarm(config: "ServerConfig") -> Iterator[Finding]:
     """Load the swarm and build its agents once, as a start does, without starting them."""
     from mail.cli.swarms import collected
+    from mail.config.server import resolve_swarms_file
     from mail.db.memory import MemoryStore
     from mail.server.swarm import open_swarm
 
     warned: list[str] = []
-    place = f"'{config.swarm.name}' of {config.swarm.source}"
+    place = f"'{config.swarm.name}' of {resolve_swarms_file(config.swarm)}"
     try:
         with collected(warned):
             served = asyncio.run(open_swarm(config, MemoryStore()))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, MutableMapping
+from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
@@ -19,9 +20,12 @@ __all__ = [
     "export_environment",
     "resolve_log_format",
     "resolve_store_url",
+    "resolve_swarms_file",
+    "serves_example",
 ]
 
 MEMORY_URL: Final = "memory://"
+SERVER_STORE_URL: Final = "sqlite:///mail.db"
 _ALL_INTERFACES: Final = "0.0.0.0"  # noqa: S104 - the documented default; tokens guard every route
 
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
@@ -66,7 +70,8 @@ _ModuleName = Annotated[str, AfterValidator(_check_module_name)]
 class SwarmConfig(FileBacked):
     """``[server.swarm]``: which swarm the server runs.
 
-    ``source`` is the swarms file, ``name`` the swarm in it; ``registry_file`` (in the file also
+    ``source`` is the swarms file (see `resolve_swarms_file`), ``name`` the swarm in it;
+    ``registry_file`` (in the file also
     ``registry``) is where the registry of other swarms is kept. What the swarm is about
     (``description``, ``keywords``, ``public``) is said in the swarms file.
 
@@ -107,7 +112,8 @@ class SettingsConfig(FileBacked):
 class StoreConfig(FileBacked):
     """``[server.store]``: where state is kept.
 
-    ``url`` is ``sqlite:///file``, ``postgresql://…``, ``memory://`` or None (memory).
+    ``url`` is ``sqlite:///file``, ``postgresql://…``, ``memory://``, or None (the default of
+    `resolve_store_url`).
     ``durability`` "full" survives a power loss, "normal" a killed process.
     """
 
@@ -176,17 +182,37 @@ class ServerConfig(FileBacked):
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
 
 
-def resolve_store_url(config: ServerConfig, environ: Mapping[str, str] | None = None) -> str:
+def resolve_store_url(
+    config: ServerConfig,
+    environ: Mapping[str, str] | None = None,
+    default: str = SERVER_STORE_URL,
+) -> str:
     """Return the URL of the store that applies.
 
-    ``DATABASE_URL`` wins over ``[server.store] url``; ``none``, or neither of them, is memory.
+    ``DATABASE_URL`` wins over ``[server.store] url``; ``none`` is memory.
 
     Args:
         config: The server's settings.
         environ: The environment; this process's when None.
+        default: What applies with neither of them; a server keeps its state in ``mail.db``.
     """
-    url = setting(DATABASE_URL, environ) or config.store.url or MEMORY_URL
+    url = setting(DATABASE_URL, environ) or config.store.url or default
     return MEMORY_URL if url.lower() == "none" else url
+
+
+def serves_example(swarm: SwarmConfig) -> bool:
+    """Tell whether the packaged example is served: no file is named and the default is missing."""
+    return "source" not in swarm.model_fields_set and not Path(swarm.source).is_file()
+
+
+def resolve_swarms_file(swarm: SwarmConfig) -> Path:
+    """Return the swarms file that applies; it need not exist if it was named."""
+    if not serves_example(swarm):
+        return Path(swarm.source)
+    package = Path(__file__).resolve().parents[1]
+    packaged = package / "examples" / "swarms.json"
+    checkout = package.parents[1] / "swarms.json"
+    return packaged if packaged.is_file() else checkout
 
 
 def resolve_log_format(config: ServerConfig, environ: Mapping[str, str] | None = None) -> str:
@@ -206,6 +232,6 @@ def base_url(config: ServerConfig) -> str:
 def export_environment(config: ServerConfig, environ: MutableMapping[str, str]) -> None:
     """Tell child processes and tools which swarm runs where; these are never read back."""
     environ["SWARM_NAME"] = config.swarm.name
-    environ["SWARM_SOURCE"] = config.swarm.source
+    environ["SWARM_SOURCE"] = str(resolve_swarms_file(config.swarm))
     environ["SWARM_REGISTRY_FILE"] = config.swarm.registry_file
     environ["BASE_URL"] = base_url(config)

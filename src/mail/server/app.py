@@ -14,7 +14,7 @@ from fastapi import FastAPI
 
 from mail.auth.builtin import AuthBackend, BuiltinAuth, build_auth
 from mail.config.env import current
-from mail.config.server import ServerConfig, resolve_store_url
+from mail.config.server import ServerConfig, resolve_store_url, serves_example
 from mail.db.base import Store
 from mail.db.swarm_lock import SwarmClaim
 from mail.db.urls import open_store
@@ -76,7 +76,7 @@ def create_app(
     )
     app = FastAPI(
         title="MAIL",
-        lifespan=_lifespan(owned),
+        lifespan=_lifespan(owned, template is None and serves_example(config.swarm)),
         docs_url=None,
         redoc_url=None,
         openapi_url=None,
@@ -118,13 +118,20 @@ def _stop(app: FastAPI) -> None:
     os.kill(os.getpid(), signal.SIGTERM)  # all hosts drain then
 
 
-def _lifespan(owned: Store | None) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _lifespan(
+    owned: Store | None, example: bool
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         state: ServerState = app.state.mail
         async with AsyncExitStack() as stack:
             await state.prepare()
             await state.store.open()
+            if example:
+                swarm = state.config.swarm
+                _log.info(
+                    "no %s here: serving the packaged example, '%s'", swarm.source, swarm.name
+                )
             if owned is not None:
                 stack.push_async_callback(owned.close)
             stack.push_async_callback(state.auth.close)

@@ -172,7 +172,7 @@ def app_from_environment() -> "FastAPI":
 
 
 def _run_reloading(config: ServerConfig) -> None:
-    current()[_CONFIG_VARIABLE] = config.model_dump_json()
+    current()[_CONFIG_VARIABLE] = config.model_dump_json(exclude_unset=True)
     uvicorn.run(
         "mail.server.run:app_from_environment",
         factory=True,

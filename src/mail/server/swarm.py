@@ -7,7 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mail.auth.callers import Caller
-from mail.config.server import ServerConfig, SwarmConfig, base_url
+from mail.config.server import (
+    ServerConfig,
+    SwarmConfig,
+    base_url,
+    resolve_swarms_file,
+    serves_example,
+)
 from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Store
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
@@ -127,12 +133,18 @@ def _read(config: ServerConfig, store: Store, entry: dict[str, Any]) -> Served:
 def _load(swarm: SwarmConfig) -> "MAILSwarmTemplate":
     from mail.api import MAILSwarmTemplate
 
-    if not Path(swarm.source).is_file():
+    file = resolve_swarms_file(swarm)
+    if not file.is_file():
         raise ConfigError(
             f"swarms file '{swarm.source}' not found in {Path.cwd()}; name one with --swarm-source "
             "or [server.swarm] source, or start the server where it is"
         )
-    return MAILSwarmTemplate.from_swarm_json_file(swarm.name, swarm.source)
+    try:
+        return MAILSwarmTemplate.from_swarm_json_file(swarm.name, file)
+    except ConfigError as error:
+        if not serves_example(swarm):
+            raise
+        raise ConfigError(f"there is no {swarm.source} in {Path.cwd()}, and {error}") from error
 
 
 def _factory(config: ServerConfig, template: "MAILSwarmTemplate", store: Store) -> SwarmFactory:

@@ -53,11 +53,10 @@ async def get_langmem_store(
 
 
 def _configured_store() -> Store:
-    from mail.config.server import ServerConfig, resolve_store_url
+    from mail.config.server import MEMORY_URL, ServerConfig, resolve_store_url
     from mail.db.urls import open_store
 
     # A server that owns the file may be running; memories are short writes beside it.
     config = ServerConfig()
-    return open_store(
-        resolve_store_url(config), durability=config.store.durability, exclusive=False
-    )
+    url = resolve_store_url(config, default=MEMORY_URL)
+    return open_store(url, durability=config.store.durability, exclusive=False)
