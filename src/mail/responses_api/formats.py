@@ -56,13 +56,13 @@ def _schema_format(wanted: Mapping[str, Any]) -> dict[str, Any]:
     name, schema = wanted.get("name"), wanted.get("schema")
     description, strict = wanted.get("description"), wanted.get("strict")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise _wrong("name", "1 to 64 of a-z, A-Z, 0-9, _ and -")
+        raise _wrong_format("name", "1 to 64 of a-z, A-Z, 0-9, _ and -")
     if not isinstance(schema, Mapping):
-        raise _wrong("schema", "an object")
+        raise _wrong_format("schema", "an object")
     if description is not None and not isinstance(description, str):
-        raise _wrong("description", "a string")
+        raise _wrong_format("description", "a string")
     if strict is not None and not isinstance(strict, bool):
-        raise _wrong("strict", "a boolean")
+        raise _wrong_format("strict", "a boolean")
     return {
         "type": "json_schema",
         "name": name,
@@ -72,6 +72,6 @@ def _schema_format(wanted: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _wrong(field: str, wanted: str) -> ResponsesError:
+def _wrong_format(field: str, wanted: str) -> ResponsesError:
     where = f"text.format.{field}"
     return ResponsesError(f"Invalid '{where}': expected {wanted}.", where)

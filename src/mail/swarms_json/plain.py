@@ -28,7 +28,7 @@ def check_plain(value: object, what: str) -> None:
     waiting: list[tuple[Any, tuple[object, ...]]] = [(value, ())]
     while waiting:
         item, path = waiting.pop()
-        problem = _problem(item, len(path))
+        problem = _value_problem(item, len(path))
         if problem:
             place = ".".join(str(part) for part in path[:8]).encode("ascii", "backslashreplace")
             at = f" at '{place.decode()}'" if path else ""
@@ -39,7 +39,7 @@ def check_plain(value: object, what: str) -> None:
             waiting.extend((part, (*path, index)) for index, part in enumerate(item))
 
 
-def _problem(item: object, depth: int) -> str | None:
+def _value_problem(item: object, depth: int) -> str | None:
     if isinstance(item, dict | list) and depth >= MAX_DEPTH:
         return f"is nested more than {MAX_DEPTH} levels deep"
     if isinstance(item, dict):

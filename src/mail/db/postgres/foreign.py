@@ -10,7 +10,7 @@ from mail.errors import StoreError
 
 __all__ = ["check_foreign", "foreign_tables"]
 
-_VERSIONS: Final = "schema_version"
+_VERSIONS_TABLE: Final = "schema_version"
 _CREATED: Final = re.compile(
     r"^CREATE TABLE (IF NOT EXISTS )?(\w+) \((.*?)^\);", re.DOTALL | re.MULTILINE
 )
@@ -50,12 +50,12 @@ async def foreign_tables(connection: Connection, migrations: Sequence[Migration]
     """Return words about each table that has a name of ours and is not ours."""
     expected = _expected_tables(migrations)
     there: dict[str, dict[str, tuple[str, bool]]] = {}
-    for row in await connection.fetch(_COLUMNS, [*expected, _VERSIONS]):
+    for row in await connection.fetch(_COLUMNS, [*expected, _VERSIONS_TABLE]):
         there.setdefault(row["relname"], {})[row["attname"]] = (row["kind"], row["demanded"])
     found = []
-    versions = there.pop(_VERSIONS, None)
+    versions = there.pop(_VERSIONS_TABLE, None)
     if versions is not None and versions.get("version", ("",))[0] != "integer":
-        found.append(f"the table '{_VERSIONS}' is another program's (it has no integer 'version')")
+        found.append(f"the table '{_VERSIONS_TABLE}' is another program's (it has no integer 'version')")
     elif versions is not None:
         return []  # ours: what the other tables look like is the migrations' business
     for table, columns in there.items():
