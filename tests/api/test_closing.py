@@ -54,7 +54,7 @@ async def test_a_failure_to_close_is_logged_and_keeps_nothing_else_open(
     monkeypatch.setattr(type(store), "close", lambda self: _note(closed))
     broken, fine = Holding(OSError("gone")), Holding()
     swarm = swarm_of(broken, fine)
-    with caplog.at_level(logging.WARNING, logger="mail.api.closing"):
+    with caplog.at_level(logging.WARNING, logger="mail.api.swarm"):
         await swarm.shutdown()
     assert (broken.closed, fine.closed, closed) == (1, 1, ["store"])
     [record] = caplog.records

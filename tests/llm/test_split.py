@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mail.llm.compress import split_at
 from mail.llm.history import NO_RESULT, Replied, Said, conversation
-from mail.llm.split import split_at
 from tests.llm.histories import (
     SYSTEM,
     USER,

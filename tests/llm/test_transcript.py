@@ -1,6 +1,6 @@
 """Whoever sums up a history reads all that matters of it, and no codes."""
 
-from mail.llm.transcript import transcript
+from mail.llm.compress import transcript
 
 SECRET = "x" * 5000
 

@@ -9,7 +9,7 @@ import pytest
 PROBE = """
 import gc, json, sys
 from mail.llm.resolve import model_for
-from mail.server.warmup import load_models
+from mail.server.run import load_models
 model_for(sys.argv[1])
 thread = load_models()
 if thread is not None:

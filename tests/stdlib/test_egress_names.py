@@ -10,8 +10,7 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from mail.egress.client import EgressPolicy, FetchError, fetch, system_addresses
-from mail.egress.names import AsideThreads
+from mail.egress.client import AsideThreads, EgressPolicy, FetchError, fetch, system_addresses
 from mail.stdlib.http.actions import http_get
 
 SLOW = 8  # seconds that the resolver takes when nobody lets it go; no test waits for it

@@ -11,9 +11,9 @@ import httpx
 import pytest
 
 from mail.errors import ConfigError
-from mail.swarms_json.reference_budget import ReferenceBudget
 from mail.swarms_json.references import (
     TRUSTED,
+    ReferenceBudget,
     ReferencePolicy,
     read_python_string,
     read_url_string,

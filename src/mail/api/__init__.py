@@ -19,6 +19,6 @@ __getattr__ = lazy_exports(
         "MAILAgentTemplate": "mail.api.agents",
         "MAILSwarm": "mail.api.swarm",
         "MAILSwarmTemplate": "mail.api.template",
-        "action": "mail.api.decorator",
+        "action": "mail.api.actions",
     },
 )

@@ -1,26 +1,159 @@
 """Actions: an agent's own tools, defined by a name, a description, a schema and a callable."""
 
+import asyncio
+import functools
 import inspect
-from collections.abc import Awaitable, Callable
+import typing
+from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from mail.api.calling import make_action_function
-from mail.api.payload import ModelReader, check_model
 from mail.api.references import load_object, parse_object
-from mail.api.schema_models import model_from_json_schema
-from mail.api.strictness import satisfies_strict_mode
+from mail.api.schema_models import model_from_json_schema, satisfies_strict_mode
 from mail.core.actions import ActionCore, ActionFunction
-from mail.errors import ConfigError, WrongReference
+from mail.errors import ConfigError, ToolError, WrongReference
 from mail.swarms_json.names import check_action_name
 from mail.swarms_json.parameters import check_schema
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONAction
 from mail.swarms_json.utils import build_action_from_swarms_json
 
-__all__ = ["ActionCallback", "MAILAction", "ToolStyle", "action_from_entry"]
+__all__ = [
+    "ActionCallback",
+    "MAILAction",
+    "ModelReader",
+    "ToolStyle",
+    "action",
+    "action_from_entry",
+    "check_model",
+    "is_model",
+    "make_action_function",
+]
+
+
+def make_action_function(
+    name: str,
+    callback: Callable[[Any], Any],
+    read: Callable[[dict[str, Any]], Any] | None,
+    timeout: float | None,
+) -> ActionFunction:
+    """Wrap a callable so that it can be awaited, gets checked arguments and must return text.
+
+    Args:
+        name: The action's name, for error texts.
+        callback: Takes one argument; plain functions run in a thread, so they may block.
+        read: Makes of the arguments what the callable takes; the dictionary itself when None.
+        timeout: Seconds that one call may take. A plain function that overruns goes on in its
+            thread; its result is dropped.
+
+    Returns:
+        A coroutine function that raises what ``read`` raises, TimeoutError,
+        TypeError for a result that is not text, and whatever the callable raises.
+    """
+
+    async def run(args: dict[str, Any]) -> str:
+        payload = read(args) if read else args
+        timer = asyncio.timeout(timeout)
+        try:
+            async with timer:
+                result = await _invoke(callback, payload)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            raise TimeoutError(f"action '{name}' did not finish within {timeout:g} s") from None
+        if not isinstance(result, str):
+            raise TypeError(f"Action '{name}' returned {type(result).__name__}, expected str.")
+        return result
+
+    # Who judges an action by where its code comes from looks behind this function.
+    run.__wrapped__ = callback  # type: ignore[attr-defined]  # as functools.wraps does
+    return run
+
+
+async def _invoke(callback: Callable[[Any], Any], payload: Any) -> Any:
+    if _is_coroutine_function(callback):
+        return await callback(payload)
+    result = await asyncio.to_thread(_in_thread, callback, payload)
+    return await result if inspect.isawaitable(result) else result
+
+
+def _in_thread(callback: Callable[[Any], Any], payload: Any) -> Any:
+    try:
+        return callback(payload)
+    except StopIteration as error:  # no future carries it: whoever waits would wait for ever
+        raise RuntimeError("the function raised StopIteration") from error
+
+
+def _is_coroutine_function(callback: Callable[..., Any]) -> bool:
+    while isinstance(callback, functools.partial):
+        callback = callback.func
+    called = getattr(type(callback), "__call__", None)  # noqa: B004 - its kind is what we ask for
+    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(called)
+
+
+_SHOWN = 5
+_WIDTH = 200
+
+
+def is_model(value: object) -> bool:
+    """Tell whether something is the class of a pydantic model."""
+    return isinstance(value, type) and issubclass(value, BaseModel)
+
+
+def check_model(value: object) -> None:
+    """Check that something is the class of a pydantic model.
+
+    Raises:
+        TypeError: it is not.
+    """
+    if not is_model(value):
+        raise TypeError(f"model must be a subclass of BaseModel, got {value!r}")
+
+
+class ModelReader:
+    """Checks arguments with a pydantic model.
+
+    Args:
+        action: The action's name, for error texts.
+        model: The model.
+        as_dict: Hand over the values as a JSON-like dictionary in place of the instance.
+    """
+
+    def __init__(self, action: str, model: type[BaseModel], *, as_dict: bool) -> None:
+        self.model = model
+        self._action = action
+        self._as_dict = as_dict
+
+    def __call__(self, args: dict[str, Any]) -> Any:
+        """Return the validated instance, or its values with defaults filled in.
+
+        Raises:
+            ToolError: naming each argument that does not fit.
+        """
+        try:
+            payload = self.model.model_validate(args)
+        except ValidationError as error:
+            details = error.errors(include_url=False, include_context=False, include_input=False)
+            problems = [f"{_place(item['loc'])}: {_cut(item['msg'])}" for item in details]
+            raise _refusal(self._action, problems) from None
+        return payload.model_dump(mode="json", by_alias=True) if self._as_dict else payload
+
+
+def _refusal(action: str, problems: list[str]) -> ToolError:
+    listing = "; ".join(problems[:_SHOWN])
+    more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
+    return ToolError(f"the arguments of '{action}' do not fit: {listing}{more}")
+
+
+def _place(path: Iterable[str | int]) -> str:
+    return ".".join(str(part) for part in path) or "arguments"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else text[:_WIDTH] + "…"
+
 
 ToolStyle = Literal["completions", "responses"]
 ActionCallback = Callable[[Any], Awaitable[str] | str]
@@ -294,3 +427,113 @@ def _check_arity(name: str, function: Callable[..., Any]) -> None:
 def _docstring(function: object) -> str | None:
     target = getattr(function, "func", function)  # functools.partial has a docstring of its own
     return inspect.getdoc(target) if inspect.isroutine(target) else None
+
+
+@overload
+def action(function: ActionCallback, /) -> MAILAction: ...
+@overload
+def action(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    model: type[BaseModel] | None = None,
+    parameters: dict[str, Any] | None = None,
+    style: ToolStyle = "responses",
+    idempotent: bool = False,
+    timeout: float | None = None,
+) -> Callable[[ActionCallback], MAILAction]: ...
+def action(  # noqa: PLR0913 - the documented keywords
+    function: ActionCallback | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    model: type[BaseModel] | None = None,
+    parameters: dict[str, Any] | None = None,
+    style: ToolStyle = "responses",
+    idempotent: bool = False,
+    timeout: float | None = None,
+) -> MAILAction | Callable[[ActionCallback], MAILAction]:
+    """Turn a function of one argument into a `MAILAction`; plain ``@action`` works, too.
+
+    With a model, given or read from the argument's annotation, the function gets a validated
+    instance of it; with ``parameters`` it gets the dictionary.
+
+    Args:
+        name: The function's name by default.
+        description: The function's docstring by default.
+        model: The pydantic model of the arguments.
+        parameters: Their JSON Schema, in place of a model.
+        style: Accepted for older code: the schema is the same in both styles, and
+            ``MAILAction.to_tool_dict`` chooses the style.
+        idempotent: Running it twice with the same arguments is harmless.
+        timeout: Seconds that one call may take.
+
+    Raises:
+        TypeError: the model is no pydantic model, or the function does not take one argument.
+        ValueError: there is no description, both or neither of model and parameters, or no such
+            style.
+    """
+    _check_use(function, model, style)
+
+    def decorate(function: ActionCallback) -> MAILAction:
+        title = name or function.__name__
+        text = description or inspect.getdoc(function)
+        if not text:
+            raise ConfigError(
+                f"Action '{title}' is missing a description. "
+                "Give description= or the function a docstring."
+            )
+        found = _choose_model(title, function, model, parameters)
+        schema = found.model_json_schema() if found else parameters or {}
+        return MAILAction(
+            title,
+            text,
+            schema,
+            function,
+            idempotent=idempotent,
+            timeout=timeout,
+            reader=ModelReader(title, found, as_dict=False) if found else None,
+        )
+
+    return decorate if function is None else decorate(function)
+
+
+def _check_use(function: object, model: object, style: str) -> None:
+    if function is not None and not callable(function):
+        hint = f"; write @action(name={function!r})" if isinstance(function, str) else ""
+        raise TypeError(f"@action takes a function, got {type(function).__name__}{hint}")
+    if model is not None:
+        check_model(model)
+    if style not in ("completions", "responses"):
+        raise ValueError(f"style must be 'completions' or 'responses', got '{style}'")
+
+
+def _choose_model(
+    title: str,
+    function: ActionCallback,
+    model: type[BaseModel] | None,
+    parameters: dict[str, Any] | None,
+) -> type[BaseModel] | None:
+    arguments = list(inspect.signature(function).parameters)
+    if len(arguments) != 1:
+        raise TypeError(
+            f"Action '{title}' must accept exactly one argument (its payload), "
+            f"got {len(arguments)}."
+        )
+    if model is not None and parameters is not None:
+        raise ConfigError(f"Action '{title}' cannot specify both model= and parameters=.")
+    if parameters is not None:
+        return None
+    found = model or _annotated_model(function, arguments[0])
+    if found is None:
+        raise ConfigError(f"Action '{title}' must provide either a model= or parameters=.")
+    return found
+
+
+def _annotated_model(function: ActionCallback, argument: str) -> type[BaseModel] | None:
+    try:
+        annotation = typing.get_type_hints(function).get(argument)
+    except (NameError, TypeError):  # text annotations of names that only exist elsewhere
+        return None
+    return annotation if is_model(annotation) else None

@@ -1,35 +1,312 @@
 """Posting text into a swarm: the calls that compose the message themselves."""
 
+from __future__ import annotations
+
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from mail.api.agents import MAILAgent
 from mail.api.graph import AgentGraph
-from mail.api.messages import check_posted_kind
-from mail.api.options import DEFAULT_TIMEOUT, read_options
-from mail.api.sending import MessageSender
+from mail.api.messages import SenderType, check_posted_kind, compose_posted
+from mail.api.options import DEFAULT_TIMEOUT, RunOptions, read_options
+from mail.core.compose import Subject
 from mail.core.events import TaskEvent
-from mail.core.runtime.following import FollowedRun
-from mail.core.runtime.runs import Run
 from mail.core.runtime.settings import UNSET, Unset
 from mail.core.runtime.submission import RunRequest
-from mail.core.tools.offer import Offer
-from mail.core.wire import MAILMessage
-from mail.db.base import IdempotencyRow, MemoryRow
+from mail.core.suggest import hinted
 from mail.errors import TaskError, UnknownAgent
-from mail.swarms_json.names import hinted
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
     from sse_starlette import EventSourceResponse
 
-    from mail.api.messages import SenderType
+    from mail.clock import Clock
+    from mail.core.runtime.runs import FollowedRun, Run
+    from mail.core.runtime.runtime import MAILRuntime
+    from mail.core.runtime.waiters import RunResult
+    from mail.core.tasks import MAILTask
+    from mail.core.tools.offer import Offer
+    from mail.core.wire import MAILMessage
+    from mail.db.base import IdempotencyRow, MemoryRow
 
-__all__ = ["MessagePoster"]
+__all__ = ["PING_INTERVAL", "MessagePoster", "MessageSender", "TaskReader", "until_timeout"]
+
+_TIMED_OUT = "The task timed out."
+
+
+async def until_timeout(
+    events: AsyncIterator[TaskEvent], task_id: str, timeout: float, clock: Clock
+) -> AsyncGenerator[TaskEvent, None]:
+    """Yield events until they end or the time is up.
+
+    When the time is up, the last event is a ``task_error`` without a number: it belongs to this
+    stream only, for the task itself goes on.
+
+    Args:
+        events: The events of a run.
+        task_id: The run's task.
+        timeout: Seconds from the first step of the iteration.
+        clock: Dates the last event.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout
+    try:
+        while True:
+            try:
+                event = await asyncio.wait_for(anext(events), deadline - loop.time())
+            except StopAsyncIteration:
+                return
+            except TimeoutError:
+                yield _timed_out(task_id, clock)
+                return
+            yield event
+    finally:
+        close = getattr(events, "aclose", None)
+        if close is not None:
+            await close()
+
+
+def _timed_out(task_id: str, clock: Clock) -> TaskEvent:
+    return TaskEvent(
+        task_id=task_id,
+        kind="task_error",
+        timestamp=clock.now(),
+        description=f"timeout for task '{task_id}'",
+        extra={
+            "response": _TIMED_OUT,
+            "subject": Subject.TASK_TIMEOUT.value,
+            "status": "running",
+            "breakpoints": [],
+        },
+    )
+
+
+PING_INTERVAL = 15.0
+"""Seconds of silence on a stream after which a ``ping`` goes out."""
+
+
+class TaskReader:
+    """The user's tasks. Methods that are not ``async`` see live and recently finished ones only."""
+
+    _runtime: MAILRuntime
+
+    async def read_task(self, task_id: str, *, with_events: bool = True) -> MAILTask | None:
+        """Return a task as the store has it, or None."""
+        return await self._runtime.read_task(task_id, with_events=with_events)
+
+    async def read_tasks(
+        self, limit: int | None = None, cursor: str | None = None, *, with_events: bool = True
+    ) -> list[MAILTask]:
+        """Return the user's tasks as the store has them, newest first.
+
+        Args:
+            limit: At most so many.
+            cursor: The id of the last task of the page before.
+            with_events: Whether to read the tasks' events, too.
+
+        Raises:
+            ProtocolError: the limit or the cursor is none.
+        """
+        return await self._runtime.read_tasks(limit, cursor, with_events=with_events)
+
+    def replay(
+        self, task_id: str, after: int = 0, ping_interval: float = PING_INTERVAL
+    ) -> AsyncIterator[TaskEvent]:
+        """Yield a task's events after number ``after``; follow it while it runs.
+
+        Raises:
+            UnknownTask: the user has no such task.
+        """
+        return self._runtime.replay(task_id, after, ping_interval)
+
+    def get_pending_requests(self) -> dict[str, asyncio.Future[MAILMessage]]:
+        """Return, by task, what will be the final message that its newest caller waits for.
+
+        The futures are copies: cancelling one changes nothing for the caller.
+        """
+        waiting = self._runtime.pending_requests
+        return {task_id: _message_of(future) for task_id, future in waiting.items()}
+
+    def get_response_message(self, task_id: str) -> MAILMessage | None:
+        """Return the final message of a live or recently finished task, or None."""
+        return self._runtime.get_response_message(task_id)
+
+    def get_events(self, task_id: str) -> list[TaskEvent]:
+        """Return the newest events of a live or recently finished task."""
+        return self._runtime.get_events_by_task_id(task_id)
+
+    def get_all_tasks(self) -> dict[str, MAILTask]:
+        """Return the live and recently finished tasks by id."""
+        return self._runtime.get_all_tasks()
+
+    def get_task_by_id(self, task_id: str) -> MAILTask | None:
+        """Return a live or recently finished task, or None."""
+        return self._runtime.get_task_by_id(task_id)
+
+    async def load_tasks_from_db(self) -> None:
+        """Open the store and take up what is unfinished there; `start` does it, too.
+
+        Finished tasks stay in the store until they are asked for: `read_task`, `read_tasks`.
+
+        Raises:
+            StoreError: the store cannot be opened or read.
+        """
+        await self._runtime.read_tasks(1, with_events=False)
+
+    async def load_agent_histories_from_db(self) -> None:
+        """Do as `load_tasks_from_db`: each history is read from the store at its agent's turn.
+
+        Raises:
+            StoreError: the store cannot be opened or read.
+        """
+        await self.load_tasks_from_db()
+
+
+def _message_of(future: asyncio.Future[RunResult]) -> asyncio.Future[MAILMessage]:
+    found: asyncio.Future[MAILMessage] = future.get_loop().create_future()
+
+    def copy(done: asyncio.Future[RunResult]) -> None:
+        if found.done():
+            return
+        if done.cancelled():
+            found.cancel()
+        elif (error := done.exception()) is not None:
+            found.set_exception(error)
+            found.exception()  # whoever looks at the request later must not cause a warning
+        else:
+            found.set_result(done.result().message)
+
+    future.add_done_callback(copy)
+    return found
+
+
+class MessageSender(TaskReader):
+    """Sends messages in the name of the swarm's user."""
+
+    name: str
+    user_id: str
+    _clock: Clock
+
+    def build_message(
+        self,
+        subject: str,
+        body: str,
+        targets: list[str],
+        sender_type: SenderType = "user",
+        type: str = "request",
+        task_id: str | None = None,
+    ) -> MAILMessage:
+        """Build a message from this swarm's user.
+
+        Args:
+            subject: The subject.
+            body: The body.
+            targets: Agents, or ``all``; exactly one for a request or response.
+            sender_type: admin, agent or user.
+            type: request, response, broadcast or interrupt.
+            task_id: The task it belongs to; a new one when None.
+
+        Raises:
+            ProtocolError: one of these does not make a message.
+        """
+        return compose_posted(
+            self.name,
+            self._clock,
+            sender=(sender_type, self.user_id),
+            kind=type,
+            targets=targets,
+            subject=subject,
+            body=body,
+            task_id=task_id,
+        )
+
+    async def submit_message(
+        self,
+        message: MAILMessage,
+        timeout: float = DEFAULT_TIMEOUT,
+        show_events: bool = False,
+        resume_from: str | None = None,
+        **kwargs: Any,
+    ) -> tuple[MAILMessage, list[TaskEvent]]:
+        """Submit a message and wait for the answer; see `post_message`."""
+        options = read_options(kwargs, timeout=timeout)
+        return await self._finish(message, resume_from, options, show_events)
+
+    async def submit_message_nowait(self, message: MAILMessage, **kwargs: Any) -> None:
+        """Store and enqueue a message; nothing is started and nobody waits for an answer.
+
+        Args:
+            message: The message.
+            kwargs: See `mail.api.options.RUN_OPTIONS`. ``max_steps`` holds for the run;
+                ``timeout`` and ``stream_tokens`` mean nothing without somebody who waits.
+
+        Raises:
+            ProtocolError, TaskError: the message is refused, or it should resume a paused task.
+        """
+        options = read_options(kwargs)
+        if options.breakpoint_tool_call_result is not None:
+            raise TaskError(
+                "submit_message_nowait cannot resume a paused task; use submit_message with "
+                "resume_from='breakpoint_tool_call'"
+            )
+        await self._runtime.submit(message, max_steps=options.max_steps)
+
+    async def submit_message_stream(
+        self,
+        message: MAILMessage,
+        timeout: float = DEFAULT_TIMEOUT,
+        resume_from: str | None = None,
+        *,
+        ping_interval: float = PING_INTERVAL,
+        **kwargs: Any,
+    ) -> EventSourceResponse:
+        """Submit a message and return its run as a server-sent event response.
+
+        The response goes out of a FastAPI or Starlette route as it is. Leaving it early never
+        ends the task.
+
+        Args:
+            message: The message.
+            timeout: Seconds after which the stream ends; the task itself goes on.
+            resume_from: As in `post_message`.
+            ping_interval: Seconds of silence after which a ``ping`` event goes out.
+            kwargs: See `mail.api.options.RUN_OPTIONS`.
+
+        Raises:
+            ProtocolError, TaskError: the message or the resume is refused; nothing was started.
+        """
+        from mail.net.sse_response import event_source
+
+        options = read_options(kwargs, timeout=timeout)
+        run = await self._runtime.open_run(
+            RunRequest(
+                message=message, resume_from=resume_from, streamed=True, **options.for_runtime()
+            )
+        )
+        events = run.events(ping_interval)
+        return event_source(until_timeout(events, run.task_id, options.timeout, self._clock))
+
+    async def _finish(
+        self,
+        message: MAILMessage,
+        resume_from: str | None,
+        options: RunOptions,
+        show_events: bool,
+    ) -> tuple[MAILMessage, list[TaskEvent]]:
+        answer = await self._runtime.submit_and_wait(
+            message, options.timeout, resume_from, **options.for_runtime()
+        )
+        if not show_events:
+            return answer, []
+        task = await self._runtime.read_task(message["message"]["task_id"])
+        return answer, list(task.events) if task else []
 
 
 class MessagePoster(MessageSender, AgentGraph[MAILAgent]):
     """Posts text to an entrypoint in the name of the swarm's user."""
 
-    user_role: "SenderType"
+    user_role: SenderType
 
     async def post_message(  # noqa: PLR0913 - the documented signature
         self,
@@ -99,7 +376,7 @@ class MessagePoster(MessageSender, AgentGraph[MAILAgent]):
         timeout: float = DEFAULT_TIMEOUT,
         resume_from: str | None = None,
         **kwargs: Any,
-    ) -> "EventSourceResponse":
+    ) -> EventSourceResponse:
         """Post a message and return its run as a server-sent event response; see `post_message`."""
         message = self._compose(body, subject, msg_type, entrypoint, task_id, resume_from)
         return await self.submit_message_stream(message, timeout, resume_from, **kwargs)

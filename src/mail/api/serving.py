@@ -2,14 +2,22 @@
 
 import asyncio
 import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
 import threading
 import webbrowser
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Final
 
-from mail.api.ui import UIProcess, check_port, exit_on_term
+from mail.config.env import current
 from mail.errors import MAILError
 
 if TYPE_CHECKING:
@@ -17,7 +25,16 @@ if TYPE_CHECKING:
 
     from mail.api.template import MAILSwarmTemplate
 
-__all__ = ["ServerOptions", "serve_template"]
+__all__ = [
+    "MissingUI",
+    "PortInUse",
+    "ServerOptions",
+    "UIFailed",
+    "UIProcess",
+    "check_port",
+    "exit_on_term",
+    "serve_template",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +56,7 @@ def serve_template(template: "MAILSwarmTemplate", options: ServerOptions) -> Non
     """Serve a template until the process is told to stop, with a UI beside it if there is one.
 
     Raises:
-        MissingUI, PortInUse, UIFailed: see `mail.api.ui`.
+        MissingUI, PortInUse, UIFailed: see `mail.api.serving`.
         MAILError: an event loop runs in this thread.
         ConfigError, StoreError, SystemExit: see `mail.server.run.run_server`.
     """
@@ -87,3 +104,128 @@ def _set_up_logging(log_format: str) -> None:
 def _open_browser(url: str) -> None:
     """Open a page; in a thread, because text browsers do not return."""
     threading.Thread(target=webbrowser.open, args=(url,), name="browser", daemon=True).start()
+
+
+SERVER_VARIABLE: Final = "NEXT_PUBLIC_MAIL_SERVER_URL"
+_FIRST_SECONDS: Final = 2.0
+_STOP_SECONDS: Final = 5.0
+
+
+class MissingUI(MAILError, FileNotFoundError):
+    """The UI's folder, its packages, or pnpm itself is not there."""
+
+
+class PortInUse(MAILError, OSError):
+    """Something else listens on a port, or the address is not this machine's."""
+
+
+class UIFailed(MAILError, RuntimeError):
+    """The UI ended right after its start."""
+
+
+def check_port(host: str, port: int, what: str) -> None:
+    """Check that a port can be listened on.
+
+    Raises:
+        PortInUse: it cannot.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.create_server((host, port), family=family).close()
+    except OSError as error:
+        raise PortInUse(f"{what} cannot listen on {host}:{port}: {error.strerror}") from error
+
+
+class UIProcess:
+    """``pnpm dev`` in a folder, with all the processes that it starts.
+
+    Args:
+        folder: Where the UI's ``package.json`` and ``node_modules`` are.
+        port: Where it listens.
+        server_url: Where it finds the server.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], port: int, server_url: str) -> None:
+        self._folder = Path(folder).expanduser()
+        self._port = port
+        self._environ = {**current(), SERVER_VARIABLE: server_url}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def check(self) -> None:
+        """Check that the UI is there and its port is free.
+
+        Raises:
+            MissingUI, PortInUse: it is not.
+        """
+        if not self._folder.is_dir():
+            raise MissingUI(f"UI directory '{self._folder}' not found; give another ui_path")
+        if not (self._folder / "node_modules").is_dir():
+            raise MissingUI(
+                f"node_modules not found in '{self._folder}'; run 'pnpm install' there first"
+            )
+        check_port("", self._port, "the UI")
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Run the UI as long as the context lasts.
+
+        Raises:
+            MissingUI: pnpm is not installed.
+            UIFailed: the UI ended within two seconds.
+        """
+        try:
+            self._start()
+            yield
+        finally:
+            self.stop()
+
+    def _start(self) -> None:
+        command = ["pnpm", "dev", "--port", str(self._port)]
+        try:
+            # A session of its own, so that what pnpm starts can be stopped with it.
+            self._process = subprocess.Popen(  # noqa: S603 - a fixed command in the given folder
+                command, cwd=self._folder, env=self._environ, start_new_session=True
+            )
+        except FileNotFoundError as error:
+            raise MissingUI("pnpm not found; install it to run a UI") from error
+        with suppress(subprocess.TimeoutExpired):
+            code = self._process.wait(_FIRST_SECONDS)
+            raise UIFailed(f"'{' '.join(command)}' ended at once with exit code {code}")
+
+    def stop(self) -> None:
+        """Stop the UI, within a few seconds."""
+        if self._process is None:
+            return
+        self._signal(signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_STOP_SECONDS)
+        self.kill()
+        self._process.wait()
+
+    def kill(self) -> None:
+        """Stop the UI at once."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, number)
+
+
+@contextmanager
+def exit_on_term() -> Iterator[None]:
+    """Let SIGTERM unwind the program, where it would end it on the spot and leave a UI behind."""
+    number = signal.SIGTERM
+    unhandled = signal.getsignal(number) == signal.SIG_DFL
+    if threading.current_thread() is not threading.main_thread() or not unhandled:
+        yield
+        return
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    signal.signal(number, leave)
+    try:
+        yield
+    finally:
+        signal.signal(number, signal.SIG_DFL)

@@ -7,9 +7,9 @@ from mail.api.agents import MAILAgentTemplate, as_template
 from mail.api.reach import needs_targets
 from mail.core.addresses import local_agent_name
 from mail.core.runtime.validation import check_entrypoint
+from mail.core.suggest import hinted
 from mail.core.tools.catalogue import CATALOGUE
 from mail.errors import ConfigError
-from mail.swarms_json.names import hinted
 
 if TYPE_CHECKING:
     from mail.api.graph import AgentGraph

@@ -1,19 +1,20 @@
 """A running swarm for one user: agents, actions and the runtime that moves their mail."""
 
-from collections.abc import Sequence
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgent
 from mail.api.checks import check_limit, check_text, text_list
-from mail.api.closing import close_agents
 from mail.api.peers import introduce
 from mail.api.posting import MessagePoster
 from mail.api.stepping import ManualStepper
-from mail.api.stores import library_store
 from mail.api.validation import Wiring, actions_by_name, check_parts, check_wiring
 from mail.clock import Clock, SystemClock
+from mail.config.env import DATABASE_URL, setting
 from mail.core.runtime.interswarm import Federation
 from mail.core.runtime.runtime import MAILRuntime
 from mail.core.runtime.settings import RuntimeSettings
@@ -21,7 +22,7 @@ from mail.core.tasks import MAILTask
 from mail.db.base import Store
 from mail.errors import ConfigError
 
-__all__ = ["MAILSwarm", "UserRole"]
+__all__ = ["MAILSwarm", "UserRole", "close_agents", "library_store"]
 
 UserRole = Literal["admin", "agent", "user"]
 
@@ -196,3 +197,38 @@ class MAILSwarm(ManualStepper, MessagePoster, Federation):
     def degraded(self) -> str | None:
         """Why the store fails at the moment, or None. Mail waits until it works again."""
         return self._runtime.degraded
+
+
+_log = logging.getLogger(__name__)
+
+
+async def close_agents(agents: Sequence[MAILAgent]) -> None:
+    """Await ``aclose()`` of every agent function that has one; failures are only logged."""
+    closers: list[Callable[[], Awaitable[None]]] = [
+        close for agent in agents if callable(close := getattr(agent.function, "aclose", None))
+    ]
+    ended = await asyncio.gather(*(close() for close in closers), return_exceptions=True)
+    for failure in ended:
+        if isinstance(failure, BaseException):
+            _log.warning("an agent's connections could not be closed", exc_info=failure)
+
+
+def library_store(store: Store | str | None, enable_db_agent_histories: bool) -> Store | None:
+    """Return the store for a swarm, not yet opened; None stands for memory.
+
+    Args:
+        store: A store to share, or the URL of one, which is then this swarm's own.
+        enable_db_agent_histories: Without a store, use the one that ``DATABASE_URL`` names.
+
+    Raises:
+        ConfigError: a URL that names no store.
+    """
+    if store is None and enable_db_agent_histories:
+        store = setting(DATABASE_URL)
+        if store is not None and store.lower() == "none":
+            return None
+    if not isinstance(store, str):
+        return store
+    from mail.db.urls import open_store
+
+    return open_store(store)

@@ -14,9 +14,9 @@ from mail.api.swarm import MAILSwarm, UserRole
 from mail.api.validation import Wiring, check_parts, check_wiring
 from mail.clock import Clock
 from mail.core.runtime.settings import RuntimeSettings
+from mail.core.suggest import hinted
 from mail.db.base import Store
 from mail.errors import ConfigError
-from mail.swarms_json.names import hinted
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONSwarm
 from mail.swarms_json.utils import build_swarm_from_swarms_json, load_swarms_json_from_file

@@ -52,24 +52,24 @@ class MAILClient(ResponsesClient):
 
     async def ping(self) -> GetRootResponse:
         """Return what the server says about itself and its swarm (``GET /``)."""
-        return cast(GetRootResponse, await self._request_object("GET", "/"))
+        return cast("GetRootResponse", await self._request_object("GET", "/"))
 
     async def get_health(self) -> GetHealthResponse:
         """Return the server's health (``GET /health``)."""
-        return cast(GetHealthResponse, await self._request_object("GET", "/health"))
+        return cast("GetHealthResponse", await self._request_object("GET", "/health"))
 
     async def update_health(self, status: str) -> GetHealthResponse:
         """Set the health that others see (``POST /health``; admins only)."""
         answer = await self._request_object("POST", "/health", {"status": status})
-        return cast(GetHealthResponse, answer)
+        return cast("GetHealthResponse", answer)
 
     async def get_status(self) -> GetStatusResponse:
         """Return the state of the swarm and of the caller's instance (``GET /status``)."""
-        return cast(GetStatusResponse, await self._request_object("GET", "/status"))
+        return cast("GetStatusResponse", await self._request_object("GET", "/status"))
 
     async def get_whoami(self) -> GetWhoamiResponse:
         """Return who the caller is (``GET /whoami``)."""
-        return cast(GetWhoamiResponse, await self._request_object("GET", "/whoami"))
+        return cast("GetWhoamiResponse", await self._request_object("GET", "/whoami"))
 
     async def login(self, api_key: str) -> GetWhoamiResponse:
         """Use a key from now on, if the server accepts it; else use none.
@@ -140,7 +140,7 @@ class MAILClient(ResponsesClient):
             "kwargs": kwargs,
         }
         answer = await self._request_object("POST", "/message", payload, idempotency_key)
-        return cast(PostMessageResponse, answer)
+        return cast("PostMessageResponse", answer)
 
     async def post_message_stream(  # noqa: PLR0913 - what a caller may ask for
         self,
@@ -209,11 +209,11 @@ class MAILClient(ResponsesClient):
 
     async def get_tasks(self) -> dict[str, TaskRecord]:
         """Return the caller's tasks by id (``GET /tasks``)."""
-        return cast(dict[str, TaskRecord], await self._request_object("GET", "/tasks"))
+        return cast("dict[str, TaskRecord]", await self._request_object("GET", "/tasks"))
 
     async def get_task(self, task_id: str) -> TaskRecord:
         """Return one of the caller's tasks (``GET /task``)."""
-        return cast(TaskRecord, await self._request_object("GET", "/task", {"task_id": task_id}))
+        return cast("TaskRecord", await self._request_object("GET", "/task", {"task_id": task_id}))
 
     async def get_task_events(
         self, task_id: str, last_event_id: str | int | None = None
@@ -240,11 +240,11 @@ class MAILClient(ResponsesClient):
     async def cancel_task(self, task_id: str) -> TaskRecord:
         """Stop a task (``POST /tasks/{task_id}/cancel``) and return its record."""
         answer = await self._request_object("POST", f"/tasks/{quote(task_id, safe='')}/cancel")
-        return cast(TaskRecord, answer)
+        return cast("TaskRecord", answer)
 
     async def get_swarms(self) -> GetSwarmsResponse:
         """Return the public swarms that the server knows (``GET /swarms``)."""
-        return cast(GetSwarmsResponse, await self._request_object("GET", "/swarms"))
+        return cast("GetSwarmsResponse", await self._request_object("GET", "/swarms"))
 
     async def register_swarm(
         self,
@@ -270,11 +270,11 @@ class MAILClient(ResponsesClient):
         if metadata is not None:
             payload["metadata"] = metadata
         answer = await self._request_object("POST", "/swarms", payload)
-        return cast(PostSwarmsResponse, answer)
+        return cast("PostSwarmsResponse", answer)
 
     async def dump_swarm(self) -> GetSwarmsDumpResponse:
         """Make the server log its swarm template (``GET /swarms/dump``; admins only)."""
-        return cast(GetSwarmsDumpResponse, await self._request_object("GET", "/swarms/dump"))
+        return cast("GetSwarmsDumpResponse", await self._request_object("GET", "/swarms/dump"))
 
     async def load_swarm_from_json(self, swarm_json: str) -> PostSwarmsLoadResponse:
         """Replace the server's swarm template (``POST /swarms/load``; admins only).
@@ -283,7 +283,7 @@ class MAILClient(ResponsesClient):
             swarm_json: One swarm of a swarms file, as JSON text.
         """
         answer = await self._request_object("POST", "/swarms/load", {"json": swarm_json})
-        return cast(PostSwarmsLoadResponse, answer)
+        return cast("PostSwarmsLoadResponse", answer)
 
     async def send_interswarm_message(  # noqa: PLR0913 - the documented signature
         self,
@@ -322,21 +322,21 @@ class MAILClient(ResponsesClient):
         payload: dict[str, Any] = {"body": body, "user_token": user_token}
         payload.update({name: value for name, value in optional.items() if value is not None})
         answer = await self._request_object("POST", "/interswarm/message", payload)
-        return cast(PostInterswarmMessageResponse, answer)
+        return cast("PostInterswarmMessageResponse", answer)
 
     async def post_interswarm_message(
         self, message: "MAILInterswarmMessage"
     ) -> PostInterswarmForwardResponse:
         """Open a task here as another swarm (``POST /interswarm/forward``; role ``agent``)."""
         answer = await self._request_object("POST", "/interswarm/forward", {"message": message})
-        return cast(PostInterswarmForwardResponse, answer)
+        return cast("PostInterswarmForwardResponse", answer)
 
     async def post_interswarm_response(
         self, message: "MAILInterswarmMessage"
     ) -> PostInterswarmBackResponse:
         """Bring what another swarm answers (``POST /interswarm/back``; role ``agent``)."""
         answer = await self._request_object("POST", "/interswarm/back", {"message": message})
-        return cast(PostInterswarmBackResponse, answer)
+        return cast("PostInterswarmBackResponse", answer)
 
     async def _open_replay(self, task_id: str, last_event_id: str) -> "aiohttp.ClientResponse":
         return await self._open_stream(

@@ -113,7 +113,7 @@ def problems_of(error: ValidationError, prefix: str = "") -> list[dict[str, str]
 
 def _validated(shape: type[T], value: object, prefix: str = "") -> T:
     try:
-        checked: T = _compiled(cast(Hashable, shape)).validate_python(value)
+        checked: T = _compiled(cast("Hashable", shape)).validate_python(value)
     except ValidationError as error:
         problems = problems_of(error, prefix)
         text = "; ".join(f"{item['field']}: {item['problem']}" for item in problems[:5])
@@ -145,7 +145,7 @@ def _as_json(message: T, free_form: object) -> T:
             to_json(message)
             return message
         # Two levels to spare: the message is also read as a part of its event.
-        return cast(T, from_json(to_json([[message]]), allow_inf_nan=False)[0][0])
+        return cast("T", from_json(to_json([[message]]), allow_inf_nan=False)[0][0])
     except ValueError as error:
         text = f"invalid MAIL message: it cannot be written as JSON: {str(error)[:200]}"
         raise ProtocolError(text) from None
@@ -184,5 +184,5 @@ def parse_interswarm_message(value: object) -> MAILInterswarmMessage:
         if not wrapper[name]:
             raise _fault("must not be empty", name, "")
     payload = _check_payload(wrapper["msg_type"], wrapper["payload"], "payload")
-    message = cast(MAILInterswarmMessage, {**wrapper, "payload": payload})
+    message = cast("MAILInterswarmMessage", {**wrapper, "payload": payload})
     return _as_json(message, payload.get("routing_info") or message.get("metadata"))

@@ -54,7 +54,7 @@ class TaskRow(NamedTuple):
     that the finisher was asked to end the task already (rulings 16 and 34). ``steps`` counts the
     messages processed in this run, ``max_steps`` limits them (None: no limit). ``usage`` is what
     the task's model calls have used, per agent and over all runs, as JSON (see
-    `mail.core.runtime.spending.Spending`).
+    `mail.core.runtime.active_tasks.Spending`).
     """
 
     task_id: str

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
@@ -15,9 +15,11 @@ __all__ = [
     "as_namespaces",
     "as_task",
     "as_token",
+    "join_lists",
     "list_text",
     "namespace_range",
     "namespace_text",
+    "tool_format",
 ]
 
 
@@ -120,3 +122,35 @@ def namespace_range(prefix: tuple[str, ...]) -> tuple[str, str]:
     """
     start = namespace_text(prefix)[:-1]
     return start, start + "^"
+
+
+_DECISIVE_ROLES: Final = frozenset({"assistant", "tool"})
+
+
+def join_lists(lists: Iterable[str]) -> str:
+    """Return JSON lists, given as text, as one list."""
+    insides = (text.strip()[1:-1].strip() for text in lists)
+    return f"[{','.join(inside for inside in insides if inside)}]"
+
+
+def tool_format(lists: Sequence[str]) -> str | None:
+    """Tell in which shape histories (JSON lists, as text) are kept.
+
+    Returns:
+        ``"completions"`` or ``"responses"`` by the first entry that an assistant or a tool wrote;
+        None when there is none.
+    """
+    for text in lists:
+        for entry in json.loads(text):
+            shape = _shape(entry)
+            if shape is not None:
+                return shape
+    return None
+
+
+def _shape(entry: Any) -> str | None:
+    if not isinstance(entry, dict):
+        return None
+    if entry.get("type") is not None and entry.get("role") not in ("user", "system"):
+        return "responses"
+    return "completions" if entry.get("role") in _DECISIVE_ROLES else None

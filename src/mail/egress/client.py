@@ -10,13 +10,16 @@ environment are not used.
 import asyncio
 import base64
 import inspect
+import socket
+import threading
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mail.egress.bodies import LimitedBody, read_body
-from mail.egress.names import AsideThreads, system_addresses
-from mail.egress.redirects import led_on
 from mail.egress.rules import (
     Address,
     EgressPolicy,
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_REDIRECTS",
+    "AsideThreads",
     "EgressPolicy",
     "FetchError",
     "GuardedTransport",
@@ -46,6 +50,7 @@ __all__ = [
     "fetch",
     "guarded_client",
     "guarded_request",
+    "led_on",
     "opened",
     "read_body",
     "split_credentials",
@@ -241,7 +246,7 @@ async def opened(
     """Send a request and give its answer, unread, after at most five redirects.
 
     On the way to another host (or port, or from https to http) the request loses every header
-    that might be a credential; see `mail.egress.redirects`.
+    that might be a credential; see `mail.egress.client`.
 
     Raises:
         RefusedAddress: the address, or one that a redirect names, may not be reached.
@@ -344,3 +349,123 @@ def _aimed(request: Any, host: str, address: Address) -> Any:
         stream=request.stream,
         extensions=extensions,
     )
+
+
+_LOOK_UPS_AT_ONCE: Final = 32
+
+
+class AsideThreads:
+    """Runs blocking functions in daemon threads; those beyond ``most`` wait in line."""
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most = most
+        self._name = name
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._running = 0
+
+    def submit(self, work: Callable[[], Any]) -> Future[Any]:
+        """Return what will hold the result; cancelled before its turn, the work is not done."""
+        future: Future[Any] = Future()
+        with self._lock:
+            # Whoever gave up must not keep a place in the line.
+            self._waiting = deque(job for job in self._waiting if not job[0].cancelled())
+            self._waiting.append((future, work))
+            is_needed = self._running < self._most
+            self._running += is_needed
+        if is_needed:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+        return future
+
+    def _work(self) -> None:
+        while (job := self._next()) is not None:
+            future, work = job
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001 - raised again where the result is awaited
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+    def _next(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        with self._lock:
+            if self._waiting:
+                return self._waiting.popleft()
+            self._running -= 1
+            return None
+
+
+async def system_addresses(host: str, port: int) -> list[str]:
+    """Return what the system's resolver says, each address once.
+
+    Raises:
+        OSError: the name cannot be resolved.
+    """
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
+    found = await asyncio.wrap_future(_look_ups().submit(look_up))
+    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+@cache
+def _look_ups() -> AsideThreads:
+    return AsideThreads(_LOOK_UPS_AT_ONCE, "mail-names")
+
+
+# What a request keeps when a redirect leads to another host: nothing that could be a credential.
+_HARMLESS: Final = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "content-length",
+        "content-type",
+        "host",
+        "transfer-encoding",
+        "user-agent",
+    }
+)
+
+
+def led_on(
+    first: "httpx.Request", sent: "httpx.Request", onward: "httpx.Request"
+) -> "httpx.Request":
+    """Return the next request with the headers that it may have.
+
+    Where scheme, host and port stay, that is all of them; httpx itself drops the cookies that the
+    first request came with. On any other way, but from http to https of the same host, everything
+    goes that could be a credential.
+
+    Args:
+        first: The request as the caller made it.
+        sent: The one that was answered with a redirect.
+        onward: What httpx made of that answer; it is changed.
+    """
+    before, after = _origin(sent), _origin(onward)
+    if before == after:
+        if _origin(first) == after:
+            _keep_cookies(first, onward)
+        return onward
+    upgraded = before[0] == "http" and before[2] is None and after == ("https", before[1], None)
+    if not upgraded:
+        for name in list(onward.headers):
+            if name.lower() not in _HARMLESS:
+                del onward.headers[name]
+    return onward
+
+
+def _origin(request: "httpx.Request") -> tuple[str, bytes, int | None]:
+    return request.url.scheme, request.url.raw_host, request.url.port
+
+
+def _keep_cookies(first: "httpx.Request", onward: "httpx.Request") -> None:
+    """Add the first request's cookies to those that the server has set since; the newer win."""
+    given = _cookies(first)
+    if given:
+        onward.headers["Cookie"] = "; ".join((given | _cookies(onward)).values())
+
+
+def _cookies(request: "httpx.Request") -> dict[str, str]:
+    pairs = (pair.strip() for pair in request.headers.get("cookie", "").split(";"))
+    return {pair.partition("=")[0].rstrip(): pair for pair in pairs if pair}

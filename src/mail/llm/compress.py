@@ -7,8 +7,8 @@ gets the same one, until what came after it is too long again.
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -19,11 +19,10 @@ from mail.core.call_context import NullSink, current_call
 from mail.errors import AgentError, ModelError
 from mail.llm.ask import ask
 from mail.llm.context import Gauge, context_length, count_tokens, fingerprint
+from mail.llm.history import NO_RESULT, Replied, Said, conversation, is_reply_item, text_of
 from mail.llm.request import ChatModel, ModelRequest
-from mail.llm.split import split_at
-from mail.llm.transcript import transcript
 
-__all__ = ["SUMMARY_TITLE", "Compressor"]
+__all__ = ["SUMMARY_TITLE", "Compressor", "split_at", "transcript"]
 
 _log = logging.getLogger(__name__)
 
@@ -290,3 +289,124 @@ def _warn(key: tuple[str, str], error: Exception) -> None:
         error,
         extra={"task_id": task_id, "agent": agent},
     )
+
+
+def split_at(messages: Sequence[Entry], keep: int, *, wait: bool = True) -> int:
+    """Return where a history can be cut in two: the latest place between whole exchanges.
+
+    Args:
+        messages: The history, in any mix of formats, with or without a system entry at the front.
+        keep: How many of the newest entries must stay right of the cut.
+        wait: Whether a call without a result holds the cut back, because its result may still
+            come.
+
+    Returns:
+        The number of entries left of the cut; 0 if there is no such place.
+    """
+    latest = len(messages) - max(keep, 1)
+    first = 1 if messages and messages[0].get("role") == "system" else 0
+    answered = _answered_at(messages, len(messages) if wait else -1)
+    cut, open_until = 0, -1
+    for place in range(first, latest + 1):
+        if place > first and open_until < place and _begins(messages, place):
+            cut = place
+        open_until = max(open_until, answered.get(place, -1))
+    return cut
+
+
+def _begins(messages: Sequence[Entry], place: int) -> bool:
+    """Tell whether an exchange, or at least a message to the agent, begins at a place."""
+    if _is_result(messages[place]):
+        return False
+    return not _is_reply(messages[place]) or _is_result(messages[place - 1])
+
+
+def _is_reply(entry: Entry) -> bool:
+    return entry.get("role") == "assistant" or is_reply_item(entry)
+
+
+def _is_result(entry: Entry) -> bool:
+    return entry.get("role") == "tool" or entry.get("type") == "function_call_output"
+
+
+def _answered_at(messages: Sequence[Entry], never: int) -> dict[int, int]:
+    """Return where the last result of each entry with calls is; ``never`` if one is missing."""
+    waiting: defaultdict[str, deque[int]] = defaultdict(deque)
+    ends: dict[int, int] = {}
+    for place, entry in enumerate(messages):
+        if _is_result(entry):
+            callers = waiting[str(entry.get("tool_call_id") or entry.get("call_id") or "")]
+            if callers:
+                caller = callers.popleft()
+                ends[caller] = max(ends.get(caller, -1), place)
+            continue
+        for call_id in _call_ids(entry):
+            waiting[call_id].append(place)
+    for callers in waiting.values():
+        for caller in callers:
+            ends[caller] = max(ends.get(caller, -1), never)
+    return ends
+
+
+def _call_ids(entry: Entry) -> list[str]:
+    if entry.get("type") == "function_call":
+        return [str(entry.get("call_id"))]
+    content = entry.get("content")
+    blocks = content if isinstance(content, list) and entry.get("role") == "assistant" else []
+    uses = (block for block in blocks if isinstance(block, Mapping))
+    calls = [block for block in uses if block.get("type") == "tool_use"]
+    calls.extend(entry.get("tool_calls") or ())
+    return [str(call.get("id")) for call in calls]
+
+
+_OWN: Final = frozenset(
+    {"function_call", "message", "reasoning", "redacted_thinking", "text", "thinking", "tool_use"}
+)
+_LONGEST_CODE: Final = 200
+
+
+def transcript(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Write down who said, called and found what, oldest first.
+
+    Reasoning is left out: it does not commit anybody to anything.
+    """
+    return "\n\n".join(_paragraphs(entries))
+
+
+def _paragraphs(entries: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for exchange in conversation(entries):
+        if isinstance(exchange, Said):
+            yield f"[to the agent]\n{text_of(exchange.message)}"
+        else:
+            yield from _reply(exchange)
+
+
+def _reply(reply: Replied) -> Iterator[str]:
+    for item in _builtin(reply):
+        yield f"[a tool of the provider]\n{to_json(_readable(item), fallback=str).decode()}"
+    if reply.text.strip():
+        yield f"[the agent]\n{reply.text}"
+    for call, result in zip(reply.calls, reply.results, strict=True):
+        found = "(no result yet)" if result == NO_RESULT else result
+        yield f"[the agent calls {call.name}, id {call.id}]\n{call.arguments}\n[result]\n{found}"
+
+
+def _builtin(reply: Replied) -> Iterator[Mapping[str, Any]]:
+    """Yield what the provider's own tools did, be it output items or message blocks."""
+    for entry in reply.entries:
+        content = entry.get("content")
+        parts = content if reply.wire == "anthropic" and isinstance(content, list) else [entry]
+        for part in parts:
+            if isinstance(part, Mapping) and part.get("type", "message") not in _OWN:
+                yield part
+
+
+def _readable(value: Any) -> Any:
+    """Drop text that is a code: long, and without a single space."""
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST_CODE or " " in value else "..."
+    if isinstance(value, Mapping):
+        return {key: _readable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_readable(item) for item in value]
+    return value

@@ -1,6 +1,8 @@
 """A model's reply as an agent function returns it."""
 
 import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mail.core.agents import AgentOutput
@@ -8,10 +10,53 @@ from mail.core.tools.call import AgentToolCall
 from mail.errors import AgentError
 from mail.llm import anthropic, completions
 from mail.llm.history import parse_arguments_text, plain_copy
-from mail.llm.reasoning import Attributed, attributed
-from mail.llm.request import BuiltinCall, ModelReply
+from mail.llm.request import (
+    BuiltinCall,
+    BuiltinResult,
+    FunctionCall,
+    ModelReply,
+    Part,
+    Speech,
+    Thought,
+)
 
-__all__ = ["REFUSED", "agent_output", "history_entries"]
+__all__ = ["REFUSED", "Attributed", "agent_output", "attributed", "history_entries"]
+
+
+@dataclass(frozen=True, slots=True)
+class Attributed:
+    """A call with what the model thought and said since the call before it."""
+
+    call: FunctionCall | BuiltinCall
+    reasoning: tuple[str, ...]
+    preamble: str
+
+
+def attributed(parts: Sequence[Part]) -> tuple[list[Attributed], tuple[str, ...], str]:
+    """Attribute reasoning and text to calls in one pass.
+
+    Returns:
+        The calls, and the reasoning and the text after the last of them.
+    """
+    calls: list[Attributed] = []
+    reasoning: list[str] = []
+    said: list[str] = []
+    for part in parts:
+        match part:
+            case Thought(text=text):
+                if text.strip():
+                    reasoning.append(text)
+            case Speech(text=text):
+                said.append(text)
+            case FunctionCall() | BuiltinCall():
+                preamble = "\n".join(text.strip() for text in said if text.strip())
+                calls.append(Attributed(part, tuple(reasoning), preamble))
+                reasoning.clear()
+                said.clear()
+            case BuiltinResult():
+                pass
+    return calls, tuple(reasoning), "".join(said)
+
 
 _TEXT_IDS = uuid.UUID("3f2d9a55-0f6c-5c0e-9b0b-6a3b7f2d1c11")
 REFUSED: Final = frozenset({"content_filter", "refusal"})

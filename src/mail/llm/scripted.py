@@ -5,20 +5,19 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import AsyncGenerator
-from typing import Any
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any, Final
 
 from pydantic_core import to_json
 
 from mail.core.tools.schema import get_tool_spec_name
-from mail.errors import ModelError
+from mail.errors import ConfigError, ModelError
 from mail.llm.request import CallPiece, Delta, ModelRequest
 from mail.llm.retry import Sleep
-from mail.llm.script import Call, Fail, Say, Script, Think, run_script
-from mail.llm.script_check import check_script, check_steps
+from mail.llm.script import Call, Fail, Rule, Say, Script, Think, Unfinished, run_script
 from mail.llm.script_view import ScriptView
 
-__all__ = ["ScriptedModel", "call_id", "words"]
+__all__ = ["ScriptedModel", "call_id", "check_script", "check_steps", "words"]
 
 _CALL_IDS = uuid.UUID("b1d0f6a4-7f0e-5f5a-8f43-2f1f5f7b9d21")
 
@@ -42,7 +41,7 @@ class ScriptedModel:
         sleep: Waits.
 
     Raises:
-        ConfigError: the script is none; see `mail.llm.script_check.check_script`.
+        ConfigError: the script is none; see `mail.llm.scripted.check_script`.
     """
 
     def __init__(self, script: Script, *, delay: float = 0.0, sleep: Sleep = asyncio.sleep) -> None:
@@ -94,3 +93,65 @@ def _piece(step: Call, seed: str, index: int) -> CallPiece:
 
 def _digest(messages: Any) -> str:
     return hashlib.sha256(to_json([dict(message) for message in messages])).hexdigest()
+
+
+_STEPS: Final = (Say, Think, Call, Fail)
+_RULE: Final = "a rule is when(…).then(…) or otherwise(…)"
+_STEP: Final = "a step is call(…), say(…), think(…), fail(…) or text"
+
+
+def check_script(script: object) -> None:
+    """Check that something is a list of rules, or a function.
+
+    Raises:
+        ConfigError: it is something else, a rule is not complete, or a step is none.
+    """
+    if isinstance(script, Unfinished):
+        raise ConfigError("the script is a when(…) without .then(…), and not in a list")
+    if callable(script):
+        return
+    if isinstance(script, Rule | Say | Think | Call | Fail | str) or not isinstance(
+        script, Sequence
+    ):
+        raise ConfigError(
+            f"a script is a list of rules, or a function, got {_kind(script)}; {_RULE}"
+        )
+    for number, rule in enumerate(script, 1):
+        _check_rule(f"rule {number} of the script", rule)
+
+
+def check_steps(steps: Sequence[Any]) -> None:
+    """Check what a function of a script returned, as steps.
+
+    Raises:
+        ConfigError: one of them is none.
+    """
+    for step in steps:
+        if not isinstance(step, _STEPS):
+            raise ConfigError(f"the script replies with {_kind(step)}; {_STEP}")
+
+
+def _check_rule(where: str, rule: object) -> None:
+    if isinstance(rule, Unfinished):
+        raise ConfigError(f"{where} is a when(…) without .then(…)")
+    if not isinstance(rule, Rule):
+        raise ConfigError(f"{where} is {_kind(rule)}; {_RULE}")
+    for step in rule.steps:
+        _check_step(where, step)
+
+
+def _check_step(where: str, step: object) -> None:
+    if isinstance(step, Unfinished | Rule):
+        raise ConfigError(f"{where} has another rule as a step; {_STEP}, or a function of the view")
+    if isinstance(step, str | Say | Think | Call | Fail) or callable(step):
+        return
+    if not isinstance(step, Sequence):
+        raise ConfigError(
+            f"{where} has {_kind(step)} as a step; {_STEP}, or a function of the view"
+        )
+    for part in step:
+        _check_step(where, part)
+
+
+def _kind(value: object) -> str:
+    return repr(value) if value is None or isinstance(value, int | float) else type(value).__name__

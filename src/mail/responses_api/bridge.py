@@ -13,8 +13,16 @@ from mail.core.tasks import TaskState
 from mail.core.tools.offer import Offer
 from mail.core.usage import Usage
 from mail.db.base import IdempotencyRow, MemoryRow
-from mail.responses_api.events import closing_events, error_event, opening_events
-from mail.responses_api.output import Ending, ended_response, moment, new_response, own_ending
+from mail.responses_api.output import (
+    Ending,
+    closing_events,
+    ended_response,
+    error_event,
+    moment,
+    new_response,
+    opening_events,
+    own_ending,
+)
 from mail.responses_api.planning import Plan, TaskSource, plan_run
 from mail.responses_api.problems import NoSuchResponse, ResponsesError
 from mail.responses_api.records import Record, Records

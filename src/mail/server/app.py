@@ -5,10 +5,17 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from functools import partial
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
 
@@ -21,7 +28,6 @@ from mail.db.urls import open_store
 from mail.server.cors import Cors
 from mail.server.deps import check_audiences
 from mail.server.errors import install_error_handlers
-from mail.server.hosting import call_on_stop
 from mail.server.idempotency import forget_old_keys
 from mail.server.middleware import Edge
 from mail.server.quotas import Quotas
@@ -34,7 +40,7 @@ from mail.stdlib.settings import check_settings
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate
 
-__all__ = ["create_app"]
+__all__ = ["STOP_SIGNALS", "call_on_stop", "create_app"]
 
 _log = logging.getLogger("mail.server")
 
@@ -181,3 +187,42 @@ async def _hint_at_tokens(state: ServerState) -> None:
             "nobody can call: tokens are kept in the store, and 'mail token' cannot reach one in "
             "memory; use --store sqlite:///mail.db, or an external token service"
         )
+
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+@contextmanager
+def call_on_stop(begin: Callable[[], object]) -> Iterator[None]:
+    """Call ``begin`` in the running event loop when the process is told to stop.
+
+    The host's own handler is called afterwards. Outside the main thread, or where the host has no
+    handler to pass the signal on to, nothing is hooked.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    hooked: dict[signal.Signals, tuple[Any, Any]] = {}
+    for number in STOP_SIGNALS:
+        previous = signal.getsignal(number)
+        if callable(previous):
+            handler = _chain(loop, begin, previous)
+            hooked[number] = (handler, previous)
+            signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, (handler, previous) in hooked.items():
+            if signal.getsignal(number) is handler:
+                signal.signal(number, previous)
+
+
+def _chain(
+    loop: asyncio.AbstractEventLoop, begin: Callable[[], object], previous: Callable[..., Any]
+) -> Callable[[int, FrameType | None], None]:
+    def handler(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(begin)
+        previous(number, frame)
+
+    return handler

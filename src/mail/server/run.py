@@ -7,10 +7,12 @@ server still answers (new work gets 503), and only then uvicorn stops. The secon
 
 import asyncio
 import contextvars
+import gc
 import json
 import logging
 import os
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
@@ -28,14 +30,13 @@ from mail.server.app import create_app
 from mail.server.connections import allow_open_files, guarded
 from mail.server.middleware import MAX_HEADER_BYTES
 from mail.server.state import ServerState
-from mail.server.warmup import load_models
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
 
     from mail.api import MAILSwarmTemplate
 
-__all__ = ["DrainingServer", "app_from_environment", "run_server"]
+__all__ = ["DrainingServer", "app_from_environment", "load_models", "run_server"]
 
 _CONNECTION_SECONDS: Final = 3
 _EXTRA_SECONDS: Final = 5.0
@@ -183,3 +184,31 @@ def _run_reloading(config: ServerConfig) -> None:
         access_log=False,
         timeout_graceful_shutdown=_CONNECTION_SECONDS,
     )
+
+
+_ADAPTER: Final = "mail.llm.litellm_model"
+
+
+def load_models() -> threading.Thread | None:
+    """Begin to load what the served swarm's agents will need; None when that is nothing.
+
+    For a server in a process of its own, once its swarm was built: the objects that are there
+    when the loading ends are never looked at by the garbage collector again.
+    """
+    if _ADAPTER not in sys.modules or "litellm" in sys.modules:
+        return None  # no agent asks a provider's model, or everything is there
+    thread = threading.Thread(target=_load, name="model library", daemon=True)
+    thread.start()
+    return thread
+
+
+def _load() -> None:
+    from mail.llm.litellm_model import load_parts
+
+    try:
+        load_parts()
+    except Exception:  # noqa: BLE001 - whoever needs the library learns of it with the first call
+        _log.exception("the library behind the models cannot be loaded")
+        return
+    gc.collect()
+    gc.freeze()

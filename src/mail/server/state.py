@@ -16,9 +16,8 @@ from mail.core.tasks import TaskState
 from mail.db.base import Owner, Store
 from mail.errors import ShuttingDown, StoreError
 from mail.server.idempotency import Keyed, OwnersLocks
-from mail.server.instances import InstancePool, Served
+from mail.server.instances import InstancePool, Served, recover_owners
 from mail.server.quotas import Quotas
-from mail.server.recovery import recover_owners
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate

@@ -1,17 +1,25 @@
 """Streams that outlive the request function that began them."""
 
+import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 
 from mail.core.events import TaskEvent
 from mail.errors import AuthUnavailable, ProtocolError, StoreError, Unauthenticated
 
-__all__ = ["MAX_EVENT_ID_DIGITS", "RECHECK_SECONDS", "last_event_id", "streamed"]
+__all__ = [
+    "CLIENT_GONE",
+    "MAX_EVENT_ID_DIGITS",
+    "RECHECK_SECONDS",
+    "last_event_id",
+    "streamed",
+    "while_connected",
+]
 
 MAX_EVENT_ID_DIGITS: Final = 18
 
@@ -79,3 +87,27 @@ async def _still_allowed(recheck: Callable[[], Awaitable[object]]) -> bool:
     except AuthUnavailable:
         return True
     return True
+
+
+CLIENT_GONE = 499
+"""The status in the log of a request whose client left before its answer."""
+
+T = TypeVar("T")
+
+
+async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
+    """Return what ``work`` returns, or None when the client left first; then it is cancelled."""
+    result = asyncio.create_task(work, name="run result")
+    gone = asyncio.create_task(_disconnected(request), name="client watch")
+    try:
+        await asyncio.wait({result, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return await result if result.done() else None
+    finally:
+        result.cancel()
+        gone.cancel()
+        await asyncio.gather(result, gone, return_exceptions=True)
+
+
+async def _disconnected(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

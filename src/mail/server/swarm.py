@@ -126,7 +126,7 @@ def _read(config: ServerConfig, store: Store, entry: dict[str, Any]) -> Served:
     from mail.api import MAILSwarmTemplate
 
     policy = ReferencePolicy(imports=tuple(config.swarm.remote_imports))
-    template = MAILSwarmTemplate.from_swarms_json(cast(Any, entry), references=policy)
+    template = MAILSwarmTemplate.from_swarms_json(cast("Any", entry), references=policy)
     return _tried(config, template, store)
 
 

@@ -5,7 +5,8 @@ import importlib
 import json
 import logging
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,6 @@ from urllib.parse import urlsplit
 
 from mail.core.addresses import parse_agent_address
 from mail.errors import ConfigError
-from mail.swarms_json.reference_budget import MAX_BYTES, TIMEOUT, ReferenceBudget
 
 if TYPE_CHECKING:
     import httpx
@@ -21,15 +21,89 @@ if TYPE_CHECKING:
     from mail.egress.client import EgressPolicy, Resolve
 
 __all__ = [
+    "MAX_BYTES",
     "PYTHON_PREFIX",
+    "TIMEOUT",
     "TRUSTED",
     "URL_PREFIX",
+    "ReferenceBudget",
     "ReferencePolicy",
     "read_python_string",
     "read_url_string",
     "resolve_prefixed_string_references",
     "target_address_is_interswarm",
 ]
+
+TIMEOUT: Final = 10.0
+MAX_BYTES: Final = 4 * 1024 * 1024
+_DOCUMENTS: Final = 32
+_SECONDS: Final = 30.0
+_MEBIBYTE: Final = 1024 * 1024
+_ALL_BYTES: Final = 8 * _MEBIBYTE
+
+
+class ReferenceBudget:
+    """Counts the documents of one definition, their bytes, and the time since the first of them.
+
+    Args:
+        documents: How many there may be.
+        seconds: How long all of them may take.
+        size: How many bytes all of them may have.
+        clock: Tells the time, in seconds.
+    """
+
+    def __init__(
+        self,
+        documents: int = _DOCUMENTS,
+        seconds: float = _SECONDS,
+        size: int = _ALL_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._documents = documents
+        self._seconds = seconds
+        self._size = size
+        self._clock = clock
+        self._counted = 0
+        self._received = 0
+        self._began: float | None = None
+
+    def take(self) -> tuple[float, int]:
+        """Count one more document; return the seconds and the bytes that it may take.
+
+        Raises:
+            ConfigError: it is one too many, or as `check`.
+        """
+        self._counted += 1
+        if self._counted > self._documents:
+            raise _refusal(f"there may be {self._documents} of them")
+        self.check()
+        return min(TIMEOUT, self._left()), min(MAX_BYTES, self._size - self._received)
+
+    def receive(self, count: int) -> None:
+        """Count the bytes of a document, whole or not."""
+        self._received += count
+
+    def check(self) -> None:
+        """Check that something is left for another document.
+
+        Raises:
+            ConfigError: the time is up, or there were too many bytes.
+        """
+        if self._received >= self._size:
+            raise _refusal(f"the documents may have {self._size / _MEBIBYTE:g} MiB together")
+        if self._left() <= 0:
+            raise _refusal(f"the documents may take {self._seconds:g} seconds together")
+
+    def _left(self) -> float:
+        now = self._clock()
+        if self._began is None:
+            self._began = now
+        return self._began + self._seconds - now
+
+
+def _refusal(limit: str) -> ConfigError:
+    return ConfigError(f"too many url:: references in a definition from elsewhere: {limit}")
+
 
 logger = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import Any, Final, cast
 from mail.core.suggest import before_hint
 from mail.errors import ConfigError
 from mail.swarms_json.crosscheck import ImportAction, cross_validate_swarm
-from mail.swarms_json.decode import parse_json, read_text
+from mail.swarms_json.decode import check_plain, parse_json, read_text
 from mail.swarms_json.fields import (
     ACTION,
     AGENT,
@@ -20,7 +20,6 @@ from mail.swarms_json.fields import (
 )
 from mail.swarms_json.names import check_distinct
 from mail.swarms_json.parameters import check_parameters
-from mail.swarms_json.plain import check_plain
 from mail.swarms_json.types import SwarmsJSONAction, SwarmsJSONAgent, SwarmsJSONSwarm
 
 __all__ = [

@@ -16,7 +16,7 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        "FollowedRun": "mail.core.runtime.following",
+        "FollowedRun": "mail.core.runtime.runs",
         "MAILRuntime": "mail.core.runtime.runtime",
         "Run": "mail.core.runtime.runs",
         "RunEnd": "mail.core.runtime.waiters",

@@ -17,7 +17,6 @@ from mail.core.runtime.context import Parts
 from mail.core.runtime.delivery import PostOffice
 from mail.core.runtime.endings import Endings
 from mail.core.runtime.event_log import EventLog
-from mail.core.runtime.following import FollowedRun
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.interswarm import Federation
 from mail.core.runtime.lanes import Lanes
@@ -25,19 +24,18 @@ from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.mailbox_loader import Stash
 from mail.core.runtime.manual import ManualSteps, StepRequest
 from mail.core.runtime.manual_replies import StepDesk
-from mail.core.runtime.runs import Run
+from mail.core.runtime.runs import FollowedRun, Run
 from mail.core.runtime.scheduler import Scheduler
 from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
 from mail.core.runtime.submission import Intake, RunRequest
 from mail.core.runtime.system_messages import Prompting
-from mail.core.runtime.task_reader import TaskReader
+from mail.core.runtime.task_reader import RuntimeViews, TaskReader
 from mail.core.runtime.tool_dispatch import Dispatcher
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.turn_commit import Conclusions
 from mail.core.runtime.turn_result import Draft
 from mail.core.runtime.turn_runner import TurnRunner
 from mail.core.runtime.validation import check_names
-from mail.core.runtime.views import RuntimeViews
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.wire import MAILMessage

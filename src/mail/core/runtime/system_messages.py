@@ -1,5 +1,6 @@
 """The system's own letters to agents: follow-ups after tools, and the request to finish."""
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from mail.core.runtime.context import Parts
 from mail.core.runtime.endings import Ending, Endings
 from mail.core.runtime.turn import Control, ControlKind, Reprompt, Turn
 
-__all__ = ["Prompting"]
+__all__ = ["Prompting", "note_failure"]
 
 _LIMIT = (
     "This task has reached its limit of {limit} messages. Finish it now: call task_complete with "
@@ -92,3 +93,15 @@ class Prompting:
         )
         agent = turn.agent if turn else self.parts.finisher
         return endings.complete_as(task, agent, answer, Subject.MAXIMUM_STEPS_REACHED)
+
+
+logger = logging.getLogger(__name__)
+
+
+def note_failure(turn: Turn, reason: str) -> str:
+    """Log that a turn's agent failed, and return the reason with the agent's name in it."""
+    known = {"agent": turn.agent, "task_id": turn.task.task_id, "reason": reason}
+    logger.warning("agent failed", extra=known)
+    if f"agent '{turn.agent}'" in reason:
+        return reason
+    return f"agent '{turn.agent}' failed: {reason}"

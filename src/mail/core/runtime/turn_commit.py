@@ -6,28 +6,68 @@ built, the commit is handed to the store), so turns of one task that end togethe
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from mail.core.compose import Subject
+from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import LiveTask
 from mail.core.runtime.breakpoints import UNANSWERED, call_rows
 from mail.core.runtime.context import Parts
-from mail.core.runtime.delivery import PostOffice
+from mail.core.runtime.delivery import Mail, PostOffice
 from mail.core.runtime.endings import Ending, Endings
-from mail.core.runtime.failing import note_failure
 from mail.core.runtime.lanes import OPEN, Lanes
 from mail.core.runtime.mailbox import Hold, LaneKey, Letter
 from mail.core.runtime.manual_replies import StepDesk
-from mail.core.runtime.plans import Plan
-from mail.core.runtime.system_messages import Prompting
+from mail.core.runtime.system_messages import Prompting, note_failure
 from mail.core.runtime.turn import Control, ControlKind, Turn
 from mail.core.runtime.turn_result import Draft
 from mail.core.tasks import TaskState
-from mail.db.base import Post, Receipt, TurnCommit
+from mail.db.base import CallRow, EventRow, HistoryRow, Owner, Post, Receipt, TurnCommit
 from mail.errors import StoreConflict
 
-__all__ = ["Conclusions"]
+__all__ = ["Conclusions", "Plan"]
+
+
+@dataclass(slots=True, eq=False)
+class Plan:
+    """What one commit will change, and what must be told afterwards."""
+
+    task: LiveTask
+    mail: Mail = field(default_factory=Mail)
+    ending: Ending | None = None
+    dead: str | None = None
+    calls: tuple[CallRow, ...] = ()  # on which the turn pauses
+    step: str = ""  # the manual step that is answered itself
+    follow_up: tuple[Envelope, Control] | None = None
+    shown: tuple[int, ...] = ()  # buffered mail that a manual step has shown its agent
+    cut_off: tuple[EventRow, ...] = ()  # of turns that end with the task
+
+    def turn_commit(self, owner: Owner, turn: Turn, draft: Draft) -> TurnCommit:
+        """Return the commit of a turn: what its draft holds and what was decided about it."""
+        ending = self.ending
+        histories: tuple[HistoryRow, ...] = ()
+        if draft.history and draft.failure is None:
+            histories = (HistoryRow(turn.agent, draft.history),)
+        return TurnCommit(
+            owner=owner,
+            task=self.task.row,
+            seq=turn.seq,
+            dead=self.dead,
+            deliveries=self.mail.deliveries,
+            events=(
+                *draft.events,
+                *self.mail.events,
+                *self.cut_off,
+                *(ending.events if ending else ()),
+            ),
+            histories=histories + (ending.histories if ending else ()),
+            calls=(*self.calls, *(ending.calls if ending else ())),
+            memories=(*draft.memories, *(ending.memories if ending else ())),
+            settled=self.shown + (ending.settled if ending else ()),
+            response=ending.response if ending else None,
+            snapshot=ending is not None,
+        )
 
 
 @dataclass(slots=True, eq=False)

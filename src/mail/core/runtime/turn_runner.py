@@ -12,9 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mail.core.agents import ToolChoice
-from mail.core.call_context import CallContext, ConsoleSink, NullSink, enter_call
+from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSink, enter_call
 from mail.core.runtime.breakpoints import split_breakpoints
-from mail.core.runtime.budget import refusal
 from mail.core.runtime.client_tools import (
     ONE_AT_A_TIME,
     forced_by_offer,
@@ -22,22 +21,55 @@ from mail.core.runtime.client_tools import (
     without_surplus,
 )
 from mail.core.runtime.context import Parts
+from mail.core.runtime.delivery import PostOffice
 from mail.core.runtime.handlers import HANDLERS
 from mail.core.runtime.histories import Entry, HistoryView
 from mail.core.runtime.mailbox import LaneKey
-from mail.core.runtime.sink import TurnSink
 from mail.core.runtime.text_replies import take_text
-from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS, TEXT_TOOL, Dispatcher
-from mail.core.runtime.toolevents import log_tool_calls
+from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS, TEXT_TOOL, Dispatcher, log_tool_calls
 from mail.core.runtime.turn import ControlKind, EventDraft, Outcome, Phase, Turn, storable
 from mail.core.runtime.turn_commit import Conclusions
 from mail.core.runtime.turn_result import REPLY_KEY, Draft, Reply
-from mail.core.runtime.usage_accounting import Meter, log_usage
+from mail.core.runtime.usage_accounting import Meter, log_usage, refusal
 from mail.core.tools.call import AgentToolCall
 from mail.db.base import JournalRow, TurnCommit
 from mail.errors import AgentError, ModelError, StoreConflict, StoreError
 
-__all__ = ["TurnRunner"]
+__all__ = ["TurnRunner", "TurnSink"]
+
+
+class TurnSink:
+    """Passes pieces on until the turn is interrupted; after that, not one more."""
+
+    def __init__(self, turn: Turn, post_office: PostOffice, console: StreamSink) -> None:
+        self._turn = turn
+        self._post_office = post_office
+        self._console = console
+
+    def text(self, delta: str) -> None:
+        """Take a piece of the answer."""
+        if not self._turn.abandoned:
+            self._turn.partial.append(delta)
+            self._post_office.delta(self._turn, "text", delta)
+            self._console.text(delta)
+
+    def reasoning(self, delta: str) -> None:
+        """Take a piece of the model's reasoning."""
+        if not self._turn.abandoned:
+            self._post_office.delta(self._turn, "reasoning", delta)
+            self._console.reasoning(delta)
+
+    def restart(self) -> None:
+        """Forget the pieces so far and tell the streams to do the same."""
+        if not self._turn.abandoned:
+            self._turn.partial.clear()
+            self._post_office.delta(self._turn, "restart", "")
+            self._console.restart()
+
+    def without_console(self) -> StreamSink:
+        """Return the same sink, silent on the console."""
+        return TurnSink(self._turn, self._post_office, NullSink())
+
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,7 @@ import asyncpg
 
 from mail.db.migrate import packaged_migrations
 from mail.db.postgres.connect import in_store_terms
-from mail.db.postgres.foreign import foreign_tables
-from mail.db.postgres.migrate import check_encoding, schema_version
+from mail.db.postgres.migrate import check_encoding, foreign_tables, schema_version
 from mail.db.postgres.swarm_lock import claim_holder
 from mail.db.postgres.values import Connection
 from mail.errors import StoreError

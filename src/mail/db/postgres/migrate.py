@@ -1,15 +1,23 @@
 """Migrations on PostgreSQL: in order, once, all or nothing, one process at a time."""
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from mail.db.migrate import Migration, pending_migrations
-from mail.db.postgres.foreign import check_foreign
 from mail.db.postgres.values import Connection
 from mail.errors import StoreError
 
-__all__ = ["DOCUMENTED_TABLES", "check_encoding", "migrate", "missing_tables", "schema_version"]
+__all__ = [
+    "DOCUMENTED_TABLES",
+    "check_encoding",
+    "check_foreign",
+    "foreign_tables",
+    "migrate",
+    "missing_tables",
+    "schema_version",
+]
 
 DOCUMENTED_TABLES: Final = ("agent_histories", "tasks", "task_events", "task_responses")
 """The tables that the documents name, in the order in which ``mail db-init`` tells of them."""
@@ -103,3 +111,103 @@ async def missing_tables(connection: Connection) -> list[str]:
         for table in DOCUMENTED_TABLES
         if await connection.fetchval("SELECT to_regclass($1) IS NULL", table)
     ]
+
+
+_VERSIONS_TABLE: Final = "schema_version"
+_CREATED: Final = re.compile(
+    r"^CREATE TABLE (IF NOT EXISTS )?(\w+) \((.*?)^\);", re.DOTALL | re.MULTILINE
+)
+_COLUMN: Final = re.compile(
+    r"^ +(\w+) (UUID|TEXT|JSONB|BOOLEAN|TIMESTAMP WITH TIME ZONE)\b", re.MULTILINE
+)
+_ALTERED: Final = re.compile(r"^ALTER TABLE (\w+)\b(.*?);", re.DOTALL | re.MULTILINE)
+_ADDED: Final = re.compile(r"\bADD COLUMN (IF NOT EXISTS )?(\w+)")
+_TIMES: Final = ("timestamp with time zone", "timestamp without time zone")
+_AS_GOOD: Final = {"text": ("text", "character varying"), _TIMES[0]: _TIMES}
+_COLUMNS: Final = """
+SELECT relname, attname, format_type(atttypid, NULL) AS kind,
+    attnotnull AND NOT atthasdef AND attidentity = '' AS demanded
+FROM pg_class JOIN pg_attribute ON attrelid = pg_class.oid
+WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = current_schema())
+    AND relname = ANY($1::text[]) AND attnum > 0 AND NOT attisdropped
+ORDER BY relname, attnum
+"""
+_ADVICE: Final = (
+    "nothing was changed; give MAIL a database of its own, or a schema of its own (CREATE SCHEMA "
+    "mail, and ?search_path=mail at the end of the URL), or rename the table"
+)
+
+
+async def check_foreign(connection: Connection, migrations: Sequence[Migration]) -> None:
+    """Refuse a database without our schema in which another program's tables are in the way.
+
+    Raises:
+        StoreError: naming each table, what differs, and what to do.
+    """
+    found = await foreign_tables(connection, migrations)
+    if found:
+        raise StoreError(f"{'; '.join(found)}: {_ADVICE}")
+
+
+async def foreign_tables(connection: Connection, migrations: Sequence[Migration]) -> list[str]:
+    """Return words about each table that has a name of ours and is not ours."""
+    expected = _expected_tables(migrations)
+    there: dict[str, dict[str, tuple[str, bool]]] = {}
+    for row in await connection.fetch(_COLUMNS, [*expected, _VERSIONS_TABLE]):
+        there.setdefault(row["relname"], {})[row["attname"]] = (row["kind"], row["demanded"])
+    found = []
+    versions = there.pop(_VERSIONS_TABLE, None)
+    if versions is not None and versions.get("version", ("",))[0] != "integer":
+        found.append(
+            f"the table '{_VERSIONS_TABLE}' is another program's (it has no integer 'version')"
+        )
+    elif versions is not None:
+        return []  # ours: what the other tables look like is the migrations' business
+    for table, columns in there.items():
+        problems = _problems(expected[table], columns)
+        if problems:
+            found.append(f"the table '{table}' is another program's ({', '.join(problems)})")
+    return found
+
+
+class _Table(NamedTuple):
+    """What a table of ours is like before our migrations: columns that it has, and has not.
+
+    ``columns`` is None where the table itself must not be there.
+    """
+
+    columns: dict[str, str] | None
+    added: set[str]
+
+
+def _expected_tables(migrations: Sequence[Migration]) -> dict[str, _Table]:
+    tables: dict[str, _Table] = {}
+    for migration in migrations:
+        for tolerated, table, body in _CREATED.findall(migration.script):
+            columns = {name: kind.lower() for name, kind in _COLUMN.findall(body)}
+            tables[table] = _Table(columns if tolerated else None, set())
+        for table, changes in _ALTERED.findall(migration.script):
+            known = tables.get(table, _Table(None, set()))
+            for tolerated, name in _ADDED.findall(changes):
+                if not tolerated:
+                    known.added.add(name)
+                elif known.columns is not None:
+                    known.columns.pop(name, None)
+    return tables
+
+
+def _problems(expected: _Table, there: dict[str, tuple[str, bool]]) -> list[str]:
+    if expected.columns is None:
+        return ["MAIL has not made it"]
+    problems = []
+    for name, kind in expected.columns.items():
+        if name not in there:
+            problems.append(f"it has no column '{name}'")
+        elif there[name][0] not in _AS_GOOD.get(kind, (kind,)):
+            problems.append(f"'{name}' is {there[name][0]}, not {kind}")
+    for name, (_, demanded) in there.items():
+        if name in expected.added:
+            problems.append(f"it has a column '{name}' of its own")
+        elif demanded and name not in expected.columns:
+            problems.append(f"its column '{name}' must have a value")
+    return problems

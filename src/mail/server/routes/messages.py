@@ -22,8 +22,7 @@ from mail.server.deps import BearerToken, Person, State
 from mail.server.errors import mail_error_response
 from mail.server.idempotency import replayed
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import last_event_id, streamed
-from mail.server.waiting import CLIENT_GONE, while_connected
+from mail.server.streams import CLIENT_GONE, last_event_id, streamed, while_connected
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarm

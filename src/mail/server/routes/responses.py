@@ -29,8 +29,7 @@ from mail.server.idempotent_response import answered_once
 from mail.server.jsonbody import body_of, parse_object
 from mail.server.openai_errors import OpenAIRoute, openai_error_response
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import streamed
-from mail.server.waiting import CLIENT_GONE, while_connected
+from mail.server.streams import CLIENT_GONE, streamed, while_connected
 
 if TYPE_CHECKING:
     from sse_starlette import ServerSentEvent

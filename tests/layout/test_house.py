@@ -1,0 +1,130 @@
+"""The shape of the package: no cycles, no stray modules, functions that fit on a screen."""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import mail
+
+SOURCE = Path(mail.__file__).parent
+LINES_OF_A_FUNCTION = 60
+LINES_OF_A_SUBJECT = 80
+
+SMALL_SUBJECTS = {
+    "mail.cli.check": "the command; its parts are modules of their own",
+    "mail.cli.repl.tasks": "one of the groups of commands, each in a module",
+    "mail.cli.version": "a command",
+    "mail.client.responses": "the client's side of one route",
+    "mail.db.postgres.inspect": "the PostgreSQL half of mail.db.inspect",
+}
+LONG_FUNCTIONS = {
+    "api/swarm.py:__init__": "the documented parameters of MAILSwarm, one line each",
+}
+
+
+def _name(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@cache
+def modules() -> dict[str, tuple[Path, ast.Module]]:
+    """Every module with its syntax tree."""
+    paths = sorted(SOURCE.rglob("*.py"))
+    return {_name(path): (path, ast.parse(path.read_text("utf-8"))) for path in paths}
+
+
+def _typing_only(tree: ast.Module) -> set[ast.AST]:
+    return {
+        inside
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inside in ast.walk(node)
+    }
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    """Yield what an import statement may name: modules, and members of modules."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        yield node.module
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+@cache
+def imports(*, typing_too: bool) -> dict[str, set[str]]:
+    """Return what each module imports, inside functions too."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for name, (_, tree) in modules().items():
+        skipped = set() if typing_too else _typing_only(tree)
+        for node in ast.walk(tree):
+            if node not in skipped:
+                found[name] |= {one for one in _imported(node) if one in modules()} - {name}
+    return found
+
+
+def _is_package(name: str) -> bool:
+    return modules()[name][0].name == "__init__.py"
+
+
+def _reachable(start: str, graph: dict[str, set[str]]) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += graph[name]
+    return seen
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """A package's lazy ``__init__`` is no import; one inside a function is."""
+    direct = imports(typing_too=False)
+    graph = {
+        name: set() if _is_package(name) else {one for one in direct[name] if not _is_package(one)}
+        for name in modules()
+    }
+    assert {name for name in graph if name in _reachable(name, graph)} == set()
+
+
+def _lonely() -> set[str]:
+    importers: dict[str, set[str]] = defaultdict(set)
+    for name, targets in imports(typing_too=True).items():
+        for target in targets:
+            importers[target].add(name)
+    return {
+        name
+        for name, (path, _) in modules().items()
+        if len(importers[name]) == 1
+        and not path.name.startswith("__")
+        and "examples" not in path.parts
+        and path.read_text("utf-8").count("\n") < LINES_OF_A_SUBJECT
+    }
+
+
+def test_a_small_module_with_one_importer_lives_with_it() -> None:
+    assert _lonely() - set(SMALL_SUBJECTS) == set()
+
+
+def functions() -> Iterator[tuple[str, int]]:
+    for path, tree in modules().values():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or node.lineno) - node.lineno + 1
+                yield f"{path.relative_to(SOURCE).as_posix()}:{node.name}", length
+
+
+def test_functions_fit_on_a_screen() -> None:
+    long = {name for name, lines in functions() if lines > LINES_OF_A_FUNCTION}
+    assert long - set(LONG_FUNCTIONS) == set()
+
+
+def test_the_exceptions_are_still_needed() -> None:
+    assert set(SMALL_SUBJECTS) - _lonely() == set()
+    lengths = dict(functions())
+    for name in LONG_FUNCTIONS:
+        assert lengths[name] > LINES_OF_A_FUNCTION, f"{name} fits again"
