@@ -18,7 +18,7 @@ __getattr__ = lazy_exports(
         "MAILAgent": "mail.api.agents",
         "MAILAgentTemplate": "mail.api.agents",
         "MAILSwarm": "mail.api.swarm",
-        "MAILSwarmTemplate": "mail.api.template",
+        "MAILSwarmTemplate": "mail.api.swarm",
         "action": "mail.api.actions",
     },
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from mail.api.agents import MAILAgent
-from mail.api.graph import AgentGraph
 from mail.api.messages import SenderType, check_posted_kind, compose_posted
 from mail.api.options import DEFAULT_TIMEOUT, RunOptions, read_options
 from mail.core.compose import Subject
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
 
     from sse_starlette import EventSourceResponse
 
+    from mail.api.agents import MAILAgent
     from mail.clock import Clock
     from mail.core.runtime.runs import FollowedRun, Run
     from mail.core.runtime.runtime import MAILRuntime
@@ -303,10 +302,12 @@ class MessageSender(TaskReader):
         return answer, list(task.events) if task else []
 
 
-class MessagePoster(MessageSender, AgentGraph[MAILAgent]):
+class MessagePoster(MessageSender):
     """Posts text to an entrypoint in the name of the swarm's user."""
 
     user_role: SenderType
+    entrypoint: str
+    agents: list[MAILAgent]
 
     async def post_message(  # noqa: PLR0913 - the documented signature
         self,
@@ -468,9 +469,9 @@ class MessagePoster(MessageSender, AgentGraph[MAILAgent]):
         entries = [agent.name for agent in self.agents if agent.enable_entrypoint]
         if name in entries:
             return name
-        if name not in self.agent_names:
-            text = f"entrypoint agent '{name}' not found in swarm"
-            raise UnknownAgent(hinted(text, name, self.agent_names))
+        known = [agent.name for agent in self.agents]
+        if name not in known:
+            raise UnknownAgent(hinted(f"entrypoint agent '{name}' not found in swarm", name, known))
         listing = ", ".join(f"'{entry}'" for entry in entries)
         raise UnknownAgent(
             f"agent '{name}' takes no messages from users (enable_entrypoint is false); "

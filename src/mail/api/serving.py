@@ -23,7 +23,7 @@ from mail.errors import MAILError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mail.api.template import MAILSwarmTemplate
+    from mail.api.swarm import MAILSwarmTemplate
 
 __all__ = [
     "MissingUI",

@@ -2,34 +2,133 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
+from os import PathLike
+from typing import Any, Generic, Literal, TypeVar
 
 from mail.api.actions import MAILAction
-from mail.api.agents import MAILAgent
-from mail.api.checks import check_limit, check_text, text_list
+from mail.api.agents import MAILAgent, MAILAgentTemplate, agent_from_entry, as_template
+from mail.api.checks import check_limit, check_mapping, check_text, text_list
+from mail.api.definitions import ActionImporter, load_actions
+from mail.api.graph import Matrix, read_matrix, targets_after
 from mail.api.peers import introduce
 from mail.api.posting import MessagePoster
+from mail.api.reach import needs_targets
+from mail.api.references import parse_object
 from mail.api.stepping import ManualStepper
-from mail.api.validation import Wiring, actions_by_name, check_parts, check_wiring
+from mail.api.validation import AgentLike, Wiring, actions_by_name, check_parts, check_wiring
 from mail.clock import Clock, SystemClock
 from mail.config.env import DATABASE_URL, setting
+from mail.core.addresses import local_agent_name
 from mail.core.runtime.interswarm import Federation
 from mail.core.runtime.runtime import MAILRuntime
 from mail.core.runtime.settings import RuntimeSettings
+from mail.core.runtime.validation import check_entrypoint
+from mail.core.suggest import hinted
 from mail.core.tasks import MAILTask
+from mail.core.tools.catalogue import CATALOGUE
 from mail.db.base import Store
 from mail.errors import ConfigError
+from mail.swarms_json.references import TRUSTED, ReferencePolicy
+from mail.swarms_json.types import SwarmsJSONSwarm
+from mail.swarms_json.utils import build_swarm_from_swarms_json, load_swarms_json_from_file
+from mail.version import VERSION
 
-__all__ = ["MAILSwarm", "UserRole", "close_agents", "library_store"]
+__all__ = [
+    "AgentGraph",
+    "MAILSwarm",
+    "MAILSwarmTemplate",
+    "UserRole",
+    "close_agents",
+    "library_store",
+    "make_subswarm",
+]
 
 UserRole = Literal["admin", "agent", "user"]
 
 _ROLES = ("admin", "agent", "user")
 
 
-class MAILSwarm(ManualStepper, MessagePoster, Federation):
+A = TypeVar("A", bound=AgentLike)
+
+
+class AgentGraph(Generic[A]):
+    """What a swarm and its template have in common: agents that may write to one another."""
+
+    name: str
+    version: str
+    agents: list[A]
+    actions: list[MAILAction]
+    entrypoint: str
+    enable_interswarm: bool
+    breakpoint_tools: list[str]
+    exclude_tools: list[str]
+    task_message_limit: int | None
+    description: str
+    keywords: list[str]
+    public: bool
+    enable_db_agent_histories: bool
+
+    @property
+    def agent_names(self) -> list[str]:
+        """The agents' names in order."""
+        return [agent.name for agent in self.agents]
+
+    @property
+    def supervisors(self) -> list[A]:
+        """The agents that may complete tasks."""
+        return [agent for agent in self.agents if agent.can_complete_tasks]
+
+    @property
+    def adjacency_matrix(self) -> Matrix:
+        """Who may write to whom, as it is now; see `mail.api.graph`."""
+        return self._build_adjacency_matrix()[0]
+
+    def _build_adjacency_matrix(self) -> tuple[Matrix, list[str]]:
+        return read_matrix(self.agents, self.name), self.agent_names
+
+    def update_from_adjacency_matrix(self, adj: Sequence[Sequence[int]]) -> None:
+        """Overwrite the agents' communication targets; those in other swarms are kept.
+
+        It holds from each agent's next turn on. Nothing is changed when an error is raised.
+
+        Args:
+            adj: One row of 0 and 1 per agent, in the order of ``agent_names``.
+
+        Raises:
+            ConfigError: the matrix is not of that form, or an agent would be left without targets
+                although it is not both entrypoint and supervisor.
+        """
+        self._set_targets(targets_after(adj, self.agents, self.name))
+
+    @abstractmethod
+    def _set_targets(self, targets: list[list[str]]) -> None:
+        """Give each agent its new targets, in the order of the agents."""
+
+    def get_subswarm(
+        self, names: Sequence[str], name_suffix: str, entrypoint: str | None = None
+    ) -> "MAILSwarmTemplate":
+        """Return a template of some of the agents, named ``<name>-<name_suffix>``.
+
+        Targets outside the selection are dropped. An agent that has none left gets those that may
+        write to it, or else the first other agent, unless it is both entrypoint and supervisor.
+        The rest (actions, tools, limits, description, …) is taken over.
+
+        Args:
+            names: The agents to take.
+            name_suffix: Ends the new name.
+            entrypoint: One of them, which becomes an entrypoint if it is none; by default this
+                swarm's entrypoint if it is among them, else the first one that is an entrypoint.
+
+        Raises:
+            ConfigError: an agent is unknown, or entrypoint or supervisor are missing.
+        """
+        return make_subswarm(self, names, name_suffix, entrypoint)
+
+
+class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation):
     """A swarm at work for one user.
 
     Calls that wait (``post_message…``, ``submit_message``) start processing by themselves;
@@ -232,3 +331,345 @@ def library_store(store: Store | str | None, enable_db_agent_histories: bool) ->
     from mail.db.urls import open_store
 
     return open_store(store)
+
+
+class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
+    """A swarm that can be instantiated, once per user.
+
+    Attributes:
+        supervisors: The agents that may complete tasks.
+        agent_names: The agents' names in order.
+        adjacency_matrix: Who may write to whom; see `mail.api.graph`.
+        The other attributes are the constructor's arguments.
+    """
+
+    def __init__(  # noqa: PLR0913 - the documented signature
+        self,
+        name: str,
+        version: str = VERSION,
+        agents: Sequence[MAILAgentTemplate] = (),
+        actions: Sequence[MAILAction] = (),
+        entrypoint: str = "",
+        enable_interswarm: bool = False,
+        breakpoint_tools: Sequence[str] = (),
+        exclude_tools: Sequence[str] = (),
+        task_message_limit: int | None = None,
+        description: str = "",
+        keywords: Sequence[str] = (),
+        public: bool = False,
+        enable_db_agent_histories: bool = False,
+    ) -> None:
+        """Check that the parts fit together.
+
+        Args:
+            name: The swarm's name.
+            version: The swarm's version; this package's by default.
+            agents: The agents.
+            actions: Actions beside those that the agents bring along.
+            entrypoint: The agent that gets messages without an entrypoint of their own.
+            enable_interswarm: Whether mail may go to other swarms.
+            breakpoint_tools: Tools whose calls pause a task.
+            exclude_tools: Tools that no agent may call.
+            task_message_limit: Messages that a run of a task may process; None for no limit.
+            description: For listings.
+            keywords: For listings.
+            public: Whether other swarms may list it.
+            enable_db_agent_histories: Without a store, instances use ``DATABASE_URL``'s.
+
+        Raises:
+            ConfigError: the parts do not fit together; the text says which.
+        """
+        check_parts(agents, MAILAgentTemplate, actions)
+        self.name, self.version, self.entrypoint = name, version, entrypoint
+        self.agents, self.actions = list(agents), list(actions)
+        self.enable_interswarm = enable_interswarm
+        self.breakpoint_tools = text_list("breakpoint_tools", breakpoint_tools)
+        self.exclude_tools = text_list("exclude_tools", exclude_tools)
+        check_limit(task_message_limit)
+        self.task_message_limit, self.public = task_message_limit, public
+        self.description, self.keywords = description, text_list("keywords", keywords)
+        self.enable_db_agent_histories = enable_db_agent_histories
+        self._validate()
+
+    def _validate(self) -> None:
+        check_wiring(
+            Wiring(
+                name=self.name,
+                agents=self.agents,
+                actions=self.actions,
+                entrypoint=self.entrypoint,
+                enable_interswarm=self.enable_interswarm,
+                breakpoint_tools=self.breakpoint_tools,
+                exclude_tools=self.exclude_tools,
+            )
+        )
+
+    def _set_targets(self, targets: list[list[str]]) -> None:
+        # Copies: the same agent template may be part of other swarms.
+        self.agents = [as_template(agent) for agent in self.agents]
+        for agent, new in zip(self.agents, targets, strict=True):
+            agent.comm_targets = new
+
+    def instantiate(  # noqa: PLR0913 - the documented signature
+        self,
+        instance_params: Mapping[str, Any],
+        user_id: str = "default_user",
+        user_role: UserRole = "user",
+        base_url: str = "http://localhost:8000",
+        registry_file: str | None = None,
+        print_llm_streams: bool = True,
+        *,
+        store: Store | str | None = None,
+        settings: RuntimeSettings | None = None,
+        clock: Clock | None = None,
+    ) -> MAILSwarm:
+        """Build the agents and return a swarm at work for one user.
+
+        Args:
+            instance_params: Given to every agent's factory, above all ``user_token``.
+            user_id: Whose instance this is.
+            user_role: admin, agent or user.
+            base_url: Where this server is reached; used for mail between swarms.
+            registry_file: Where known swarms are kept; used for mail between swarms.
+            print_llm_streams: Whether replies of models are printed as they stream in.
+            store: A store to share, or the URL of one; memory when None.
+            settings: Limits of the runtime.
+            clock: Time and ids; the machine's when None.
+
+        Raises:
+            ConfigError: an agent cannot be built, or the store's URL is wrong.
+        """
+        check_mapping("instance_params", instance_params)
+        if self.enable_interswarm:
+            raise ConfigError(
+                f"swarm '{self.name}' sets enable_interswarm, but mail between swarms is not part "
+                "of this version; set it to false"
+            )
+        agents = [agent.instantiate(instance_params, self.exclude_tools) for agent in self.agents]
+        return MAILSwarm(
+            name=self.name,
+            version=self.version,
+            agents=agents,
+            actions=self.actions,
+            entrypoint=self.entrypoint,
+            user_id=user_id,
+            user_role=user_role,
+            breakpoint_tools=self.breakpoint_tools,
+            exclude_tools=self.exclude_tools,
+            task_message_limit=self.task_message_limit,
+            description=self.description,
+            keywords=self.keywords,
+            enable_db_agent_histories=self.enable_db_agent_histories,
+            print_llm_streams=print_llm_streams,
+            store=store,
+            settings=settings,
+            clock=clock,
+            public=self.public,
+        )
+
+    def start_server(
+        self,
+        port: int = 8000,
+        host: str = "0.0.0.0",  # noqa: S104 - the documented default; tokens guard every route
+        launch_ui: bool = True,
+        ui_port: int = 3000,
+        ui_path: str | PathLike[str] | None = None,
+        open_browser: bool = True,
+        server_url: str | None = None,
+    ) -> None:
+        """Serve this swarm over HTTP until the process is told to stop (SIGINT, SIGTERM).
+
+        The server is that of ``mail server``: what the arguments do not say (store, limits) comes
+        from ``mail.toml`` and the environment.
+
+        Args:
+            port: Where the server listens.
+            host: On which address.
+            launch_ui: Whether to start the user interface that ``ui_path`` names.
+            ui_port: Where the user interface listens.
+            ui_path: A folder in which ``pnpm dev`` runs a user interface. It finds the server's URL
+                in ``NEXT_PUBLIC_MAIL_SERVER_URL``, and is stopped with the server.
+            open_browser: Whether to open the user interface in a browser.
+            server_url: The URL that the user interface gets, if ``http://localhost:<port>`` is not
+                the right one.
+
+        Raises:
+            FileNotFoundError: there is no such folder, no ``node_modules`` in it, or no pnpm.
+            OSError: a port is in use.
+            RuntimeError: the user interface ended within two seconds.
+            MAILError: it is called where an event loop runs, or the swarm cannot be served.
+        """
+        from mail.api.serving import ServerOptions, serve_template
+
+        options = ServerOptions(
+            port=port,
+            host=host,
+            launch_ui=launch_ui,
+            ui_port=ui_port,
+            ui_path=ui_path,
+            open_browser=open_browser,
+            server_url=server_url,
+        )
+        serve_template(self, options)
+
+    @staticmethod
+    def from_swarms_json(
+        swarm_data: SwarmsJSONSwarm,
+        task_message_limit: int | None = None,
+        *,
+        references: ReferencePolicy = TRUSTED,
+    ) -> "MAILSwarmTemplate":
+        """Build a template from a swarm's entry in ``swarms.json``.
+
+        Imported actions come first, then those defined in the entry. Blocks while modules are
+        imported and ``url::`` documents fetched.
+
+        Args:
+            swarm_data: The entry.
+            task_message_limit: Messages that a run of a task may process; None for no limit.
+            references: What its references may lead to; anything by default. For an entry that
+                came over the network use ``ReferencePolicy(imports=(…))``.
+
+        Raises:
+            ConfigError: the entry is wrong, or a reference leads nowhere or may not be used.
+            WrongReference: an import is not a `MAILAction`, or an action's function is not
+                callable; also a TypeError.
+        """
+        importer = ActionImporter(references)
+        data = build_swarm_from_swarms_json(swarm_data, import_action=importer)
+        actions = load_actions(data, importer)
+        return MAILSwarmTemplate(
+            name=data["name"],
+            version=data["version"],
+            agents=[
+                agent_from_entry(agent, actions, importer.references) for agent in data["agents"]
+            ],
+            actions=list(actions.values()),
+            entrypoint=data["entrypoint"],
+            enable_interswarm=data["enable_interswarm"],
+            breakpoint_tools=data["breakpoint_tools"],
+            exclude_tools=data["exclude_tools"],
+            task_message_limit=task_message_limit,
+            description=data["description"],
+            keywords=data["keywords"],
+            public=data["public"],
+            enable_db_agent_histories=data["enable_db_agent_histories"],
+        )
+
+    @staticmethod
+    def from_swarm_json(
+        json_str: str,
+        task_message_limit: int | None = None,
+        *,
+        references: ReferencePolicy = TRUSTED,
+    ) -> "MAILSwarmTemplate":
+        """Build a template from the JSON text of one swarm; see `from_swarms_json`.
+
+        Raises:
+            ConfigError, WrongReference: as `from_swarms_json`.
+        """
+        return MAILSwarmTemplate.from_swarms_json(
+            parse_object(json_str, "swarm"), task_message_limit, references=references
+        )
+
+    @staticmethod
+    def from_swarm_json_file(
+        swarm_name: str,
+        json_filepath: str | PathLike[str] = "swarms.json",
+        task_message_limit: int | None = None,
+    ) -> "MAILSwarmTemplate":
+        """Build the template of one swarm of a file.
+
+        Args:
+            swarm_name: Which swarm.
+            json_filepath: The file.
+            task_message_limit: Messages that a run of a task may process; None for no limit.
+
+        Raises:
+            ConfigError: the file or a swarm in it is wrong, or there is no such swarm.
+            WrongReference: as `from_swarms_json`.
+        """
+        swarms = {swarm["name"]: swarm for swarm in load_swarms_json_from_file(json_filepath)}
+        if swarm_name not in swarms:
+            names = ", ".join(map(repr, swarms)) or "no swarm"
+            text = f"swarm '{swarm_name}' not found in {json_filepath}, which has {names}"
+            raise ConfigError(hinted(text, swarm_name, swarms))
+        return MAILSwarmTemplate.from_swarms_json(swarms[swarm_name], task_message_limit)
+
+
+def make_subswarm(
+    whole: "AgentGraph[Any]",
+    names: Sequence[str],
+    suffix: str,
+    entrypoint: str | None,
+) -> "MAILSwarmTemplate":
+    """Return a template of some agents; see `AgentGraph.get_subswarm`.
+
+    Raises:
+        ConfigError: an agent is unknown, or entrypoint or supervisor are missing.
+    """
+    agents = _select(whole, names)
+    entry = _choose_entrypoint(agents, whole, entrypoint)
+    if not any(agent.can_complete_tasks for agent in agents):
+        raise ConfigError("Subswarm must contain at least one supervisor")
+    _link(agents, whole.name, list(dict.fromkeys(names)))
+    own = [action.name for agent in agents for action in agent.actions]
+    known = {*CATALOGUE, *(action.name for action in whole.actions), *own}
+    return MAILSwarmTemplate(
+        name=f"{whole.name}-{suffix}",
+        version=whole.version,
+        agents=agents,
+        actions=whole.actions,
+        entrypoint=entry,
+        enable_interswarm=whole.enable_interswarm,
+        breakpoint_tools=[tool for tool in whole.breakpoint_tools if tool in known],
+        exclude_tools=[tool for tool in whole.exclude_tools if tool in known],
+        task_message_limit=whole.task_message_limit,
+        description=whole.description,
+        keywords=whole.keywords,
+        public=whole.public,
+        enable_db_agent_histories=whole.enable_db_agent_histories,
+    )
+
+
+def _select(whole: "AgentGraph[Any]", names: Sequence[str]) -> list[MAILAgentTemplate]:
+    if isinstance(names, str):
+        raise ConfigError(f"names must be a list of agent names, got the text '{names}'")
+    for name in names:
+        if name not in whole.agent_names:
+            raise ConfigError(hinted(f"agent '{name}' not found in swarm", name, whole.agent_names))
+    return [as_template(agent) for agent in whole.agents if agent.name in names]
+
+
+def _choose_entrypoint(
+    agents: list[MAILAgentTemplate], whole: "AgentGraph[Any]", given: str | None
+) -> str:
+    if given is not None:
+        names = [agent.name for agent in agents]
+        if given not in names and given in whole.agent_names:
+            listing = ", ".join(f"'{name}'" for name in names)
+            raise ConfigError(
+                f"entrypoint agent '{given}' not found in swarm: the names that were chosen are "
+                f"{listing}; add it to them"
+            )
+        check_entrypoint(given, names)
+        for agent in agents:
+            agent.enable_entrypoint = agent.enable_entrypoint or agent.name == given
+        return given
+    entries = [agent.name for agent in agents if agent.enable_entrypoint]
+    if not entries:
+        raise ConfigError("Subswarm must contain an entrypoint agent")
+    return whole.entrypoint if whole.entrypoint in entries else entries[0]
+
+
+def _link(agents: list[MAILAgentTemplate], swarm: str, names: list[str]) -> None:
+    """Drop the targets that are not there any more; leave nobody without one who needs some."""
+    for agent in agents:
+        local = dict.fromkeys(local_agent_name(target, swarm) for target in agent.comm_targets)
+        agent.comm_targets = [name for name in local if "@" in name or name in names]
+    writers = {name: [a.name for a in agents if name in a.comm_targets] for name in names}
+    for agent in agents:
+        if agent.comm_targets or not needs_targets(agent):
+            continue
+        others = [name for name in names if name != agent.name]
+        agent.comm_targets = [n for n in writers[agent.name] if n in others] or others[:1]

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from mail.api.agents import AgentFactory, MAILAgentTemplate
-from mail.api.template import MAILSwarmTemplate
+from mail.api.swarm import MAILSwarmTemplate
 from mail.core.suggest import hinted
 from mail.errors import ConfigError
 from mail.factories.action import LiteLLMActionAgentFunction

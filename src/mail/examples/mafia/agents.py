@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgentTemplate
-from mail.api.template import MAILSwarmTemplate
+from mail.api.swarm import MAILSwarmTemplate
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import CATALOGUE
