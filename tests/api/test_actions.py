@@ -298,7 +298,7 @@ async def test_arguments_that_do_not_fit_the_model_are_named() -> None:
     with pytest.raises(ToolError) as caught:
         await made.function({"corners": [{"x": "one"}]})
     text = str(caught.value)
-    assert "the arguments of 'Shape' do not fit" in text
+    assert "invalid arguments for 'Shape'" in text
     assert "corners.0.x" in text
     assert "kind: Field required" in text
 

@@ -296,7 +296,7 @@ async def test_a_tool_out_of_its_turn_is_refused(tool: str) -> None:
 @pytest.mark.parametrize("tool", NARRATOR_TOOLS)
 async def test_a_tool_wants_all_its_arguments_and_says_so(tool: str) -> None:
     game = _state(MAFIA, DOCTOR, DETECTIVE, VILLAGER)
-    with pytest.raises(ToolError, match=f"arguments of '{tool}' do not fit"):
+    with pytest.raises(ToolError, match=f"invalid arguments for '{tool}'"):
         await _use(game, tool)
 
 

@@ -144,7 +144,7 @@ class ModelReader:
 def _refusal(action: str, problems: list[str]) -> ToolError:
     listing = "; ".join(problems[:_SHOWN])
     more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    return ToolError(f"the arguments of '{action}' do not fit: {listing}{more}")
+    return ToolError(f"invalid arguments for '{action}': {listing}{more}")
 
 
 def _place(path: Iterable[str | int]) -> str:

@@ -70,7 +70,7 @@ def test_what_fits_is_left_as_it_is(arguments) -> None:
     ],
 )
 def test_what_does_not_fit_is_named(arguments, problem) -> None:
-    assert problem_with(arguments) == f"the arguments of 'tide' do not fit: {problem}"
+    assert problem_with(arguments) == f"invalid arguments for 'tide': {problem}"
 
 
 def test_several_problems_are_named_at_once() -> None:
@@ -126,7 +126,7 @@ def test_any_arguments_are_taken_or_refused_with_words(arguments) -> None:
     try:
         taken = checked(arguments)
     except ToolError as error:
-        assert str(error).startswith("the arguments of 'tide' do not fit: ")
+        assert str(error).startswith("invalid arguments for 'tide': ")
         return
     assert all(taken[name] == arguments[name] for name in taken)
     assert isinstance(taken["harbour"], str)
@@ -150,4 +150,4 @@ def test_a_schema_may_say_which_draft_it_follows() -> None:
     old = {"$schema": "http://json-schema.org/draft-04/schema#", "type": "object"}
     old["properties"] = {"day": {"type": "integer", "minimum": 3, "exclusiveMinimum": True}}
     assert checked({"day": 4}, old) == {"day": 4}
-    assert problem_with({"day": 3}, old).startswith("the arguments of 'tide' do not fit: day: 3 ")
+    assert problem_with({"day": 3}, old).startswith("invalid arguments for 'tide': day: 3 ")

@@ -86,7 +86,7 @@ def test_arguments_that_fit_are_read_leniently(name, arguments, read) -> None:
 
 @pytest.mark.parametrize(("name", "arguments", "problem"), REFUSED)
 def test_arguments_that_do_not_fit_are_refused_by_name(name, arguments, problem) -> None:
-    with pytest.raises(ToolError, match=f"the arguments of '{name}' do not fit: .*{problem}"):
+    with pytest.raises(ToolError, match=f"invalid arguments for '{name}': .*{problem}"):
         parse(name, arguments)
 
 

@@ -167,7 +167,7 @@ def check_action_arguments(name: str, arguments: dict[str, Any], schema: dict[st
             f"{'.'.join(map(str, problem.absolute_path)) or 'arguments'}: {problem.message[:200]}"
             for problem in problems[:3]
         )
-        raise ToolError(f"the arguments of '{name}' do not fit: {text}")
+        raise ToolError(f"invalid arguments for '{name}': {text}")
 
 
 def _drop_nulls(arguments: dict[str, Any], schema: dict[str, Any]) -> None:

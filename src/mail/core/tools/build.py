@@ -48,9 +48,9 @@ def _addressed(
     target.pop("minLength", None)
     names = list(dict.fromkeys(targets))
     if names:
-        target["description"] = f"The agent to write to. You may write to: {', '.join(names)}."
+        target["description"] = f"The agent to write to. Allowed: {', '.join(names)}."
     if enable_interswarm:
-        target["description"] += " An agent of another swarm is written agent-name@swarm-name."
+        target["description"] += " Write agent-name@swarm-name for an agent of another swarm."
     elif names:  # an empty enum would be no valid schema
         target["enum"] = names
     return tool

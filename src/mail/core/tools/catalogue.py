@@ -50,7 +50,7 @@ class BroadcastArgs(_Arguments):
     subject: str = Field(description="What the message is about, in a few words.")
     body: str = Field(description="The message itself.")
     targets: list[str] | None = Field(
-        default=None, description="The agents to tell; leave it empty to tell the whole swarm."
+        default=None, description="The agents to inform; leave empty to inform the whole swarm."
     )
 
 
@@ -58,7 +58,7 @@ class AcknowledgeArgs(_Arguments):
     """Arguments of ``acknowledge_broadcast``."""
 
     note: str | None = Field(
-        default=None, description="Optional note kept with the broadcast in your memory only."
+        default=None, description="Optional note, stored with the broadcast in your own memory."
     )
 
 
@@ -74,7 +74,7 @@ class AwaitArgs(_Arguments):
     """Arguments of ``await_message``."""
 
     reason: str | None = Field(
-        default=None, description="Optional word on what you wait for, shown in the task's events."
+        default=None, description="Optional: what you are waiting for; shown in the task's events."
     )
 
 
@@ -99,21 +99,21 @@ class HelpArgs(_Arguments):
         default_factory=list, description="The tools to explain in detail."
     )
     get_full_protocol: bool = Field(
-        default=False, description="Include the whole protocol specification; it is long."
+        default=False, description="Include the full protocol specification, which is long."
     )
 
 
 class SearchMemoryArgs(_Arguments):
     """Arguments of ``search_memory``."""
 
-    query: str = Field(description="Words to look for in what you have stored.")
-    limit: int = Field(default=5, ge=1, le=50, description="How many findings to return at most.")
+    query: str = Field(description="The words to search for in your memory.")
+    limit: int = Field(default=5, ge=1, le=50, description="The maximum number of results.")
 
 
 class TaskCompleteArgs(_Arguments):
     """Arguments of ``task_complete``."""
 
-    finish_message: str = Field(description="The final answer, as the caller will read it.")
+    finish_message: str = Field(description="The final answer, exactly as the caller will read it.")
 
 
 class ToolSpec(NamedTuple):
@@ -130,61 +130,61 @@ _SPECS: Final = (
         "send_request",
         SendArgs,
         "agent",
-        "Ask another agent for something. Its answer reaches you as a new message.",
+        "Ask another agent to do something. Its answer arrives as a new message.",
     ),
     ToolSpec(
         "send_response",
         SendArgs,
         "agent",
-        "Answer another agent that has asked you for something.",
+        "Answer another agent's request.",
     ),
     ToolSpec(
         "send_interrupt",
         SendArgs,
         "supervisor",
-        "Stop what another agent is doing right now and tell it what to do instead.",
+        "Interrupt another agent and tell it what to do instead.",
     ),
     ToolSpec(
         "send_broadcast",
         BroadcastArgs,
         "supervisor",
-        "Tell several agents something at once, without asking them for an answer.",
+        "Send one message to several agents, without asking for an answer.",
     ),
     ToolSpec(
         "acknowledge_broadcast",
         AcknowledgeArgs,
         "agent",
-        "Keep the broadcast you were just sent in your memory, without answering it.",
+        "Store the broadcast you have just received in your memory, without answering it.",
     ),
     ToolSpec(
         "ignore_broadcast",
         IgnoreArgs,
         "agent",
-        "Let the broadcast you were just sent go: it is neither kept nor answered.",
+        "Discard the broadcast you have just received, without storing or answering it.",
     ),
     ToolSpec(
         "await_message",
         AwaitArgs,
         "agent",
-        "End your turn without a word, because you wait for a message that is still to come.",
+        "End your turn and wait for a message that is still to come.",
     ),
     ToolSpec(
         "help",
         HelpArgs,
         "agent",
-        "Have MAIL and its tools explained to you in your next message.",
+        "Get an explanation of MAIL and its tools in your next message.",
     ),
     ToolSpec(
         "search_memory",
         SearchMemoryArgs,
         "agent",
-        "Search the broadcasts that you have acknowledged before.",
+        "Search the broadcasts you have acknowledged earlier.",
     ),
     ToolSpec(
         "task_complete",
         TaskCompleteArgs,
         "supervisor",
-        "End the task with its final answer. Call it once, when nothing is left to do.",
+        "End the task with its final answer. Call this once, when all work is done.",
     ),
 )
 
@@ -236,4 +236,4 @@ def parse_arguments(name: str, arguments: dict[str, Any], model: type[A]) -> A:
         return model.model_validate(given)
     except ValidationError as error:
         problems = "; ".join(f"{item['field']}: {item['problem']}" for item in problems_of(error))
-        raise ToolError(f"the arguments of '{name}' do not fit: {problems}") from None
+        raise ToolError(f"invalid arguments for '{name}': {problems}") from None
