@@ -13,6 +13,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := src tests scripts benchmarks spec
 
+# The theme would print advice about its successor with every build.
+MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+
 # What the environment was built for; pip's scripts hold absolute paths, so the place counts too.
 BUILT_FOR := $(shell $(PYTHON) -c 'import sys, sysconfig; \
 	print(sys.version.split()[0], sysconfig.get_platform(), sys.base_prefix, end="")' 2>/dev/null) in $(CURDIR)
@@ -46,7 +49,7 @@ lint: $(STAMP)  ## Check style, types, layers, the samples in spec/ and the page
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python spec/validate_samples.py
-	$(BIN)/mkdocs build --strict --quiet
+	$(MKDOCS) build --strict --quiet
 
 format: $(STAMP)  ## Format the code and apply the safe fixes
 	$(BIN)/ruff check --fix-only .
@@ -56,7 +59,7 @@ openapi: $(STAMP)  ## Write spec/openapi.yaml from the routes
 	$(BIN)/python scripts/openapi.py
 
 docs: $(STAMP)  ## Make a website of docs/
-	@$(BIN)/mkdocs build --strict --quiet
+	@$(MKDOCS) build --strict --quiet
 	@echo "Open build/site/index.html; it needs no web server and no network."
 
 fuzz: $(STAMP)  ## Fuzz a running server for some minutes; FUZZ_ARGS="--seed 7" repeats a run

@@ -3,8 +3,8 @@
 Not a script: mkdocs loads it (see mkdocs.yml). Pages link to files of the repository the way its
 web view understands (``../CONTRIBUTING.md``). In the site these files lie below ``repository/``,
 and the links lead there; linked Markdown files become pages, and what they link to comes along.
-Headings get the anchors that they have in the web view. A site that would load something from
-another host is refused.
+Headings get the anchors that they have in the web view. Pages with diagrams load Mermaid from the
+site. A site that would load something from another host is refused.
 """
 
 import os
@@ -18,14 +18,19 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+from mkdocs.utils import get_relative_url
+from pymdownx.superfences import fence_code_format
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = "repository/"
 """Where files from outside docs/ lie in the site."""
 
+MERMAID = "assets/mermaid/mermaid.min.js"
+"""What draws the diagrams; the theme would load it from another host if the page did not."""
+
 _CODE_OR_LINK = re.compile(
     r"^(?P<ticks>```+)[^\n]*\n.*?^(?P=ticks)\s*$|`[^`\n]+`"
-    r"|(?P<text>(?<!!)\[[^\]]*\]\()(?P<target>[^)\s]+)\)",
+    r"|(?P<text>\[[^\]]*\]\()(?P<target>[^)\s]+)\)",
     re.M | re.S,
 )
 _LOADED_BY_STYLE = re.compile(r"(?:@import\s+|url\(\s*)[\"']?([^\"')\s;]+)")
@@ -40,12 +45,16 @@ def slug(heading: str, separator: str) -> str:
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Set what a YAML file cannot say."""
     config.mdx_configs.setdefault("toc", {})["slugify"] = slug
+    diagrams = {"name": "mermaid", "class": "mermaid", "format": fence_code_format}
+    config.mdx_configs["pymdownx.superfences"] = {"custom_fences": [diagrams]}
     return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files outside docs/ that pages lead to, directly or by way of each other."""
     docs = Path(config.docs_dir)
+    for uri in {config.theme["logo"], config.theme["favicon"]}:
+        files.append(File.generated(config, uri, abs_src_path=str(_source(uri, config))))
     waiting = [docs / file.src_uri for file in files.documentation_pages()]
     while waiting:
         page = waiting.pop()
@@ -73,6 +82,14 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         return f"{found['text']}{relative}{sign}{anchor})"
 
     return _CODE_OR_LINK.sub(moved, markdown)
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Give a page what draws its diagrams, and spare all others its weight."""
+    if 'class="mermaid"' not in output:
+        return output
+    script = f'<script defer src="{get_relative_url(MERMAID, page.url)}"></script>'
+    return output.replace("</head>", f"{script}</head>", 1)
 
 
 def on_post_build(config: MkDocsConfig) -> None:
