@@ -16,6 +16,7 @@ _FENCE = re.compile(
 _NOT_RUN = re.compile(r"<!-- not run: .+? -->\s*\Z", re.S)
 _SAVED = re.compile(r"[Ss]ave this as `([\w.]+)`[^\n]*\n+\Z")
 _HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.M)
+_PICTURE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -92,6 +93,11 @@ def internal_links(page: Path) -> Iterator[str]:
     for target in _LINK.findall(_prose(page)):
         if not re.match(r"[a-z]+:", target):
             yield target
+
+
+def pictures(page: Path) -> list[str]:
+    """Return the targets of a page's pictures."""
+    return _PICTURE.findall(_prose(page))
 
 
 def _prose(page: Path) -> str:

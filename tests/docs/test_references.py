@@ -2,6 +2,7 @@
 
 import pkgutil
 import re
+import tomllib
 from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
@@ -15,12 +16,13 @@ from mail.config.stdlib import StdlibConfig
 from mail.config.toml import FileBacked
 from mail.core.events import EVENT_KINDS, STREAM_KINDS
 from mail.core.runtime.handlers import HANDLERS
+from mail.core.tasks import TaskState
 from mail.core.tools.catalogue import CATALOGUE
 from mail.db import open_store
 from mail.server.app import create_app
 from mail.server.bodies import MessageIn, MessageOptions
 from mail.server.errors import STATUS_OF
-from tests.docs.pages import PAGES, ROOT, anchors, headings, internal_links, name_of
+from tests.docs.pages import PAGES, ROOT, anchors, headings, internal_links, name_of, pictures
 
 DOCS = ROOT / "docs"
 FILES = {"mail.db", "mail.db.lock", "mail.toml"}
@@ -39,6 +41,24 @@ def test_internal_links_lead_somewhere(page: Path) -> None:
         assert target.exists(), f"{name_of(page)} links to {link}"
         if anchor:
             assert anchor in anchors(target), f"{name_of(page)} links to {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_pictures_are_in_the_repository(page: Path) -> None:
+    for picture in pictures(page):
+        assert (page.parent / picture).is_file(), f"{name_of(page)} shows {picture}"
+
+
+def test_the_readme_opens_with_a_picture() -> None:
+    assert (ROOT / "README.md").read_text(encoding="utf-8").startswith("![")
+
+
+def test_pictures_load_nothing() -> None:
+    drawn = [*(ROOT / "assets").glob("*.svg")]
+    assert drawn
+    for picture in drawn:
+        text = picture.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "", 1)
+        assert not re.search(r"https?:|//|@import|@font-face|<script|<image", text), picture
 
 
 def test_the_index_lists_every_page() -> None:
@@ -132,6 +152,30 @@ def test_the_tools_page_has_every_tool_and_no_other() -> None:
 def test_the_configuration_page_has_every_setting_and_no_other(model: type[FileBacked]) -> None:
     for table, keys in _tables(model).items():
         assert _first_column(_section("configuration.md", f"### `[{table}]`")) == keys, table
+
+
+def test_the_layers_on_the_architecture_page_are_those_that_lint_checks() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
+    checked = [set(re.findall(r"[\w.]+", layer)) for layer in layers]
+    section = _section("architecture.md", "## Layers")
+    rows = re.findall(r"^\| (\w+) \| (`.+?) \|", section, re.M)
+    told = {layer: re.findall(r"`mail\.([\w.]+)`", names) for layer, names in rows}
+    assert told.pop("protocol") == ["core"]  # one row for its many layers
+    assert [set(names) for names in told.values()] == [
+        names for names in checked if not all(name.startswith("core.") for name in names)
+    ]
+    drawn = dict(re.findall(r'^ +(\w+)\["<b>\1</b>: (.+)"\]$', section, re.M))
+    assert drawn.pop("protocol") == "the rest of core"
+    assert {layer: names.split(", ") for layer, names in drawn.items()} == told
+    [chain] = re.findall(r"^ +(\w+ --> .+)$", section, re.M)
+    assert chain.split(" --> ") == [layer for layer, _ in rows]
+
+
+def test_the_states_on_the_tasks_page_are_those_of_a_task() -> None:
+    diagram = _section("tasks.md", "## States").partition("```mermaid")[2].partition("```")[0]
+    drawn = set(re.findall(r"(?:--> |^ +)(\w+)(?=:)", diagram, re.M))
+    assert drawn - {"ended"} == {state.value for state in TaskState}
 
 
 def _section(page: str, heading: str) -> str:

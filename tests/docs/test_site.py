@@ -1,11 +1,14 @@
 """The pages as a website: nothing is missing, links hold, nothing comes from elsewhere."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import yaml
@@ -37,12 +40,32 @@ def hook() -> ModuleType:
     return module
 
 
-def test_the_menu_has_every_page_once() -> None:
-    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    named = re.findall(r": ([\w/-]+\.md)$", text.partition("\nnav:")[2].partition("\n\n")[0], re.M)
-    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+@pytest.fixture(scope="module")
+def settings() -> dict[str, Any]:
+    """What mkdocs.yml says."""
+    return dict(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8")))
+
+
+def test_the_menu_has_four_groups_and_in_them_every_page_once(settings: dict[str, Any]) -> None:
+    home, *groups = settings["nav"]
+    assert home == {"Home": "README.md"}
+    assert [next(iter(group)) for group in groups] == [
+        "Tutorial", "How-to", "Reference", "Explanation"
+    ]  # fmt: skip
+    named = list(_pages(groups))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")} - {"README.md"}
     assert len(named) == len(set(named))
     assert {name for name in named if not name.startswith("repository/")} == pages
+
+
+def test_the_index_has_every_page_in_the_group_that_the_menu_gives_it(
+    settings: dict[str, Any],
+) -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    for group in settings["nav"][1:]:
+        [(title, entries)] = group.items()
+        listed = set(_links_below(index, f"## {title}"))
+        assert listed >= {name.replace("repository/", "../") for name in _pages(entries)}, title
 
 
 def test_every_page_is_in_the_site_with_its_anchors(site: Path) -> None:
@@ -57,6 +80,7 @@ def test_links_that_leave_docs_lead_to_copies(site: Path) -> None:
     start = (site / "index.html").read_text(encoding="utf-8")
     assert 'href="repository/CONTRIBUTING.html"' in start
     spec = (site / "repository" / "spec" / "SPEC.html").read_text(encoding="utf-8")
+    assert 'src="repository/assets/demo.svg"' in start
     schema = re.search(r'href="(MAIL-core[^"#]*)"', spec)
     assert schema, "SPEC.md names its schema"
     copied = site / "repository" / "spec" / schema[1]
@@ -65,6 +89,28 @@ def test_links_that_leave_docs_lead_to_copies(site: Path) -> None:
 
 def test_nothing_is_loaded_from_elsewhere(site: Path, hook: ModuleType) -> None:
     assert list(hook.foreign(site)) == []
+
+
+def test_pages_with_diagrams_load_what_draws_them_from_the_site(
+    site: Path, hook: ModuleType
+) -> None:
+    drawn = 0
+    for page in site.rglob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        scripts = re.findall(r'<script defer src="([^"]*mermaid[^"]*)"', text)
+        assert len(scripts) == ('<pre class="mermaid"' in text), page
+        for script in scripts:
+            assert (page.parent / script).resolve() == (site / hook.MERMAID).resolve()
+            drawn += 1
+    assert drawn
+    assert (site / hook.MERMAID).with_name("LICENSE").is_file()
+
+
+def test_the_search_needs_no_web_server(site: Path) -> None:
+    start = (site / "index.html").read_text(encoding="utf-8")
+    assert '<script src="assets/iframe-worker/shim.js">' in start
+    index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
+    assert json.loads(index.removeprefix("var __index = "))["docs"]
 
 
 @pytest.mark.parametrize(
@@ -88,11 +134,25 @@ def test_a_style_sheet_from_elsewhere_is_found(hook: ModuleType, tmp_path: Path)
     assert list(hook.foreign(tmp_path)) == ["a.css: https://example.com/x.css"]
 
 
-def test_the_settings_are_as_strict_as_they_can_be() -> None:
-    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    strictness = yaml.safe_load(text)["validation"]
+def test_the_settings_are_as_strict_as_they_can_be(settings: dict[str, Any]) -> None:
+    strictness = settings["validation"]
     assert {level for part in strictness.values() for level in part.values()} == {"warn"}
     assert set(strictness["links"]) == {
         "not_found", "anchors", "absolute_links", "unrecognized_links"
     }  # fmt: skip
     assert set(strictness["nav"]) == {"omitted_files", "not_found", "absolute_links"}
+
+
+def _pages(entries: Any) -> Iterator[str]:
+    """Yield the pages of a part of the menu, however deep."""
+    if isinstance(entries, str):
+        yield entries
+    for entry in entries.values() if isinstance(entries, dict) else ():
+        yield from _pages(entry)
+    for entry in entries if isinstance(entries, list) else ():
+        yield from _pages(entry)
+
+
+def _links_below(text: str, heading: str) -> list[str]:
+    section = text.partition(f"\n{heading}\n")[2].partition("\n## ")[0]
+    return [target.partition("#")[0] for target in re.findall(r"\]\(([^)\s]+)\)", section)]

@@ -5,6 +5,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -173,3 +174,21 @@ async def test_a_model_that_fails_is_a_failure(tmp_path: Path) -> None:
     )
     assert code == 1
     assert "The smoke test failed: 'scripted/no:SCRIPT' names no script" in output
+
+
+# --- demo_picture ------------------------------------------------------------------------------
+
+
+async def test_the_picture_of_the_demo_shows_what_the_demo_prints(tmp_path: Path) -> None:
+    code, output = await run("demo_picture.py", "--out", str(tmp_path / "new.svg"), folder=tmp_path)
+    assert code == 0, output
+    new, kept = (_exchanges(path) for path in (tmp_path / "new.svg", ROOT / "assets" / "demo.svg"))
+    assert new == kept, "draw a new picture: python scripts/demo_picture.py"
+    assert "supervisor → math   [Calculation]" in kept
+
+
+def _exchanges(picture: Path) -> set[str]:
+    """Return who wrote to whom in a picture, and about what; times and the weather vary."""
+    rows = ElementTree.fromstring(picture.read_text(encoding="utf-8"))
+    lines = ("".join(row.itertext()) for row in rows)
+    return {line.partition("s ")[2] for line in lines if "→" in line}
