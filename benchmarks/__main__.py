@@ -7,13 +7,14 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 
-from benchmarks import crowd, flatness, interrupts, models, throughput
+from benchmarks import crowd, edge, flatness, interrupts, models, throughput
 
 REPORTS: Mapping[str, Callable[[], Awaitable[None]]] = {
     "throughput": throughput.report,
     "flatness": flatness.report,
     "interrupts": interrupts.report,
     "models": models.report,
+    "edge": edge.report,
     "crowd": crowd.report,
 }
 
