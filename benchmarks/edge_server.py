@@ -27,8 +27,8 @@ from benchmarks.swarm import reply
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.config.server import LimitsConfig, ServerConfig, SettingsConfig, StoreConfig, SwarmConfig
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
+from mail.logs.setup import init_logger
 from mail.server.run import run_server
-from mail.utils.logger import init_logger
 
 __all__ = ["edge_template"]
 
@@ -64,7 +64,6 @@ def _text(message: dict[str, Any]) -> str:
 
 def serve_mail(folder: Path, port: int) -> None:
     """Serve the swarm; the limits per caller are lifted."""
-    init_logger(log_dir=folder / "logs", stream=Path(os.devnull).open("w"), log_format="json")
     config = ServerConfig(
         host="127.0.0.1",
         port=port,
@@ -73,7 +72,9 @@ def serve_mail(folder: Path, port: int) -> None:
         settings=SettingsConfig(print_llm_streams=False),
         limits=LimitsConfig(max_requests=0, max_running_tasks=0, max_streams=0, request_rate=0.0),
     )
-    run_server(config, template=edge_template())
+    with Path(os.devnull).open("w") as stream:
+        init_logger(log_dir=folder / "logs", stream=stream, log_format="json")
+        run_server(config, template=edge_template())
 
 
 class Question(BaseModel):

@@ -233,7 +233,7 @@ async def running_server(
         access_log=False,
         timeout_graceful_shutdown=2,
         ws="none",
-        http="h11" if limits is None else guarded(limits),
+        http="auto" if limits is None else guarded(limits),
     )
     server = Server(options)
     running = asyncio.create_task(server.serve())

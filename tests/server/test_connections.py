@@ -5,6 +5,7 @@ import contextlib
 import json
 import socket
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 import httpx
 import pytest
@@ -14,11 +15,19 @@ from mail.config.server import LimitsConfig
 from mail.db.memory import MemoryStore
 from mail.server import connections
 from mail.server.app import create_app
+from tests.server import kit
 from tests.server.kit import Script, Server, Template, bearer, config, frames, running_server
 
 SHORT = {"header_timeout": 0.2, "body_timeout": 0.3, "send_timeout": 0.3, "idle_timeout": 0.2}
 BIG = 12_000_000
 """More than the buffers of the kernel take on both sides of a connection."""
+
+
+@pytest.fixture(autouse=True, params=["httptools", "h11"])
+def parser(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Let the connections of a test's servers use one parser of HTTP after the other."""
+    monkeypatch.setattr(kit, "guarded", partial(connections.guarded, parser=request.param))
+    return str(request.param)
 
 
 @contextlib.asynccontextmanager
@@ -83,7 +92,7 @@ async def drip(writer: asyncio.StreamWriter, text: bytes) -> None:
             await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "])
+@pytest.mark.parametrize("begun", [b"", b"GET /", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "])
 async def test_headers_that_never_end_end_the_connection(
     store: MemoryStore, template: Template, begun: bytes
 ) -> None:
@@ -280,6 +289,94 @@ async def test_what_is_no_http_is_400_and_nothing_is_left(
     assert not [item for item in caplog.records if item.levelname == "ERROR"]
 
 
-def test_the_limits_of_connections_reach_the_protocol() -> None:
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"GET /" + b"x" * 40_000,
+        head("POST", "/message", Transfer_Encoding="chunked") + b"2\r\n{}\r\n0\r\nX: ",
+        head("POST", "/message", Transfer_Encoding="chunked") + b"2;",
+    ],
+)
+async def test_what_brings_a_request_no_further_is_bounded(
+    store: MemoryStore, template: Template, begun: bytes
+) -> None:
+    async with (
+        served(store, template, header_timeout=60.0, body_timeout=60.0) as (server, _),
+        connected(server) as (reader, writer),
+        asyncio.TaskGroup() as group,
+    ):
+        writer.write(begun)
+        dripping = group.create_task(drip(writer, b"x" * 10_000))
+        assert (await everything(reader)).startswith(b"HTTP/1.1 400")
+        dripping.cancel()
+        await until(lambda: not server.server_state.connections)
+
+
+async def test_requests_in_a_row_are_answered_in_order(
+    store: MemoryStore, template: Template
+) -> None:
+    body = b'{"body": "Hello"}'
+    post = head("POST", "/message", Content_Length=str(len(body))) + body
+    last = head("GET", "/whoami", Connection="close")
+    async with served(store, template) as (server, _), connected(server) as (reader, writer):
+        writer.write(post + head("GET", "/health") + last)
+        answers = (await everything(reader)).split(b"HTTP/1.1 200 OK")[1:]
+    assert [b"You said: Hello" in answers[0], b"healthy" in answers[1], b"alice" in answers[2]] == [
+        True,
+        True,
+        True,
+    ]
+
+
+async def test_what_is_broken_behind_a_request_does_not_take_its_answer(
+    store: MemoryStore, template: Template, script: Script
+) -> None:
+    body = b'{"body": "hang"}'
+    post = head("POST", "/message", Content_Length=str(len(body))) + body
+    async with served(store, template) as (server, _), connected(server) as (reader, writer):
+        writer.write(post + b"\x00 nonsense\r\n\r\n")
+        await script.entered.wait()
+        script.gate.set()
+        answer = await everything(reader)
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"You said: hang" in answer
+
+
+async def test_the_first_of_several_requests_learns_that_its_client_left(
+    store: MemoryStore, template: Template, script: Script
+) -> None:
+    body = b'{"body": "hang", "stream": true}'
+    post = head("POST", "/message", Content_Length=str(len(body))) + body
+    async with served(store, template) as (server, app):
+        async with connected(server) as (reader, writer):
+            writer.write(post + head("GET", "/whoami"))
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            assert app.state.mail.quotas.open_streams == 1
+        await until(lambda: app.state.mail.quotas.open_streams == 0)
+
+
+async def test_a_request_that_offers_another_protocol_is_answered(
+    store: MemoryStore, template: Template
+) -> None:
+    body = b'{"body": "Hello"}'
+    fields = {"Connection": "Upgrade", "Upgrade": "h2c", "Content_Length": str(len(body))}
+    async with served(store, template) as (server, _), connected(server) as (reader, writer):
+        writer.write(head("POST", "/message", **fields) + body)
+        assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
+        writer.write(head("GET", "/whoami", Connection="close"))
+        assert b"alice" in await everything(reader)
+
+
+def test_the_limits_of_connections_reach_the_protocol(parser: str) -> None:
     limits = LimitsConfig(idle_timeout=12.5)
-    assert connections.guarded(limits).limits is limits
+    made = connections.guarded(limits, parser)
+    assert made.limits is limits
+    assert [parser in base.__module__ for base in made.__mro__[2:4]].count(True) == 1
+
+
+def test_without_the_fast_parser_connections_use_the_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connections, "find_spec", lambda name: None)
+    names = {base.__name__ for base in connections.guarded(LimitsConfig()).__mro__}
+    assert "H11Protocol" in names

@@ -1,20 +1,19 @@
 """Connections that may not last: clients that say nothing, send drop by drop, or do not read.
 
 uvicorn bounds how long a connection idles between two requests, and nothing else. An answer that
-nobody reads would stay in memory for ever, even after its connection was closed.
+nobody reads would stay in memory for ever, even after its connection was closed. The guards sit on
+both of uvicorn's parsers: httptools where it is installed, else h11.
 """
 
 import asyncio
 import json
 import logging
 import sys
+from importlib.util import find_spec
 from typing import Any, ClassVar, Final
 
-import h11
-from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
-
 from mail.config.server import LimitsConfig
-from mail.server.middleware import CROWDED, CUT
+from mail.server.middleware import CROWDED, CUT, MAX_HEADER_BYTES
 
 __all__ = ["GuardedConnection", "allow_open_files", "guarded"]
 
@@ -26,18 +25,30 @@ _OTHER_FILES: Final = 500
 """Files and sockets of a server besides its connections: the store, providers, tools."""
 _LOOKS: Final = 4
 """How many times within the shortest of its limits a connection is looked at."""
+_UNPARSED_BYTES: Final = MAX_HEADER_BYTES * 2
+"""What a client may send without completing its headers, a piece of its body, or its request."""
+
+_NO_HTTP: Final = "Invalid HTTP request received."
 
 _log = logging.getLogger("mail.server")
 
 
-class GuardedConnection(H11Protocol):
-    """One connection of uvicorn's, held to the limits of its class (see `guarded`)."""
+class GuardedConnection(asyncio.Protocol):
+    """The guards of a connection: a mixin before one of uvicorn's protocols (see `guarded`)."""
 
     limits: ClassVar[LimitsConfig]
 
+    # What both of uvicorn's protocols have.
+    app_state: dict[str, Any]
+    connections: set[Any]
+    cycle: Any
+    loop: asyncio.AbstractEventLoop
+    timeout_keep_alive: float
+    transport: asyncio.Transport
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.timeout_keep_alive = self.limits.idle_timeout  # type: ignore[assignment]  # a delay
+        self.timeout_keep_alive = self.limits.idle_timeout
         self._headers_since: float | None = None
         self._left = 0  # bytes in the write buffer at the last progress
         self._looks = 0  # since then
@@ -53,7 +64,7 @@ class GuardedConnection(H11Protocol):
             if beyond > _SPARE:
                 transport.abort()
                 return
-            self.app_state = {**self.app_state, CROWDED: True}
+            self.app_state[CROWDED] = True
         self._headers_since = self.loop.time()
         self._watch = self.loop.call_later(self._period, self._look)
 
@@ -62,17 +73,18 @@ class GuardedConnection(H11Protocol):
         if self._watch is not None:
             self._watch.cancel()
         super().connection_lost(exc)
-        self._unset_keepalive_if_required()  # uvicorn's timer would hold on to a broken connection
+        # uvicorn's timer would hold on to a broken connection.
+        self._unset_keepalive_if_required()  # type: ignore[attr-defined]
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, and note when a request's headers began and ended."""
         if self._headers_since is None and self._between_requests:
             self._headers_since = self.loop.time()
-        super().data_received(data)
-        if self.app_state.get(CROWDED) and not self._between_requests:
-            self.cycle.keep_alive = False
+        self._feed(data)
         if not self._between_requests:
             self._headers_since = None
+            if CROWDED in self.app_state:
+                self.cycle.keep_alive = False
 
     def resume_writing(self) -> None:
         """Note that the reader took much of what was waiting."""
@@ -82,30 +94,32 @@ class GuardedConnection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP in the shape of all errors, if it can still be answered."""
         if not self._between_requests:  # the broken request must get no second answer
-            self.cycle.disconnected = True
-            self.cycle.message_event.set()
-        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
-            self.transport.abort()
-            return
+            self._disconnect(self.cycle)
+            if self.cycle.response_started:
+                self.transport.abort()
+                return
         body = json.dumps({"detail": msg, "errors": []}).encode()
-        headers = [
-            ("content-type", "application/json"),
-            ("content-length", str(len(body))),
-            ("connection", "close"),
-        ]
-        for event in (
-            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
-            h11.Data(data=body),
-            h11.EndOfMessage(),
-        ):
-            self.transport.write(self.conn.send(event) or b"")
+        lines = (
+            b"HTTP/1.1 400 Bad Request",
+            b"content-type: application/json",
+            b"content-length: %d" % len(body),
+            b"connection: close",
+        )
+        self.transport.write(b"\r\n".join((*lines, b"", body)))
         self.transport.close()
+
+    def _feed(self, data: bytes) -> None:
+        super().data_received(data)
+
+    @staticmethod
+    def _disconnect(cycle: Any) -> None:
+        cycle.disconnected = True
+        cycle.message_event.set()
 
     @property
     def _between_requests(self) -> bool:
-        # uvicorn has no cycle before the first request, whatever its annotation says.
-        cycle: RequestResponseCycle | None = self.cycle
-        return cycle is None or cycle.response_complete
+        cycle = self.cycle  # None before the first request
+        return cycle is None or bool(cycle.response_complete)
 
     def _look(self) -> None:
         now = self.loop.time()
@@ -134,9 +148,111 @@ class GuardedConnection(H11Protocol):
         self.transport.abort()
 
 
-def guarded(limits: LimitsConfig) -> type[GuardedConnection]:
-    """Return the class of a server's connections, for uvicorn's ``http`` option."""
-    return type("GuardedConnection", (GuardedConnection,), {"limits": limits})
+class PipeliningConnection(GuardedConnection):
+    """What httptools needs besides: it limits nothing, and reads requests ahead of their turn."""
+
+    headers: list[tuple[bytes, bytes]]
+    parser: Any
+    url: bytes
+    pipeline: Any  # requests that wait for their turn
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._unparsed = 0
+        self._offered = False
+        self._running: Any = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the request that is being answered, which need not be the last one that came."""
+        self.pipeline.clear()
+        if self._running is not None:
+            self._disconnect(self._running)
+        super().connection_lost(exc)
+
+    def on_headers_complete(self) -> None:
+        """Begin the request, unless it offers another protocol: then its body is skipped."""
+        self._unparsed = 0
+        hosts = sum(name == b"host" for name, _ in self.headers)
+        if hosts != 1 and (hosts or self.parser.get_http_version() == "1.1"):
+            raise ValueError("not exactly one Host")  # the parser makes an error of its own of it
+        self._offered = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if not self._offered:
+            super().on_headers_complete()  # type: ignore[misc]  # uvicorn's
+
+    def on_body(self, body: bytes) -> None:
+        """Note the progress."""
+        self._unparsed = 0
+        super().on_body(body)  # type: ignore[misc]  # uvicorn's
+
+    def on_message_complete(self) -> None:
+        """Note the progress."""
+        self._unparsed = 0
+        if not self._offered:
+            super().on_message_complete()  # type: ignore[misc]  # uvicorn's
+
+    def send_400_response(self, msg: str) -> None:
+        """Give requests that came whole their answers first; what is broken came behind them."""
+        self.parser = None
+        if self.pipeline and self.cycle.more_body:
+            self.pipeline.popleft()
+        if self._between_requests or self._running.more_body:
+            super().send_400_response(msg)
+
+    def on_response_complete(self) -> None:
+        """Answer what is broken in its turn."""
+        super().on_response_complete()  # type: ignore[misc]  # uvicorn's
+        if self.parser is None and self._between_requests and not self.transport.is_closing():
+            super().send_400_response(_NO_HTTP)
+
+    @property
+    def _between_requests(self) -> bool:
+        return self._running is None or bool(self._running.response_complete)
+
+    def _feed(self, data: bytes) -> None:
+        """Take bytes, but only so many that bring no request further."""
+        import httptools
+
+        if self.parser is None:  # what came behind a broken request
+            return
+        self._unset_keepalive_if_required()  # type: ignore[attr-defined]  # uvicorn's
+        self._unparsed += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._decline(data[offer.args[0] :])
+        except httptools.HttpParserError:
+            self._unparsed = _UNPARSED_BYTES + 1
+        if self._unparsed > _UNPARSED_BYTES and not self.transport.is_closing():
+            self.send_400_response(_NO_HTTP)
+
+    def _decline(self, rest: bytes) -> None:
+        """Read a request that offers another protocol (h2c, for one) again without the offer."""
+        head = [self.parser.get_method() + b" " + self.url + b" HTTP/1.1"]
+        head += [b"%b: %b" % field for field in self.headers if field[0] != b"upgrade"]
+        self.parser = type(self.parser)(self)
+        self._feed(b"\r\n".join([*head, b"", rest]))
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)  # type: ignore[misc]  # uvicorn's
+
+
+def guarded(limits: LimitsConfig, parser: str = "") -> type[GuardedConnection]:
+    """Return the class of a server's connections, for uvicorn's ``http`` option.
+
+    Args:
+        limits: What they are held to.
+        parser: ``"httptools"`` or ``"h11"``; the faster one that is installed when empty.
+    """
+    if parser == "h11" or not (parser or find_spec("httptools")):
+        from uvicorn.protocols.http.h11_impl import H11Protocol
+
+        bases: tuple[type, ...] = (GuardedConnection, H11Protocol)
+    else:
+        from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+        bases = (PipeliningConnection, HttpToolsProtocol)
+    return type("Connection", bases, {"limits": limits})
 
 
 def allow_open_files(limits: LimitsConfig) -> None:
