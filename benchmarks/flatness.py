@@ -11,7 +11,7 @@ from benchmarks.swarm import make_runtime, question, reply, run_tasks, sqlite_st
 from mail.core.agents import AgentCore, AgentOutput, ToolChoice
 from mail.core.events import TaskEvent
 from mail.core.runtime import MAILRuntime
-from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.active_tasks import ActiveTask
 from mail.db.base import Store
 
 _LONG = 5000
@@ -81,9 +81,9 @@ async def growth() -> tuple[float, int, int]:
     """Return resident growth in per cent of a second equal round, and live objects left over."""
     runtime = make_runtime()
     await run_tasks(runtime, 3000, 100)
-    first, tasks, events = _resident(), _count(LiveTask), _count(TaskEvent)
+    first, tasks, events = _resident(), _count(ActiveTask), _count(TaskEvent)
     await run_tasks(runtime, 3000, 100)
-    second, more_tasks, more_events = _resident(), _count(LiveTask), _count(TaskEvent)
+    second, more_tasks, more_events = _resident(), _count(ActiveTask), _count(TaskEvent)
     await runtime.shutdown()
     return (second - first) / first * 100, more_tasks - tasks, more_events - events
 

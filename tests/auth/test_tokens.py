@@ -9,7 +9,7 @@ import pytest
 
 from mail.auth.builtin import BuiltinAuth, RemoteAuth, build_auth
 from mail.auth.callers import Caller, hash_token, new_token
-from mail.auth.token_cache import Found, Lookups
+from mail.auth.token_cache import Found, TokenCache
 from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.errors import AuthUnavailable, ConfigError, Unauthenticated
@@ -45,14 +45,14 @@ class Authority:
 
 async def test_concurrent_requests_share_one_look_up() -> None:
     authority = Authority(Found(ALICE))
-    lookups = Lookups(authority)
+    lookups = TokenCache(authority)
     assert await asyncio.gather(*(lookups.get("t") for _ in range(50))) == [ALICE] * 50
     assert authority.asked == 1
 
 
 async def test_an_answer_is_remembered_for_half_a_minute() -> None:
     authority, clock = Authority(Found(ALICE)), Clock()
-    lookups = Lookups(authority, now=clock)
+    lookups = TokenCache(authority, now=clock)
     for moment, asked in ((0, 1), (29.9, 1), (30.1, 2)):
         clock.time = 1000 + moment
         await lookups.get("t")
@@ -61,7 +61,7 @@ async def test_an_answer_is_remembered_for_half_a_minute() -> None:
 
 async def test_an_answer_is_not_remembered_longer_than_it_is_valid() -> None:
     authority, clock = Authority(Found(ALICE, 3.0)), Clock()
-    lookups = Lookups(authority, now=clock)
+    lookups = TokenCache(authority, now=clock)
     await lookups.get("t")
     clock.time += 3.1
     await lookups.get("t")
@@ -70,7 +70,7 @@ async def test_an_answer_is_not_remembered_longer_than_it_is_valid() -> None:
 
 async def test_a_refusal_is_remembered_for_five_seconds() -> None:
     authority, clock = Authority(Unauthenticated("no")), Clock()
-    lookups = Lookups(authority, now=clock)
+    lookups = TokenCache(authority, now=clock)
     for moment, asked in ((0, 1), (4.9, 1), (5.1, 2)):
         clock.time = 1000 + moment
         with pytest.raises(Unauthenticated, match="no"):
@@ -80,7 +80,7 @@ async def test_a_refusal_is_remembered_for_five_seconds() -> None:
 
 async def test_an_outage_is_not_remembered() -> None:
     authority = Authority(AuthUnavailable("down"))
-    lookups = Lookups(authority)
+    lookups = TokenCache(authority)
     with pytest.raises(AuthUnavailable):
         await lookups.get("t")
     authority.answer = Found(ALICE)
@@ -90,7 +90,7 @@ async def test_an_outage_is_not_remembered() -> None:
 @pytest.mark.parametrize("role", ["admin", "agent"])
 async def test_privileged_tokens_are_looked_up_for_every_request(role: str) -> None:
     authority = Authority(Found(Caller(role, "x")))
-    lookups = Lookups(authority)
+    lookups = TokenCache(authority)
     await lookups.get("t")
     await lookups.get("t")
     assert authority.asked == 2
@@ -100,7 +100,7 @@ async def test_privileged_tokens_are_looked_up_for_every_request(role: str) -> N
 
 async def test_the_least_recently_used_answer_makes_room() -> None:
     authority = Authority(Found(ALICE))
-    lookups = Lookups(authority, max_entries=2)
+    lookups = TokenCache(authority, max_entries=2)
     for token in ("a", "b", "a", "c", "a"):
         await lookups.get(token)
     assert authority.asked == 3
@@ -115,7 +115,7 @@ async def test_a_request_that_leaves_does_not_end_the_look_up_of_others() -> Non
         await gate.wait()
         return Found(ALICE)
 
-    lookups = Lookups(fetch)
+    lookups = TokenCache(fetch)
     first = asyncio.create_task(lookups.get("t"))
     second = asyncio.create_task(lookups.get("t"))
     await asyncio.sleep(0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.crowd import Crowd, Figures, describe
 from benchmarks.crowd_server import crowd_config, crowd_template, make_tokens
-from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.event_log import Subscription
 from mail.server.app import create_app
 from mail.server.connections import GuardedConnection
@@ -35,14 +35,15 @@ async def test_a_crowd_leaves_nothing_behind(tmp_path: Path) -> None:
         await until(lambda: all(instance.idle for instance in instances))
         assert len(instances) == USERS
         assert not state.quotas._messages
-        assert not any(instance.swarm._runtime._parts.events.has_readers for instance in instances)
+        engines = [instance.swarm._runtime._context for instance in instances]
+        assert not any(engine.events.has_readers for engine in engines)
         await until(lambda: left() == before)
 
 
 def left() -> dict[type, int]:
     """Count what a request or a task needs while it lasts."""
     gc.collect()
-    kinds = (Subscription, LiveTask, GuardedConnection)
+    kinds = (Subscription, ActiveTask, GuardedConnection)
     return {kind: sum(type(item) is kind for item in gc.get_objects()) for kind in kinds}
 
 

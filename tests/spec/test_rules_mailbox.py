@@ -3,7 +3,7 @@
 from mail.clock import SystemClock
 from mail.core.compose import Composer
 from mail.core.message import create_agent_address
-from mail.core.runtime.mailbox import LaneKey, Letter, Mailbox
+from mail.core.runtime.mailbox import LaneKey, Mailbox, QueuedMessage
 from mail.core.runtime.turn import Control, ControlKind
 from mail.db.base import Delivery
 
@@ -20,12 +20,12 @@ def letter(
     task: str = "t",
     interrupt: bool = False,
     control: Control | None = None,
-) -> Letter:
+) -> QueuedMessage:
     delivery = Delivery(task_id=task, recipient="a", tier=tier, interrupt=interrupt, payload="")
-    return Letter(delivery, ENVELOPE, control, seq=seq)
+    return QueuedMessage(delivery, ENVELOPE, control, seq=seq)
 
 
-def taken(*letters: Letter) -> list[int]:
+def taken(*letters: QueuedMessage) -> list[int]:
     """Return the numbers of letters in the order in which they are taken."""
     mailbox = Mailbox()
     for each in letters:

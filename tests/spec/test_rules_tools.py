@@ -79,7 +79,7 @@ async def test_an_ignored_broadcast_leaves_nothing_behind() -> None:
     store = MemoryStore()
     runtime = swarm(Part([NEWS]), Part([IGNORE]), store=store)
     await runtime.submit_and_wait(user_message())
-    assert await store.search_memories(runtime._parts.owner, ()) == []
+    assert await store.search_memories(runtime._context.owner, ()) == []
     senders = [m["message"]["sender"]["address"] for m in await messages_of(runtime)]
     assert "worker" not in senders
     assert "broadcast_ignored" in await kinds_of(runtime)

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from mail.auth.callers import AuthBackend, Caller, hash_token, new_token
 from mail.auth.remote import RemoteAuth
-from mail.auth.token_cache import Found, Lookups
+from mail.auth.token_cache import Found, TokenCache
 from mail.config.env import setting
 from mail.db.base import Store
 from mail.errors import AuthUnavailable, ConfigError, StoreError, Unauthenticated
@@ -32,7 +32,7 @@ class BuiltinAuth:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._lookups = Lookups(self._look_up)
+        self._lookups = TokenCache(self._look_up)
 
     async def authenticate(self, token: str) -> Caller:
         """See `AuthBackend.authenticate`."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic_core import from_json
 
 from mail.auth.callers import ROLES, Caller, check_caller_id
-from mail.auth.token_cache import Found, Lookups
+from mail.auth.token_cache import Found, TokenCache
 from mail.errors import AuthUnavailable, ProtocolError, Unauthenticated
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class RemoteAuth:
         self._auth_endpoint = auth_endpoint
         self._token_info_endpoint = token_info_endpoint
         self._timeout = timeout
-        self._lookups = Lookups(self._look_up)
+        self._lookups = TokenCache(self._look_up)
         self._session: aiohttp.ClientSession | None = None
 
     async def authenticate(self, token: str) -> Caller:

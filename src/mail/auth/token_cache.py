@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from mail.auth.callers import PRIVILEGED, Caller, hash_token
 from mail.errors import AuthUnavailable, Unauthenticated
 
-__all__ = ["Found", "Lookups"]
+__all__ = ["Found", "TokenCache"]
 
 POSITIVE_SECONDS: Final = 30.0
 NEGATIVE_SECONDS: Final = 5.0
@@ -32,7 +32,7 @@ class _Kept(NamedTuple):
     answer: Caller | str
 
 
-class Lookups:
+class TokenCache:
     """Asks ``fetch`` about tokens, once per token at a time, and remembers the answers.
 
     Refusals are remembered too, but outages are not. Tokens of privileged roles are asked about

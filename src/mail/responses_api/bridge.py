@@ -14,7 +14,7 @@ from mail.core.tools.offer import Offer
 from mail.core.usage import Usage
 from mail.db.base import IdempotencyRow, MemoryRow
 from mail.responses_api.output import (
-    Ending,
+    ResponseEnding,
     closing_events,
     ended_response,
     error_event,
@@ -23,7 +23,7 @@ from mail.responses_api.output import (
     opening_events,
     own_ending,
 )
-from mail.responses_api.planning import Plan, TaskSource, plan_run
+from mail.responses_api.planning import RunPlan, TaskSource, plan_run
 from mail.responses_api.problems import NoSuchResponse, ResponsesError
 from mail.responses_api.records import Record, Records
 from mail.responses_api.request import ResponseRequest
@@ -130,7 +130,7 @@ class ResponsesBridge:
     records: Records
     model: str
 
-    async def plan(self, request: ResponseRequest) -> Plan:
+    async def plan(self, request: ResponseRequest) -> RunPlan:
         """Find the task that a request is for; see `mail.responses_api.planning.plan_run`."""
         if request.previous_response_id is not None:
             await self._settle_newest(request.previous_response_id)
@@ -146,7 +146,7 @@ class ResponsesBridge:
     async def begin(
         self,
         request: ResponseRequest,
-        plan: Plan,
+        plan: RunPlan,
         *,
         max_steps: int | None = None,
         once: IdempotencyRow | None = None,
@@ -216,7 +216,7 @@ class ResponsesBridge:
         """Return the response of a run that has ended, and keep it."""
         paused = end.status is TaskState.PAUSED
         calls = end.breakpoints if paused else ()
-        ending = Ending(status=end.status, body=end.body, calls=calls, at=moment(end.at))
+        ending = ResponseEnding(status=end.status, body=end.body, calls=calls, at=moment(end.at))
         return await self._end(exchange, ending)
 
     async def events(
@@ -245,7 +245,7 @@ class ResponsesBridge:
         if last is None:
             yield error_event(_CUT, "server_error")
             return
-        response = await self._end(exchange, Ending.of_event(last))
+        response = await self._end(exchange, ResponseEnding.of_event(last))
         for event in closing_events(response):
             yield event
 
@@ -305,15 +305,15 @@ class ResponsesBridge:
             return record
         newest = await self.records.newest(record.task_id)
         if task is None or newest not in (None, record.id):
-            ending = Ending(status=TaskState.FAILED, body=_GONE)
+            ending = ResponseEnding(status=TaskState.FAILED, body=_GONE)
         else:
-            ending = Ending.of_task(task)
+            ending = ResponseEnding.of_task(task)
         return await self._settled(record, ending, task.total_usage if task else None)
 
-    async def _settled(self, record: Record, ending: Ending, used: Usage | None) -> Record:
+    async def _settled(self, record: Record, ending: ResponseEnding, used: Usage | None) -> Record:
         return replace(record, response=await self._keep(record, ending, used))
 
-    async def _end(self, exchange: Exchange, ending: Ending) -> dict[str, Any]:
+    async def _end(self, exchange: Exchange, ending: ResponseEnding) -> dict[str, Any]:
         record = exchange.record
         task = await self.swarm.read_task(record.task_id, with_events=exchange.keyed)
         used = task.total_usage if task else None
@@ -322,7 +322,9 @@ class ResponsesBridge:
             used = found[1] if found else used
         return await self._keep(record, ending, used)
 
-    async def _keep(self, record: Record, ending: Ending, after: Usage | None) -> dict[str, Any]:
+    async def _keep(
+        self, record: Record, ending: ResponseEnding, after: Usage | None
+    ) -> dict[str, Any]:
         """Keep the end of a response; ``after`` is what its task had used by then."""
         used = Usage.none() if after is None else _difference(after, record.before)
         response = ended_response(record.response, ending, used, ending.at or int(time.time()))

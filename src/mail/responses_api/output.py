@@ -12,7 +12,7 @@ from mail.core.tasks import MAILTask, TaskState
 from mail.core.usage import Usage
 
 __all__ = [
-    "Ending",
+    "ResponseEnding",
     "closing_events",
     "ended_response",
     "error_event",
@@ -44,7 +44,7 @@ _UNSET: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class ResponseEnding:
     """How a run ended: its answer or its reason, and the calls that wait for the caller.
 
     ``at`` is when, in seconds since 1970; 0 when that is not known.
@@ -56,7 +56,7 @@ class Ending:
     at: int = 0
 
     @classmethod
-    def of_event(cls, event: TaskEvent) -> "Ending":
+    def of_event(cls, event: TaskEvent) -> "ResponseEnding":
         """Read a terminal event."""
         extra = event.extra
         status = TaskState(extra.get("status") or TaskState.COMPLETED)
@@ -68,7 +68,7 @@ class Ending:
         )
 
     @classmethod
-    def of_task(cls, task: MAILTask) -> "Ending":
+    def of_task(cls, task: MAILTask) -> "ResponseEnding":
         """Read a task that does not run; the task must come with its events."""
         endings = [event for event in task.events if event.kind in ("task_complete", "task_error")]
         body = str(endings[-1].extra.get("response") or "") if endings else ""
@@ -84,7 +84,9 @@ def moment(timestamp: str) -> int:
         return 0
 
 
-def own_ending(events: Iterable[TaskEvent], began: int) -> tuple[Ending, Usage | None] | None:
+def own_ending(
+    events: Iterable[TaskEvent], began: int
+) -> tuple[ResponseEnding, Usage | None] | None:
     """Return how the run ended whose first event has the number ``began``.
 
     Returns:
@@ -96,7 +98,7 @@ def own_ending(events: Iterable[TaskEvent], began: int) -> tuple[Ending, Usage |
         if event.kind == "model_usage" and "task_usage" in event.extra:
             used = Usage.from_dict(event.extra["task_usage"])
         elif event.kind in TERMINAL_KINDS and event.seq >= began:
-            return Ending.of_event(event), used
+            return ResponseEnding.of_event(event), used
     return None
 
 
@@ -124,7 +126,7 @@ def new_response(
 
 
 def ended_response(
-    response: Mapping[str, Any], ending: Ending, used: Usage, completed_at: int
+    response: Mapping[str, Any], ending: ResponseEnding, used: Usage, completed_at: int
 ) -> dict[str, Any]:
     """Return the response with its output, its usage and its last status."""
     status = _STATUS[ending.status]
@@ -142,7 +144,7 @@ def function_call_id(task_id: str, call_id: str) -> str:
     return f"fc_{hashlib.sha256(f'{task_id}/{call_id}'.encode()).hexdigest()[:32]}"
 
 
-def _output(response: Mapping[str, Any], ending: Ending) -> list[dict[str, Any]]:
+def _output(response: Mapping[str, Any], ending: ResponseEnding) -> list[dict[str, Any]]:
     if ending.status is TaskState.PAUSED:
         return [_call(response["task_id"], call) for call in ending.calls]
     text = {"type": "output_text", "text": ending.body, "annotations": [], "logprobs": []}

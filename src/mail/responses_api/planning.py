@@ -12,7 +12,7 @@ from mail.responses_api.problems import ResponsesError
 from mail.responses_api.records import Records, is_key
 from mail.responses_api.request import ResponseRequest
 
-__all__ = ["Plan", "TaskSource", "plan_run"]
+__all__ = ["RunPlan", "TaskSource", "plan_run"]
 
 _ADDED: Final = "\n\nThe user adds:\n"
 
@@ -25,7 +25,7 @@ class TaskSource(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """What to do: a message to a task, or results for its open calls.
 
     ``results`` are in the documented shape; None for a message. ``before`` is what the task has
@@ -38,7 +38,7 @@ class Plan:
     before: Usage
 
 
-async def plan_run(request: ResponseRequest, records: Records, tasks: TaskSource) -> Plan:
+async def plan_run(request: ResponseRequest, records: Records, tasks: TaskSource) -> RunPlan:
     """Find the task that a request goes on with, and what it gives it. Nothing is changed.
 
     Raises:
@@ -56,7 +56,7 @@ async def plan_run(request: ResponseRequest, records: Records, tasks: TaskSource
     _refuse_strangers(tail, [a for a in tail.answers if a.call_id not in waiting])
     if results:
         given = _results(results, tail.words)
-        return Plan(task_id=task.task_id, results=given, before=task.total_usage)
+        return RunPlan(task_id=task.task_id, results=given, before=task.total_usage)
     if waiting:
         raise ResponsesError(
             f"No tool output found for function call {next(iter(waiting))}.", "input"
@@ -67,15 +67,15 @@ async def plan_run(request: ResponseRequest, records: Records, tasks: TaskSource
             "previous_response_id",
         )
     body = _new_words(request.conversation, tail)
-    return Plan(task_id=task.task_id, body=body, before=task.total_usage)
+    return RunPlan(task_id=task.task_id, body=body, before=task.total_usage)
 
 
-def _new_task(conversation: Conversation, tail: Tail) -> Plan:
+def _new_task(conversation: Conversation, tail: Tail) -> RunPlan:
     _refuse_strangers(tail, tail.answers)
     body = conversation.as_text()
     if not body.strip():
         raise ResponsesError("'input' has no message.", "input")
-    return Plan(task_id=str(uuid.uuid4()), body=body, before=Usage.none())
+    return RunPlan(task_id=str(uuid.uuid4()), body=body, before=Usage.none())
 
 
 async def _continued(

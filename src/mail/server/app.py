@@ -29,7 +29,7 @@ from mail.server.cors import Cors
 from mail.server.deps import check_audiences
 from mail.server.errors import install_error_handlers
 from mail.server.idempotency import forget_old_keys
-from mail.server.middleware import Edge
+from mail.server.middleware import EdgeMiddleware
 from mail.server.quotas import Quotas
 from mail.server.routes import auth as auth_routes
 from mail.server.routes import description, identity, messages, responses, root, swarms, tasks
@@ -95,7 +95,7 @@ def create_app(
 
 def _add_routes(app: FastAPI, state: ServerState) -> None:
     app.add_middleware(
-        Edge,
+        EdgeMiddleware,
         max_body_bytes=state.config.limits.max_body_bytes,
         max_requests=state.config.limits.max_requests,
         body_seconds=state.config.limits.body_timeout,

@@ -40,7 +40,7 @@ __all__ = [
     "CUT",
     "MAX_HEADER_BYTES",
     "REQUEST_ID",
-    "Edge",
+    "EdgeMiddleware",
 ]
 
 MAX_HEADER_BYTES: Final = 16 * 1024
@@ -59,7 +59,7 @@ _log = logging.getLogger("mail.server")
 _access = logging.getLogger("mail.server.access")
 
 
-class Edge:
+class EdgeMiddleware:
     """Wraps an ASGI application.
 
     Args:

@@ -135,7 +135,7 @@ class Drivers:
             step.over = True
 
     def _check_refusal(self, process: Process, payload: str, error: MAILError) -> None:
-        leaves = isinstance(error, ShuttingDown) and process.runtime._parts.draining
+        leaves = isinstance(error, ShuttingDown) and process.runtime._context.draining
         if not leaves and "manual mode" not in str(error):
             self.table.problems.append(f"step {payload} was refused: {error!r}")
 
@@ -204,7 +204,7 @@ class Drivers:
         old = self.table.process
         await old.runtime.shutdown(grace=self.table.dice.choice([0, 0.01, 1]))
         await asyncio.sleep(10)
-        due = [ref for task in old.runtime._parts.ledger for ref in task.steps_due]
+        due = [ref for task in old.runtime._context.active_tasks for ref in task.steps_due]
         if due:
             self.table.problems.append(f"a shutdown left {len(due)} steps without an answer")
         self._begin_again()

@@ -65,7 +65,7 @@ async def check_books(runtime: MAILRuntime, task_id: str = "task-1") -> Usage:
 async def check_history(store: Store, runtime: MAILRuntime, agents: Sequence[str]) -> None:
     """Check that every call in the stored histories has exactly one result, in order."""
     for agent in agents:
-        rows = await store.history(runtime._parts.owner, "task-1", agent)
+        rows = await store.history(runtime._context.owner, "task-1", agent)
         history = [entry for row in rows for entry in json.loads(row)]
         calls = [call["id"] for entry in history for call in entry.get("tool_calls", ())]
         results = [entry["tool_call_id"] for entry in history if entry.get("role") == "tool"]

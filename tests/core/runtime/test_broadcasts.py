@@ -70,7 +70,7 @@ async def test_acknowledging_stores_the_broadcast_and_tells_nobody(store, caplog
     caplog.set_level(logging.DEBUG, "mail")
     runtime = swarm(lead, one, wait, store=store)
     await runtime.submit_and_wait(user_message())
-    owner = runtime._parts.owner
+    owner = runtime._context.owner
     [memory] = await store.search_memories(owner, ("one_memory",), "ROADMAP")
     assert "<acknowledged broadcast/>" in memory.value and "private: for later" in memory.value
     assert "<incoming_message>" in memory.value
@@ -105,5 +105,5 @@ async def test_acknowledging_anything_else_is_a_no_op(store) -> None:
     )
     run = await runtime.open_run(RunRequest(message=user_message()))
     assert (await run.result(5)).message["message"]["body"] == "ok"
-    assert await store.search_memories(runtime._parts.owner, ()) == []
+    assert await store.search_memories(runtime._context.owner, ()) == []
     await runtime.shutdown()

@@ -362,7 +362,7 @@ async def test_the_request_to_finish_obeys_the_budget_and_does_not_stay_behind(s
     await runtime.shutdown()
     finisher.then = [DONE]
     richer = process(limited(1000))
-    controls = [row.control for row in await store.waiting_mail(richer._parts.owner, "task-1")]
+    controls = [row.control for row in await store.waiting_mail(richer._context.owner, "task-1")]
     assert not any("finish" in (control or "") for control in controls)
     answer = await richer.submit_and_wait(user_message("go on"))
     assert answer["message"]["body"] == "done"
@@ -394,8 +394,8 @@ async def test_a_request_to_finish_that_is_refused_waits_for_what_runs(store) ->
     async def counted(turn):
         await run(turn)
         if turn.agent == "supervisor":
-            turns.append(turn.letter.finish)
-        if turn.letter.finish:
+            turns.append(turn.queued.finish)
+        if turn.queued.finish:
             for _ in range(50):  # as many chances to be claimed again
                 await asyncio.sleep(0)
             release.set()

@@ -289,7 +289,7 @@ async def test_what_an_agent_does_to_its_history_does_not_persist() -> None:
     answer = await runtime.submit_and_wait(user_message())
     assert answer["message"]["body"] == "done"
     assert lengths == [1, 4]
-    rows = await runtime._parts.store.history(runtime._parts.owner, "task-1", "supervisor")
+    rows = await runtime._context.store.history(runtime._context.owner, "task-1", "supervisor")
     assert "vandalised" not in "".join(rows)
     await runtime.shutdown()
 

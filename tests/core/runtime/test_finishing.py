@@ -79,7 +79,7 @@ async def forever() -> Reply:
 
 async def waiting_requests(runtime: MAILRuntime) -> list[str]:
     """Return the requests to finish that the store still holds."""
-    mail = await runtime._parts.store.waiting_mail(runtime._parts.owner, "task-1")
+    mail = await runtime._context.store.waiting_mail(runtime._context.owner, "task-1")
     return [row.control for row in mail if "finish" in (row.control or "")]
 
 
@@ -157,7 +157,7 @@ async def test_a_request_on_its_way_ends_with_the_run(store) -> None:
     await storing.wait()
     pair.go.set()
     async with asyncio.timeout(5):
-        while pair.runtime._parts.ledger.get(
+        while pair.runtime._context.active_tasks.get(
             "task-1"
         ).turns:  # the mate's turn is concluded; its commit waits its turn
             await asyncio.sleep(0)
@@ -203,13 +203,13 @@ async def test_an_old_request_in_the_store_is_not_obeyed_after_a_restart(store) 
     [control] = await waiting_requests(pair.runtime)
     [row] = [
         row
-        for row in await store.waiting_mail(pair.runtime._parts.owner, "task-1")
+        for row in await store.waiting_mail(pair.runtime._context.owner, "task-1")
         if row.control == control
     ]
     pair.go.set()
     await run.result(5)
-    task = await store.load_task(pair.runtime._parts.owner, "task-1")
-    await store.post(Post(owner=pair.runtime._parts.owner, task=task, deliveries=(row,)))
+    task = await store.load_task(pair.runtime._context.owner, "task-1")
+    await store.post(Post(owner=pair.runtime._context.owner, task=task, deliveries=(row,)))
     await pair.runtime.shutdown(grace=0)
     other = Pair(store, forever)
     other.choices += ["earlier", "earlier"]

@@ -180,7 +180,7 @@ async def test_whatever_happens_nothing_hangs_and_nothing_is_left_over(seed: int
 
 async def check(runtime: MAILRuntime) -> None:
     """Check a task that has come to rest."""
-    store, owner = runtime._parts.store, runtime._parts.owner
+    store, owner = runtime._context.store, runtime._context.owner
     task = await runtime.read_task("task-1")
     assert task is not None and task.status is not TaskState.RUNNING
     mail = await store.waiting_mail(owner, "task-1")

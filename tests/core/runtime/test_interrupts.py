@@ -61,7 +61,7 @@ async def test_an_interrupt_cancels_the_model_call_and_is_seen_first() -> None:
         not in "".join(
             str(entry)
             for entry in (
-                await runtime._parts.store.history(runtime._parts.owner, "task-1", "worker")
+                await runtime._context.store.history(runtime._context.owner, "task-1", "worker")
             )[:1]
         ).split("stop now")[0]
     )

@@ -11,7 +11,7 @@ from mail.clock import SystemClock
 from mail.core.compose import Composer
 from mail.core.message import create_agent_address
 from mail.core.runtime import RuntimeSettings
-from mail.core.runtime.mailbox import Hold, LaneKey, Letter, Mailbox
+from mail.core.runtime.mailbox import Hold, LaneKey, Mailbox, QueuedMessage
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.tasks import TaskState
 from mail.core.usage import Usage
@@ -37,8 +37,8 @@ class MailboxModel(RuleBasedStateMachine):
         super().__init__()
         self.mailbox = Mailbox()
         self.seq = itertools.count(1)
-        self.waiting: list[Letter] = []
-        self.busy: dict[LaneKey, Letter] = {}
+        self.waiting: list[QueuedMessage] = []
+        self.busy: dict[LaneKey, QueuedMessage] = {}
         self.blocked: set[LaneKey] = set()
         self.held: dict[str, Hold] = {}
 
@@ -49,7 +49,7 @@ class MailboxModel(RuleBasedStateMachine):
         )
         control = FINISH if kind == "f" else None
         begun = kind == "b"
-        letter = Letter(delivery, ENVELOPE, control, filed=begun, seq=next(self.seq))
+        letter = QueuedMessage(delivery, ENVELOPE, control, filed=begun, seq=next(self.seq))
         self.mailbox.put(letter)
         self.waiting.append(letter)
 
@@ -111,7 +111,7 @@ class MailboxModel(RuleBasedStateMachine):
             assert self.mailbox.workable(task) == any(
                 lane_of(letter) not in self.blocked for letter in mine
             )
-            assert {*map(id, self.mailbox.letters(task))} == {*map(id, mine)}
+            assert {*map(id, self.mailbox.queued_messages(task))} == {*map(id, mine)}
             heads = [
                 head
                 for lane, head in self.heads().items()
@@ -120,13 +120,13 @@ class MailboxModel(RuleBasedStateMachine):
             begun = any(head.filed for head in heads) and self.held.get(task) is not Hold.FIRM
             assert self.mailbox.begun(task) == begun
 
-    def heads(self) -> dict[LaneKey, Letter]:
-        lanes: dict[LaneKey, list[Letter]] = {}
+    def heads(self) -> dict[LaneKey, QueuedMessage]:
+        lanes: dict[LaneKey, list[QueuedMessage]] = {}
         for letter in self.waiting:
             lanes.setdefault(lane_of(letter), []).append(letter)
         return {lane: min(mail, key=lambda letter: letter.place) for lane, mail in lanes.items()}
 
-    def next_letter(self) -> Letter | None:
+    def next_letter(self) -> QueuedMessage | None:
         free = [
             head
             for lane, head in self.heads().items()
@@ -136,13 +136,13 @@ class MailboxModel(RuleBasedStateMachine):
         ]
         return min(free, key=lambda head: (head.delivery.tier, head.seq), default=None)
 
-    def passes(self, head: Letter, level: Hold | None) -> bool:
+    def passes(self, head: QueuedMessage, level: Hold | None) -> bool:
         if level is None:
             return True
         return (head.filed and level < Hold.FIRM) or (head.finish and level < Hold.BEGUN)
 
 
-def lane_of(letter: Letter) -> LaneKey:
+def lane_of(letter: QueuedMessage) -> LaneKey:
     return LaneKey(letter.delivery.task_id, letter.delivery.recipient)
 
 
@@ -239,7 +239,7 @@ async def _interleave(steps: list[tuple[str, int]], budget: int | None) -> None:
 
 async def _check(runtime, store, posted, consumed) -> None:  # type: ignore[no-untyped-def]
     """Every posted message is in the log once, and in the store as waiting or settled."""
-    owner = runtime._parts.owner
+    owner = runtime._context.owner
     assert len(consumed) == len(set(consumed)), "a turn was committed twice"
     logged: list[str] = []
     for task in await runtime.read_tasks():
@@ -251,10 +251,10 @@ async def _check(runtime, store, posted, consumed) -> None:  # type: ignore[no-u
         waiting = await store.waiting_mail(owner, task.task_id)
         if task.status is TaskState.CANCELLED:
             assert not waiting
-        live = runtime._parts.ledger.get(task.task_id)
+        live = runtime._context.active_tasks.get(task.task_id)
         if live is not None and task.status is TaskState.RUNNING:
             at_work = len(live.turns)
-            assert runtime._parts.mailbox.waiting(task.task_id) + at_work == len(waiting)
+            assert runtime._context.mailbox.waiting(task.task_id) + at_work == len(waiting)
             assert at_work or not live.exhausted, "nobody will end this task"
     assert len(logged) == len(set(logged))
     assert set(posted) <= set(logged)

@@ -254,7 +254,7 @@ async def test_a_caller_that_gives_up_frees_the_agent(game: MAILRuntime, players
     assert (await step(game, "ann", payload="again"))["message"]["sender"]["address"] == "ann"
     assert "still here" in players.shown["ann"][-1]
     await game.await_queue_empty()
-    assert not game._parts.ledger.get(GAME).steps_due
+    assert not game._context.active_tasks.get(GAME).steps_due
 
 
 async def test_completing_the_task_ends_the_step_and_refuses_the_others(

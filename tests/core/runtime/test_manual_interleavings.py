@@ -53,10 +53,10 @@ async def play(seed: int) -> None:
 
 def left_over(table: Table) -> Iterator[str]:
     """Tell what a runtime in which nothing happens still holds."""
-    parts = table.process.runtime._parts
-    if table.process.runtime._scheduler.active or parts.abandoned:
+    context = table.process.runtime._context
+    if table.process.runtime._scheduler.active or context.abandoned:
         yield "turns that run"
-    for task in parts.ledger:
+    for task in context.active_tasks:
         held = {
             "steps": task.steps_due,
             "turns": task.turns,
@@ -66,8 +66,8 @@ def left_over(table: Table) -> Iterator[str]:
             "agents": task.away,
         }
         yield from (f"{task.task_id} still holds {what}" for what, kept in held.items() if kept)
-        letters = len(parts.mailbox.letters(task.task_id))
-        if letters != parts.mailbox.waiting(task.task_id):
+        letters = len(context.mailbox.queued_messages(task.task_id))
+        if letters != context.mailbox.waiting(task.task_id):
             yield f"{task.task_id}: the mailbox has lost count"
         if task.row.state is TaskState.RUNNING and not letters and not task.waiters:
             yield f"{task.task_id} is kept for nothing"
@@ -99,8 +99,8 @@ class Record:
     @classmethod
     async def read(cls, table: Table, task_id: str) -> "Record | None":
         """Read a task past the unsteady store; None when there is none."""
-        parts, store = table.process.runtime._parts, table.base
-        owner = parts.owner
+        context, store = table.process.runtime._context, table.base
+        owner = context.owner
         if await store.load_task(owner, task_id) is None:
             return None
         mail: dict[str, list[Delivery]] = {}
@@ -108,8 +108,8 @@ class Record:
             body = json.loads(delivery.payload)["message"]["body"]
             mail.setdefault(body, []).append(delivery)
         events = await store.events(owner, task_id)
-        task = parts.ledger.get(task_id)
-        held = {letter.seq for letter in parts.mailbox.letters(task_id)}
+        task = context.active_tasks.get(task_id)
+        held = {letter.seq for letter in context.mailbox.queued_messages(task_id)}
         return cls(
             task_id=task_id,
             histories={

@@ -64,7 +64,7 @@ async def test_a_used_up_budget_answers_the_steps_that_it_cuts_short(players: Pl
         await players.calls(1)
         await step(game, "bob", "ann")
         refused = begin(game, "cid", "ann")
-        await until(lambda: (task := game._parts.ledger.get(GAME)) and task.exhausted)
+        await until(lambda: (task := game._context.active_tasks.get(GAME)) and task.exhausted)
         ann.set()
         for each in (rolling, refused):
             with pytest.raises(TaskError, match="failed; the step ended without an answer"):
@@ -170,7 +170,7 @@ async def test_who_resumes_a_step_does_not_get_the_words_of_another_step(
     given_up = begin(game, "bob", "cid")
     await players.rolling.wait()
     given_up.cancel()
-    await until(lambda: (task := game._parts.ledger.get(GAME)) and not task.steps_due)
+    await until(lambda: (task := game._context.active_tasks.get(GAME)) and not task.steps_due)
     players.roll_hold.set()
     await until(lambda: "secret of bob" in waiting(game))
     ann.set()

@@ -188,7 +188,7 @@ async def test_a_history_keeps_its_order_though_one_of_its_commits_was_tried_aga
     assert (await ending)["message"]["body"] == "over"
     with pytest.raises(TaskError, match="completed"):
         await stopped
-    rows = await sick.history(game._parts.owner, GAME, "bob")
+    rows = await sick.history(game._context.owner, GAME, "bob")
     roles = [entry["role"] for row in rows for entry in json.loads(row)]
     assert roles == ["user", "assistant", "tool"]
 
@@ -231,7 +231,7 @@ async def test_a_shutdown_answers_a_step_that_waits_behind_another_one(
     sick.after = gate
     first = begin(game, "ann")
     await gate.reached.wait()
-    task = game._parts.ledger.get(GAME)
+    task = game._context.active_tasks.get(GAME)
     second = begin(game, "bob")
     await until(lambda: task and task.arriving == 2)
     await game.shutdown(grace=0)

@@ -132,7 +132,7 @@ async def test_dying_at_any_commit_loses_and_doubles_nothing(store, when, nth, i
     for agent in ("supervisor", "worker"):
         history = [
             entry
-            for row in await store.history(second._parts.owner, "task-1", agent)
+            for row in await store.history(second._context.owner, "task-1", agent)
             for entry in __import__("json").loads(row)
         ]
         calls = [c["id"] for e in history for c in e.get("tool_calls", ())]
@@ -185,7 +185,7 @@ async def test_attempts_count_process_deaths_and_nothing_else(store) -> None:
             await runtime.submit(user_message())
         await started.wait()
         await runtime.shutdown(grace=0)
-    [mail] = await store.waiting_mail(runtime._parts.owner, "task-1")
+    [mail] = await store.waiting_mail(runtime._context.owner, "task-1")
     assert mail.attempts == 0
 
 

@@ -24,7 +24,7 @@ CYCLE.append(CYCLE)
 
 async def results(store: Store, runtime) -> list[str]:
     """Return the results of the supervisor's calls, as its history has them."""
-    rows = await store.history(runtime._parts.owner, "task-1", "supervisor")
+    rows = await store.history(runtime._context.owner, "task-1", "supervisor")
     entries = [entry for row in rows for entry in json.loads(row)]
     return [entry["content"] for entry in entries if entry.get("name") == "review"]
 

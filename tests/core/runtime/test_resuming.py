@@ -48,7 +48,7 @@ async def test_equal_ids_of_two_agents_are_told_apart(store: Store, order) -> No
     assert sorted(told.values()) == ["same_0", "same_0_2"]
     await check_history(store, runtime, ["supervisor", *PEERS])
     for agent in PEERS:
-        rows = "".join(await store.history(runtime._parts.owner, "task-1", agent))
+        rows = "".join(await store.history(runtime._context.owner, "task-1", agent))
         assert rows.count('"tool_call_id":"same_0"') == 1
         assert f'"content":"{told[agent]}"' in rows
     await runtime.shutdown()
@@ -267,7 +267,7 @@ async def test_a_task_that_an_older_version_paused_is_resumed(tmp_path: Path) ->
     store = SQLiteStore(tmp_path / "old.db")
     await store.open()
     second = two_peers(store=store)
-    rows = await store.calls(second._parts.owner, "task-1")
+    rows = await store.calls(second._context.owner, "task-1")
     assert [row.control for row in rows] == [None, None]
     half = await resume(second, answering(calls[1], "B"))
     assert half.status is TaskState.PAUSED
@@ -281,9 +281,9 @@ async def test_a_task_that_an_older_version_paused_is_resumed(tmp_path: Path) ->
 async def test_equal_open_ids_of_an_older_version_are_answered_one_by_one() -> None:
     runtime = two_peers()
     await pause(runtime)
-    task = runtime._parts.ledger.get("task-1")
+    task = runtime._context.active_tasks.get("task-1")
     assert task is None
-    stored = runtime._parts.store._task(runtime._parts.owner, "task-1")
+    stored = runtime._context.store._task(runtime._context.owner, "task-1")
     stored.calls = {
         (row.agent, "same_0"): row._replace(call_id="same_0") for row in stored.calls.values()
     }

@@ -90,7 +90,7 @@ async def test_a_read_that_fails_before_the_call_is_tried_again(store, monkeypat
     monkeypatch.setattr("mail.core.runtime.turn_runner._STORE_PAUSE", 0.01)
     runtime = runtime_of({"supervisor": supervisor(always(DONE), ())}, store=BadReads(store, 0))
     await runtime.submit_and_wait(user_message())
-    runtime._parts.store.failures = 2  # type: ignore[attr-defined]
+    runtime._context.store.failures = 2  # type: ignore[attr-defined]
     run = await runtime.open_run(RunRequest(message=user_message("again")))
     assert (await run.result(5)).message["message"]["body"] == "done"
     assert runtime.idle
@@ -110,9 +110,9 @@ async def test_a_conflict_after_a_failure_does_not_leave_the_runtime_degraded(st
     )
     run = await runtime.open_run(RunRequest(message=user_message()))
     await failing.wait()
-    runtime._parts.store.before = conflict  # type: ignore[attr-defined]
+    runtime._context.store.before = conflict  # type: ignore[attr-defined]
     await asyncio.sleep(0.1)
-    runtime._parts.store.before = None  # type: ignore[attr-defined]
+    runtime._context.store.before = None  # type: ignore[attr-defined]
     assert runtime.degraded is None
     answer = await runtime.submit_and_wait(user_message(task_id="task-2"), timeout=5)
     assert answer["message"]["body"] == "done"
@@ -129,15 +129,15 @@ async def test_cancelling_a_turn_that_has_not_begun_leaves_nothing_behind(store)
     runtime = runtime_of({"supervisor": supervisor(always(DONE), ())}, store=store)
     await runtime.start()
     runtime._scheduler.driving = False
-    waiter = await runtime._intake.accept(RunRequest(message=user_message()))
+    waiter = await runtime._submissions.accept(RunRequest(message=user_message()))
     runtime._scheduler.driving = True
     runtime._scheduler.pump()
-    await runtime._intake._cancel("task-1")  # at once, before the turn's first step
+    await runtime._submissions._cancel("task-1")  # at once, before the turn's first step
     assert waiter is not None and waiter.future.done()
     for _ in range(5):
         await asyncio.sleep(0)
     assert not runtime._scheduler.active
-    assert runtime._parts.abandoned == 0
+    assert runtime._context.abandoned == 0
     await runtime.shutdown()
 
 
@@ -170,7 +170,7 @@ async def test_a_task_that_ends_while_mail_is_put_off_is_let_go_and_can_go_on(
     await asyncio.sleep(0.2)
     assert turns <= 2
     assert runtime.idle
-    assert len(runtime._parts.mailbox) == 0
+    assert len(runtime._context.mailbox) == 0
     await runtime.shutdown()
 
 
@@ -220,8 +220,8 @@ async def test_a_caller_that_gives_up_while_its_message_is_stored_loses_nothing(
 async def test_a_caller_that_waited_at_the_door_of_a_stopping_runtime_is_told(store) -> None:
     runtime = runtime_of({"supervisor": supervisor(always(DONE), ())}, store=store)
     await runtime.start()
-    task = runtime._parts.ledger
-    async with runtime._intake._task("task-1", new=True):
+    task = runtime._context.active_tasks
+    async with runtime._submissions._task("task-1", new=True):
         waiting = asyncio.create_task(runtime.open_run(RunRequest(message=user_message())))
         await asyncio.sleep(0.01)
         await runtime.shutdown()

@@ -58,8 +58,8 @@ async def test_no_turn_begins_while_the_pause_is_being_stored(store) -> None:
     await runtime.start()
     runtime._scheduler.driving = False
     await runtime.submit(user_message("for the worker", to="worker"))  # waits in its lane
-    run = await runtime._intake.accept(RunRequest(message=user_message()))
-    mailbox, lane = runtime._parts.mailbox, LaneKey("task-1", "worker")
+    run = await runtime._submissions.accept(RunRequest(message=user_message()))
+    mailbox, lane = runtime._context.mailbox, LaneKey("task-1", "worker")
     mailbox.block(lane)  # as if the worker's mail came in a moment later
     runtime._scheduler.driving = True
     runtime._scheduler.pump()

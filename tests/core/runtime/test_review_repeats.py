@@ -35,7 +35,7 @@ def ends(post: Post) -> bool:
 
 async def repeated(runtime: MAILRuntime, store: Any) -> str:
     """Return the body that a repeat of the request with the key gets."""
-    known = await store.find_key(runtime._parts.owner, KNOWN.key)
+    known = await store.find_key(runtime._context.owner, KNOWN.key)
     return (await (await runtime.follow_run(known)).end(5)).body
 
 

@@ -38,7 +38,7 @@ async def test_a_replay_never_ends_before_the_terminal_event(store) -> None:
 
 
 async def _replayed(runtime, stored):
-    store = runtime._parts.store
+    store = runtime._context.store
     load = store.load_task
 
     async def load_late(*args):
@@ -92,7 +92,7 @@ async def test_the_timeout_of_a_stream_never_cancels_its_readers_own_work() -> N
             seen += 1
             await asyncio.sleep(0.1)
     assert seen == 1
-    assert not runtime._parts.events.has_readers
+    assert not runtime._context.events.has_readers
     await runtime.cancel_task("task-1")
     await runtime.shutdown()
 

@@ -158,7 +158,7 @@ async def test_text_after_a_tool_of_the_provider_is_the_answer(
         "tool_call_id": "call_0",
     }
     assert used.description.endswith(glimpse)
-    rows = await runtime._parts.store.history(runtime._parts.owner, "task-1", "supervisor")
+    rows = await runtime._context.store.history(runtime._context.owner, "task-1", "supervisor")
     assert "tool_call_id" not in "".join(rows)  # what the provider ran needs no result
     await runtime.shutdown()
 

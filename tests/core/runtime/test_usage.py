@@ -85,7 +85,7 @@ async def test_a_task_without_reports_has_zeros_and_no_events(store) -> None:
     task = await runtime.read_task("task-1")
     assert task.to_record()["usage"] == {"total": Usage.none().to_dict(), "agents": {}}
     assert "model_usage" not in [event.kind for event in task.events]
-    row = await store.load_task(runtime._parts.owner, "task-1")
+    row = await store.load_task(runtime._context.owner, "task-1")
     assert row.usage == "{}"
     await runtime.shutdown()
 

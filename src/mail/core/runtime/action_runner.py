@@ -12,9 +12,9 @@ from pydantic_core import from_json
 
 from mail.core.actions import ActionCore
 from mail.core.compose import Subject
-from mail.core.runtime.context import Parts
-from mail.core.runtime.turn import EventDraft, Outcome, Reprompt, Turn, storable
-from mail.core.runtime.turn_result import Draft
+from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.turn import EventDraft, Reprompt, ToolOutcome, Turn, storable
+from mail.core.runtime.turn_result import TurnResult
 from mail.core.suggest import did_you_mean
 from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
 from mail.db.base import JournalRow
@@ -27,7 +27,7 @@ __all__ = ["ActionRunner", "Flush", "check_action_arguments"]
 
 logger = logging.getLogger(__name__)
 
-Flush = Callable[[Turn, Draft], Awaitable[None]]
+Flush = Callable[[Turn, TurnResult], Awaitable[None]]
 """Commits a draft's journal rows and events now."""
 
 _UNKNOWN = (
@@ -40,12 +40,17 @@ _UNKNOWN = (
 class ActionRunner:
     """Finds, checks and runs actions."""
 
-    parts: Parts
+    context: RuntimeContext
     flush: Flush
 
     async def run(
-        self, turn: Turn, draft: Draft, call: AgentToolCall, key: str, known: JournalRow | None
-    ) -> Outcome:
+        self,
+        turn: Turn,
+        turn_result: TurnResult,
+        call: AgentToolCall,
+        key: str,
+        known: JournalRow | None,
+    ) -> ToolOutcome:
         """Run a call's action, or take its journaled result.
 
         Args:
@@ -64,29 +69,29 @@ class ActionRunner:
             return self._unknown(turn, call)
         check_action_arguments(call.tool_name, call.tool_args, action.parameters)
         if known is None:
-            self._announce(turn, draft, call)
+            self._announce(turn, turn_result, call)
         if not action.idempotent:
-            draft.journal_row(key, "started", {})
-        if draft.journal:
-            await self.flush(turn, draft)
+            turn_result.journal_row(key, "started", {})
+        if turn_result.journal:
+            await self.flush(turn, turn_result)
         status, content = await self._execute(action, call)
-        draft.journal_row(key, "done", [status, content])
+        turn_result.journal_row(key, "done", [status, content])
         return _outcome(turn.agent, call, status, content)
 
     def _find(self, turn: Turn, call: AgentToolCall) -> ActionCore:
         name = call.tool_name
-        agent = self.parts.agents[turn.agent]
+        agent = self.context.agents[turn.agent]
         own = agent.actions or {}
-        action = self.parts.actions.get(name) or own.get(name)
+        action = self.context.actions.get(name) or own.get(name)
         if action is None:
             raise ToolError(f"there is no tool named '{name}'.{did_you_mean(name, own)}")
         if not agent.can_access_action(name):
             raise ToolError(f"the action '{name}' is not available to you")
         return action
 
-    def _announce(self, turn: Turn, draft: Draft, call: AgentToolCall) -> None:
+    def _announce(self, turn: Turn, turn_result: TurnResult, call: AgentToolCall) -> None:
         arguments = json.dumps(call.tool_args, ensure_ascii=False)
-        draft.log(
+        turn_result.log(
             "action_call",
             f"agent {turn.agent} executing action tool: {call.tool_name} with args: {arguments}",
             caller=turn.agent,
@@ -95,9 +100,9 @@ class ActionRunner:
         )
 
     async def _execute(self, action: ActionCore, call: AgentToolCall) -> tuple[str, str]:
-        override = self.parts.action_override
+        override = self.context.action_override
         try:
-            status, result = await action.execute(call, self.parts.actions, override)
+            status, result = await action.execute(call, self.context.actions, override)
         except asyncio.CancelledError:
             turn = asyncio.current_task()
             if turn is None or turn.cancelling():
@@ -107,16 +112,16 @@ class ActionRunner:
         text = content if isinstance(content, str) else json.dumps(content, default=str)
         return status, storable(text)
 
-    def _unknown(self, turn: Turn, call: AgentToolCall) -> Outcome:
+    def _unknown(self, turn: Turn, call: AgentToolCall) -> ToolOutcome:
         logger.warning("outcome of '%s' of agent '%s' is unknown", call.tool_name, turn.agent)
         prompt = Reprompt(
             Subject.ACTION_OUTCOME_UNKNOWN, f"Error: {call.tool_name}\n{_UNKNOWN}", error=True
         )
         [event] = _outcome(turn.agent, call, "unknown", _UNKNOWN).events
-        return Outcome(ok=False, details=_UNKNOWN, events=(event,), reprompt=prompt)
+        return ToolOutcome(ok=False, details=_UNKNOWN, events=(event,), reprompt=prompt)
 
 
-def _outcome(agent: str, call: AgentToolCall, status: str, content: str) -> Outcome:
+def _outcome(agent: str, call: AgentToolCall, status: str, content: str) -> ToolOutcome:
     extra = {
         "caller": agent,
         "tool_name": call.tool_name,
@@ -128,14 +133,14 @@ def _outcome(agent: str, call: AgentToolCall, status: str, content: str) -> Outc
             "action_complete", f"action complete (caller = {agent}):\n{content}", extra
         )
         prompt = Reprompt(Subject.ACTION_COMPLETE, "Action completed successfully")
-        return Outcome(details=content, events=(event,), reprompt=prompt)
+        return ToolOutcome(details=content, events=(event,), reprompt=prompt)
     event = EventDraft(
         "action_error",
         f"action error (caller = {agent}, tool = {call.tool_name}):\n{content}",
         extra,
     )
     prompt = Reprompt(Subject.ACTION_ERROR, f"Error: {call.tool_name}\n{content}", error=False)
-    return Outcome(ok=False, details=content, events=(event,), reprompt=prompt)
+    return ToolOutcome(ok=False, details=content, events=(event,), reprompt=prompt)
 
 
 def check_action_arguments(name: str, arguments: dict[str, Any], schema: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
-from mail.core.runtime.mailbox import LaneKey, Letter
+from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.waiters import Waiter
 from mail.core.tasks import MAILTask
@@ -21,7 +21,7 @@ from mail.db.base import CallRow, TaskRow
 if TYPE_CHECKING:
     from mail.core.wire import MAILMessage
 
-__all__ = ["LiveTask", "Spending", "TaskLedger", "task_view"]
+__all__ = ["ActiveTask", "ActiveTasks", "Spending", "task_view"]
 
 _LATEST = "latest_prompt_tokens"
 
@@ -65,7 +65,7 @@ class Spending:
 
 
 @dataclass(slots=True, eq=False)
-class LiveTask:
+class ActiveTask:
     """A task that something is happening to.
 
     ``row`` is the state that the next commit writes: it is changed before the commit is awaited,
@@ -98,14 +98,14 @@ class LiveTask:
     asks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
     waiters: list[Waiter] = field(default_factory=list)
-    intake: asyncio.Lock = field(default_factory=asyncio.Lock)
+    submissions: asyncio.Lock = field(default_factory=asyncio.Lock)
     commits: asyncio.Lock = field(default_factory=asyncio.Lock)
     arriving: int = 0
     pins: int = 0
     loaded: bool = True
     torn: bool = False
     pausing: bool = False
-    finish: Letter | None = None
+    finish: QueuedMessage | None = None
     away: list[str] = field(default_factory=list)
     exhausted: str | None = None
     offer: Offer = NO_OFFER
@@ -184,31 +184,31 @@ class LiveTask:
                 self.note_sent(envelope)
 
 
-class TaskLedger:
+class ActiveTasks:
     """The live tasks of one owner, and the newest finished ones for synchronous accessors."""
 
     def __init__(self, recent: int) -> None:
-        self._live: dict[str, LiveTask] = {}
+        self._live: dict[str, ActiveTask] = {}
         self._recent: OrderedDict[str, TaskRow] = OrderedDict()
         self._limit = recent
 
-    def __iter__(self) -> Iterator[LiveTask]:
+    def __iter__(self) -> Iterator[ActiveTask]:
         return iter(list(self._live.values()))
 
     def __len__(self) -> int:
         return len(self._live)
 
-    def get(self, task_id: str) -> LiveTask | None:
+    def get(self, task_id: str) -> ActiveTask | None:
         """Return a live task, or None."""
         return self._live.get(task_id)
 
-    def add(self, task: LiveTask) -> LiveTask:
+    def add(self, task: ActiveTask) -> ActiveTask:
         """Put a task under this ledger's eyes."""
         self._live[task.task_id] = task
         self._recent.pop(task.task_id, None)
         return task
 
-    def remove(self, task: LiveTask) -> list[str]:
+    def remove(self, task: ActiveTask) -> list[str]:
         """Let go of a task; return the ids of recent tasks that fell out to make room."""
         if self._live.get(task.task_id) is task:
             del self._live[task.task_id]

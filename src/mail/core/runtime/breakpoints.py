@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from mail.core.agents import AgentCore
-from mail.core.runtime.active_tasks import LiveTask
-from mail.core.runtime.context import Parts
+from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import Control, ControlKind, Turn, storable
 from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
 from mail.core.tools.convert import normalize_breakpoint_tool_call
@@ -27,7 +27,7 @@ _SHOWN_OF_AN_ID: Final = 80
 def split_breakpoints(
     agent: AgentCore,
     calls: Sequence[AgentToolCall],
-    parts: Parts,
+    context: RuntimeContext,
     offered: Collection[str] = (),
 ) -> tuple[list[AgentToolCall], list[AgentToolCall]]:
     """Return (calls that pause the task, the other calls).
@@ -40,8 +40,8 @@ def split_breakpoints(
     others: list[AgentToolCall] = []
     for call in calls:
         allowed = call.tool_name in offered or (
-            call.tool_name in parts.breakpoint_tools
-            and call.tool_name not in parts.exclude_tools
+            call.tool_name in context.breakpoint_tools
+            and call.tool_name not in context.exclude_tools
             and agent.can_access_action_or_tool(call.tool_name)
         )
         pauses = allowed and INVALID_JSON_KEY not in call.tool_args
@@ -75,7 +75,7 @@ def _free(call_id: str, taken: Collection[str]) -> str:
     return name
 
 
-def match_answers(task: LiveTask, payload: object) -> list[tuple[CallRow, str]]:
+def match_answers(task: ActiveTask, payload: object) -> list[tuple[CallRow, str]]:
     """Read a resume payload and find the open call of each result.
 
     The payload is text, an object with ``content`` and maybe ``call_id``, a list of objects with
@@ -146,7 +146,7 @@ def _text(content: object) -> str:
         raise BreakpointError(f"'content' must be text or JSON: {error}") from None
 
 
-def _only(task: LiveTask, left: Sequence[CallRow]) -> CallRow:
+def _only(task: ActiveTask, left: Sequence[CallRow]) -> CallRow:
     """Return the one open call."""
     if len(left) == 1:
         return left[0]
@@ -164,7 +164,7 @@ def _only(task: LiveTask, left: Sequence[CallRow]) -> CallRow:
 
 
 def _named(
-    task: LiveTask, left: Sequence[CallRow], call_id: str, matched: Collection[str]
+    task: ActiveTask, left: Sequence[CallRow], call_id: str, matched: Collection[str]
 ) -> CallRow:
     """Return the open call with an id."""
     for call in left:

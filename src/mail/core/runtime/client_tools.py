@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from mail.core.agents import ToolChoice
-from mail.core.runtime.active_tasks import LiveTask
-from mail.core.runtime.context import Parts
+from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import ControlKind, Turn
 from mail.core.tasks import TaskState
 from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
@@ -35,15 +35,15 @@ ONE_AT_A_TIME: Final = "not run: call one such tool at a time; make this call ag
 _NAMESPACE: Final = ("mail:offers",)
 
 
-def check_offer(offer: Offer, parts: Parts) -> None:
+def check_offer(offer: Offer, context: RuntimeContext) -> None:
     """Refuse tools whose calls could not be told from the swarm's own.
 
     Raises:
         ProtocolError: a tool without a name, two of one name, a name that the swarm uses, or a
             forced tool that is not there.
     """
-    taken = {*CATALOGUE, *BUILTIN_TOOLS, TEXT_TOOL, *parts.actions}
-    for agent in parts.agents.values():
+    taken = {*CATALOGUE, *BUILTIN_TOOLS, TEXT_TOOL, *context.actions}
+    for agent in context.agents.values():
         taken.update(agent.actions or ())
     names = offer.names
     if len(names) != len(offer.tools):
@@ -57,7 +57,7 @@ def check_offer(offer: Offer, parts: Parts) -> None:
         raise ProtocolError("a tool call is required, but no tool is offered")
 
 
-def next_offer(task: LiveTask, given: Offer | None, *, keeps: bool) -> Offer:
+def next_offer(task: ActiveTask, given: Offer | None, *, keeps: bool) -> Offer:
     """Return the offer of the run that is about to begin, or to go on.
 
     Args:
@@ -70,14 +70,14 @@ def next_offer(task: LiveTask, given: Offer | None, *, keeps: bool) -> Offer:
     return task.offer if keeps else NO_OFFER
 
 
-def offer_rows(task: LiveTask, before: Offer, now: str) -> tuple[MemoryRow, ...]:
+def offer_rows(task: ActiveTask, before: Offer, now: str) -> tuple[MemoryRow, ...]:
     """Return what stores the task's offer, if it is another than before."""
     if task.offer == before:
         return ()
     return (MemoryRow(_NAMESPACE, task.task_id, task.offer.to_json(), now, now),)
 
 
-def take_back(task: LiveTask, now: str) -> tuple[MemoryRow, ...]:
+def take_back(task: ActiveTask, now: str) -> tuple[MemoryRow, ...]:
     """Take the offer of a run back that is over; return what stores that."""
     if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
         return ()
@@ -85,9 +85,9 @@ def take_back(task: LiveTask, now: str) -> tuple[MemoryRow, ...]:
     return offer_rows(task, before, now)
 
 
-async def load_offer(parts: Parts, task_id: str) -> Offer:
+async def load_offer(context: RuntimeContext, task_id: str) -> Offer:
     """Read the offer of a task."""
-    row = await parts.store.get_memory(parts.owner, _NAMESPACE, task_id)
+    row = await context.store.get_memory(context.owner, _NAMESPACE, task_id)
     return NO_OFFER if row is None else Offer.from_json(row.value)
 
 

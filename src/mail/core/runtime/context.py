@@ -10,7 +10,7 @@ from mail.clock import Clock
 from mail.core.actions import ActionCore, ActionOverrideFunction
 from mail.core.agents import AgentCore
 from mail.core.compose import Composer
-from mail.core.runtime.active_tasks import TaskLedger
+from mail.core.runtime.active_tasks import ActiveTasks
 from mail.core.runtime.event_log import EventLog
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.mailbox import Mailbox
@@ -18,7 +18,7 @@ from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Owner, Post, Receipt, Store, TurnCommit
 from mail.errors import StoreConflict, StoreError
 
-__all__ = ["Parts"]
+__all__ = ["RuntimeContext"]
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _LONGEST_PAUSE = 2.0
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Parts:
+class RuntimeContext:
     """What the steps of a turn share. Parts know nothing of one another.
 
     ``manual`` tells that agents are stepped by a driver, ``draining`` stops new work, ``degraded``
@@ -46,7 +46,7 @@ class Parts:
     store: Store
     composer: Composer
     mailbox: Mailbox
-    ledger: TaskLedger
+    active_tasks: ActiveTasks
     histories: Histories
     events: EventLog
     print_llm_streams: bool = True
@@ -88,7 +88,7 @@ class Parts:
             StoreConflict: the delivery was consumed or dropped by somebody else.
             StoreError: the runtime stops and the store still fails.
         """
-        live = self.ledger.get(post.task.task_id)
+        live = self.active_tasks.get(post.task.task_id)
         async with live.commits if live else nullcontext():
             if live is not None and live.torn:
                 raise StoreError("an earlier commit of the task was not stored")
@@ -102,7 +102,7 @@ class Parts:
     async def _commit(self, post: Post, renew: Callable[[], None] | None) -> Receipt:
         pause = _FIRST_PAUSE
         while True:
-            live = self.ledger.get(post.task.task_id)
+            live = self.active_tasks.get(post.task.task_id)
             if live is not None:
                 post.task = live.row
             if renew is not None:

@@ -7,17 +7,17 @@ from typing import Final
 from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
 from mail.core.render import buffered_mail
-from mail.core.runtime.active_tasks import LiveTask
-from mail.core.runtime.context import Parts
+from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.histories import Entry
-from mail.core.runtime.mailbox import LaneKey, Letter
+from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.turn import Control, EventDraft, Phase, Turn, message_event
 from mail.core.tasks import TaskState
 from mail.db.base import Delivery, EventRow, Receipt, TurnCommit
 from mail.errors import StoreConflict
 
-__all__ = ["Mail", "PostOffice", "tier_of"]
+__all__ = ["Mail", "MailDelivery", "tier_of"]
 
 _SENDER_TIER: Final[Mapping[str, int]] = {"system": 1, "admin": 2, "user": 2}
 _KIND_TIER: Final[Mapping[str, int]] = {
@@ -41,21 +41,21 @@ def tier_of(envelope: Envelope) -> int:
 class Mail:
     """Messages on their way into a commit: one delivery per recipient, one event per message."""
 
-    letters: list[Letter] = field(default_factory=list)
+    queued_messages: list[QueuedMessage] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     envelopes: list[Envelope] = field(default_factory=list)
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
         """The deliveries for the commit."""
-        return tuple([letter.delivery for letter in self.letters])
+        return tuple([queued.delivery for queued in self.queued_messages])
 
 
 @dataclass(slots=True, eq=False)
-class PostOffice:
+class MailDelivery:
     """Expands, stamps and hands out mail."""
 
-    parts: Parts
+    context: RuntimeContext
 
     def pack(self, envelopes: Iterable[Envelope]) -> Mail:
         """Prepare messages for a commit.
@@ -80,7 +80,7 @@ class PostOffice:
         payload = envelope.to_json()
         tier = tier_of(envelope)
         instruction = control.to_json() if control else None
-        for name in local_recipients(envelope, self.parts.agents, self.parts.swarm):
+        for name in local_recipients(envelope, self.context.agents, self.context.swarm):
             delivery = Delivery(
                 task_id=envelope.task_id,
                 recipient=name,
@@ -89,61 +89,61 @@ class PostOffice:
                 payload=payload,
                 control=instruction,
             )
-            mail.letters.append(Letter(delivery, envelope, control))
+            mail.queued_messages.append(QueuedMessage(delivery, envelope, control))
         mail.envelopes.append(envelope)
         if not silent:
             mail.events.append(message_event(payload, envelope.timestamp))
 
-    async def hand_out(self, task: LiveTask, mail: Mail, receipt: Receipt) -> None:
+    async def hand_out(self, task: ActiveTask, mail: Mail, receipt: Receipt) -> None:
         """Put committed mail into its lanes; interrupts first cancel what they interrupt."""
         for envelope in mail.envelopes:
             task.note_sent(envelope)
-        for letter, seq in zip(mail.letters, receipt.seqs, strict=True):
-            letter.seq = seq
-            if letter.delivery.interrupt:
-                await self._interrupt(task, letter)
-            self._put(task, letter)
+        for queued, seq in zip(mail.queued_messages, receipt.seqs, strict=True):
+            queued.seq = seq
+            if queued.delivery.interrupt:
+                await self._interrupt(task, queued)
+            self._put(task, queued)
 
-    def put_back(self, task: LiveTask, letter: Letter) -> None:
-        """Return a letter whose turn did not happen to its old place."""
-        task.out.discard(letter.seq)
-        self._put(task, letter)
+    def put_back(self, task: ActiveTask, queued: QueuedMessage) -> None:
+        """Return a message whose turn did not happen to its old place."""
+        task.out.discard(queued.seq)
+        self._put(task, queued)
 
     def open_buffer(self, turn: Turn) -> Entry:
         """Take a manual step's buffered mail; return it and the payload as the agent's entry."""
         if not turn.buffered:
-            turn.buffered = self.parts.mailbox.take_buffer(LaneKey(turn.task.task_id, turn.agent))
-            turn.task.out.update(letter.seq for letter in turn.buffered)
-        blocks = [f"{_block(letter.envelope)}\n\n\n" for letter in turn.buffered]
+            turn.buffered = self.context.mailbox.take_buffer(LaneKey(turn.task.task_id, turn.agent))
+            turn.task.out.update(queued.seq for queued in turn.buffered)
+        blocks = [f"{_block(queued.envelope)}\n\n\n" for queued in turn.buffered]
         payload = turn.manual.payload if turn.manual else ""
         text = "".join([*blocks, payload]).rstrip()
         return {"role": "user", "content": text or _YOUR_TURN}
 
     def unbuffer(self, turn: Turn) -> None:
         """Return the mail of a manual step that did not happen."""
-        for letter in turn.buffered:
+        for queued in turn.buffered:
             if turn.void:  # its task's mail was dropped meanwhile
-                turn.task.out.discard(letter.seq)
+                turn.task.out.discard(queued.seq)
             else:
-                self.put_back(turn.task, letter)
+                self.put_back(turn.task, queued)
         turn.buffered.clear()
 
-    def _put(self, task: LiveTask, letter: Letter) -> None:
-        if letter.seq in task.out:
+    def _put(self, task: ActiveTask, queued: QueuedMessage) -> None:
+        if queued.seq in task.out:
             return  # a refill found it in the store first, and it is being worked on
-        if letter.finish and letter is not task.finish and not letter.filed:
+        if queued.finish and queued is not task.finish and not queued.filed:
             return  # the run that it was to finish has ended
         if task.loaded and task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
-            self.parts.mailbox.put(letter)
+            self.context.mailbox.put(queued)
 
-    async def _interrupt(self, task: LiveTask, letter: Letter) -> None:
-        turn = task.turns.get(letter.delivery.recipient)
-        if turn is None or turn.phase is not Phase.MODEL or self.parts.manual:
+    async def _interrupt(self, task: ActiveTask, queued: QueuedMessage) -> None:
+        turn = task.turns.get(queued.delivery.recipient)
+        if turn is None or turn.phase is not Phase.MODEL or self.context.manual:
             return
         task.arriving += 1
         self.abandon(turn)
-        sender = letter.envelope.sender["address"]
-        now = self.parts.clock.now()
+        sender = queued.envelope.sender["address"]
+        now = self.context.clock.now()
         reports = turn.take_reports(now)
         event = EventDraft(
             "turn_interrupted",
@@ -155,8 +155,8 @@ class PostOffice:
         finally:
             task.arriving -= 1
             self.unbuffer(turn)
-            self.put_back(task, turn.letter)
-            self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
+            self.put_back(task, turn.queued)
+            self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
 
     def abandon(self, turn: Turn) -> None:
         """Cancel a turn that has committed nothing; whatever it still returns is dropped.
@@ -164,38 +164,40 @@ class PostOffice:
         Its lane stays busy until the caller releases it.
         """
         turn.abandoned = True
-        self.parts.abandoned += 1
+        self.context.abandoned += 1
         turn.task.turns.pop(turn.agent, None)
         if turn.handle is not None and turn.begun:  # what has not begun must clean up after itself
             turn.handle.cancel()
 
-    async def log(self, task: LiveTask, seq: int, event: EventDraft) -> None:
+    async def log(self, task: ActiveTask, seq: int, event: EventDraft) -> None:
         """Commit one event about a delivery that stays waiting."""
-        await self._log(task, seq, (event.row(self.parts.clock.now()),))
+        await self._log(task, seq, (event.row(self.context.clock.now()),))
 
     async def log_reports(self, turn: Turn) -> None:
         """Commit what the model calls of a turn used that is not going to be committed now."""
-        reports = turn.take_reports(self.parts.clock.now())
+        reports = turn.take_reports(self.context.clock.now())
         if reports:
             await self._log(turn.task, turn.seq, reports)
 
-    async def _log(self, task: LiveTask, seq: int, rows: tuple[EventRow, ...]) -> None:
-        commit = TurnCommit(owner=self.parts.owner, task=task.row, seq=seq, done=False, events=rows)
+    async def _log(self, task: ActiveTask, seq: int, rows: tuple[EventRow, ...]) -> None:
+        commit = TurnCommit(
+            owner=self.context.owner, task=task.row, seq=seq, done=False, events=rows
+        )
         try:
-            receipt = await self.parts.commit(commit)
+            receipt = await self.context.commit(commit)
         except StoreConflict:
             return  # the mail was dropped meanwhile; there is nothing to tell
-        self.parts.events.publish(task.task_id, receipt.first_event, rows)
+        self.context.events.publish(task.task_id, receipt.first_event, rows)
 
     def delta(self, turn: Turn, kind: str, text: str) -> None:
         """Pass a piece of a running model call to the streams that asked for it."""
-        if not self.parts.events.wants_deltas(turn.task.task_id):
+        if not self.context.events.wants_deltas(turn.task.task_id):
             return
-        self.parts.events.delta(
+        self.context.events.delta(
             TaskEvent(
                 task_id=turn.task.task_id,
                 kind="model_delta",
-                timestamp=self.parts.clock.now(),
+                timestamp=self.context.clock.now(),
                 extra={"agent": turn.agent, "type": kind, "delta": text},
             )
         )

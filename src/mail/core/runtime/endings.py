@@ -10,10 +10,10 @@ from pydantic_core import from_json, to_json
 from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import UNANSWERED
 from mail.core.runtime.client_tools import take_back
-from mail.core.runtime.context import Parts
+from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import EventDraft, Phase, Turn, message_event
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
@@ -45,16 +45,16 @@ class Ending:
 class Endings:
     """Builds endings and hands them to the waiting callers."""
 
-    parts: Parts
+    context: RuntimeContext
 
     def complete(self, turn: Turn, answer: str) -> Ending:
         """The task is answered. Users' mail that still waits keeps it running (ruling 29)."""
         return self.complete_as(turn.task, turn.agent, answer, Subject.TASK_COMPLETE)
 
-    def complete_as(self, task: LiveTask, agent: str, answer: str, subject: str) -> Ending:
+    def complete_as(self, task: ActiveTask, agent: str, answer: str, subject: str) -> Ending:
         """End a task with an answer in an agent's name."""
         sender = create_agent_address(agent)
-        message = self.parts.composer.completion(task.task_id, sender, answer, subject)
+        message = self.context.composer.completion(task.task_id, sender, answer, subject)
         response = message.to_json()
         shown = message_event(response, message.timestamp, f"task_complete response from {agent}:")
         calls, histories = self._close_calls(task)
@@ -69,17 +69,17 @@ class Endings:
             histories=histories,
         )
 
-    def pause(self, task: LiveTask) -> Ending:
+    def pause(self, task: ActiveTask) -> Ending:
         """The task waits for the results of its open breakpoint calls (rulings 30, 31)."""
         shown = [from_json(call.shown) for call in task.open_calls()]
-        message = self.parts.composer.system_completion(
+        message = self.context.composer.system_completion(
             task.task_id, Subject.BREAKPOINT_TOOL_CALL, json.dumps(shown, ensure_ascii=False)
         )
         task.change(state=TaskState.PAUSED, awaited=False, finish_asked=False)
         task.pausing = False
         return self._ending(task, message, TaskState.PAUSED, everybody=True)
 
-    def fail(self, task: LiveTask, reason: str, *, over_budget: bool = False) -> Ending:
+    def fail(self, task: ActiveTask, reason: str, *, over_budget: bool = False) -> Ending:
         """The run cannot be finished; the reason goes to the caller (ruling 17).
 
         A task over its budget goes on for nobody: every caller gets the reason, and with it the
@@ -88,9 +88,9 @@ class Endings:
         settled: tuple[int, ...] = ()
         if over_budget:
             task.drop_people()
-            waiting = self.parts.mailbox.letters(task.task_id)
-            settled = tuple(letter.seq for letter in waiting if letter.personal)
-        message = self.parts.composer.system_completion(task.task_id, Subject.TASK_ERROR, reason)
+            waiting = self.context.mailbox.queued_messages(task.task_id)
+            settled = tuple(queued.seq for queued in waiting if queued.personal)
+        message = self.context.composer.system_completion(task.task_id, Subject.TASK_ERROR, reason)
         calls, histories = self._close_calls(task)
         self._settle_row(task, TaskState.FAILED)
         return self._ending(
@@ -105,10 +105,10 @@ class Endings:
             settled=settled,
         )
 
-    def cancel(self, task: LiveTask) -> Ending:
+    def cancel(self, task: ActiveTask) -> Ending:
         """The owner cancelled the task; all of its mail is dropped."""
         reason = "the task was cancelled"
-        message = self.parts.composer.system_completion(
+        message = self.context.composer.system_completion(
             task.task_id, Subject.TASK_CANCELLED, reason
         )
         calls, histories = self._close_calls(task)
@@ -124,7 +124,7 @@ class Endings:
             histories=histories,
         )
 
-    def renew(self, task: LiveTask, ending: Ending | None, post: Post) -> None:
+    def renew(self, task: ActiveTask, ending: Ending | None, post: Post) -> None:
         """Note messages that came after the ending was decided, but are stored before it."""
         unread = task.people | task.dropped
         if ending is None or ending.everybody or unread <= ending.unanswered:
@@ -134,7 +134,7 @@ class Endings:
         told = from_json(last.extra) | {"unanswered": sorted(ending.unanswered)}
         post.events = (*before, last._replace(extra=to_json(told).decode()))
 
-    def announce(self, task: LiveTask, ending: Ending, last_event: int) -> list[Waiter]:
+    def announce(self, task: ActiveTask, ending: Ending, last_event: int) -> list[Waiter]:
         """Tell streams where they end; return the waiters to resolve once events are out.
 
         Whose end it is must follow from the log alone: that is where repeats find it.
@@ -153,8 +153,8 @@ class Endings:
             task.waiters.remove(waiter)
         return due
 
-    def _settle_row(self, task: LiveTask, state: TaskState) -> None:
-        goes_on = bool(task.people) and not self.parts.manual
+    def _settle_row(self, task: ActiveTask, state: TaskState) -> None:
+        goes_on = bool(task.people) and not self.context.manual
         task.pausing, task.exhausted = False, None
         task.change(
             state=TaskState.RUNNING if goes_on else state,
@@ -163,35 +163,35 @@ class Endings:
             finish_asked=False,
         )
 
-    def _settle_finish(self, task: LiveTask) -> tuple[int, ...]:
+    def _settle_finish(self, task: ActiveTask) -> tuple[int, ...]:
         """Take back the request to finish the run, for it has ended; return its number.
 
         A turn that has begun on it goes on to its own commit, but ends nothing any more.
         """
-        letter, task.finish = task.finish, None
-        if letter is None or letter.filed:
+        queued, task.finish = task.finish, None
+        if queued is None or queued.filed:
             return ()
-        self.parts.mailbox.remove(letter)
+        self.context.mailbox.remove(queued)
         for turn in task.turns.values():
-            if turn.letter is letter and turn.phase is not Phase.MODEL:
+            if turn.queued is queued and turn.phase is not Phase.MODEL:
                 return ()
-        return (letter.seq,) if letter.seq else ()  # without a number it is still on its way
+        return (queued.seq,) if queued.seq else ()  # without a number it is still on its way
 
-    def _settle_steps(self, task: LiveTask) -> tuple[int, ...]:
+    def _settle_steps(self, task: ActiveTask) -> tuple[int, ...]:
         """Take back the manual steps of the run; their callers are told why; return the numbers."""
         paused = task.row.state is TaskState.PAUSED
         waiting = [
-            letter
-            for letter in self.parts.mailbox.letters(task.task_id)
-            if letter.of_step and (not paused or letter.step_ref in task.steps_due)
+            queued
+            for queued in self.context.mailbox.queued_messages(task.task_id)
+            if queued.of_step and (not paused or queued.step_ref in task.steps_due)
         ]
-        for letter in waiting:
-            self.parts.mailbox.remove(letter)
-        running = [turn for turn in task.turns.values() if turn.letter.of_step]
+        for queued in waiting:
+            self.context.mailbox.remove(queued)
+        running = [turn for turn in task.turns.values() if turn.queued.of_step]
         cut_off = [turn.seq for turn in running if turn.phase is Phase.MODEL]
-        return (*(letter.seq for letter in waiting), *cut_off)
+        return (*(queued.seq for queued in waiting), *cut_off)
 
-    def _close_calls(self, task: LiveTask) -> tuple[tuple[CallRow, ...], tuple[HistoryRow, ...]]:
+    def _close_calls(self, task: ActiveTask) -> tuple[tuple[CallRow, ...], tuple[HistoryRow, ...]]:
         """Answer open calls with "not run", so that no history keeps a call without a result."""
         rows, histories = [], []
         for call in task.open_calls():
@@ -204,7 +204,7 @@ class Endings:
 
     def _ending(  # noqa: PLR0913 - the parts of an ending, all named
         self,
-        task: LiveTask,
+        task: ActiveTask,
         message: Envelope,
         status: TaskState,
         *,

@@ -9,8 +9,8 @@ from pydantic_core import from_json, to_json
 from mail.core.addresses import MAIL_ALL_LOCAL_AGENTS
 from mail.core.compose import Subject
 from mail.core.runtime.policy import local_recipients
-from mail.core.runtime.tool_context import Desk
-from mail.core.runtime.turn import ControlKind, EventDraft, Outcome, Reprompt
+from mail.core.runtime.tool_context import ToolContext
+from mail.core.runtime.turn import ControlKind, EventDraft, Reprompt, ToolOutcome
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import (
@@ -50,160 +50,162 @@ def _arguments(call: AgentToolCall) -> SendArgs:
     return parse_arguments(call.tool_name, call.tool_args, SendArgs)
 
 
-async def handle_request(desk: Desk, call: AgentToolCall) -> Outcome:
+async def handle_request(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """Ask another agent for something."""
     args = _arguments(call)
-    mail = desk.compose("request", [desk.target(args.target)], args.subject, args.body)
-    return Outcome(details=_SENT, mail=(mail,))
+    mail = tools.compose("request", [tools.target(args.target)], args.subject, args.body)
+    return ToolOutcome(details=_SENT, mail=(mail,))
 
 
-async def handle_response(desk: Desk, call: AgentToolCall) -> Outcome:
+async def handle_response(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """Answer another agent; the newest open request of that agent is the one answered."""
     args = _arguments(call)
-    target = desk.target(args.target)
-    ref = desk.answers(target["address"])
-    mail = desk.compose("response", [target], args.subject, args.body, ref)
-    return Outcome(details=_SENT, mail=(mail,))
+    target = tools.target(args.target)
+    ref = tools.answers(target["address"])
+    mail = tools.compose("response", [target], args.subject, args.body, ref)
+    return ToolOutcome(details=_SENT, mail=(mail,))
 
 
-async def handle_interrupt(desk: Desk, call: AgentToolCall) -> Outcome:
+async def handle_interrupt(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """Stop another agent's running model call and give it new word (ruling 11)."""
     args = _arguments(call)
-    mail = desk.compose("interrupt", [desk.target(args.target)], args.subject, args.body)
-    return Outcome(details=_SENT, mail=(mail,))
+    mail = tools.compose("interrupt", [tools.target(args.target)], args.subject, args.body)
+    return ToolOutcome(details=_SENT, mail=(mail,))
 
 
-async def handle_broadcast(desk: Desk, call: AgentToolCall) -> Outcome:
+async def handle_broadcast(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """Tell the named agents, or all of the swarm when none is named (ruling 13)."""
     args = parse_arguments(call.tool_name, call.tool_args, BroadcastArgs)
     named = [target for target in args.targets or () if target != "all"]
-    recipients = [desk.target(target) for target in named]
+    recipients = [tools.target(target) for target in named]
     if not recipients:
         recipients = [MAIL_ALL_LOCAL_AGENTS]
-    mail = desk.compose("broadcast", recipients, args.subject, args.body)
-    if not local_recipients(mail, desk.agents, desk.swarm):
+    mail = tools.compose("broadcast", recipients, args.subject, args.body)
+    if not local_recipients(mail, tools.agents, tools.swarm):
         raise ToolError("there is no other agent in this swarm to hear a broadcast")
-    return Outcome(details=_SENT, mail=(mail,))
+    return ToolOutcome(details=_SENT, mail=(mail,))
 
 
 logger = logging.getLogger(__name__)
 
 
-async def handle_acknowledge(desk: Desk, call: AgentToolCall) -> Outcome:
+async def handle_acknowledge(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """Store the broadcast in the agent's memory and tell nobody; on other mail do nothing."""
     args = parse_arguments(call.tool_name, call.tool_args, AcknowledgeArgs)
-    broadcast = desk.turn.envelope
+    broadcast = tools.turn.envelope
     if broadcast.kind != "broadcast":
         logger.debug("acknowledge_broadcast on a %s: nothing to store", broadcast.kind)
-        return Outcome(details="there is no broadcast to acknowledge; nothing was stored")
+        return ToolOutcome(details="there is no broadcast to acknowledge; nothing was stored")
     shown = broadcast.to_entry()
     reply = "<acknowledged broadcast/>" + (f"\n{args.note}" if args.note else "")
     entries = [shown, {"role": "assistant", "content": reply}]
-    now = desk.parts.clock.now()
+    now = tools.context.clock.now()
     memory = MemoryRow(
-        namespace=(f"{desk.name}_memory",),
+        namespace=(f"{tools.name}_memory",),
         key=broadcast.ref,
         value=to_json({"messages": entries, "text": f"{shown['content']}\n{reply}"}).decode(),
         created_at=now,
         updated_at=now,
     )
-    return Outcome(details="broadcast acknowledged", memories=(memory,))
+    return ToolOutcome(details="broadcast acknowledged", memories=(memory,))
 
 
-async def handle_ignore(desk: Desk, call: AgentToolCall) -> Outcome:
+async def handle_ignore(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """Let the broadcast go: nothing is stored, nothing is sent, the reason stays in the log."""
     args = parse_arguments(call.tool_name, call.tool_args, IgnoreArgs)
-    logger.info("agent '%s' ignored a broadcast: %s", desk.name, args.reason or "no reason given")
+    logger.info("agent '%s' ignored a broadcast: %s", tools.name, args.reason or "no reason given")
     event = EventDraft(
-        "broadcast_ignored", f"agent {desk.name} called ignore_broadcast", {"caller": desk.name}
+        "broadcast_ignored", f"agent {tools.name} called ignore_broadcast", {"caller": tools.name}
     )
-    return Outcome(details="broadcast ignored", events=(event,))
+    return ToolOutcome(details="broadcast ignored", events=(event,))
 
 
-async def handle_await(desk: Desk, call: AgentToolCall) -> Outcome:
+async def handle_await(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """End the turn quietly, unless nothing can ever arrive (ruling 34).
 
     An agent that insists after it was told so may wait: a stalled task is the finisher's affair.
     """
     args = parse_arguments(call.tool_name, call.tool_args, AwaitArgs)
-    control = desk.turn.control
+    control = tools.turn.control
     told = control is not None and control.kind is ControlKind.REPAIR
-    if not (told or desk.can_expect_mail()):
+    if not (told or tools.can_expect_mail()):
         problem = (
             "no message can arrive: the task's message queue is empty, no agent is at work on it "
             "and no request is open"
         )
         body = f"You called await_message, but {problem}. Send a message or finish the task."
-        return Outcome(
+        return ToolOutcome(
             ok=False,
             details=problem,
             reprompt=Reprompt(Subject.TOOL_CALL_ERROR, body, error=True),
             events=(
                 EventDraft(
                     "agent_error",
-                    f"agent {desk.name} called await_message but {problem}",
-                    {"caller": desk.name},
+                    f"agent {tools.name} called await_message but {problem}",
+                    {"caller": tools.name},
                 ),
             ),
         )
     reason = {"reason": args.reason} if args.reason else {}
     event = EventDraft(
         "await_message",
-        f"agent '{desk.name}' is awaiting a new message"
+        f"agent '{tools.name}' is awaiting a new message"
         + (f": {args.reason}" if args.reason else ""),
-        {"caller": desk.name, **reason},
+        {"caller": tools.name, **reason},
     )
     details = "waiting for a new message" + (f" (reason: '{args.reason}')" if args.reason else "")
-    return Outcome(details=details, events=(event,))
+    return ToolOutcome(details=details, events=(event,))
 
 
-async def handle_complete(desk: Desk, call: AgentToolCall) -> Outcome:
+async def handle_complete(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """End the task with an answer; on a task that has ended already it changes nothing."""
     args = parse_arguments(call.tool_name, call.tool_args, TaskCompleteArgs)
-    if desk.turn.task.row.state not in (TaskState.RUNNING, TaskState.PAUSED):
+    if tools.turn.task.row.state not in (TaskState.RUNNING, TaskState.PAUSED):
         again = EventDraft(
             "task_complete_call_duplicate",
-            f"agent {desk.name} called task_complete on already completed task",
-            {"caller": desk.name},
+            f"agent {tools.name} called task_complete on already completed task",
+            {"caller": tools.name},
         )
-        return Outcome(details="task already completed", events=(again,))
+        return ToolOutcome(details="task already completed", events=(again,))
     event = EventDraft(
         "task_complete_call",
-        f"agent {desk.name} called task_complete, full response to follow",
-        {"caller": desk.name},
+        f"agent {tools.name} called task_complete, full response to follow",
+        {"caller": tools.name},
     )
-    return Outcome(details="task completed", completes=args.finish_message, events=(event,))
+    return ToolOutcome(details="task completed", completes=args.finish_message, events=(event,))
 
 
-async def handle_help(desk: Desk, call: AgentToolCall) -> Outcome:
+async def handle_help(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """Build the help text that the agent asked for."""
     args = parse_arguments(call.tool_name, call.tool_args, HelpArgs)
     text = build_mail_help_string(
-        name=desk.name,
-        swarm=desk.swarm,
+        name=tools.name,
+        swarm=tools.swarm,
         get_summary=args.get_summary,
         get_identity=args.get_identity,
         get_tool_help=list(args.get_tool_help or ()),
         get_full_protocol=args.get_full_protocol,
     )
-    event = EventDraft("help_called", f"agent {desk.name} called help", {"caller": desk.name})
-    return Outcome(
+    event = EventDraft("help_called", f"agent {tools.name} called help", {"caller": tools.name})
+    return ToolOutcome(
         details="help string generated; will be sent to you in a subsequent prompt",
         reprompt=Reprompt(Subject.HELP, text),
         events=(event,),
     )
 
 
-async def handle_search_memory(desk: Desk, call: AgentToolCall) -> Outcome:
+async def handle_search_memory(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """Search the calling agent's own memory; the findings are the tool result."""
     args = parse_arguments(call.tool_name, call.tool_args, SearchMemoryArgs)
     try:
-        rows = await desk.search_memory(args.query, args.limit)
+        rows = await tools.search_memory(args.query, args.limit)
     except StoreError:
         raise ToolError("the memory cannot be searched at the moment") from None
     found = [_text(from_json(row.value)) for row in rows]
     details = f"{len(found)} memories found" + "".join(f"\n\n{text}" for text in found)
-    return Outcome(details=details, reprompt=Reprompt(Subject.ACTION_COMPLETE, "Memory searched."))
+    return ToolOutcome(
+        details=details, reprompt=Reprompt(Subject.ACTION_COMPLETE, "Memory searched.")
+    )
 
 
 def _text(value: object) -> str:
@@ -212,7 +214,7 @@ def _text(value: object) -> str:
     return str(value)
 
 
-Handler = Callable[[Desk, AgentToolCall], Awaitable[Outcome]]
+Handler = Callable[[ToolContext, AgentToolCall], Awaitable[ToolOutcome]]
 
 HANDLERS: Final[Mapping[str, Handler]] = {
     "send_request": handle_request,

@@ -1,7 +1,7 @@
 """The mailbox: waiting mail in lanes, one lane per (task, agent), claimed one turn at a time.
 
 A lane's own order is: a turn that was begun, the request to finish, interrupts, by tier, by
-number. Among lanes the one whose first letter has the lowest (tier, number) goes first, so no
+number. Among lanes the one whose first message has the lowest (tier, number) goes first, so no
 task can starve another beyond the tiers. A lane is not claimable while its turn runs, while it is
 blocked by an open breakpoint, or while its task is held.
 
@@ -20,9 +20,9 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.turn import Control, ControlKind
 from mail.db.base import Delivery
 
-__all__ = ["Hold", "LaneKey", "Letter", "Mailbox"]
+__all__ = ["Hold", "LaneKey", "Mailbox", "QueuedMessage"]
 
-_BUFFERED = 4  # behind every rank of `Letter.place`
+_BUFFERED = 4  # behind every rank of `QueuedMessage.place`
 
 
 class Hold(IntEnum):
@@ -45,7 +45,7 @@ class LaneKey(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Letter:
+class QueuedMessage:
     """A delivery in the mailbox; ``seq`` is the number that the store gave it.
 
     ``envelope`` and ``control`` are the delivery's payload and instruction, read. ``recovered``
@@ -64,8 +64,10 @@ class Letter:
     seq: int = 0
 
     @classmethod
-    def read(cls, delivery: Delivery, *, recovered: bool = False, filed: bool = False) -> "Letter":
-        """Make a letter of what the store holds."""
+    def read(
+        cls, delivery: Delivery, *, recovered: bool = False, filed: bool = False
+    ) -> "QueuedMessage":
+        """Make a message of what the store holds."""
         return cls(
             delivery,
             Envelope.from_json(delivery.payload),
@@ -109,7 +111,7 @@ class Letter:
 
     @property
     def place(self) -> tuple[int, int, int]:
-        """The letter's place in its lane."""
+        """The message's place in its lane."""
         rank = 2 if self.delivery.interrupt else 3
         if self.control is not None and (self.finish or self.goes_on):
             rank = 1
@@ -119,13 +121,13 @@ class Letter:
 @dataclass(slots=True, eq=False)
 class _Lane:
     key: LaneKey
-    letters: list[tuple[tuple[int, int, int], Letter]] = field(default_factory=list)
+    queued_messages: list[tuple[tuple[int, int, int], QueuedMessage]] = field(default_factory=list)
     busy: bool = False
     blocked: bool = False
 
     @property
-    def head(self) -> Letter | None:
-        return self.letters[0][1] if self.letters else None
+    def head(self) -> QueuedMessage | None:
+        return self.queued_messages[0][1] if self.queued_messages else None
 
 
 class Mailbox:
@@ -144,7 +146,7 @@ class Mailbox:
         return len(self._seqs)
 
     def waiting(self, task_id: str) -> int:
-        """Return how many letters of a task wait."""
+        """Return how many messages of a task wait."""
         return self._counts.get(task_id, 0)
 
     @property
@@ -156,31 +158,33 @@ class Mailbox:
         """Switch manual mode on or off for all lanes."""
         self._manual = manual
         for lane in self._lanes.values():
-            lane.letters = [(self._place(letter), letter) for _, letter in lane.letters]
-            heapq.heapify(lane.letters)
+            lane.queued_messages = [
+                (self._place(queued), queued) for _, queued in lane.queued_messages
+            ]
+            heapq.heapify(lane.queued_messages)
             self._offer(lane)
 
-    def take_buffer(self, key: LaneKey) -> list[Letter]:
-        """Take an agent's buffered letters out, in the order in which they came."""
+    def take_buffer(self, key: LaneKey) -> list[QueuedMessage]:
+        """Take an agent's buffered mail out, in the order in which they came."""
         lane = self._lanes.get(key)
-        buffered = [letter for _, letter in lane.letters if letter.passive] if lane else []
+        buffered = [queued for _, queued in lane.queued_messages if queued.passive] if lane else []
         self._take(key, buffered)
-        return sorted(buffered, key=lambda letter: letter.seq)
+        return sorted(buffered, key=lambda queued: queued.seq)
 
-    def remove(self, letter: Letter) -> bool:
-        """Take one waiting letter out; False when it does not wait."""
-        if letter.seq not in self._seqs:
+    def remove(self, queued: QueuedMessage) -> bool:
+        """Take one waiting mail out; False when it does not wait."""
+        if queued.seq not in self._seqs:
             return False
-        self._take(LaneKey(letter.delivery.task_id, letter.delivery.recipient), [letter])
+        self._take(LaneKey(queued.delivery.task_id, queued.delivery.recipient), [queued])
         return True
 
-    def _take(self, key: LaneKey, letters: list[Letter]) -> None:
-        if not letters:
+    def _take(self, key: LaneKey, queued_messages: list[QueuedMessage]) -> None:
+        if not queued_messages:
             return
-        seqs = {letter.seq for letter in letters}
+        seqs = {queued.seq for queued in queued_messages}
         lane = self._lanes[key]
-        lane.letters = [pair for pair in lane.letters if pair[1].seq not in seqs]
-        heapq.heapify(lane.letters)
+        lane.queued_messages = [pair for pair in lane.queued_messages if pair[1].seq not in seqs]
+        heapq.heapify(lane.queued_messages)
         self._seqs -= seqs
         self._counts[key.task_id] -= len(seqs)
         self._offer_or_forget(lane)
@@ -188,8 +192,8 @@ class Mailbox:
     def workable(self, task_id: str) -> bool:
         """Tell whether a task has mail to work on in a lane that no open breakpoint blocks."""
         for lane in self._tasks.get(task_id, {}).values():
-            waits = lane.letters and not lane.blocked
-            if waits and not (self._manual and lane.letters[0][1].passive):
+            waits = lane.queued_messages and not lane.blocked
+            if waits and not (self._manual and lane.queued_messages[0][1].passive):
                 return True
         return False
 
@@ -199,25 +203,25 @@ class Mailbox:
         heads = [lane.head for lane in lanes if not lane.blocked]
         return self._held.get(task_id) is not Hold.FIRM and any(h and h.filed for h in heads)
 
-    def letters(self, task_id: str) -> list[Letter]:
-        """Return a task's waiting letters."""
+    def queued_messages(self, task_id: str) -> list[QueuedMessage]:
+        """Return a task's waiting mail."""
         lanes = self._tasks.get(task_id, {}).values()
-        return [letter for lane in lanes for _, letter in lane.letters]
+        return [queued for lane in lanes for _, queued in lane.queued_messages]
 
-    def put(self, letter: Letter) -> None:
-        """Add a letter to its lane, unless it waits there already."""
-        if letter.seq in self._seqs:
+    def put(self, queued: QueuedMessage) -> None:
+        """Add a message to its lane, unless it waits there already."""
+        if queued.seq in self._seqs:
             return
-        self._seqs.add(letter.seq)
-        delivery = letter.delivery
+        self._seqs.add(queued.seq)
+        delivery = queued.delivery
         lane = self._lane(LaneKey(delivery.task_id, delivery.recipient))
-        heapq.heappush(lane.letters, (self._place(letter), letter))
+        heapq.heappush(lane.queued_messages, (self._place(queued), queued))
         self._counts[delivery.task_id] = self._counts.get(delivery.task_id, 0) + 1
-        if lane.letters[0][1] is letter:
+        if lane.queued_messages[0][1] is queued:
             self._offer(lane)
 
-    def claim(self) -> Letter | None:
-        """Take the next letter and make its lane busy; None when nothing can be claimed."""
+    def claim(self) -> QueuedMessage | None:
+        """Take the next message and make its lane busy; None when nothing can be claimed."""
         while self._ready:
             tier, seq, key = heapq.heappop(self._ready)
             lane = self._lanes.get(key)
@@ -226,7 +230,7 @@ class Mailbox:
                 continue  # an offer made before the lane changed
             if not self._claimable(lane):
                 continue
-            heapq.heappop(lane.letters)
+            heapq.heappop(lane.queued_messages)
             lane.busy = True
             self._seqs.discard(seq)
             self._counts[lane.key.task_id] -= 1
@@ -265,21 +269,21 @@ class Mailbox:
             for lane in self._tasks.get(task_id, {}).values():
                 self._offer(lane)
 
-    def drop(self, task_id: str) -> list[Letter]:
-        """Take all waiting letters of a task out, in the order of their places."""
-        dropped: list[tuple[tuple[int, int, int], Letter]] = []
+    def drop(self, task_id: str) -> list[QueuedMessage]:
+        """Take all waiting mail of a task out, in the order of their places."""
+        dropped: list[tuple[tuple[int, int, int], QueuedMessage]] = []
         for lane in list(self._tasks.get(task_id, {}).values()):
-            dropped.extend(lane.letters)
-            lane.letters = []
+            dropped.extend(lane.queued_messages)
+            lane.queued_messages = []
             lane.blocked = False
             self._offer_or_forget(lane)
         self._held.pop(task_id, None)
         self._counts.pop(task_id, None)
-        self._seqs.difference_update(letter.seq for _, letter in dropped)
-        return [letter for _, letter in sorted(dropped, key=lambda pair: pair[0])]
+        self._seqs.difference_update(queued.seq for _, queued in dropped)
+        return [queued for _, queued in sorted(dropped, key=lambda pair: pair[0])]
 
-    def _place(self, letter: Letter) -> tuple[int, int, int]:
-        return (_BUFFERED, 0, letter.seq) if self._manual and letter.passive else letter.place
+    def _place(self, queued: QueuedMessage) -> tuple[int, int, int]:
+        return (_BUFFERED, 0, queued.seq) if self._manual and queued.passive else queued.place
 
     def _claimable(self, lane: _Lane) -> bool:
         head = lane.head
@@ -299,11 +303,11 @@ class Mailbox:
 
     def _offer(self, lane: _Lane) -> None:
         if self._claimable(lane):
-            letter = lane.letters[0][1]
-            heapq.heappush(self._ready, (letter.delivery.tier, letter.seq, lane.key))
+            queued = lane.queued_messages[0][1]
+            heapq.heappush(self._ready, (queued.delivery.tier, queued.seq, lane.key))
 
     def _offer_or_forget(self, lane: _Lane) -> None:
-        if lane.letters or lane.busy or lane.blocked:
+        if lane.queued_messages or lane.busy or lane.blocked:
             self._offer(lane)
             return
         self._lanes.pop(lane.key, None)

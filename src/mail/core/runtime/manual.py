@@ -1,6 +1,6 @@
 """Manual mode: a driver calls agents one at a time, and their mail waits for them meanwhile.
 
-A step is a letter of the system to one agent. Its turn shows the agent all mail that is buffered
+A step is a message of the system to one agent. Its turn shows the agent all mail that is buffered
 for it and the driver's payload; the agent may use its tools, and the words that it ends with go
 where the driver said. The buffered mail is consumed in the same commit as the step, so a step that
 fails loses nothing. A step belongs to its caller: when the process dies, the step dies with it.
@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from mail.core.addresses import create_agent_address, local_agent_name
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.runtime.context import Parts
+from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.mailbox import LaneKey
-from mail.core.runtime.submission import Intake
+from mail.core.runtime.submission import Submissions
 from mail.core.runtime.turn import Control, ControlKind, ManualStep, Phase, ResponseType, Turn
-from mail.core.runtime.turn_commit import Conclusions
+from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.schema import check_task_id
 from mail.core.suggest import did_you_mean
 from mail.core.wire import MAILMessage
@@ -51,9 +51,9 @@ class StepRequest:
 class ManualSteps:
     """Takes the steps of a driver and waits for the agents' words."""
 
-    parts: Parts
-    intake: Intake
-    conclusions: Conclusions
+    context: RuntimeContext
+    submissions: Submissions
+    committer: TurnCommitter
     _leaving: set["asyncio.Task[None]"] = field(default_factory=set)
 
     async def step(self, request: StepRequest) -> MAILMessage:
@@ -66,15 +66,15 @@ class ManualSteps:
             StepFailed: the agent failed; its mail stays buffered.
             TaskError: the task ended before the step did.
         """
-        if not self.parts.manual:
+        if not self.context.manual:
             raise MAILError(
                 "manual_step needs manual mode: start the swarm with run_continuous(mode='manual')"
             )
         step = self._read(request)
         answer: asyncio.Future[MAILMessage] = asyncio.get_running_loop().create_future()
-        letter = self._letter(request.task_id, request.target, step)
+        queued = self._queued(request.task_id, request.target, step)
         control = Control(ControlKind.STEP, step=step)
-        accepting = asyncio.ensure_future(self.intake.accept_step(letter, control, answer))
+        accepting = asyncio.ensure_future(self.submissions.accept_step(queued, control, answer))
         try:
             await asyncio.shield(accepting)
             return await answer
@@ -101,7 +101,7 @@ class ManualSteps:
             raise ConfigError(f"dynamic_ctx_ratio must be from 0 to 1, got {request.ctx_ratio!r}")
         self._known("agent target", request.target)
         return ManualStep(
-            ref=self.parts.clock.new_id(),
+            ref=self.context.clock.new_id(),
             response_type=request.response_type,
             targets=self._targets(request),
             payload=request.payload,
@@ -123,14 +123,14 @@ class ManualSteps:
         return tuple(others)
 
     def _known(self, what: str, name: str) -> str:
-        local = name if name in self.parts.agents else local_agent_name(name, self.parts.swarm)
-        if local not in self.parts.agents:
-            hint = did_you_mean(name, self.parts.agents)
+        local = name if name in self.context.agents else local_agent_name(name, self.context.swarm)
+        if local not in self.context.agents:
+            hint = did_you_mean(name, self.context.agents)
             raise UnknownAgent(f"unknown {what}: '{name}'" + (f".{hint}" if hint else ""))
         return local
 
-    def _letter(self, task_id: str, target: str, step: ManualStep) -> Envelope:
-        composer = self.parts.composer
+    def _queued(self, task_id: str, target: str, step: ManualStep) -> Envelope:
+        composer = self.context.composer
         return composer.message(
             "request",
             task_id,
@@ -150,40 +150,42 @@ class ManualSteps:
         await asyncio.wait([accepting])
         if accepting.exception() is not None:
             return  # it was refused
-        task = self.parts.ledger.get(task_id)
+        task = self.context.active_tasks.get(task_id)
         if task is None or task.steps_due.pop(ref, None) is None:
             return
         task.pins += 1
         try:
             for turn in list(task.turns.values()):
-                if turn.letter.step_ref == ref and turn.phase is Phase.MODEL:
+                if turn.queued.step_ref == ref and turn.phase is Phase.MODEL:
                     await self._withdraw(turn)
-            for letter in self.parts.mailbox.letters(task_id):
-                if letter.step_ref == ref and self.parts.mailbox.remove(letter):
-                    owner = self.parts.owner
-                    await self.parts.commit(Post(owner=owner, task=task.row, settled=(letter.seq,)))
+            for queued in self.context.mailbox.queued_messages(task_id):
+                if queued.step_ref == ref and self.context.mailbox.remove(queued):
+                    owner = self.context.owner
+                    await self.context.commit(
+                        Post(owner=owner, task=task.row, settled=(queued.seq,))
+                    )
         except StoreError:  # the runtime stops; a step without a caller is not taken up again
             logger.info("a step of task '%s' could not be taken back", task_id)
         finally:
             task.pins -= 1
-            self.conclusions.lanes.settle(task)
-            self.conclusions.wake()
+            self.committer.lanes.settle(task)
+            self.committer.wake()
 
     async def _withdraw(self, turn: Turn) -> None:
-        """Cancel the running model call of a step and forget its letter."""
+        """Cancel the running model call of a step and forget its message."""
         task = turn.task
         task.arriving += 1
-        self.conclusions.post_office.abandon(turn)
-        events = turn.take_reports(self.parts.clock.now())
-        commit = TurnCommit(owner=self.parts.owner, task=task.row, seq=turn.seq, events=events)
+        self.committer.mail_delivery.abandon(turn)
+        events = turn.take_reports(self.context.clock.now())
+        commit = TurnCommit(owner=self.context.owner, task=task.row, seq=turn.seq, events=events)
         try:
-            receipt = await self.parts.commit(commit)
-            self.parts.events.publish(task.task_id, receipt.first_event, events)
+            receipt = await self.context.commit(commit)
+            self.context.events.publish(task.task_id, receipt.first_event, events)
         finally:
             task.arriving -= 1
             task.out.discard(turn.seq)
-            self.conclusions.post_office.unbuffer(turn)
-            self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
+            self.committer.mail_delivery.unbuffer(turn)
+            self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
 
 
 def _check_kinds(request: StepRequest) -> None:

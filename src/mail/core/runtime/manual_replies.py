@@ -3,35 +3,37 @@
 from dataclasses import dataclass
 
 from mail.core.compose import Subject
-from mail.core.runtime.active_tasks import LiveTask
-from mail.core.runtime.context import Parts
+from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.endings import Ending
 from mail.core.runtime.turn import ManualStep, Turn
-from mail.core.runtime.turn_result import Draft
+from mail.core.runtime.turn_result import TurnResult
 from mail.core.runtime.waiters import RunResult
 from mail.core.tasks import TaskState
 from mail.core.wire import MAILMessage
 from mail.errors import MAILError, ShuttingDown, StepFailed, TaskError, TaskPaused
 
-__all__ = ["StepDesk"]
+__all__ = ["ManualReplies"]
 
 
 @dataclass(slots=True, eq=False)
-class StepDesk:
+class ManualReplies:
     """Knows how each manual step came to its end. Whoever gave up waiting is passed over."""
 
-    parts: Parts
+    context: RuntimeContext
 
-    def ends(self, turn: Turn, draft: Draft, ending: Ending | None) -> str:
+    def ends(self, turn: Turn, turn_result: TurnResult, ending: Ending | None) -> str:
         """Return the id of the step that a turn ends in its own way, or no text."""
         if turn.manual is None:
             return ""
-        completes = draft.completes is not None and ending is not None
-        spoke = draft.told is not None or draft.spoken is not None
+        completes = turn_result.completes is not None and ending is not None
+        spoke = turn_result.told is not None or turn_result.spoken is not None
         paused = bool(turn.task.open_calls(turn.agent))
         return turn.manual.ref if spoke or completes or paused else ""
 
-    def answer(self, turn: Turn, draft: Draft, ending: Ending | None, last_event: int) -> None:
+    def answer(
+        self, turn: Turn, turn_result: TurnResult, ending: Ending | None, last_event: int
+    ) -> None:
         """Tell the caller of a turn's step how it ended, when the committed turn ended it.
 
         Args:
@@ -41,17 +43,17 @@ class StepDesk:
             return
         task, ref = turn.task, turn.manual.ref
         if ref not in task.steps_due:
-            self._answer_resumer(turn.manual, task, draft, last_event)
-        elif draft.told is not None:
-            self._fail(task, ref, StepFailed(draft.told, task.task_id, turn.agent))
-        elif draft.spoken is not None:
-            self._resolve(task, ref, draft.spoken.to_wire())
-        elif draft.completes is not None and ending is not None:
+            self._answer_resumer(turn.manual, task, turn_result, last_event)
+        elif turn_result.told is not None:
+            self._fail(task, ref, StepFailed(turn_result.told, task.task_id, turn.agent))
+        elif turn_result.spoken is not None:
+            self._resolve(task, ref, turn_result.spoken.to_wire())
+        elif turn_result.completes is not None and ending is not None:
             self._resolve(task, ref, ending.result.message)
         elif task.open_calls(turn.agent):
             self._fail(task, ref, self._paused(task))
 
-    def give_up(self, task: LiveTask, result: RunResult, *, keep: str = "") -> None:
+    def give_up(self, task: ActiveTask, result: RunResult, *, keep: str = "") -> None:
         """Tell the callers of steps that the run ended or pauses before their agents spoke.
 
         Args:
@@ -64,21 +66,21 @@ class StepDesk:
         for ref in [ref for ref in task.steps_due if ref != keep]:
             self._fail(task, ref, error)
 
-    def close(self, task: LiveTask) -> None:
+    def close(self, task: ActiveTask) -> None:
         """Tell the callers of steps that the runtime stops."""
         for ref in list(task.steps_due):
             self._fail(task, ref, ShuttingDown(task.task_id))
 
     def _answer_resumer(
-        self, step: ManualStep, task: LiveTask, draft: Draft, last_event: int
+        self, step: ManualStep, task: ActiveTask, turn_result: TurnResult, last_event: int
     ) -> None:
         """Tell who answered the breakpoint calls of a step what came of it."""
-        reason = draft.told
+        reason = turn_result.told
         if reason is not None:
-            composer = self.parts.composer
+            composer = self.context.composer
             told = composer.system_completion(task.task_id, Subject.TASK_ERROR, reason)
-        elif draft.spoken is not None:
-            told = draft.spoken
+        elif turn_result.spoken is not None:
+            told = turn_result.spoken
         else:
             return
         status = TaskState.RUNNING if reason is None else TaskState.FAILED
@@ -90,15 +92,15 @@ class StepDesk:
             waiter.end_at(last_event)
             waiter.resolve(result)
 
-    def _paused(self, task: LiveTask) -> TaskPaused:
+    def _paused(self, task: ActiveTask) -> TaskPaused:
         return TaskPaused(task.task_id, [call.call_id for call in task.open_calls()])
 
-    def _resolve(self, task: LiveTask, ref: str, message: MAILMessage) -> None:
+    def _resolve(self, task: ActiveTask, ref: str, message: MAILMessage) -> None:
         answer = task.steps_due.pop(ref, None)
         if answer is not None and not answer.done():
             answer.set_result(message)
 
-    def _fail(self, task: LiveTask, ref: str, error: MAILError) -> None:
+    def _fail(self, task: ActiveTask, ref: str, error: MAILError) -> None:
         answer = task.steps_due.pop(ref, None)
         if answer is not None and not answer.done():
             answer.set_exception(error)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mail.core.events import TERMINAL_KINDS, TaskEvent
-from mail.core.runtime.context import Parts
+from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.waiters import RunEnd, RunResult, Waiter
 from mail.errors import MAILError, ShuttingDown, TaskTimeout
 
@@ -18,7 +18,7 @@ __all__ = ["FollowedRun", "Run"]
 class Run:
     """An accepted request. Letting go of it never ends the task."""
 
-    parts: Parts
+    context: RuntimeContext
     waiter: Waiter
     repeats: ClassVar = False
 
@@ -35,7 +35,7 @@ class Run:
     def leave(self) -> None:
         """Wait no more; the task goes on."""
         if self.waiter.subscription is not None:
-            self.parts.events.unsubscribe(self.waiter.subscription)
+            self.context.events.unsubscribe(self.waiter.subscription)
         self.waiter.leave()
 
     async def result(self, timeout: float | None = 3600.0) -> RunResult:
@@ -77,7 +77,7 @@ class Run:
         if subscription is None:
             raise MAILError("this run was not opened as a stream")
         try:
-            async with aclosing(self.parts.events.read(subscription, ping_interval)) as events:
+            async with aclosing(self.context.events.read(subscription, ping_interval)) as events:
                 async for event in events:
                     yield event or self._note("ping")
                     if event is not None and event.seq and event.seq == subscription.last:
@@ -88,7 +88,7 @@ class Run:
             self.leave()
 
     def _note(self, kind: str) -> TaskEvent:
-        return TaskEvent(task_id=self.task_id, kind=kind, timestamp=self.parts.clock.now())
+        return TaskEvent(task_id=self.task_id, kind=kind, timestamp=self.context.clock.now())
 
 
 _LOOK_SECONDS = 15.0
@@ -106,7 +106,7 @@ class FollowedRun:
         stream_tokens: Whether a stream of a run that goes on has ``model_delta`` events, too.
     """
 
-    parts: Parts
+    context: RuntimeContext
     task_id: str
     began: int
     message_id: str = ""
@@ -157,12 +157,12 @@ class FollowedRun:
 
         Stops without an end when the runtime stops.
         """
-        log = self.parts.events
+        log = self.context.events
         subscription = log.subscribe(self.task_id, after=self.began - 1, deltas=self.stream_tokens)
         try:
             while True:
                 closing = subscription.closed
-                events = await subscription.take(self.parts.store, self.parts.owner)
+                events = await subscription.take(self.context.store, self.context.owner)
                 for event in events:
                     yield event
                     if self._is_end(event):
@@ -176,4 +176,4 @@ class FollowedRun:
             log.unsubscribe(subscription)
 
     def _note(self, kind: str) -> TaskEvent:
-        return TaskEvent(task_id=self.task_id, kind=kind, timestamp=self.parts.clock.now())
+        return TaskEvent(task_id=self.task_id, kind=kind, timestamp=self.context.clock.now())

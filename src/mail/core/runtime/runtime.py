@@ -12,28 +12,28 @@ from mail.core.agents import AgentCore
 from mail.core.compose import Composer, Subject
 from mail.core.events import TaskEvent
 from mail.core.runtime.action_runner import ActionRunner
-from mail.core.runtime.active_tasks import TaskLedger
-from mail.core.runtime.context import Parts
-from mail.core.runtime.delivery import PostOffice
+from mail.core.runtime.active_tasks import ActiveTasks
+from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.endings import Endings
 from mail.core.runtime.event_log import EventLog
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.interswarm import Federation
 from mail.core.runtime.lanes import Lanes
 from mail.core.runtime.mailbox import Mailbox
-from mail.core.runtime.mailbox_loader import Stash
+from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.manual import ManualSteps, StepRequest
-from mail.core.runtime.manual_replies import StepDesk
+from mail.core.runtime.manual_replies import ManualReplies
 from mail.core.runtime.runs import FollowedRun, Run
 from mail.core.runtime.scheduler import Scheduler
 from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
-from mail.core.runtime.submission import Intake, RunRequest
-from mail.core.runtime.system_messages import Prompting
+from mail.core.runtime.submission import RunRequest, Submissions
+from mail.core.runtime.system_messages import SystemMessages
 from mail.core.runtime.task_reader import RuntimeViews, TaskReader
-from mail.core.runtime.tool_dispatch import Dispatcher
+from mail.core.runtime.tool_dispatch import ToolDispatcher
 from mail.core.runtime.turn import Turn
-from mail.core.runtime.turn_commit import Conclusions
-from mail.core.runtime.turn_result import Draft
+from mail.core.runtime.turn_commit import TurnCommitter
+from mail.core.runtime.turn_result import TurnResult
 from mail.core.runtime.turn_runner import TurnRunner
 from mail.core.runtime.validation import check_names
 from mail.core.suggest import did_you_mean
@@ -113,7 +113,7 @@ class MAILRuntime(Federation, RuntimeViews):
     def _wire(self, store: Store, clock: Clock, print_llm_streams: bool) -> None:
         owner = Owner(self.swarm_name, self.user_role, self.user_id)
         settings = self.settings
-        self._parts = parts = Parts(
+        self._context = context = RuntimeContext(
             owner=owner,
             entrypoint=self.entrypoint,
             agents=self.agents,
@@ -125,32 +125,38 @@ class MAILRuntime(Federation, RuntimeViews):
             store=store,
             composer=Composer(self.swarm_name, clock),
             mailbox=Mailbox(),
-            ledger=TaskLedger(settings.recent_tasks),
+            active_tasks=ActiveTasks(settings.recent_tasks),
             histories=Histories(store, owner),
             events=EventLog(
                 store, owner, recent=settings.recent_events, buffer=settings.stream_buffer
             ),
             print_llm_streams=print_llm_streams,
         )
-        self._scheduler = Scheduler(parts, self._run_turn)
-        post_office = PostOffice(parts)
-        lanes, prompting = Lanes(parts, post_office), Prompting(parts)
-        self._steps = StepDesk(parts)
-        self._conclusions = Conclusions(
-            parts, Endings(parts), post_office, lanes, prompting, self._steps, self._scheduler.pump
+        self._scheduler = Scheduler(context, self._run_turn)
+        mail_delivery = MailDelivery(context)
+        lanes, system_messages = Lanes(context, mail_delivery), SystemMessages(context)
+        self._steps = ManualReplies(context)
+        self._committer = TurnCommitter(
+            context,
+            Endings(context),
+            mail_delivery,
+            lanes,
+            system_messages,
+            self._steps,
+            self._scheduler.pump,
         )
-        dispatcher = Dispatcher(parts, ActionRunner(parts, self._flush))
-        self._turns = TurnRunner(parts, dispatcher, self._conclusions)
-        stash = Stash(parts, post_office, self._conclusions)
-        self._intake = Intake(parts, post_office, self._conclusions, stash)
-        self._manual = ManualSteps(parts, self._intake, self._conclusions)
-        self._reader = TaskReader(parts)
+        tool_dispatcher = ToolDispatcher(context, ActionRunner(context, self._flush))
+        self._turns = TurnRunner(context, tool_dispatcher, self._committer)
+        mailbox_loader = MailboxLoader(context, mail_delivery, self._committer)
+        self._submissions = Submissions(context, mail_delivery, self._committer, mailbox_loader)
+        self._manual = ManualSteps(context, self._submissions, self._committer)
+        self._reader = TaskReader(context)
 
     async def _run_turn(self, turn: Turn) -> None:
         await self._turns.run(turn)
 
-    async def _flush(self, turn: Turn, draft: Draft) -> None:
-        await self._turns.flush(turn, draft)
+    async def _flush(self, turn: Turn, turn_result: TurnResult) -> None:
+        await self._turns.flush(turn, turn_result)
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -180,12 +186,12 @@ class MAILRuntime(Federation, RuntimeViews):
 
     async def _recover(self) -> None:
         try:
-            await self._parts.store.open()
+            await self._context.store.open()
             states = (TaskState.RUNNING, TaskState.PAUSED)
-            rows = await self._parts.store.list_tasks(self._parts.owner, states=states)
+            rows = await self._context.store.list_tasks(self._context.owner, states=states)
             for row in reversed(rows):
                 if row.state is TaskState.RUNNING or row.awaited:
-                    await self._intake.recover(row)
+                    await self._submissions.recover(row)
             self._recovered = True
         finally:
             self._opening = None
@@ -214,24 +220,26 @@ class MAILRuntime(Federation, RuntimeViews):
             raise ConfigError(
                 f"run_continuous has no mode '{mode}'; 'continuous' or 'manual'.{hint}"
             )
-        self._parts.manual = mode == "manual"
-        self._parts.mailbox.set_manual(self._parts.manual)
+        self._context.manual = mode == "manual"
+        self._context.mailbox.set_manual(self._context.manual)
         if max_steps is not None:
-            self._parts.settings = replace(self._parts.settings, max_steps=max_steps)
+            self._context.settings = replace(self._context.settings, max_steps=max_steps)
         if action_override is not None:
-            self._parts.action_override = action_override
+            self._context.action_override = action_override
         return self._run_until_shutdown()
 
     async def _run_until_shutdown(self) -> None:
         await self.start()
-        for task in self._parts.ledger:  # what was nobody's affair in manual mode may be stuck
-            await self._conclusions.check(task)
-            self._conclusions.lanes.settle(task)
+        for (
+            task
+        ) in self._context.active_tasks:  # what was nobody's affair in manual mode may be stuck
+            await self._committer.check(task)
+            self._committer.lanes.settle(task)
         await self.shutdown_event.wait()
 
     async def manual_step(self, request: StepRequest) -> MAILMessage:
         """Call an agent once in manual mode; see `mail.core.runtime.manual.ManualSteps.step`."""
-        if self._parts.manual:
+        if self._context.manual:
             await self.start()
         return await self._manual.step(request)
 
@@ -253,16 +261,16 @@ class MAILRuntime(Federation, RuntimeViews):
 
         Mail that is not consumed by then stays in the store for the next start.
         """
-        self._parts.draining = True
-        wait = self._parts.settings.shutdown_grace if grace is None else grace
+        self._context.draining = True
+        wait = self._context.settings.shutdown_grace if grace is None else grace
         for turn in await self._scheduler.drain(wait):
             with suppress(StoreError):  # it was the last chance
-                await self._conclusions.post_office.log_reports(turn)
-        for task in self._parts.ledger:
+                await self._committer.mail_delivery.log_reports(turn)
+        for task in self._context.active_tasks:
             for waiter in list(task.waiters):
                 waiter.fail(ShuttingDown(task.task_id))
             self._steps.close(task)
-        self._parts.events.close()
+        self._context.events.close()
         self.shutdown_event.set()
 
     async def _graceful_shutdown(self) -> None:
@@ -271,13 +279,15 @@ class MAILRuntime(Federation, RuntimeViews):
     @property
     def idle(self) -> bool:
         """Tell whether nothing runs, waits or streams: the instance could be dropped."""
-        parts = self._parts
-        return not (self._scheduler.working or len(parts.ledger) or parts.events.has_readers)
+        context = self._context
+        return not (
+            self._scheduler.working or len(context.active_tasks) or context.events.has_readers
+        )
 
     @property
     def degraded(self) -> str | None:
         """Why the store fails at the moment, or None."""
-        return self._parts.degraded
+        return self._context.degraded
 
     # --- messages -----------------------------------------------------------------------------
 
@@ -285,13 +295,13 @@ class MAILRuntime(Federation, RuntimeViews):
         """Accept a request and return the handle of its run.
 
         Raises:
-            MAILError: see `mail.core.runtime.submission.Intake.accept`; nothing was started.
+            MAILError: see `mail.core.runtime.submission.Submissions.accept`; nothing was started.
         """
         await self.start()
-        waiter = await self._intake.accept(request)
+        waiter = await self._submissions.accept(request)
         if waiter is None:
             raise MAILError("open_run needs an awaited request")
-        return Run(self._parts, waiter)
+        return Run(self._context, waiter)
 
     async def follow_run(
         self, known: IdempotencyRow, *, after: int = 0, stream_tokens: bool = False
@@ -305,7 +315,7 @@ class MAILRuntime(Federation, RuntimeViews):
         """
         await self.start()
         return FollowedRun(
-            parts=self._parts,
+            context=self._context,
             task_id=known.task_id,
             began=known.first_event,
             message_id=known.message_id,
@@ -324,7 +334,9 @@ class MAILRuntime(Federation, RuntimeViews):
             MAILError: the message is refused.
         """
         await self._open()
-        await self._intake.accept(RunRequest(message=message, awaited=False, max_steps=max_steps))
+        await self._submissions.accept(
+            RunRequest(message=message, awaited=False, max_steps=max_steps)
+        )
 
     async def submit_and_wait(
         self,
@@ -345,7 +357,7 @@ class MAILRuntime(Federation, RuntimeViews):
             MAILError: the message or the resume is refused; nothing was started.
         """
         run = await self.open_run(_request(message, resume_from, kwargs))
-        composer = self._parts.composer
+        composer = self._context.composer
         try:
             return (await run.result(timeout)).message
         except TaskTimeout as error:
@@ -391,7 +403,7 @@ class MAILRuntime(Federation, RuntimeViews):
             UnknownTask: the owner has no such task.
         """
         await self.start()
-        await self._intake.cancel(task_id)
+        await self._submissions.cancel(task_id)
         task = await self.read_task(task_id, with_events=False)
         if task is None:
             raise UnknownTask(task_id)

@@ -1,4 +1,4 @@
-"""Starting turns: the mailbox's next letter, as long as there is room for one more turn."""
+"""Starting turns: the mailbox's next message, as long as there is room for one more turn."""
 
 import asyncio
 import contextlib
@@ -6,8 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from mail.core.runtime.context import Parts
-from mail.core.runtime.mailbox import LaneKey, Letter
+from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.turn import Turn
 from mail.errors import StoreError
 from mail.logcontext import LogContext, begin
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 class Scheduler:
     """Owns the asyncio tasks of running turns."""
 
-    parts: Parts
+    context: RuntimeContext
     run_turn: Callable[[Turn], Awaitable[None]]
     driving: bool = False
     active: dict["asyncio.Task[None]", Turn] = field(default_factory=dict)
@@ -29,31 +29,31 @@ class Scheduler:
 
     def pump(self) -> None:
         """Start as many turns as there is mail and room for."""
-        if not self.driving or self.parts.draining or self.parts.degraded:
+        if not self.driving or self.context.draining or self.context.degraded:
             return
         while self._has_room():
-            letter = self.parts.mailbox.claim()
-            if letter is None:
+            queued = self.context.mailbox.claim()
+            if queued is None:
                 return
-            self._start(letter)
+            self._start(queued)
 
     @property
     def working(self) -> bool:
         """Tell whether any turn is under way; an abandoned one does not count."""
-        return len(self.active) > self.parts.abandoned
+        return len(self.active) > self.context.abandoned
 
     def _has_room(self) -> bool:
-        at_work = len(self.active) - self.parts.abandoned
-        return at_work < self.parts.settings.max_concurrent_turns
+        at_work = len(self.active) - self.context.abandoned
+        return at_work < self.context.settings.max_concurrent_turns
 
-    def _start(self, letter: Letter) -> None:
-        delivery = letter.delivery
-        task = self.parts.ledger.get(delivery.task_id)
+    def _start(self, queued: QueuedMessage) -> None:
+        delivery = queued.delivery
+        task = self.context.active_tasks.get(delivery.task_id)
         if task is None:
             raise RuntimeError(f"mail for task '{delivery.task_id}' that is not in the ledger")
-        turn = Turn(task=task, agent=delivery.recipient, letter=letter)
+        turn = Turn(task=task, agent=delivery.recipient, queued=queued)
         task.turns[turn.agent] = turn
-        task.out.add(letter.seq)
+        task.out.add(queued.seq)
         handle = asyncio.create_task(self._run(turn), name=f"turn {turn.agent}")
         turn.handle = handle
         self.active[handle] = turn
@@ -75,13 +75,13 @@ class Scheduler:
         finally:
             if handle is not None:
                 self.active.pop(handle, None)
-            self.parts.abandoned -= turn.abandoned
+            self.context.abandoned -= turn.abandoned
             if not self.working:
                 self._quiet.set()
             self.pump()
 
     def _log_context(self, turn: Turn) -> LogContext:
-        owner = self.parts.owner
+        owner = self.context.owner
         task = turn.task
         return LogContext(task.request_id, task.task_id, turn.agent, owner.role, owner.id)
 
@@ -90,11 +90,11 @@ class Scheduler:
         if turn.task.turns.get(turn.agent) is turn:
             del turn.task.turns[turn.agent]
             turn.task.out.difference_update({turn.seq, *(mail.seq for mail in turn.buffered)})
-            self.parts.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
+            self.context.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
 
     async def quiet(self) -> None:
         """Wait until no turn is under way and none could start."""
-        while (self.working or self.parts.mailbox.ready) and not self.parts.draining:
+        while (self.working or self.context.mailbox.ready) and not self.context.draining:
             self._quiet.clear()
             await self._quiet.wait()
 
@@ -120,6 +120,6 @@ class Scheduler:
 
     async def _uncount(self, turn: Turn) -> None:
         """Take back the attempt that was counted on mail which was put off in good order."""
-        if turn.letter.claimed:
+        if turn.queued.claimed:
             with contextlib.suppress(StoreError):  # consumed meanwhile, or the store is gone
-                await self.parts.store.release(self.parts.owner, turn.seq)
+                await self.context.store.release(self.context.owner, turn.seq)

@@ -14,17 +14,17 @@ from pydantic_core import to_json
 from mail.core.addresses import format_contributor
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import match_answers
 from mail.core.runtime.client_tools import check_offer, load_offer, next_offer, offer_rows
-from mail.core.runtime.context import Parts
-from mail.core.runtime.delivery import Mail, PostOffice
+from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.mailbox import LaneKey
-from mail.core.runtime.mailbox_loader import Stash
+from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.settings import UNSET, Unset
 from mail.core.runtime.turn import Control, ControlKind, EventDraft
-from mail.core.runtime.turn_commit import Conclusions
+from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.waiters import Waiter
 from mail.core.schema import parse_message
 from mail.core.suggest import did_you_mean
@@ -54,7 +54,7 @@ from mail.errors import (
 )
 from mail.logcontext import bound, current
 
-__all__ = ["Intake", "Resumption", "RunRequest", "prepare_resumption"]
+__all__ = ["Resumption", "RunRequest", "Submissions", "prepare_resumption"]
 
 USER_RESPONSE: Final = "user_response"
 BREAKPOINT: Final = "breakpoint_tool_call"
@@ -102,13 +102,13 @@ class RunRequest:
 
 
 @dataclass(slots=True, eq=False)
-class Intake:
+class Submissions:
     """The door of one runtime."""
 
-    parts: Parts
-    post_office: PostOffice
-    conclusions: Conclusions
-    stash: Stash
+    context: RuntimeContext
+    mail_delivery: MailDelivery
+    committer: TurnCommitter
+    mailbox_loader: MailboxLoader
 
     async def accept(self, request: RunRequest) -> Waiter | None:
         """Check, store and deliver what a request asks for.
@@ -128,8 +128,8 @@ class Intake:
         envelope = Envelope.from_wire(parse_message(request.message))
         self._check(envelope, request.resume_from)
         if request.offer is not None:
-            check_offer(request.offer, self.parts)
-        if not self.parts.store.durable:
+            check_offer(request.offer, self.context)
+        if not self.context.store.durable:
             return await self._take_in(envelope, request)
         # A commit that is under way cannot be called back: a caller that gives up must not leave
         # a stored message behind that nobody hands out.
@@ -148,22 +148,22 @@ class Intake:
             return await self._deliver(task, envelope, request)
 
     async def accept_step(
-        self, letter: Envelope, control: Control, answer: "asyncio.Future[MAILMessage]"
+        self, queued: Envelope, control: Control, answer: "asyncio.Future[MAILMessage]"
     ) -> None:
-        """Deliver the letter of a manual step; its task is opened when there is none.
+        """Deliver the message of a manual step; its task is opened when there is none.
 
         Raises:
             TaskPaused, ShuttingDown, StoreError: see `accept`; nothing was started.
         """
         step = control.step
         if step is None:
-            raise ValueError("the letter of a manual step has a step in its control")
-        request = RunRequest(message=letter.to_wire(), awaited=False)
-        async with self._task(letter.task_id, new=True) as task:
+            raise ValueError("the message of a manual step has a step in its control")
+        request = RunRequest(message=queued.to_wire(), awaited=False)
+        async with self._task(queued.task_id, new=True) as task:
             self._check_open()
             task.steps_due[step.ref] = answer
             try:
-                await self._deliver(task, letter, request, control)
+                await self._deliver(task, queued, request, control)
             except BaseException:
                 task.steps_due.pop(step.ref, None)
                 raise
@@ -183,12 +183,12 @@ class Intake:
     async def _cancel(self, task_id: str) -> None:
         async with self._task(task_id, new=False) as task:
             if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
-                ending = self.conclusions.endings.cancel(task)
-                await self.conclusions.end(task, ending, cancel_mail=True)
+                ending = self.committer.endings.cancel(task)
+                await self.committer.end(task, ending, cancel_mail=True)
 
     def _check_open(self) -> None:
         """Refuse who would begin to wait when all that wait have been told of the shutdown."""
-        if self.parts.draining:
+        if self.context.draining:
             raise ShuttingDown
 
     def _check(self, envelope: Envelope, resume_from: str | None) -> None:
@@ -203,65 +203,65 @@ class Intake:
         if envelope.kind == "broadcast_complete":
             raise ProtocolError("a broadcast_complete cannot be posted; only agents end tasks")
         try:
-            names = local_recipients(envelope, self.parts.agents, self.parts.swarm)
+            names = local_recipients(envelope, self.context.agents, self.context.swarm)
         except ToolError as error:
             raise UnknownAgent(str(error)) from None
         if not names:
             raise UnknownAgent("the message has no recipient beside its sender")
 
     @asynccontextmanager
-    async def _task(self, task_id: str, *, new: bool) -> AsyncIterator[LiveTask]:
+    async def _task(self, task_id: str, *, new: bool) -> AsyncIterator[ActiveTask]:
         """Hold a task in memory and alone at the door; find it in the store when it is new here."""
-        task = self.parts.ledger.get(task_id)
+        task = self.context.active_tasks.get(task_id)
         if task is None:
-            task = self.parts.ledger.add(LiveTask(row=self._blank(task_id), fresh=True))
+            task = self.context.active_tasks.add(ActiveTask(row=self._blank(task_id), fresh=True))
         task.arriving += 1
-        owner = self.parts.owner
+        owner = self.context.owner
         known = {"task_id": task_id, "caller_role": owner.role, "caller_id": owner.id}
         try:
             with bound(**known):
-                async with task.intake:
+                async with task.submissions:
                     if not task.stored and not new:
                         await self._load(task)
                     yield task
         finally:
             task.arriving -= 1
             if task.stored:
-                await self.conclusions.check(task)
-            self.conclusions.lanes.settle(task)
+                await self.committer.check(task)
+            self.committer.lanes.settle(task)
 
     def _blank(self, task_id: str) -> TaskRow:
-        owner = self.parts.owner
+        owner = self.context.owner
         name = format_contributor(owner.role, owner.id, owner.swarm)
         return TaskRow(
             task_id=task_id,
             task_owner=name,
             task_contributors=(name,),
-            start_time=self.parts.clock.now(),
-            entrypoint=self.parts.entrypoint,
+            start_time=self.context.clock.now(),
+            entrypoint=self.context.entrypoint,
         )
 
-    async def _load(self, task: LiveTask) -> None:
-        row = await self.parts.store.load_task(self.parts.owner, task.task_id)
+    async def _load(self, task: ActiveTask) -> None:
+        row = await self.context.store.load_task(self.context.owner, task.task_id)
         if row is None:
             raise UnknownTask(task.task_id)
-        calls = await self.parts.store.calls(self.parts.owner, task.task_id)
+        calls = await self.context.store.calls(self.context.owner, task.task_id)
         task.row, task.stored, task.fresh = row, True, False
         task.calls = {(call.agent, call.call_id): call for call in calls}
         task.loaded = False
-        task.offer = await load_offer(self.parts, task.task_id)
+        task.offer = await load_offer(self.context, task.task_id)
         if row.state is TaskState.PAUSED and not task.open_calls():
             task.change(state=TaskState.RUNNING)  # the turn that was to pause it was not stored
 
     async def _deliver(
         self,
-        task: LiveTask,
+        task: ActiveTask,
         envelope: Envelope,
         request: RunRequest,
         control: Control | None = None,
     ) -> Waiter | None:
         mail = Mail()
-        self.post_office.add(mail, envelope, control)
+        self.mail_delivery.add(mail, envelope, control)
         if not task.stored:
             try:
                 return await self._open(task, envelope, mail, request, new=True)
@@ -274,7 +274,7 @@ class Intake:
         return await self._open(task, envelope, mail, request, new=False)
 
     async def _open(
-        self, task: LiveTask, envelope: Envelope, mail: Mail, request: RunRequest, *, new: bool
+        self, task: ActiveTask, envelope: Envelope, mail: Mail, request: RunRequest, *, new: bool
     ) -> Waiter | None:
         """Post a message into a new, finished or running task."""
         self._check_open()
@@ -288,16 +288,16 @@ class Intake:
         if envelope.sender["address_type"] != "system":
             task.people.add(envelope.id)
         post = Post(
-            owner=self.parts.owner,
+            owner=self.context.owner,
             task=task.row,
             new=new,
             deliveries=mail.deliveries,
             events=tuple(mail.events),
-            memories=offer_rows(task, offer, self.parts.clock.now()) + request.memories,
+            memories=offer_rows(task, offer, self.context.clock.now()) + request.memories,
             once=request.once_for(task.task_id, envelope.id),
         )
         try:
-            receipt = await self.parts.store.post(post)
+            receipt = await self.context.store.post(post)
         except BaseException:
             task.people.discard(envelope.id)
             self._leave(waiter)
@@ -308,12 +308,12 @@ class Intake:
         await self._delivered(task, mail, post, receipt, waiter, reopened=not joins)
         return waiter
 
-    async def _resume(self, task: LiveTask, request: RunRequest) -> Waiter | None:
+    async def _resume(self, task: ActiveTask, request: RunRequest) -> Waiter | None:
         """Give paused agents the results of their breakpoint calls (ruling 31)."""
         results = request.breakpoint_tool_call_result
-        resumption = prepare_resumption(task, results, self.parts, self.post_office)
+        resumption = prepare_resumption(task, results, self.context, self.mail_delivery)
         if not task.loaded:
-            await self.stash.recall(task)
+            await self.mailbox_loader.recall(task)
         self._check_open()
         before, was_pausing, offer = task.row, task.pausing, task.offer
         was_running = before.state is TaskState.RUNNING
@@ -327,45 +327,47 @@ class Intake:
             task.change(awaited=True)
             task.pausing = True
         task.offer = next_offer(task, request.offer, keeps=True)
-        post = Post(owner=self.parts.owner, task=task.row, once=request.once_for(task.task_id))
-        post.memories = offer_rows(task, offer, self.parts.clock.now()) + request.memories
+        post = Post(owner=self.context.owner, task=task.row, once=request.once_for(task.task_id))
+        post.memories = offer_rows(task, offer, self.context.clock.now()) + request.memories
         resumption.fill(post)
         try:
             async with task.commits:  # never before the commit that stores the calls
-                receipt = await self.parts.store.post(post)
+                receipt = await self.context.store.post(post)
         except BaseException:
             resumption.undo()
             self._leave(waiter)
             if task.row is post.task:
                 task.row, task.pausing, task.offer = before, was_pausing, offer
             raise
-        resumption.stored(self.parts)
+        resumption.stored(self.context)
         await self._delivered(
             task, resumption.mail, post, receipt, waiter, reopened=not was_running
         )
         return waiter
 
-    def _reopen(self, task: LiveTask, request: RunRequest, *, joins: bool) -> None:
+    def _reopen(self, task: ActiveTask, request: RunRequest, *, joins: bool) -> None:
         limit = request.max_steps
         if isinstance(limit, Unset):
-            limit = task.row.max_steps if joins else self.parts.settings.max_steps
+            limit = task.row.max_steps if joins else self.context.settings.max_steps
         task.change(
             state=TaskState.RUNNING,
             steps=task.row.steps if joins else 0,
             max_steps=limit,
             awaited=request.awaited or bool(task.waiters) or (joins and task.row.awaited),
             # A run at its limit is being finished; the new message is for the run after it.
-            finish_asked=joins and task.row.finish_asked and self.parts.mailbox.held(task.task_id),
+            finish_asked=joins
+            and task.row.finish_asked
+            and self.context.mailbox.held(task.task_id),
         )
 
     def _wait(
-        self, task: LiveTask, request: RunRequest, message_id: str, *, consumed: bool
+        self, task: ActiveTask, request: RunRequest, message_id: str, *, consumed: bool
     ) -> Waiter | None:
         if not request.awaited:
             return None
         waiter = Waiter(task, message_id, asyncio.get_running_loop().create_future(), consumed)
         if request.streamed:
-            waiter.subscription = self.parts.events.subscribe(
+            waiter.subscription = self.context.events.subscribe(
                 task.task_id, deltas=request.stream_tokens
             )
         task.waiters.append(waiter)
@@ -376,11 +378,11 @@ class Intake:
             return
         waiter.leave()
         if waiter.subscription is not None:
-            self.parts.events.unsubscribe(waiter.subscription)
+            self.context.events.unsubscribe(waiter.subscription)
 
     async def _delivered(
         self,
-        task: LiveTask,
+        task: ActiveTask,
         mail: Mail,
         post: Post,
         receipt: Receipt,
@@ -392,24 +394,24 @@ class Intake:
             waiter.began = receipt.first_event
             if waiter.subscription is not None:
                 waiter.subscription.cursor = receipt.first_event - 1
-        self.parts.events.publish(task.task_id, receipt.first_event, post.events)
+        self.context.events.publish(task.task_id, receipt.first_event, post.events)
         if task.row.state is TaskState.RUNNING and not task.loaded:
-            await self.stash.load(task)
+            await self.mailbox_loader.load(task)
         else:
-            await self.post_office.hand_out(task, mail, receipt)
+            await self.mail_delivery.hand_out(task, mail, receipt)
             if reopened and task.row.state is TaskState.RUNNING:
-                self.parts.mailbox.unhold(task.task_id)
-        self.conclusions.wake()
+                self.context.mailbox.unhold(task.task_id)
+        self.committer.wake()
 
     async def recover(self, row: TaskRow) -> None:
         """Take up a task that an earlier process left running or half paused."""
-        live = self.parts.ledger.get(row.task_id)
+        live = self.context.active_tasks.get(row.task_id)
         if live is not None and live.loaded:
             return  # a start that was cut short has taken it up
         async with self._task(row.task_id, new=False) as task:
             if task.row.state is TaskState.RUNNING:
-                await self.stash.recall(task)
-                await self.stash.refill(task, recovered=True)
+                await self.mailbox_loader.recall(task)
+                await self.mailbox_loader.refill(task, recovered=True)
             else:
                 task.pausing = task.row.awaited
 
@@ -422,7 +424,7 @@ class Resumption:
     that have all of their results now; ``mail`` wakes them.
     """
 
-    task: LiveTask
+    task: ActiveTask
     before: list[CallRow]
     calls: list[CallRow] = field(default_factory=list)
     histories: list[HistoryRow] = field(default_factory=list)
@@ -452,16 +454,16 @@ class Resumption:
         post.deliveries, post.events = self.mail.deliveries, tuple(self.events)
         post.histories, post.calls = tuple(self.histories), tuple(self.calls)
 
-    def stored(self, parts: Parts) -> None:
+    def stored(self, context: RuntimeContext) -> None:
         """Let the agents see their results, and those go on that have all of them."""
-        parts.histories.forget(self.task.task_id, {row.agent for row in self.calls})
+        context.histories.forget(self.task.task_id, {row.agent for row in self.calls})
         self.task.fresh = False  # the store knows more of them now
         for agent in self.ready:
-            parts.mailbox.unblock(LaneKey(self.task.task_id, agent))
+            context.mailbox.unblock(LaneKey(self.task.task_id, agent))
 
 
 def prepare_resumption(
-    task: LiveTask, payload: object, parts: Parts, post_office: PostOffice
+    task: ActiveTask, payload: object, context: RuntimeContext, mail_delivery: MailDelivery
 ) -> Resumption:
     """Check the results that a caller gives; nothing is changed yet.
 
@@ -471,16 +473,16 @@ def prepare_resumption(
     """
     answers = match_answers(task, payload)
     resumption = Resumption(task, [row for row, _ in answers])
-    now = parts.clock.now()
+    now = context.clock.now()
     for row, content in answers:
-        if row.agent not in parts.agents:
+        if row.agent not in context.agents:
             raise UnknownAgent(f"agent '{row.agent}', whose call '{row.call_id}' is, has gone")
         _record(resumption, row, content, now)
     resumption.ready = _ready(resumption)
     for agent in sorted(resumption.ready):
         control = Control.from_json(resumption.ready[agent].control)
-        notice = parts.composer.notice(task.task_id, agent, Subject.ACTION_COMPLETE_BROADCAST, "")
-        post_office.add(
+        notice = context.composer.notice(task.task_id, agent, Subject.ACTION_COMPLETE_BROADCAST, "")
+        mail_delivery.add(
             resumption.mail, notice, control or Control(ControlKind.RESUME), silent=True
         )
     return resumption

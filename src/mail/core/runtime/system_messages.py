@@ -1,4 +1,4 @@
-"""The system's own letters to agents: follow-ups after tools, and the request to finish."""
+"""The system's own messages to agents: follow-ups after tools, and the request to finish."""
 
 import logging
 from collections.abc import Sequence
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.runtime.active_tasks import LiveTask
-from mail.core.runtime.context import Parts
+from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.endings import Ending, Endings
 from mail.core.runtime.turn import Control, ControlKind, Reprompt, Turn
 
-__all__ = ["Prompting", "note_failure"]
+__all__ = ["SystemMessages", "note_failure"]
 
 _LIMIT = (
     "This task has reached its limit of {limit} messages. Finish it now: call task_complete with "
@@ -28,15 +28,15 @@ _SHOWN = 5
 
 
 @dataclass(slots=True, eq=False)
-class Prompting:
-    """Writes letters in the system's name; their meaning to the engine is in their control."""
+class SystemMessages:
+    """Writes messages in the system's name; their meaning to the engine is in their control."""
 
-    parts: Parts
+    context: RuntimeContext
 
     def follow_up(self, turn: Turn, prompts: Sequence[Reprompt]) -> tuple[Envelope | None, Control]:
-        """Return the one letter that calls the agent again after its tools.
+        """Return the one message that calls the agent again after its tools.
 
-        Errors outrank successes. When the agent has used up its repair turns there is no letter,
+        Errors outrank successes. When the agent has used up its repair turns there is no message,
         and the control's reason says what went wrong.
         """
         errors = [prompt for prompt in prompts if prompt.error]
@@ -47,20 +47,20 @@ class Prompting:
             kind = ControlKind.REPAIR
             tried = turn.control
             attempt = 1 + (tried.attempt if tried and tried.kind is ControlKind.REPAIR else 0)
-            if attempt > self.parts.settings.max_repairs:
+            if attempt > self.context.settings.max_repairs:
                 return None, Control(kind, reason=f"it kept making tool calls that fail: {body}")
         step = turn.manual
         if step is not None:
-            if step.calls >= self.parts.settings.max_step_calls:
+            if step.calls >= self.context.settings.max_step_calls:
                 return None, Control(
                     kind, reason=f"it was called {step.calls} times and never spoke"
                 )
             step = step._replace(calls=step.calls + 1)
         control = Control(kind, attempt=attempt, origin=turn.origin, step=step)
-        notice = self.parts.composer.message(
+        notice = self.context.composer.message(
             "response",
             turn.task.task_id,
-            self.parts.composer.system_address,
+            self.context.composer.system_address,
             [{"address_type": "agent", "address": turn.agent}],
             chosen[0].subject,
             body,
@@ -69,21 +69,21 @@ class Prompting:
         )
         return notice, control
 
-    def finish(self, task: LiveTask, reason: str) -> tuple[Envelope, Control]:
-        """Return the letter that asks the finisher to end the task (rulings 16, 34)."""
+    def finish(self, task: ActiveTask, reason: str) -> tuple[Envelope, Control]:
+        """Return the message that asks the finisher to end the task (rulings 16, 34)."""
         if reason == "limit":
             subject, body = Subject.MAXIMUM_STEPS_REACHED, _LIMIT.format(limit=task.row.max_steps)
         else:
             subject, body = Subject.TASK_STALLED, _STALL
-        notice = self.parts.composer.notice(task.task_id, self.parts.finisher, subject, body)
+        notice = self.context.composer.notice(task.task_id, self.context.finisher, subject, body)
         return notice, Control(ControlKind.FINISH, reason=reason)
 
-    def what_there_is(self, task: LiveTask, endings: Endings, turn: Turn | None = None) -> Ending:
+    def what_there_is(self, task: ActiveTask, endings: Endings, turn: Turn | None = None) -> Ending:
         """End a task that its finisher did not finish with the newest mail it was sent."""
-        finisher = {"address_type": "agent", "address": self.parts.finisher}
+        finisher = {"address_type": "agent", "address": self.context.finisher}
         bodies = [
             event.extra["full_message"]["message"]["body"]
-            for event in self.parts.events.recent(task.task_id)
+            for event in self.context.events.recent(task.task_id)
             if event.kind == "new_message"
             and event.extra["full_message"]["message"].get("recipient") == finisher
             and event.extra["full_message"]["message"]["sender"]["address_type"] == "agent"
@@ -91,7 +91,7 @@ class Prompting:
         answer = "\n\n".join(
             [_PARTIAL.format(limit=task.row.max_steps), *(bodies[-_SHOWN:] or ["(nothing)"])]
         )
-        agent = turn.agent if turn else self.parts.finisher
+        agent = turn.agent if turn else self.context.finisher
         return endings.complete_as(task, agent, answer, Subject.MAXIMUM_STEPS_REACHED)
 
 

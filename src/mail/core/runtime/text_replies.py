@@ -2,11 +2,11 @@
 
 from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject
-from mail.core.runtime.context import Parts
-from mail.core.runtime.tool_context import Desk
+from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.tool_context import ToolContext
 from mail.core.runtime.tool_dispatch import TEXT_TOOL
 from mail.core.runtime.turn import ControlKind, Origin, Reprompt, Turn
-from mail.core.runtime.turn_result import Draft, Reply
+from mail.core.runtime.turn_result import Reply, TurnResult
 from mail.errors import AgentError, ToolError
 
 __all__ = ["take_text"]
@@ -20,7 +20,7 @@ _YOUR_REQUEST = "your request"
 _SPEAK = "Your tools were used. Now say what you have to say, in plain text."
 
 
-def take_text(turn: Turn, draft: Draft, reply: Reply, parts: Parts) -> None:
+def take_text(turn: Turn, turn_result: TurnResult, reply: Reply, context: RuntimeContext) -> None:
     """Turn text into the answer, a response or a repair turn.
 
     Raises:
@@ -29,45 +29,45 @@ def take_text(turn: Turn, draft: Draft, reply: Reply, parts: Parts) -> None:
     text = _text_of(reply)
     asker = _asker(turn)
     if turn.manual is not None:
-        _speak(turn, draft, text, parts)
+        _speak(turn, turn_result, text, context)
         return
     finishing = turn.control is not None and turn.control.kind is ControlKind.FINISH
     if not text:
-        _repair(turn, draft, _NOTHING, parts.settings.max_repairs)
+        _repair(turn, turn_result, _NOTHING, context.settings.max_repairs)
     elif finishing:
-        draft.completes = text
+        turn_result.completes = text
     elif asker is not None and asker.address_type == "agent":
-        _respond(turn, draft, text, asker.address, parts)
-    elif asker is not None and parts.agents[turn.agent].can_complete_tasks:
-        draft.completes = text
+        _respond(turn, turn_result, text, asker.address, context)
+    elif asker is not None and context.agents[turn.agent].can_complete_tasks:
+        turn_result.completes = text
     else:
-        _repair(turn, draft, _USE_TOOLS, 1)
+        _repair(turn, turn_result, _USE_TOOLS, 1)
 
 
-def _speak(turn: Turn, draft: Draft, text: str, parts: Parts) -> None:
+def _speak(turn: Turn, turn_result: TurnResult, text: str, context: RuntimeContext) -> None:
     """End a manual step: the words go where its driver said, and nowhere else."""
     step = turn.manual
     if step is None or not text:
-        _repair(turn, draft, _SPEAK, parts.settings.max_repairs)
+        _repair(turn, turn_result, _SPEAK, context.settings.max_repairs)
         return
-    desk = Desk(parts, turn)
+    tools = ToolContext(context, turn)
     to = [create_agent_address(name) for name in step.targets]
     if step.response_type == "broadcast":
-        spoken = [desk.compose("broadcast", to, "", text)]
+        spoken = [tools.compose("broadcast", to, "", text)]
     else:
         answering = step.response_type == "response"
         spoken = [
-            desk.compose(
+            tools.compose(
                 step.response_type,
                 [address],
                 "",
                 text,
-                desk.answers(address["address"]) if answering else None,
+                tools.answers(address["address"]) if answering else None,
             )
             for address in to
         ]
-    draft.mail.extend(spoken)
-    draft.spoken = spoken[0]
+    turn_result.mail.extend(spoken)
+    turn_result.spoken = spoken[0]
 
 
 def _asker(turn: Turn) -> Origin | None:
@@ -88,26 +88,28 @@ def _text_of(reply: Reply) -> str:
     return "\n".join(filter(None, spoken)) or (reply.text or "")
 
 
-def _respond(turn: Turn, draft: Draft, text: str, sender: str, parts: Parts) -> None:
-    desk = Desk(parts, turn)
+def _respond(
+    turn: Turn, turn_result: TurnResult, text: str, sender: str, context: RuntimeContext
+) -> None:
+    tools = ToolContext(context, turn)
     try:
-        target = desk.target(sender)
+        target = tools.target(sender)
     except ToolError as error:
-        _repair(turn, draft, f"{_USE_TOOLS} ({error})", 1)
+        _repair(turn, turn_result, f"{_USE_TOOLS} ({error})", 1)
         return
-    ref = desk.answers(sender)
+    ref = tools.answers(sender)
     # A resumed agent's mail is the system's; what was asked of it came in an earlier turn.
     own = turn.envelope.sender["address_type"] != "system"
     subject = turn.envelope.subject if own else _YOUR_REQUEST
     subject = subject if subject.lower().startswith("re: ") else f"Re: {subject}"
-    draft.mail.append(
-        desk.compose("response", [create_agent_address(target["address"])], subject, text, ref)
+    turn_result.mail.append(
+        tools.compose("response", [create_agent_address(target["address"])], subject, text, ref)
     )
 
 
-def _repair(turn: Turn, draft: Draft, problem: str, limit: int) -> None:
+def _repair(turn: Turn, turn_result: TurnResult, problem: str, limit: int) -> None:
     control = turn.control
     tried = control.attempt if control and control.kind is ControlKind.REPAIR else 0
     if tried >= limit:
         raise AgentError(f"agent '{turn.agent}' gave no usable reply, even when asked again")
-    draft.reprompts.append(Reprompt(Subject.TOOL_CALL_ERROR, problem, error=True))
+    turn_result.reprompts.append(Reprompt(Subject.TOOL_CALL_ERROR, problem, error=True))

@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from mail.core.addresses import MAILAddress, create_agent_address
 from mail.core.agents import AgentCore
 from mail.core.envelope import Envelope
-from mail.core.runtime.context import Parts
+from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.policy import allowed_target
 from mail.core.runtime.turn import Turn
 from mail.core.wire import MessageKind
 from mail.db.base import MemoryRow
 
-__all__ = ["Desk"]
+__all__ = ["ToolContext"]
 
 
 @dataclass(slots=True, eq=False)
-class Desk:
-    """Handlers read from it and return an `Outcome`; only the dispatcher changes anything."""
+class ToolContext:
+    """Handlers read from it and return an `ToolOutcome`; only the dispatcher changes anything."""
 
-    parts: Parts
+    context: RuntimeContext
     turn: Turn
     more_to_come: bool = False
     answered: set[str] = field(default_factory=set)
@@ -32,12 +32,12 @@ class Desk:
     @property
     def swarm(self) -> str:
         """The local swarm's name."""
-        return self.parts.swarm
+        return self.context.swarm
 
     @property
     def agents(self) -> Mapping[str, AgentCore]:
         """The swarm's agents."""
-        return self.parts.agents
+        return self.context.agents
 
     def target(self, target: str) -> MAILAddress:
         """Return the address of an agent that the caller may write to.
@@ -56,7 +56,7 @@ class Desk:
         ref: str | None = None,
     ) -> Envelope:
         """Build a message from the calling agent; a re-run of the turn builds the same one."""
-        return self.parts.composer.message(
+        return self.context.composer.message(
             kind,
             self.turn.task.task_id,
             create_agent_address(self.name),
@@ -80,7 +80,7 @@ class Desk:
         task = self.turn.task
         return bool(
             self.more_to_come
-            or self.parts.mailbox.waiting(task.task_id)
+            or self.context.mailbox.waiting(task.task_id)
             or any(turn is not self.turn for turn in task.turns.values())
             or task.arriving
             or task.people - {self.turn.envelope.id}
@@ -89,6 +89,6 @@ class Desk:
 
     async def search_memory(self, query: str, limit: int) -> list[MemoryRow]:
         """Search what the calling agent has stored."""
-        return await self.parts.store.search_memories(
-            self.parts.owner, (f"{self.name}_memory",), query, limit=limit
+        return await self.context.store.search_memories(
+            self.context.owner, (f"{self.name}_memory",), query, limit=limit
         )

@@ -11,24 +11,24 @@ from typing import Any, Final
 
 from mail.core.compose import Subject
 from mail.core.runtime.action_runner import ActionRunner
-from mail.core.runtime.context import Parts
+from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.handlers import HANDLERS
 from mail.core.runtime.policy import check_tool
-from mail.core.runtime.tool_context import Desk
-from mail.core.runtime.turn import Outcome, Reprompt, Turn
-from mail.core.runtime.turn_result import Draft
+from mail.core.runtime.tool_context import ToolContext
+from mail.core.runtime.turn import Reprompt, ToolOutcome, Turn
+from mail.core.runtime.turn_result import TurnResult
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import BUILTIN_TOOLS, TEXT_TOOL
 from mail.db.base import JournalRow
 from mail.errors import StoreError, ToolError
 
-__all__ = ["BUILTIN_TOOLS", "TEXT_TOOL", "Dispatcher", "log_tool_calls"]
+__all__ = ["BUILTIN_TOOLS", "TEXT_TOOL", "ToolDispatcher", "log_tool_calls"]
 
 _PRIVATE: Final = {"acknowledge_broadcast": "note", "ignore_broadcast": "reason"}
 """Arguments that document 000 keeps inside the agent."""
 
 
-def log_tool_calls(draft: Draft, agent: str, calls: Sequence[AgentToolCall]) -> None:
+def log_tool_calls(turn_result: TurnResult, agent: str, calls: Sequence[AgentToolCall]) -> None:
     """Log every call with its reasoning; a call without any points to the last that had some."""
     reasoned: str | None = None
     for call in calls:
@@ -47,7 +47,7 @@ def log_tool_calls(draft: Draft, agent: str, calls: Sequence[AgentToolCall]) -> 
             extra["reasoning_ref"] = reasoned
         if call.preamble:
             extra["preamble"] = call.preamble
-        draft.log("tool_call", f"agent {agent} called {call.tool_name}", **extra)
+        turn_result.log("tool_call", f"agent {agent} called {call.tool_name}", **extra)
 
 
 def _without(arguments: dict[str, Any], name: str) -> dict[str, Any]:
@@ -61,57 +61,62 @@ _AFTER_END = "not run: the task was completed by an earlier call"
 
 
 @dataclass(slots=True, eq=False)
-class Dispatcher:
+class ToolDispatcher:
     """Carries out the calls of a turn and gathers their outcomes in its draft."""
 
-    parts: Parts
+    context: RuntimeContext
     actions: ActionRunner
 
     async def run(
         self,
         turn: Turn,
-        draft: Draft,
+        turn_result: TurnResult,
         calls: list[AgentToolCall],
         journal: Mapping[str, JournalRow],
     ) -> None:
         """Run the calls; the draft has their results, mail and events afterwards."""
-        desk = Desk(self.parts, turn)
+        tools = ToolContext(self.context, turn)
         for index, call in enumerate(calls):
             if call.tool_name in BUILTIN_TOOLS:
-                self._note_builtin(turn, draft, call)
+                self._note_builtin(turn, turn_result, call)
                 continue
             if call.tool_name == TEXT_TOOL:
                 continue
-            if draft.completes is not None:
-                draft.take(call, Outcome(ok=False, details=_AFTER_END))
+            if turn_result.completes is not None:
+                turn_result.take(call, ToolOutcome(ok=False, details=_AFTER_END))
                 continue
-            desk.more_to_come = bool(draft.mail or draft.reprompts) or any(
+            tools.more_to_come = bool(turn_result.mail or turn_result.reprompts) or any(
                 later.tool_name != "await_message" for later in calls[index + 1 :]
             )
             key = f"{index}:{call.tool_call_id}"
-            draft.take(call, await self._one(desk, draft, call, key, journal.get(key)))
+            turn_result.take(call, await self._one(tools, turn_result, call, key, journal.get(key)))
 
     async def _one(
-        self, desk: Desk, draft: Draft, call: AgentToolCall, key: str, known: JournalRow | None
-    ) -> Outcome:
+        self,
+        tools: ToolContext,
+        turn_result: TurnResult,
+        call: AgentToolCall,
+        key: str,
+        known: JournalRow | None,
+    ) -> ToolOutcome:
         try:
             handler = HANDLERS.get(call.tool_name)
             if handler is None:
-                return await self.actions.run(desk.turn, draft, call, key, known)
-            agent = self.parts.agents[desk.name]
-            check_tool(call.tool_name, agent, self.parts.exclude_tools)
-            return await handler(desk, call)
+                return await self.actions.run(tools.turn, turn_result, call, key, known)
+            agent = self.context.agents[tools.name]
+            check_tool(call.tool_name, agent, self.context.exclude_tools)
+            return await handler(tools, call)
         except ToolError as error:
             return _refused(call, str(error))
         except StoreError:
             raise
         except Exception as error:
-            logger.exception("tool '%s' of agent '%s' failed", call.tool_name, desk.name)
+            logger.exception("tool '%s' of agent '%s' failed", call.tool_name, tools.name)
             return _refused(call, f"{type(error).__name__}: {error}")
 
-    def _note_builtin(self, turn: Turn, draft: Draft, call: AgentToolCall) -> None:
+    def _note_builtin(self, turn: Turn, turn_result: TurnResult, call: AgentToolCall) -> None:
         tool = call.tool_name.removesuffix("_call")
-        draft.log(
+        turn_result.log(
             "builtin_tool_call",
             f"agent {turn.agent} used {tool}{_glimpse(call.tool_args)}",
             caller=turn.agent,
@@ -133,8 +138,8 @@ def _glimpse(arguments: Mapping[str, Any]) -> str:
     return f" with code: {code.splitlines()[0][:_GLIMPSE]}" if code else ""
 
 
-def _refused(call: AgentToolCall, problem: str) -> Outcome:
+def _refused(call: AgentToolCall, problem: str) -> ToolOutcome:
     body = f"Error: {call.tool_name}\n{problem}"
-    return Outcome(
+    return ToolOutcome(
         ok=False, details=problem, reprompt=Reprompt(Subject.TOOL_CALL_ERROR, body, error=True)
     )

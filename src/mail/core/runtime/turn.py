@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     import asyncio
 
     from mail.core.addresses import MAILAddress
-    from mail.core.runtime.active_tasks import LiveTask
-    from mail.core.runtime.mailbox import Letter
+    from mail.core.runtime.active_tasks import ActiveTask
+    from mail.core.runtime.mailbox import QueuedMessage
 
 __all__ = [
     "Control",
@@ -26,10 +26,10 @@ __all__ = [
     "EventDraft",
     "ManualStep",
     "Origin",
-    "Outcome",
     "Phase",
     "Reprompt",
     "ResponseType",
+    "ToolOutcome",
     "Turn",
     "message_event",
     "storable",
@@ -155,7 +155,7 @@ class Reprompt(NamedTuple):
     error: bool = False
 
 
-class Outcome(NamedTuple):
+class ToolOutcome(NamedTuple):
     """What a handler decided; the dispatcher carries it out.
 
     Attributes:
@@ -204,9 +204,9 @@ class Turn:
     mail that a manual step shows its agent; it is consumed together with the step.
     """
 
-    task: "LiveTask"
+    task: "ActiveTask"
     agent: str
-    letter: "Letter"
+    queued: "QueuedMessage"
     phase: Phase = Phase.MODEL
     abandoned: bool = False
     counted: bool = False
@@ -215,7 +215,7 @@ class Turn:
     handle: "asyncio.Task[None] | None" = None
     partial: list[str] = field(default_factory=list)
     reports: list[EventDraft] = field(default_factory=list)
-    buffered: "list[Letter]" = field(default_factory=list)
+    buffered: "list[QueuedMessage]" = field(default_factory=list)
     step: str = field(init=False)
     _made: int = 0
 
@@ -227,12 +227,12 @@ class Turn:
     @property
     def envelope(self) -> Envelope:
         """The message that the agent answers."""
-        return self.letter.envelope
+        return self.queued.envelope
 
     @property
     def control(self) -> Control | None:
         """The system's instruction beside the message."""
-        return self.letter.control
+        return self.queued.control
 
     @property
     def manual(self) -> ManualStep | None:
@@ -242,7 +242,7 @@ class Turn:
     @property
     def seq(self) -> int:
         """The number of the delivery that the turn consumes."""
-        return self.letter.seq
+        return self.queued.seq
 
     @property
     def origin(self) -> Origin | None:

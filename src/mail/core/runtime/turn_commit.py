@@ -11,29 +11,29 @@ from functools import partial
 
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import UNANSWERED, call_rows
-from mail.core.runtime.context import Parts
-from mail.core.runtime.delivery import Mail, PostOffice
+from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.endings import Ending, Endings
 from mail.core.runtime.lanes import OPEN, Lanes
-from mail.core.runtime.mailbox import Hold, LaneKey, Letter
-from mail.core.runtime.manual_replies import StepDesk
-from mail.core.runtime.system_messages import Prompting, note_failure
+from mail.core.runtime.mailbox import Hold, LaneKey, QueuedMessage
+from mail.core.runtime.manual_replies import ManualReplies
+from mail.core.runtime.system_messages import SystemMessages, note_failure
 from mail.core.runtime.turn import Control, ControlKind, Turn
-from mail.core.runtime.turn_result import Draft
+from mail.core.runtime.turn_result import TurnResult
 from mail.core.tasks import TaskState
 from mail.db.base import CallRow, EventRow, HistoryRow, Owner, Post, Receipt, TurnCommit
 from mail.errors import StoreConflict
 
-__all__ = ["Conclusions", "Plan"]
+__all__ = ["CommitPlan", "TurnCommitter"]
 
 
 @dataclass(slots=True, eq=False)
-class Plan:
+class CommitPlan:
     """What one commit will change, and what must be told afterwards."""
 
-    task: LiveTask
+    task: ActiveTask
     mail: Mail = field(default_factory=Mail)
     ending: Ending | None = None
     dead: str | None = None
@@ -43,12 +43,12 @@ class Plan:
     shown: tuple[int, ...] = ()  # buffered mail that a manual step has shown its agent
     cut_off: tuple[EventRow, ...] = ()  # of turns that end with the task
 
-    def turn_commit(self, owner: Owner, turn: Turn, draft: Draft) -> TurnCommit:
+    def turn_commit(self, owner: Owner, turn: Turn, turn_result: TurnResult) -> TurnCommit:
         """Return the commit of a turn: what its draft holds and what was decided about it."""
         ending = self.ending
         histories: tuple[HistoryRow, ...] = ()
-        if draft.history and draft.failure is None:
-            histories = (HistoryRow(turn.agent, draft.history),)
+        if turn_result.history and turn_result.failure is None:
+            histories = (HistoryRow(turn.agent, turn_result.history),)
         return TurnCommit(
             owner=owner,
             task=self.task.row,
@@ -56,14 +56,14 @@ class Plan:
             dead=self.dead,
             deliveries=self.mail.deliveries,
             events=(
-                *draft.events,
+                *turn_result.events,
                 *self.mail.events,
                 *self.cut_off,
                 *(ending.events if ending else ()),
             ),
             histories=histories + (ending.histories if ending else ()),
             calls=(*self.calls, *(ending.calls if ending else ())),
-            memories=(*draft.memories, *(ending.memories if ending else ())),
+            memories=(*turn_result.memories, *(ending.memories if ending else ())),
             settled=self.shown + (ending.settled if ending else ()),
             response=ending.response if ending else None,
             snapshot=ending is not None,
@@ -71,18 +71,18 @@ class Plan:
 
 
 @dataclass(slots=True, eq=False)
-class Conclusions:
+class TurnCommitter:
     """Commits turns and watches over the life of their tasks."""
 
-    parts: Parts
+    context: RuntimeContext
     endings: Endings
-    post_office: PostOffice
+    mail_delivery: MailDelivery
     lanes: Lanes
-    prompting: Prompting
-    steps: StepDesk
+    system_messages: SystemMessages
+    steps: ManualReplies
     wake: Callable[[], None]
 
-    async def commit(self, turn: Turn, draft: Draft, *, dead: str | None = None) -> None:
+    async def commit(self, turn: Turn, turn_result: TurnResult, *, dead: str | None = None) -> None:
         """End a turn.
 
         Raises:
@@ -90,44 +90,44 @@ class Conclusions:
         """
         if turn.void:
             raise StoreConflict(f"delivery {turn.seq} was cancelled")
-        plan = self._conclude(turn, draft)
-        plan.dead, plan.step = dead, self.steps.ends(turn, draft, plan.ending)
+        plan = self._conclude(turn, turn_result)
+        plan.dead, plan.step = dead, self.steps.ends(turn, turn_result, plan.ending)
         task = plan.task
-        post = plan.turn_commit(self.parts.owner, turn, draft)
-        letters = len(plan.mail.letters)
-        task.arriving += letters
+        post = plan.turn_commit(self.context.owner, turn, turn_result)
+        arriving = len(plan.mail.queued_messages)
+        task.arriving += arriving
         task.pins += 1
         try:
-            receipt = await self.parts.commit(
+            receipt = await self.context.commit(
                 post, partial(self.endings.renew, task, plan.ending, post)
             )
             if plan.shown:
                 turn.buffered = [mail for mail in turn.buffered if mail.seq not in plan.shown]
-            if draft.failure is None:
+            if turn_result.failure is None:
                 key = LaneKey(task.task_id, turn.agent)
-                self.parts.histories.append(key, draft.entries)
+                self.context.histories.append(key, turn_result.entries)
             await self._tell(plan, post, receipt)
             last_event = receipt.first_event + len(post.events) - 1
-            self.steps.answer(turn, draft, plan.ending, last_event)
-            task.arriving, sent, letters = task.arriving - letters, letters, 0
+            self.steps.answer(turn, turn_result, plan.ending, last_event)
+            task.arriving, sent, arriving = task.arriving - arriving, arriving, 0
             # An interrupt in it may have taken the last running turn away, and its mail may lie
             # in lanes that open breakpoints block.
             if not task.turns and ((sent and task.calls) or task.pausing or task.exhausted):
                 await self.check(task)
         finally:
-            task.arriving -= letters
+            task.arriving -= arriving
             task.pins -= 1
             task.out.difference_update((turn.seq, *plan.shown))
-            self.post_office.unbuffer(turn)
-            self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
+            self.mail_delivery.unbuffer(turn)
+            self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
             self.lanes.settle(task)
 
-    async def end(self, task: LiveTask, ending: Ending, *, cancel_mail: bool = False) -> None:
+    async def end(self, task: ActiveTask, ending: Ending, *, cancel_mail: bool = False) -> None:
         """End a run outside a turn."""
         cut_off = self.lanes.close(task)
         task.pins += 1
         post = Post(
-            owner=self.parts.owner,
+            owner=self.context.owner,
             task=task.row,
             events=(*cut_off, *ending.events),
             response=ending.response,
@@ -139,26 +139,28 @@ class Conclusions:
             snapshot=True,
         )
         try:
-            receipt = await self.parts.commit(post, partial(self.endings.renew, task, ending, post))
-            await self._tell(Plan(task, ending=ending), post, receipt)
+            receipt = await self.context.commit(
+                post, partial(self.endings.renew, task, ending, post)
+            )
+            await self._tell(CommitPlan(task, ending=ending), post, receipt)
         finally:
             task.pins -= 1
         self.wake()
 
     async def forsaken(self, turn: Turn) -> bool:
         """Consume a manual step that nobody waits for any more; True when it was one."""
-        letter, task = turn.letter, turn.task
+        queued, task = turn.queued, turn.task
         if (
-            not letter.of_step
-            or letter.goes_on
-            or letter.filed
-            or letter.step_ref in task.steps_due
+            not queued.of_step
+            or queued.goes_on
+            or queued.filed
+            or queued.step_ref in task.steps_due
         ):
             return False
         task.pins += 1
         try:
-            commit = TurnCommit(owner=self.parts.owner, task=task.row, seq=turn.seq)
-            await self.parts.commit(commit)
+            commit = TurnCommit(owner=self.context.owner, task=task.row, seq=turn.seq)
+            await self.context.commit(commit)
         finally:
             task.pins -= 1
         await self.drop(turn)
@@ -170,16 +172,16 @@ class Conclusions:
         limit = task.row.max_steps
         if limit is None or turn.manual or task.steps < max(limit, 1):
             return False
-        if turn.letter.finish or turn.letter.filed:
+        if turn.queued.finish or turn.queued.filed:
             return False
         self.lanes.step_back(turn)
-        self.parts.mailbox.hold(task.task_id)
+        self.context.mailbox.hold(task.task_id)
         if task.row.state is TaskState.PAUSED:  # between the claim and now
             await self.check(task)
         elif not task.row.finish_asked:
             await self._ask_to_finish(task)
         elif task.finish is None:
-            await self.end(task, self.prompting.what_there_is(task, self.endings))
+            await self.end(task, self.system_messages.what_there_is(task, self.endings))
         self.lanes.settle(task)
         return True
 
@@ -191,54 +193,54 @@ class Conclusions:
         """
         task = turn.task
         task.exhausted = reason
-        turn.letter.filed = False  # its journal has no reply
-        self.parts.mailbox.hold(task.task_id, Hold.BEGUN)
+        turn.queued.filed = False  # its journal has no reply
+        self.context.mailbox.hold(task.task_id, Hold.BEGUN)
         self.lanes.step_back(turn)
         await self.check(task)
         self.lanes.settle(task)
 
-    def hold_at_limit(self, task: LiveTask) -> None:
+    def hold_at_limit(self, task: ActiveTask) -> None:
         """Hold a task again that its finisher was asked to end before a restart."""
         limit = task.row.max_steps
         if limit is not None and task.row.steps >= limit and task.finish is not None:
-            self.parts.mailbox.hold(task.task_id)
+            self.context.mailbox.hold(task.task_id)
 
     async def bury(self, turn: Turn) -> None:
         """Put mail aside that killed the process again and again."""
-        draft = Draft(self.parts.clock.now())
-        draft.failure = (
-            f"the server died {self.parts.settings.max_attempts} times while agent "
+        turn_result = TurnResult(self.context.clock.now())
+        turn_result.failure = (
+            f"the server died {self.context.settings.max_attempts} times while agent "
             f"'{turn.agent}' worked on this message"
         )
-        await self.commit(turn, draft, dead=draft.failure)
+        await self.commit(turn, turn_result, dead=turn_result.failure)
 
     async def drop(self, turn: Turn) -> None:
         """Forget a turn whose mail is not there any more."""
         task = turn.task
         task.turns.pop(turn.agent, None)
         task.out.discard(turn.seq)
-        task.finish = None if task.finish is turn.letter else task.finish
-        self.post_office.unbuffer(turn)
-        self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
+        task.finish = None if task.finish is turn.queued else task.finish
+        self.mail_delivery.unbuffer(turn)
+        self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
         await self.check(task)
         self.lanes.settle(task)
 
     async def put_off(self, turn: Turn, seconds: float) -> None:
         """Return a turn's mail to its lane after a while; its slot is free until then."""
-        task, letter = turn.task, turn.letter
-        await self.post_office.log_reports(turn)
-        self.post_office.unbuffer(turn)
+        task, queued = turn.task, turn.queued
+        await self.mail_delivery.log_reports(turn)
+        self.mail_delivery.unbuffer(turn)
         task.arriving += 1
         task.away.append(turn.agent)
         task.turns.pop(turn.agent, None)
-        if not letter.goes_on:  # else no other step of the agent comes between
-            self.parts.mailbox.release(LaneKey(task.task_id, turn.agent))
-        asyncio.get_running_loop().call_later(seconds, self._come_back, task, letter)
+        if not queued.goes_on:  # else no other step of the agent comes between
+            self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
+        asyncio.get_running_loop().call_later(seconds, self._come_back, task, queued)
         await self.check(task)
 
-    async def check(self, task: LiveTask) -> None:
+    async def check(self, task: ActiveTask) -> None:
         """Look after a task that no turn will look after: finish or pause it when it is stuck."""
-        plan = Plan(task)
+        plan = CommitPlan(task)
         if task.row.state is TaskState.PAUSED or (
             task.row.state is TaskState.RUNNING and task.loaded
         ):
@@ -246,103 +248,105 @@ class Conclusions:
         if plan.ending is not None:
             await self.end(task, plan.ending)
             self.lanes.settle(task)
-        elif plan.mail.letters:
+        elif plan.mail.queued_messages:
             await self._post(plan)
 
-    def _conclude(self, turn: Turn, draft: Draft) -> Plan:
+    def _conclude(self, turn: Turn, turn_result: TurnResult) -> CommitPlan:
         task = turn.task
-        plan = Plan(task)
+        plan = CommitPlan(task)
         task.turns.pop(turn.agent, None)
         task.change(steps=task.row.steps + turn.counted)
-        self._consume(turn, draft, plan)
+        self._consume(turn, turn_result, plan)
         if task.row.state is not TaskState.CANCELLED:
-            for envelope in draft.mail:
-                self.post_office.add(plan.mail, envelope)
-        late = turn.letter.finish and turn.letter is not task.finish  # the run has ended otherwise
-        task.finish = None if task.finish is turn.letter else task.finish
+            for envelope in turn_result.mail:
+                self.mail_delivery.add(plan.mail, envelope)
+        late = turn.queued.finish and turn.queued is not task.finish  # the run has ended otherwise
+        task.finish = None if task.finish is turn.queued else task.finish
         if task.row.state in OPEN and not late:
-            self._decide(turn, draft, plan)
-        elif draft.reprompts and task.row.state is not TaskState.CANCELLED and not turn.manual:
-            self._stash_follow_up(turn, draft, plan)
+            self._decide(turn, turn_result, plan)
+        elif (
+            turn_result.reprompts and task.row.state is not TaskState.CANCELLED and not turn.manual
+        ):
+            self._stash_follow_up(turn, turn_result, plan)
         if task.row.state in OPEN and plan.ending is None:
             self._look_after(plan)
         # A step that the run's end cuts off does not go on behind its driver's back.
         cut_off = plan.ending is not None and turn.manual and turn.manual.ref in task.steps_due
         if plan.follow_up and not cut_off:
-            self.post_office.add(plan.mail, *plan.follow_up)
-        if draft.paused and not plan.calls:
-            draft.close_paused(UNANSWERED)
+            self.mail_delivery.add(plan.mail, *plan.follow_up)
+        if turn_result.paused and not plan.calls:
+            turn_result.close_paused(UNANSWERED)
         if plan.ending is not None:
             plan.cut_off = self.lanes.close(task)
         return plan
 
-    def _consume(self, turn: Turn, draft: Draft, plan: Plan) -> None:
+    def _consume(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan) -> None:
         """Note whose mail the turn answers: its own, and what a manual step has shown its agent."""
         read = {turn.envelope.id}
-        if turn.buffered and draft.failure is None:
-            plan.shown = tuple(letter.seq for letter in turn.buffered)
-            read.update(letter.envelope.id for letter in turn.buffered)
+        if turn.buffered and turn_result.failure is None:
+            plan.shown = tuple(queued.seq for queued in turn.buffered)
+            read.update(queued.envelope.id for queued in turn.buffered)
         turn.task.people -= read
         for waiter in turn.task.waiters:
             waiter.consumed = waiter.consumed or waiter.message_id in read
 
-    def _decide(self, turn: Turn, draft: Draft, plan: Plan) -> None:
+    def _decide(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan) -> None:
         task, control = turn.task, turn.control
-        if draft.failure is not None:
-            self._report(turn, draft, plan, draft.failure)
-        elif draft.completes is not None:
-            plan.ending = self.endings.complete(turn, draft.completes)
+        if turn_result.failure is not None:
+            self._report(turn, turn_result, plan, turn_result.failure)
+        elif turn_result.completes is not None:
+            plan.ending = self.endings.complete(turn, turn_result.completes)
         elif control and control.kind is ControlKind.FINISH and control.reason == "limit":
-            plan.ending = self.prompting.what_there_is(task, self.endings, turn)
-        elif draft.paused and task.exhausted is None:
-            plan.calls = tuple(call_rows(turn, draft.paused))
-            draft.log_pause(turn.agent, plan.calls)
+            plan.ending = self.system_messages.what_there_is(task, self.endings, turn)
+        elif turn_result.paused and task.exhausted is None:
+            plan.calls = tuple(call_rows(turn, turn_result.paused))
+            turn_result.log_pause(turn.agent, plan.calls)
             task.calls.update(((call.agent, call.call_id), call) for call in plan.calls)
-            self.parts.mailbox.block(LaneKey(task.task_id, turn.agent))
+            self.context.mailbox.block(LaneKey(task.task_id, turn.agent))
             self._pause(task)
-        elif draft.reprompts:
-            notice, instruction = self.prompting.follow_up(turn, draft.reprompts)
+        elif turn_result.reprompts:
+            notice, instruction = self.system_messages.follow_up(turn, turn_result.reprompts)
             if notice is None:
-                self._report(turn, draft, plan, instruction.reason)
+                self._report(turn, turn_result, plan, instruction.reason)
             else:
                 plan.follow_up = notice, instruction
 
-    def _stash_follow_up(self, turn: Turn, draft: Draft, plan: Plan) -> None:
+    def _stash_follow_up(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan) -> None:
         """The run ended while the agent acted: it sees its results when the task goes on."""
-        notice, instruction = self.prompting.follow_up(turn, draft.reprompts)
-        if notice is not None and not draft.paused:
-            self.post_office.add(plan.mail, notice, instruction)
+        notice, instruction = self.system_messages.follow_up(turn, turn_result.reprompts)
+        if notice is not None and not turn_result.paused:
+            self.mail_delivery.add(plan.mail, notice, instruction)
 
-    def _pause(self, task: LiveTask) -> None:
+    def _pause(self, task: ActiveTask) -> None:
         """Start no more turns; the pause is told when those that run have ended (ruling 31)."""
         task.change(state=TaskState.PAUSED, awaited=True)
         task.pausing = True
-        self.parts.mailbox.hold(task.task_id, Hold.FIRM)
+        self.context.mailbox.hold(task.task_id, Hold.FIRM)
 
-    def _report(self, turn: Turn, draft: Draft, plan: Plan, reason: str) -> None:
+    def _report(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan, reason: str) -> None:
         """Tell whoever the agent works for that it failed (ruling 17)."""
-        told = draft.told = note_failure(turn, reason)
-        draft.log("agent_error", f"error of agent {turn.agent}: {reason}", caller=turn.agent)
+        told = turn_result.told = note_failure(turn, reason)
+        turn_result.log("agent_error", f"error of agent {turn.agent}: {reason}", caller=turn.agent)
         if turn.manual is not None:
             return  # its driver is told
         origin = turn.origin
-        if origin is None or origin.is_person or origin.address not in self.parts.agents:
+        if origin is None or origin.is_person or origin.address not in self.context.agents:
             plan.ending = self.endings.fail(turn.task, told)
             return
-        notice = self.parts.composer.notice(
+        notice = self.context.composer.notice(
             turn.task.task_id,
             origin.address,
             Subject.AGENT_ERROR,
             f"Agent '{turn.agent}' failed and cannot answer your message: {reason}",
         )
-        self.post_office.add(plan.mail, notice, Control(ControlKind.NOTICE))
+        self.mail_delivery.add(plan.mail, notice, Control(ControlKind.NOTICE))
 
-    def _look_after(self, plan: Plan) -> None:
+    def _look_after(self, plan: CommitPlan) -> None:
         task = plan.task
         if task.turns:
             return
         if task.exhausted is not None:
-            if not self.parts.mailbox.begun(task.task_id):
+            if not self.context.mailbox.begun(task.task_id):
                 plan.ending = self.endings.fail(task, task.exhausted, over_budget=True)
             return
         if task.row.state is TaskState.PAUSED:
@@ -350,15 +354,15 @@ class Conclusions:
                 plan.ending = self.endings.pause(task)
             return
         stuck = sum(bool(task.open_calls(agent)) for agent in task.away)
-        coming = task.arriving > stuck or plan.mail.letters or plan.follow_up
-        if coming or self.parts.mailbox.workable(task.task_id):
+        coming = task.arriving > stuck or plan.mail.queued_messages or plan.follow_up
+        if coming or self.context.mailbox.workable(task.task_id):
             return
         if task.open_calls():
             plan.ending = self.endings.pause(task)
-        elif task.row.awaited and not self.parts.manual:  # a driver knows what comes next
+        elif task.row.awaited and not self.context.manual:  # a driver knows what comes next
             self._rouse(plan)
 
-    def _rouse(self, plan: Plan) -> None:
+    def _rouse(self, plan: CommitPlan) -> None:
         """Ask for the end of a task in which nothing happens any more, once (ruling 34)."""
         if plan.task.row.finish_asked:
             plan.ending = self.endings.fail(
@@ -368,59 +372,59 @@ class Conclusions:
         plan.task.change(finish_asked=True)
         self._pack_finish(plan, "stall")
 
-    def _pack_finish(self, plan: Plan, reason: str) -> None:
-        notice, instruction = self.prompting.finish(plan.task, reason)
-        self.post_office.add(plan.mail, notice, instruction)
-        plan.task.finish = plan.mail.letters[-1]
+    def _pack_finish(self, plan: CommitPlan, reason: str) -> None:
+        notice, instruction = self.system_messages.finish(plan.task, reason)
+        self.mail_delivery.add(plan.mail, notice, instruction)
+        plan.task.finish = plan.mail.queued_messages[-1]
 
-    async def _ask_to_finish(self, task: LiveTask) -> None:
-        if task.open_calls(self.parts.finisher):  # it cannot be asked before these are answered
+    async def _ask_to_finish(self, task: ActiveTask) -> None:
+        if task.open_calls(self.context.finisher):  # it cannot be asked before these are answered
             self._pause(task)
             await self.check(task)
             return
         task.change(finish_asked=True)
-        plan = Plan(task)
+        plan = CommitPlan(task)
         self._pack_finish(plan, "limit")
         await self._post(plan)
 
-    async def _post(self, plan: Plan) -> None:
+    async def _post(self, plan: CommitPlan) -> None:
         task = plan.task
         task.arriving += 1
         post = Post(
-            owner=self.parts.owner,
+            owner=self.context.owner,
             task=task.row,
             deliveries=plan.mail.deliveries,
             events=tuple(plan.mail.events),
         )
         try:
-            receipt = await self.parts.commit(post)
+            receipt = await self.context.commit(post)
             await self._tell(plan, post, receipt)
         finally:
             task.arriving -= 1
         self.wake()
 
-    def _come_back(self, task: LiveTask, letter: Letter) -> None:
+    def _come_back(self, task: ActiveTask, queued: QueuedMessage) -> None:
         task.arriving -= 1
-        task.away.remove(letter.delivery.recipient)
-        self.post_office.put_back(task, letter)
-        if letter.goes_on:
-            self.parts.mailbox.release(LaneKey(task.task_id, letter.delivery.recipient))
+        task.away.remove(queued.delivery.recipient)
+        self.mail_delivery.put_back(task, queued)
+        if queued.goes_on:
+            self.context.mailbox.release(LaneKey(task.task_id, queued.delivery.recipient))
         self.lanes.settle(task)  # when the task was closed meanwhile
         self.wake()
 
-    async def _tell(self, plan: Plan, post: Post, receipt: Receipt) -> None:
+    async def _tell(self, plan: CommitPlan, post: Post, receipt: Receipt) -> None:
         task, ending = plan.task, plan.ending
         due = []
         if ending is not None:
             last = receipt.first_event + len(post.events) - 1
             due = self.endings.announce(task, ending, last)
             self.lanes.reopen(task, ending)
-        self.parts.events.publish(task.task_id, receipt.first_event, post.events)
-        await self.post_office.hand_out(task, plan.mail, receipt)
-        late = [m.seq for m in plan.mail.letters if m.finish and m is not task.finish]
+        self.context.events.publish(task.task_id, receipt.first_event, post.events)
+        await self.mail_delivery.hand_out(task, plan.mail, receipt)
+        late = [m.seq for m in plan.mail.queued_messages if m.finish and m is not task.finish]
         if late:  # the run ended while the request to finish it was on its way
-            unwanted = Post(owner=self.parts.owner, task=task.row, settled=tuple(late))
-            await self.parts.commit(unwanted)
+            unwanted = Post(owner=self.context.owner, task=task.row, settled=tuple(late))
+            await self.context.commit(unwanted)
         if ending is not None:
             for waiter in due:
                 waiter.resolve(ending.result)

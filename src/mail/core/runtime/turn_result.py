@@ -8,11 +8,11 @@ from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.histories import Entry
-from mail.core.runtime.turn import Outcome, Reprompt
+from mail.core.runtime.turn import Reprompt, ToolOutcome
 from mail.core.tools.call import AgentToolCall
 from mail.db.base import CallRow, EventRow, JournalRow, MemoryRow
 
-__all__ = ["REPLY_KEY", "Draft", "Reply"]
+__all__ = ["REPLY_KEY", "Reply", "TurnResult"]
 
 REPLY_KEY = "reply"
 
@@ -37,7 +37,7 @@ class Reply:
 
 
 @dataclass(slots=True, eq=False)
-class Draft:
+class TurnResult:
     """The parts of the turn's next commit.
 
     ``entries`` belong to the agent's history; ``events`` and ``journal`` may be committed earlier
@@ -70,7 +70,7 @@ class Draft:
             EventRow(kind, self.timestamp, description, to_json(extra).decode() if extra else "{}")
         )
 
-    def take(self, call: AgentToolCall, outcome: Outcome) -> None:
+    def take(self, call: AgentToolCall, outcome: ToolOutcome) -> None:
         """Add what a handler decided about a call."""
         self.entries.append(call.create_response_msg(outcome.tool_result()))
         self.events.extend(event.row(self.timestamp) for event in outcome.events)

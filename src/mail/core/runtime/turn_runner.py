@@ -1,9 +1,9 @@
-"""The turn transaction: take one letter, call the agent, run its calls, commit everything at once.
+"""The turn transaction: take one message, call the agent, run its calls, commit everything at once.
 
 In order: the step limit, the history and the incoming mail, the budget, the agent's reply (or the
 journaled one, after a crash), a journal commit when actions or breakpoints follow, the calls, and
-one final commit with the consumed letter, the history, the outgoing mail, the events and the task's
-state. Streams, waiters and the scheduler hear of it after the commit.
+one final commit with the consumed message, the history, the outgoing mail, the events and the
+task's state. Streams, waiters and the scheduler hear of it after the commit.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from mail.core.runtime.client_tools import (
     offer_for,
     without_surplus,
 )
-from mail.core.runtime.context import Parts
-from mail.core.runtime.delivery import PostOffice
+from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.handlers import HANDLERS
 from mail.core.runtime.histories import Entry, HistoryView
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.text_replies import take_text
-from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS, TEXT_TOOL, Dispatcher, log_tool_calls
-from mail.core.runtime.turn import ControlKind, EventDraft, Outcome, Phase, Turn, storable
-from mail.core.runtime.turn_commit import Conclusions
-from mail.core.runtime.turn_result import REPLY_KEY, Draft, Reply
+from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS, TEXT_TOOL, ToolDispatcher, log_tool_calls
+from mail.core.runtime.turn import ControlKind, EventDraft, Phase, ToolOutcome, Turn, storable
+from mail.core.runtime.turn_commit import TurnCommitter
+from mail.core.runtime.turn_result import REPLY_KEY, Reply, TurnResult
 from mail.core.runtime.usage_accounting import Meter, log_usage, refusal
 from mail.core.tools.call import AgentToolCall
 from mail.db.base import JournalRow, TurnCommit
@@ -41,34 +41,34 @@ __all__ = ["TurnRunner", "TurnSink"]
 class TurnSink:
     """Passes pieces on until the turn is interrupted; after that, not one more."""
 
-    def __init__(self, turn: Turn, post_office: PostOffice, console: StreamSink) -> None:
+    def __init__(self, turn: Turn, mail_delivery: MailDelivery, console: StreamSink) -> None:
         self._turn = turn
-        self._post_office = post_office
+        self._mail_delivery = mail_delivery
         self._console = console
 
     def text(self, delta: str) -> None:
         """Take a piece of the answer."""
         if not self._turn.abandoned:
             self._turn.partial.append(delta)
-            self._post_office.delta(self._turn, "text", delta)
+            self._mail_delivery.delta(self._turn, "text", delta)
             self._console.text(delta)
 
     def reasoning(self, delta: str) -> None:
         """Take a piece of the model's reasoning."""
         if not self._turn.abandoned:
-            self._post_office.delta(self._turn, "reasoning", delta)
+            self._mail_delivery.delta(self._turn, "reasoning", delta)
             self._console.reasoning(delta)
 
     def restart(self) -> None:
         """Forget the pieces so far and tell the streams to do the same."""
         if not self._turn.abandoned:
             self._turn.partial.clear()
-            self._post_office.delta(self._turn, "restart", "")
+            self._mail_delivery.delta(self._turn, "restart", "")
             self._console.restart()
 
     def without_console(self) -> StreamSink:
         """Return the same sink, silent on the console."""
-        return TurnSink(self._turn, self._post_office, NullSink())
+        return TurnSink(self._turn, self._mail_delivery, NullSink())
 
 
 logger = logging.getLogger(__name__)
@@ -84,33 +84,33 @@ _STORE_PAUSE = 1.0
 class TurnRunner:
     """Runs one turn at a time per lane; the scheduler sees to that."""
 
-    parts: Parts
-    dispatcher: Dispatcher
-    conclusions: Conclusions
+    context: RuntimeContext
+    tool_dispatcher: ToolDispatcher
+    committer: TurnCommitter
 
     async def run(self, turn: Turn) -> None:
         """Run a turn to its commit."""
         try:
-            if turn.manual is not None and await self.conclusions.forsaken(turn):
+            if turn.manual is not None and await self.committer.forsaken(turn):
                 return
-            if await self.conclusions.stopped_by_limit(turn):
+            if await self.committer.stopped_by_limit(turn):
                 return
             journal = await self._recover(turn)
             if journal is None:
-                await self.conclusions.bury(turn)
+                await self.committer.bury(turn)
                 return
             turn.counted = True
             await self._work(turn, journal)
         except StoreConflict:
             logger.info("the mail of agent '%s' was dropped while it worked on it", turn.agent)
-            await self.conclusions.drop(turn)
+            await self.committer.drop(turn)
         except StoreError as error:
-            if self.parts.draining or turn.abandoned:
+            if self.context.draining or turn.abandoned:
                 raise
             logger.warning("the store failed before agent '%s' was called: %s", turn.agent, error)
             # It goes on where it was; but a step whose driver leaves meanwhile must not begin.
-            turn.letter.filed = turn.letter.filed or not turn.letter.of_step
-            await self.conclusions.put_off(turn, _STORE_PAUSE)
+            turn.queued.filed = turn.queued.filed or not turn.queued.of_step
+            await self.committer.put_off(turn, _STORE_PAUSE)
         except Exception as error:  # a fault of the engine: nobody may wait for ever because of it
             logger.exception("the turn of agent '%s' broke", turn.agent)
             if turn.abandoned:
@@ -119,13 +119,13 @@ class TurnRunner:
             await self._failed(turn, f"internal error: {type(error).__name__}")
 
     async def _work(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
-        draft = Draft(self.parts.clock.now())
+        turn_result = TurnResult(self.context.clock.now())
         try:
-            reply = await self._reply(turn, draft, journal)
+            reply = await self._reply(turn, turn_result, journal)
             if reply is None:
                 return
-            await self._act(turn, draft, reply, journal)
-            draft.seal()
+            await self._act(turn, turn_result, reply, journal)
+            turn_result.seal()
         except (StoreError, asyncio.CancelledError):
             raise
         except ModelError as error:
@@ -139,56 +139,56 @@ class TurnRunner:
                 logger.exception("agent '%s' failed", turn.agent)
             await self._failed(turn, str(error) or type(error).__name__)
             return
-        await self.conclusions.commit(turn, draft)
+        await self.committer.commit(turn, turn_result)
 
     async def _recover(self, turn: Turn) -> Mapping[str, JournalRow] | None:
         """Count the attempt and read the journal of mail that a dead process worked on.
 
         Returns None when the mail has seen too many processes die.
         """
-        letter = turn.letter
-        if letter.recovered and not letter.claimed:
-            attempts = await self.parts.store.claim(self.parts.owner, turn.seq)
-            letter.claimed = True
-            if attempts > self.parts.settings.max_attempts:
+        queued = turn.queued
+        if queued.recovered and not queued.claimed:
+            attempts = await self.context.store.claim(self.context.owner, turn.seq)
+            queued.claimed = True
+            if attempts > self.context.settings.max_attempts:
                 return None
         rows = {}
-        if letter.filed:
-            found = await self.parts.store.journal(self.parts.owner, turn.seq)
+        if queued.filed:
+            found = await self.context.store.journal(self.context.owner, turn.seq)
             rows = {row.key: row for row in found}
-        restarted, letter.recovered = letter.recovered and REPLY_KEY not in rows, False
+        restarted, queued.recovered = queued.recovered and REPLY_KEY not in rows, False
         if restarted:
             event = EventDraft(
                 "turn_restarted", f"agent {turn.agent} starts over", {"caller": turn.agent}
             )
-            await self.conclusions.post_office.log(turn.task, turn.seq, event)
+            await self.committer.mail_delivery.log(turn.task, turn.seq, event)
         return rows
 
     async def _reply(
-        self, turn: Turn, draft: Draft, journal: Mapping[str, JournalRow]
+        self, turn: Turn, turn_result: TurnResult, journal: Mapping[str, JournalRow]
     ) -> Reply | None:
         """Return the agent's reply; None when it was not asked, or nobody wants its reply."""
         known = journal.get(REPLY_KEY)
         incoming = self._incoming(turn)
-        draft.entries.extend(incoming)
+        turn_result.entries.extend(incoming)
         if known is not None:
             turn.phase = Phase.ACTING
             reply = Reply.from_json(known.payload)
         else:
             key = LaneKey(turn.task.task_id, turn.agent)
-            view = await self.parts.histories.view(key, incoming, fresh=turn.task.fresh)
+            view = await self.context.histories.view(key, incoming, fresh=turn.task.fresh)
             # Nothing is awaited between this look at the account and the call.
-            reason = refusal(turn.task, turn.agent, self.parts.settings)
+            reason = refusal(turn.task, turn.agent, self.context.settings)
             if reason is not None:
-                await self.conclusions.refuse(turn, reason)
+                await self.committer.refuse(turn, reason)
                 return None
             reply = await self._call_agent(turn, view)
             if turn.abandoned:
                 return None
             turn.phase = Phase.ACTING
-            log_tool_calls(draft, turn.agent, reply.calls)
-            log_usage(draft, turn)
-        draft.entries.extend(_assistant_entries(reply))
+            log_tool_calls(turn_result, turn.agent, reply.calls)
+            log_usage(turn_result, turn)
+        turn_result.entries.extend(_assistant_entries(reply))
         return reply
 
     def _incoming(self, turn: Turn) -> list[Entry]:
@@ -196,12 +196,12 @@ class TurnRunner:
         if control is not None and control.kind is ControlKind.RESUME:
             return []  # the results of its calls are what the agent sees
         if control is not None and control.kind is ControlKind.STEP:
-            return [self.conclusions.post_office.open_buffer(turn)]
+            return [self.committer.mail_delivery.open_buffer(turn)]
         return [turn.envelope.to_entry()]
 
     async def _call_agent(self, turn: Turn, view: HistoryView) -> Reply:
         enter_call(self._surroundings(turn))
-        function = self.parts.agents[turn.agent].function
+        function = self.context.agents[turn.agent].function
         try:
             output = await function(view, _choice(turn))
         except asyncio.CancelledError:
@@ -217,13 +217,13 @@ class TurnRunner:
         return _checked(turn.agent, output)
 
     def _surroundings(self, turn: Turn) -> CallContext:
-        settings, step, offer = self.parts.settings, turn.manual, offer_for(turn)
-        console = ConsoleSink() if self.parts.print_llm_streams else NullSink()
+        settings, step, offer = self.context.settings, turn.manual, offer_for(turn)
+        console = ConsoleSink() if self.context.print_llm_streams else NullSink()
         return CallContext(
             task_id=turn.task.task_id,
             agent=turn.agent,
             step=turn.step,
-            sink=TurnSink(turn, self.conclusions.post_office, console),
+            sink=TurnSink(turn, self.committer.mail_delivery, console),
             llm=step.llm if step else None,
             system=step.system if step else None,
             report=Meter(turn, priced=settings.task_cost_limit is not None).report,
@@ -234,58 +234,58 @@ class TurnRunner:
         )
 
     async def _act(
-        self, turn: Turn, draft: Draft, reply: Reply, journal: Mapping[str, JournalRow]
+        self, turn: Turn, turn_result: TurnResult, reply: Reply, journal: Mapping[str, JournalRow]
     ) -> None:
-        agent = self.parts.agents[turn.agent]
+        agent = self.context.agents[turn.agent]
         asked, surplus = without_surplus(turn, reply.calls)
-        paused, calls = split_breakpoints(agent, asked, self.parts, offer_for(turn).names)
+        paused, calls = split_breakpoints(agent, asked, self.context, offer_for(turn).names)
         slow = any(call.tool_name not in HANDLERS for call in calls if not _passive(call))
         if REPLY_KEY not in journal and (slow or paused):
-            draft.journal.append(JournalRow(REPLY_KEY, "done", reply.to_json()))
-        draft.paused.extend(paused)
+            turn_result.journal.append(JournalRow(REPLY_KEY, "done", reply.to_json()))
+        turn_result.paused.extend(paused)
         for call in surplus:
-            draft.take(call, Outcome(ok=False, details=ONE_AT_A_TIME))
-        await self.dispatcher.run(turn, draft, calls, journal)
+            turn_result.take(call, ToolOutcome(ok=False, details=ONE_AT_A_TIME))
+        await self.tool_dispatcher.run(turn, turn_result, calls, journal)
         if paused:
             return
         # A step ends with words, so an agent that only sent mail is asked for them.
-        silent = turn.manual and not draft.reprompts and draft.completes is None
+        silent = turn.manual and not turn_result.reprompts and turn_result.completes is None
         if silent or all(_passive(call) for call in calls):
-            take_text(turn, draft, reply, self.parts)
+            take_text(turn, turn_result, reply, self.context)
 
     async def _put_off(self, turn: Turn, error: ModelError) -> bool:
         """Free the slot when the provider asks for a long pause (ruling 41)."""
         wait = error.retry_after or 0.0
-        if wait <= _LONG_RETRY or turn.letter.delays >= _MAX_DELAYS:
+        if wait <= _LONG_RETRY or turn.queued.delays >= _MAX_DELAYS:
             return False
-        turn.letter.delays += 1
+        turn.queued.delays += 1
         known = {"agent": turn.agent, "task_id": turn.task.task_id, "reason": str(error)}
         logger.info("turn put off, as its provider asks", extra={**known, "seconds": wait})
-        await self.conclusions.put_off(turn, min(wait, _LONGEST_RETRY))
+        await self.committer.put_off(turn, min(wait, _LONGEST_RETRY))
         return True
 
     async def _failed(self, turn: Turn, reason: str) -> None:
-        draft = Draft(self.parts.clock.now())
-        log_usage(draft, turn)
-        draft.failure = storable(reason)
-        await self.conclusions.commit(turn, draft)
+        turn_result = TurnResult(self.context.clock.now())
+        log_usage(turn_result, turn)
+        turn_result.failure = storable(reason)
+        await self.committer.commit(turn, turn_result)
 
-    async def flush(self, turn: Turn, draft: Draft) -> None:
+    async def flush(self, turn: Turn, turn_result: TurnResult) -> None:
         """Commit a draft's journal rows and events now, and publish the events."""
-        events, journal = tuple(draft.events), tuple(draft.journal)
-        draft.events.clear()
-        draft.journal.clear()
+        events, journal = tuple(turn_result.events), tuple(turn_result.journal)
+        turn_result.events.clear()
+        turn_result.journal.clear()
         turn.reports.clear()
         commit = TurnCommit(
-            owner=self.parts.owner,
+            owner=self.context.owner,
             task=turn.task.row,
             seq=turn.seq,
             done=False,
             events=events,
             journal=journal,
         )
-        receipt = await self.parts.commit(commit)
-        self.parts.events.publish(turn.task.task_id, receipt.first_event, events)
+        receipt = await self.context.commit(commit)
+        self.context.events.publish(turn.task.task_id, receipt.first_event, events)
 
 
 def _choice(turn: Turn) -> ToolChoice:

@@ -8,10 +8,10 @@ import asyncio
 import logging
 from dataclasses import dataclass, field, replace
 
-from mail.core.runtime.active_tasks import LiveTask
+from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.settings import RuntimeSettings
 from mail.core.runtime.turn import EventDraft, Turn, storable
-from mail.core.runtime.turn_result import Draft
+from mail.core.runtime.turn_result import TurnResult
 from mail.core.usage import Usage
 
 __all__ = ["Meter", "log_usage", "refusal"]
@@ -63,15 +63,15 @@ class Meter:
         )
 
 
-def log_usage(draft: Draft, turn: Turn) -> None:
+def log_usage(turn_result: TurnResult, turn: Turn) -> None:
     """Add the events of a turn's reports that no commit has taken yet."""
-    draft.events.extend(event.row(draft.timestamp) for event in turn.reports)
+    turn_result.events.extend(event.row(turn_result.timestamp) for event in turn.reports)
 
 
 _ACT = "no further model call is made for it. Raise the limit, or begin a new task."
 
 
-def refusal(task: LiveTask, agent: str, settings: RuntimeSettings) -> str | None:
+def refusal(task: ActiveTask, agent: str, settings: RuntimeSettings) -> str | None:
     """Return why an agent's next model call would exceed the task's budget; None when it may go on.
 
     What calls that run at the moment will use is unknown, so they may still exceed it.

@@ -11,7 +11,7 @@ from mail.core.wire import MAILMessage
 if TYPE_CHECKING:
     import asyncio
 
-    from mail.core.runtime.active_tasks import LiveTask
+    from mail.core.runtime.active_tasks import ActiveTask
 
 __all__ = ["RunEnd", "RunResult", "Waiter"]
 
@@ -99,7 +99,7 @@ class Waiter:
     of the terminal event, once it is known.
     """
 
-    task: "LiveTask"
+    task: "ActiveTask"
     message_id: str
     future: "asyncio.Future[RunResult]"
     consumed: bool = False
