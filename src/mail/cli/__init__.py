@@ -1,4 +1,4 @@
-"""The ``mail`` command. ``main`` is the console script; commands import what they need, late."""
+"""The ``mail`` command. ``main`` is the console script; commands import what they use on demand."""
 
 from mail.lazy import lazy_exports
 

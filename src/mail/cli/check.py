@@ -1,7 +1,7 @@
-"""``mail server --check``: is everything that a start needs as it should be?
+"""``mail server --check``: check everything that the server needs to start.
 
-Every part is looked at, also when an earlier one is wrong, and nothing is changed: no database,
-table, folder or file is made.
+All parts are checked, even if an earlier one fails. Nothing is changed: no database, table,
+folder or file is created.
 """
 
 import json
@@ -24,14 +24,14 @@ __all__ = ["check_server"]
 
 
 def check_server(flags: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> int:
-    """Print a line for everything that was looked at.
+    """Check everything and print a line for each finding.
 
     Args:
-        flags: The values that flags give, by the table of ``mail.toml`` that they belong to.
+        flags: The values of the flags, by table of ``mail.toml``.
         as_json: Print one JSON object instead: ``ok`` and ``checks``.
 
     Returns:
-        0 if a server could start; 2 if a setting is wrong, else 1 if something else is.
+        0 if the server could start, 2 if a setting is invalid, 1 for any other error.
     """
     with stdout_to_stderr(), _silent():
         config, findings = check_settings(flags)
@@ -49,7 +49,7 @@ def check_server(flags: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> in
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Write neither log lines, which the findings make up for, nor compiled modules."""
+    """Suppress log lines, which the findings replace, and compiled modules."""
     before, nowhere = sys.dont_write_bytecode, logging.NullHandler()
     logging.getLogger().addHandler(nowhere)  # so that the handler of last resort prints nothing
     sys.dont_write_bytecode = True

@@ -1,4 +1,4 @@
-"""The parts of ``mail server --check`` beside the settings; none of them changes anything."""
+"""The checks of ``mail server --check`` other than the settings; none of them changes anything."""
 
 import asyncio
 import errno
@@ -35,7 +35,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 
 
 class Finding(NamedTuple):
-    """What a look at one part found; ``code`` is the exit code that an error leads to."""
+    """The result of one check; ``code`` is the exit code if it is an error."""
 
     part: str
     status: Status
@@ -44,7 +44,7 @@ class Finding(NamedTuple):
 
 
 class StoreFound(NamedTuple):
-    """What is known of the store: whether it outlives the process, and its tokens, if seen."""
+    """What is known about the store: whether it is durable, and how many tokens it has."""
 
     findings: list[Finding]
     durable: bool = True
@@ -52,7 +52,7 @@ class StoreFound(NamedTuple):
 
 
 def check_environment() -> Iterator[Finding]:
-    """Check the variables that say how to log."""
+    """Check the environment variables of the log."""
     from mail.logs.setup import FORMATS, LEVELS
 
     known = ((LOG_LEVEL, LEVELS, str.upper), (LOG_FORMAT, FORMATS, str.lower))
@@ -68,7 +68,7 @@ def check_environment() -> Iterator[Finding]:
 
 
 def check_swarm(config: "ServerConfig") -> Iterator[Finding]:
-    """Load the swarm and build its agents once, as a start does, without starting them."""
+    """Load the swarm and build its agents once, as in a real start, without starting them."""
     from mail.cli.swarms import collected
     from mail.config.server import resolve_swarms_file
     from mail.db.memory import MemoryStore
@@ -93,7 +93,7 @@ def check_swarm(config: "ServerConfig") -> Iterator[Finding]:
 
 
 def check_store(config: "ServerConfig") -> StoreFound:
-    """Look at the store that applies."""
+    """Check the store that the server would use."""
     from mail.config.server import MEMORY_URL, resolve_store_url
     from mail.db.inspect import look_at_store
 
@@ -109,7 +109,7 @@ def check_store(config: "ServerConfig") -> StoreFound:
 
 
 def check_auth(store: StoreFound) -> Iterator[Finding]:
-    """Check who says who may call. An external service is only connected to: nothing is sent."""
+    """Check the source of tokens. Connect to an external service, but send it nothing."""
     from mail.auth.builtin import (
         AUTH_ENDPOINT,
         TOKEN_INFO_ENDPOINT,
@@ -149,7 +149,7 @@ def _built_in(store: StoreFound) -> Finding:
 
 
 async def _unreachable(url: str) -> str | None:
-    """Connect and hang up; return why that does not work, or None."""
+    """Connect and disconnect; return the reason if that fails, otherwise None."""
     parts = urlsplit(url)
     secure = parts.scheme == "https"
     try:
@@ -166,7 +166,7 @@ async def _unreachable(url: str) -> str | None:
 
 
 def check_address(config: "ServerConfig") -> Iterator[Finding]:
-    """See whether the server could listen where it should."""
+    """Check whether the server can listen on its address."""
     place = f"{config.host}:{config.port}"
     try:
         found = socket.getaddrinfo(
@@ -190,7 +190,7 @@ def check_address(config: "ServerConfig") -> Iterator[Finding]:
 
 
 def check_logs(folder: Path) -> Iterator[Finding]:
-    """See whether the log files could be written."""
+    """Check whether the log files are writable."""
     place = folder.absolute()
     above = place if place.exists() else place.parent
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):

@@ -1,4 +1,4 @@
-"""The first part of ``mail server --check``: every table of ``mail.toml``, with the flags."""
+"""The first check of ``mail server --check``: every table of ``mail.toml``, with the flags."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ _PART = "configuration"
 def check_settings(
     flags: Mapping[str, Mapping[str, Any]],
 ) -> tuple["ServerConfig", list[Finding]]:
-    """Return the settings, and what is wrong with them; a wrong table has its defaults."""
+    """Return the settings and their errors; an invalid table gets its defaults."""
     from mail.config.toml import find_config_file, read_config
 
     path = None
@@ -39,9 +39,9 @@ def check_settings(
 
 
 class _Tables:
-    """Makes the models of the tables and collects what is wrong with them.
+    """Builds the models of the tables and collects their errors.
 
-    With None for ``mistakes`` the file cannot be read, and the tables are not asked for it.
+    If ``mistakes`` is None, the file cannot be read, and the tables do not use it.
     """
 
     def __init__(self, flags: Mapping[str, Mapping[str, Any]], mistakes: list[str] | None) -> None:
@@ -49,7 +49,7 @@ class _Tables:
         self.mistakes = mistakes
 
     def make(self, model: "type[FileBacked]", **nested: Any) -> Any:
-        """Return the model, filled with defaults if something is wrong with it."""
+        """Return the model, or its defaults if it is invalid."""
         from mail.config.toml import WrongSettings
 
         given = {**self._flags.get(model.table, {}), **nested}

@@ -1,8 +1,8 @@
-"""``mail client``: talk to a server, by one command or by many.
+"""``mail client``: run one command against a server, or many at a prompt.
 
-The arguments are options, then the server's URL, then perhaps a command with its own arguments;
-options may stand after the URL, too. argparse cannot tell such parts apart, so they are taken one
-by one. Heavy modules are loaded once it is clear that there is something to do.
+The arguments are options, the server's URL, and optionally a command with its own arguments.
+Options may also follow the URL. argparse cannot separate these parts, so they are read one by one.
+Large modules are imported only when there is a command to run.
 """
 
 import argparse
@@ -45,7 +45,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the task is paused, 4 no answer f
 
 
 class Call(NamedTuple):
-    """What the arguments ask for: a server, how to talk to it, and the words of a command."""
+    """The parsed arguments: the server, the options, and the words of a command."""
 
     url: str
     api_key: str | None
@@ -57,15 +57,15 @@ class Call(NamedTuple):
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Take all the words; `run` reads them."""
+    """Accept all words; `run` parses them."""
     parser.add_argument("words", nargs=argparse.REMAINDER)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out a command, or many.
+    """Run one command, or the prompt.
 
     Raises:
-        ConfigError: the settings are wrong.
+        ConfigError: a setting is invalid.
     """
     try:
         call = read_call(arguments.words)
@@ -80,11 +80,11 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def read_call(words: Sequence[str]) -> Call:
-    """Read the words after ``mail client``.
+    """Parse the words after ``mail client``.
 
     Raises:
-        ConfigError: there is no URL, or it is none of a server.
-        SystemExit: an option is wrong, or help was asked for.
+        ConfigError: the URL is missing or invalid.
+        SystemExit: an option is invalid, or help was requested.
     """
     parser = _options_parser()
     options = parser.parse_args(words)
@@ -117,10 +117,10 @@ def _options_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("-ak", "--api-key", metavar="KEY", help="your token")
-    add("-c", "--config", metavar="PATH", help="configuration file (default: see docs)")
-    add("-t", "--timeout", type=_seconds, metavar="SECONDS", help="how long an answer may take")
+    add("-c", "--config", metavar="PATH", help="configuration file (default: mail.toml)")
+    add("-t", "--timeout", type=_seconds, metavar="SECONDS", help="seconds to wait for a response")
     add("-v", "--verbose", action="store_true", help="log requests on standard error")
-    add("--json", action="store_true", help="print answers as JSON")
+    add("--json", action="store_true", help="print responses as JSON")
     add("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
@@ -134,7 +134,7 @@ def _is_command(word: str) -> bool:
 
 
 def _api_key(given: str | None, url: str) -> str | None:
-    """Return the key; a link of somebody else's must not get the one of the environment."""
+    """Return the key. A link, which may come from anyone, never gets the key in the environment."""
     link = parse_swarm_url(url)
     if given is not None:
         return given

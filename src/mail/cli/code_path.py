@@ -1,4 +1,4 @@
-"""Where the modules that a swarm names are looked for, beside the installed ones."""
+"""The folders in which modules named by a swarm are found, besides the installed ones."""
 
 import sys
 from pathlib import Path
@@ -7,10 +7,10 @@ __all__ = ["find_code"]
 
 
 def find_code(*folders: Path) -> None:
-    """Let a swarm name modules of these folders, the first one first, as `python -m` would.
+    """Add folders to the module search path, the first one first, as `python -m` does.
 
     Args:
-        folders: The current folder and that of the swarms file.
+        folders: The current folder and the folder of the swarms file.
     """
     for folder in reversed(folders):
         name = str(folder.resolve())

@@ -16,9 +16,9 @@ __all__ = ["COMMANDS", "Command", "main"]
 
 
 class Command(NamedTuple):
-    """One command: its name, its line in the help, its arguments, and what it does.
+    """One command: its name, summary, arguments, and function.
 
-    With ``reads_words`` it reads its options and its ``--help`` itself.
+    With ``reads_words`` it parses its options and ``--help`` itself.
     """
 
     name: str
@@ -32,19 +32,17 @@ COMMANDS: Final = (
     Command("server", "run the MAIL server", server.configure, server.run),
     Command("client", "talk to a MAIL server", client.configure, client.run, reads_words=True),
     Command("ping", "check whether a MAIL server is reachable", ping.configure, ping.run),
-    Command("db-init", "make the tables of a PostgreSQL database", db.configure, db.run),
-    Command("token", "make, list and revoke access tokens", token.configure, token.run),
+    Command("db-init", "create the tables of a PostgreSQL database", db.configure, db.run),
+    Command("token", "create, list and revoke access tokens", token.configure, token.run),
     Command("tasks", "list, show and cancel tasks", tasks.configure, tasks.run),
-    Command("swarms", "check swarms files", swarms.configure, swarms.run),
+    Command("swarms", "validate swarms files", swarms.configure, swarms.run),
     Command(
         "register",
-        "open swarm:// links with the client",
+        "register the client to open swarm:// links",
         register.configure,
         register.run,
     ),
-    Command(
-        "version", "print the versions of package and protocol", version.configure, version.run
-    ),
+    Command("version", "print the package and protocol versions", version.configure, version.run),
 )
 
 
@@ -52,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command.
 
     Args:
-        argv: The arguments after the program's name; those of the process when None.
+        argv: The arguments after the program's name; by default those of the process.
 
     Returns:
         The exit code (see `mail.cli.exits`).
@@ -91,9 +89,9 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="mail", description="Run a MAIL server, look after it, and talk to it."
+        prog="mail", description="Run, manage and talk to a MAIL server."
     )
-    parser.add_argument("--version", action="store_true", help="the same as 'mail version'")
+    parser.add_argument("--version", action="store_true", help="same as 'mail version'")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in COMMANDS:
         # Without a prefix that anybody types, all that follows are words.
@@ -120,7 +118,7 @@ def _fail(error: Exception, code: int) -> int:
 
 
 def _forgive_output() -> None:
-    """Print signs that the terminal's encoding lacks as escapes instead of failing."""
+    """Escape characters that the terminal's encoding does not have, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

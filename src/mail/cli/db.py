@@ -1,7 +1,7 @@
-"""``mail db-init``: make the tables of a PostgreSQL database, or bring them up to date.
+"""``mail db-init``: create the tables of a PostgreSQL database, or migrate them.
 
-The lines are the documented ones. Everything happens in one transaction, so a database is never
-left half made; running it again changes nothing.
+The output is documented. The command runs in one transaction, so a database is never left
+incomplete, and running it again changes nothing.
 """
 
 import argparse
@@ -21,16 +21,16 @@ _SCHEMES = ("postgresql:", "postgres:")
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags."""
     parser.add_argument(
-        "--store", metavar="URL", help="the database (default: DATABASE_URL, else mail.toml's)"
+        "--store", metavar="URL", help="database URL (default: DATABASE_URL, then mail.toml)"
     )
     parser.add_argument("-c", "--config", metavar="PATH", help="configuration file")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the tables and verify them.
+    """Create the tables and verify them.
 
     Returns:
-        0, or 1 after a line that begins with ``ERROR:`` on standard error.
+        0, or 1 after printing a line that starts with ``ERROR:`` on standard error.
     """
     from mail.logs.setup import redact
 
@@ -69,7 +69,7 @@ def _database_url(arguments: argparse.Namespace) -> str:
     """Return the URL of a PostgreSQL database.
 
     Raises:
-        ConfigError: none is named.
+        ConfigError: no URL is set, or it is not a PostgreSQL URL.
     """
     from mail.config.server import ServerConfig
 

@@ -1,4 +1,4 @@
-"""The exit codes of ``mail``, which scripts may rely on."""
+"""The exit codes of ``mail``. Scripts may rely on them."""
 
 from typing import Final
 

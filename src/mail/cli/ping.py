@@ -1,4 +1,4 @@
-"""``mail ping``: is a server there, and how is it? Standard library only, so that it is quick."""
+"""``mail ping``: check a server's health. Uses only the standard library, to start fast."""
 
 import argparse
 import http.client
@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print one line about the server's health; return 1 when it is not reachable."""
+    """Print the server's health on one line; return 1 if the server cannot be reached."""
     try:
         url = server_url(arguments.url)
     except ConfigError as error:
@@ -65,14 +65,14 @@ def _get_health(url: str, timeout: float) -> dict[str, Any]:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Takes a redirect for an answer: another server's health would be no news of this one."""
+    """Treats a redirect as a response: the health of another server says nothing about this one."""
 
     def redirect_request(self, *_: object) -> None:
-        """Go nowhere."""
+        """Do not follow the redirect."""
 
 
 def _shown(value: object) -> str:
-    """Return foreign text without anything that the terminal would obey."""
+    """Return text from the server without terminal control sequences."""
     text = "" if value is None else str(value)
     return "".join(sign for sign in text if sign.isprintable())[:200]
 

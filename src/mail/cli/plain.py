@@ -1,4 +1,4 @@
-"""Text of others, made harmless for a terminal."""
+"""Making text from others safe to print on a terminal."""
 
 import unicodedata
 from typing import Final
@@ -13,7 +13,7 @@ _REORDERING: Final = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066
 def cleaned(text: str) -> str:
     r"""Return the text with what a terminal would obey as ``\uXXXX``; line ends and tabs stay.
 
-    JSON text stays the same JSON.
+    The meaning of JSON text does not change.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -21,7 +21,7 @@ def cleaned(text: str) -> str:
 
 
 def one_line(text: str, most: int = 200) -> str:
-    """Return the text's words on one harmless line of at most so many characters."""
+    """Return the text's words on one safe line with a maximum length."""
     line = cleaned(" ".join(text.split()))
     return line if len(line) <= most else line[: most - 1] + "…"
 

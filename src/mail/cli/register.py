@@ -1,7 +1,7 @@
-"""``mail register``: have the operating system open ``swarm://`` links with ``mail client``.
+"""``mail register``: register ``mail client`` as the handler of ``swarm://`` links.
 
-On Linux this follows the XDG specifications: a desktop entry that handles the scheme, made the
-default by ``xdg-mime`` or, without that program, in ``mimeapps.list``, where it would put it.
+On Linux this follows the XDG specifications: it writes a desktop entry for the scheme and makes it
+the default with ``xdg-mime`` or, without that program, directly in ``mimeapps.list``.
 """
 
 import argparse
@@ -54,16 +54,16 @@ Set-ItemProperty -Path "HKLM:\\SOFTWARE\\Classes\\swarm\\shell\\open\\command" `
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The command takes no arguments."""
+    """Add no arguments."""
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Register on this system."""
+    """Register the handler on this system."""
     return register(sys.platform)
 
 
 def register(platform: str) -> int:
-    """Register on a platform, as ``sys.platform`` names it, or say how that is done there."""
+    """Register on a platform, named as in ``sys.platform``, or print how to do it there."""
     if platform.startswith("linux"):
         return _register_linux()
     text = _GUIDES.get("win32" if platform.startswith(("win", "cygwin")) else platform)
@@ -117,7 +117,7 @@ def _make_default() -> None:
 
 
 def _write_default(file: Path) -> None:
-    """Put our line into ``mimeapps.list``; all others stay as they are."""
+    """Add our line to ``mimeapps.list``; all other lines stay as they are."""
     lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
     kept, inside = [], False
     for line in lines:
@@ -135,13 +135,13 @@ def _write_default(file: Path) -> None:
 
 
 def _folder(variable: str, default: str) -> Path:
-    """Return one of the XDG base folders; relative values count as unset, says the standard."""
+    """Return an XDG base folder; by the standard, relative values are ignored."""
     named = setting(variable)
     return Path(named) if named and Path(named).is_absolute() else Path.home() / default
 
 
 def _command() -> list[str]:
-    """Return how to start this very program; launchers know nothing of virtual environments."""
+    """Return the command that starts this program; launchers do not know virtual environments."""
     beside = Path(sys.executable).with_name("mail")
     found = str(beside) if beside.is_file() else shutil.which("mail")
     return [found] if found else [sys.executable, "-m", "mail.cli"]
@@ -153,7 +153,7 @@ def _shown_command(platform: str) -> str:
 
 
 def _exec_quoted(word: str) -> str:
-    """Quote a word for ``Exec=``: in double quotes where needed, and ``%`` doubled.
+    """Quote a word for ``Exec=``: use double quotes if needed, and double each ``%``.
 
     Raises:
         ValueError: it cannot be quoted.

@@ -1,4 +1,4 @@
-"""``mail server``: flags over ``mail.toml`` over built-in values, then the server itself."""
+"""``mail server``: combine flags, ``mail.toml`` and defaults, then run the server."""
 
 import argparse
 from pathlib import Path
@@ -24,41 +24,41 @@ _FLAG_OF = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of ``mail server``; one that is not given leaves the file's value alone."""
+    """Add the flags of ``mail server``. A flag that is omitted keeps the file's value."""
     add = parser.add_argument
-    add("-c", "--config", metavar="PATH", help="configuration file (default: see docs)")
+    add("-c", "--config", metavar="PATH", help="configuration file (default: mail.toml)")
     add("-p", "--port", type=int, help="port to listen on")
     add("-H", "--host", help="address to listen on")
-    add("-r", "--reload", action="store_true", default=None, help="restart when code changes")
-    add("-d", "--debug", action="store_true", default=None, help="offer the debug-only routes")
-    add("-n", "--swarm-name", metavar="NAME", help="the swarm of the swarms file to run")
+    add("-r", "--reload", action="store_true", default=None, help="restart when the code changes")
+    add("-d", "--debug", action="store_true", default=None, help="enable the debug-only routes")
+    add("-n", "--swarm-name", metavar="NAME", help="which swarm of the swarms file to run")
     add("-s", "--swarm-source", metavar="PATH", help="the swarms file")
-    add("-rf", "--swarm-registry", metavar="PATH", help="where the registry is kept")
+    add("-rf", "--swarm-registry", metavar="PATH", help="file that stores the swarm registry")
     add(
         "--store",
         metavar="URL",
-        help="sqlite:///file.db, postgresql://… or memory:// (wins over DATABASE_URL)",
+        help="sqlite:///file.db, postgresql://… or memory:// (overrides DATABASE_URL)",
     )
-    add("--check", action="store_true", help="check everything a start needs, change nothing")
-    add("--json", action="store_true", help="print what --check finds as JSON")
+    add("--check", action="store_true", help="check everything the server needs, then exit")
+    add("--json", action="store_true", help="with --check: print JSON")
     add(
         "--log-format",
         choices=("auto", "human", "json"),
-        help="lines for people or JSON objects; auto: people at a terminal, JSON elsewhere",
+        help="format of log lines; auto is human on a terminal and json elsewhere",
     )
     add(
         "--print-llm-streams",
         type=_boolean,
         metavar="BOOL",
-        help="print what models stream to stdout: true or false",
+        help="print streamed model output to stdout: true or false",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the server until it is told to stop, or check whether it could run.
+    """Run the server until it is stopped, or check whether it could run.
 
     Raises:
-        ConfigError: the settings, the swarm or the environment are wrong.
+        ConfigError: the settings, the swarm or the environment are invalid.
     """
     from mail.config.server import export_environment, resolve_log_format
     from mail.logs.setup import init_logger
@@ -95,23 +95,23 @@ def config_path(given: str | None) -> str | None:
     """Return a ``--config`` argument as an absolute path, or None.
 
     Raises:
-        ConfigError: its tilde stands for nothing.
+        ConfigError: the user named after a tilde does not exist.
     """
     return None if given is None else str(expanded(given, "--config").resolve())
 
 
 def in_flags(text: str) -> str:
-    """Return a model's complaint about an argument with the name of the flag that gave it."""
+    """Replace an argument's name in a model's error with the name of its flag."""
     for argument, flag in _FLAG_OF.items():
         text = text.replace(argument, flag)
     return text
 
 
 def build_config(arguments: argparse.Namespace) -> "ServerConfig":
-    """Return the settings with the given flags laid over the file's.
+    """Return the settings of the file, overridden by the given flags.
 
     Raises:
-        ConfigError: a value is wrong.
+        ConfigError: a value is invalid.
     """
     from mail.config.server import ServerConfig, SettingsConfig, StoreConfig, SwarmConfig
 
@@ -125,7 +125,7 @@ def build_config(arguments: argparse.Namespace) -> "ServerConfig":
 
 
 def _flags(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Return the values of the flags that were given, by the table that they belong to."""
+    """Return the values of the given flags, by table."""
     return {
         "server": _given(
             host=arguments.host,

@@ -17,16 +17,16 @@ __all__ = ["add_store_flags", "opened", "server_settings"]
 
 
 def add_store_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that say where the store is."""
-    parser.add_argument("--store", metavar="URL", help="the store (default: the server's)")
+    """Add the flags that select the store."""
+    parser.add_argument("--store", metavar="URL", help="store URL (default: the server's store)")
     parser.add_argument("-c", "--config", metavar="PATH", help="configuration file")
 
 
 def server_settings(arguments: argparse.Namespace) -> tuple[str, str]:
-    """Return the URL of a store that outlives this command, and the name of the server's swarm.
+    """Return the URL of the server's durable store and the name of its swarm.
 
     Raises:
-        ConfigError: the store is in memory, or a setting is wrong.
+        ConfigError: the store is in memory, or a setting is invalid.
     """
     from mail.config.server import MEMORY_URL, ServerConfig, resolve_store_url
 
@@ -43,14 +43,14 @@ def server_settings(arguments: argparse.Namespace) -> tuple[str, str]:
 
 @asynccontextmanager
 async def opened(url: str, *, create: bool = False) -> AsyncIterator["Store"]:
-    """Open a store without owning it, and close it again.
+    """Open a store without taking ownership, and close it afterwards.
 
     Args:
         url: The store's URL.
-        create: Make an SQLite file that is missing; otherwise that is a mistake in the URL.
+        create: Create a missing SQLite file; otherwise a missing file is an error.
 
     Raises:
-        ConfigError: there is no such kind of store, or no such file.
+        ConfigError: the kind of store is unknown, or the file does not exist.
         StoreError: it cannot be opened.
     """
     from mail.db.urls import open_store

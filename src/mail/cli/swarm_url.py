@@ -1,4 +1,4 @@
-"""``swarm://connect?server=…&token=…``: a link that says how to reach a server."""
+"""``swarm://connect?server=…&token=…``: links with a server and a token."""
 
 from dataclasses import dataclass
 from urllib.parse import SplitResult, parse_qs, urlsplit
@@ -12,7 +12,7 @@ _ACTIONS = ("connect", "invite")
 
 @dataclass(frozen=True, slots=True)
 class SwarmURL:
-    """A parsed link; both actions mean the same so far."""
+    """A parsed link; both actions currently mean the same."""
 
     action: str
     server: str | None = None
@@ -23,7 +23,7 @@ def parse_swarm_url(url: str) -> SwarmURL | None:
     """Return the parts of a ``swarm://`` link, or None for anything else.
 
     Raises:
-        ConfigError: the link is no URL.
+        ConfigError: the link is not a valid URL.
     """
     if not url.startswith("swarm://"):
         return None
@@ -35,10 +35,10 @@ def parse_swarm_url(url: str) -> SwarmURL | None:
 
 
 def server_url(url: str) -> str:
-    """Return the HTTP root URL that a URL or ``swarm://`` link means, without a trailing slash.
+    """Return the HTTP base URL of a URL or ``swarm://`` link, without a trailing slash.
 
     Raises:
-        ConfigError: a link without ``server``, or a URL that is wrong, or not http or https.
+        ConfigError: the link has no ``server``, or the URL is invalid or not http or https.
     """
     link = parse_swarm_url(url)
     if link is not None:

@@ -1,4 +1,4 @@
-"""``mail swarms``: check swarms files without starting anything."""
+"""``mail swarms``: validate swarms files without starting a server."""
 
 import argparse
 import json
@@ -28,14 +28,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the subcommands of ``mail swarms``."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     validate = actions.add_parser(
-        "validate", help="check a swarms file", description="Check a swarms file."
+        "validate", help="validate a swarms file", description="Validate a swarms file."
     )
     validate.add_argument("file", type=Path, help="the file, for example swarms.json")
     validate.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what is in the file and return 0, or the first thing wrong with it and return 1."""
+    """Print the contents of the file and return 0, or print the first error and return 1."""
     warned: list[str] = []
     find_code(Path.cwd(), arguments.file.parent)
     try:
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Send standard output to standard error, also what is written past Python's own stream."""
+    """Redirect standard output to standard error, at the level of file descriptors."""
     with ExitStack() as stack:
         _flush()
         stack.enter_context(redirect_stdout(sys.stderr))
@@ -118,13 +118,13 @@ def _print_json(file: Path, warned: list[str], *, valid: bool, **found: Any) -> 
 
 
 def _one_line(text: str) -> str:
-    """Return a text of the file without anything that the terminal would obey."""
+    """Return text from the file without terminal control sequences."""
     words = " ".join(text.split())
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in words)
 
 
 class _Collector(logging.Handler):
-    """Keeps the texts of log lines."""
+    """Collects the messages of log records."""
 
     def __init__(self, texts: list[str]) -> None:
         super().__init__(logging.WARNING)
@@ -136,7 +136,7 @@ class _Collector(logging.Handler):
 
 @contextmanager
 def collected(texts: list[str]) -> Iterator[None]:
-    """Collect what the loader warns of, in place of printing it."""
+    """Collect the loader's warnings instead of printing them."""
     logger = logging.getLogger(_LOADER)
     collector, propagates = _Collector(texts), logger.propagate
     logger.addHandler(collector)

@@ -1,4 +1,4 @@
-"""``mail tasks``: what callers' tasks do, for whoever runs the server.
+"""``mail tasks``: list, show and cancel tasks, for the operator of a server.
 
 Listing and showing read the server's own database, whoever the tasks belong to (ruling 36); with
 ``--url`` they ask a server over HTTP, which shows the caller's own. Only the process that runs a
@@ -30,32 +30,32 @@ Record = dict[str, Any]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the sub-commands ``list``, ``show`` and ``cancel``."""
+    """Add the subcommands ``list``, ``show`` and ``cancel``."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    listing = verbs.add_parser("list", help="list tasks, each owner's newest first")
-    listing.add_argument("--state", choices=_STATES, help="only those in this state")
-    listing.add_argument("--limit", type=_count, default=100, help="of each owner (default 100)")
+    listing = verbs.add_parser("list", help="list tasks, grouped by owner, newest first")
+    listing.add_argument("--state", choices=_STATES, help="only tasks in this state")
+    listing.add_argument("--limit", type=_count, default=100, help="tasks per owner (default 100)")
     show = verbs.add_parser("show", help="show a task and its events")
-    cancel = verbs.add_parser("cancel", help="stop a task (needs --url)")
+    cancel = verbs.add_parser("cancel", help="cancel a task (needs --url)")
     for verb in (show, cancel):
-        verb.add_argument("task_id", metavar="TASK", help="its id")
+        verb.add_argument("task_id", metavar="TASK", help="the id of the task")
     for verb in (listing, show):
-        verb.add_argument("--owner", metavar="ROLE:ID", help="whose, for example user:alice")
-        verb.add_argument("--swarm", metavar="NAME", help="of which swarm (default: the server's)")
+        verb.add_argument("--owner", metavar="ROLE:ID", help="the owner, for example user:alice")
+        verb.add_argument("--swarm", metavar="NAME", help="swarm name (default: the server's)")
         add_store_flags(verb)
     for verb, action in ((listing, _list), (show, _show), (cancel, _cancel)):
-        verb.add_argument("--url", help="ask this server, about your own tasks")
-        verb.add_argument("-ak", "--api-key", metavar="KEY", help="your token there")
+        verb.add_argument("--url", help="use this server, and your own tasks there")
+        verb.add_argument("-ak", "--api-key", metavar="KEY", help="your token for that server")
         verb.add_argument("--json", action="store_true", help="print JSON")
         verb.set_defaults(action=action)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the sub-command.
+    """Run the subcommand.
 
     Raises:
-        ConfigError: an argument or a setting is wrong.
-        MAILError: there is no such task, or the store or the server could not do it.
+        ConfigError: an argument or a setting is invalid.
+        MAILError: the task does not exist, or the store or the server failed.
     """
     asyncio.run(arguments.action(arguments))
     return 0
@@ -136,7 +136,7 @@ async def _stored_task(arguments: argparse.Namespace) -> Record:
 
 
 async def _owners(store: "Store", arguments: argparse.Namespace, swarm: str) -> "list[Owner]":
-    """Return whose tasks to look at."""
+    """Return the owners whose tasks to read."""
     from mail.db.base import Owner
 
     name = arguments.swarm or swarm
@@ -149,7 +149,7 @@ async def _owners(store: "Store", arguments: argparse.Namespace, swarm: str) -> 
 
 
 async def _record(store: "Store", owner: "Owner", task_id: str) -> Record:
-    """Return a task as ``GET /task`` does."""
+    """Return a task in the form of ``GET /task``."""
     from mail.core.runtime.active_tasks import task_view
 
     row = await store.load_task(owner, task_id)
@@ -174,7 +174,7 @@ def _print_task(arguments: argparse.Namespace, task: Record) -> None:
 
 
 def _checked(task: object) -> Record:
-    """Return a server's record of a task, if it has the shape of one."""
+    """Check the shape of a task record from a server, and return it."""
     if not isinstance(task, dict):
         raise ClientDecodeError("the server's record of a task is no JSON object")
     for name in ("events", "breakpoints"):

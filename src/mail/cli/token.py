@@ -27,16 +27,16 @@ _LEAST_PREFIX: Final = 4
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the sub-commands ``create``, ``list`` and ``revoke``."""
+    """Add the subcommands ``create``, ``list`` and ``revoke``."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    create = verbs.add_parser("create", help="make a token and print it, this once")
-    create.add_argument("--role", required=True, choices=_ROLES, help="what the caller may do")
-    create.add_argument("--id", required=True, help="who the caller is (for agents: the swarm)")
-    create.add_argument("--label", default="", help="a note for the list")
+    create = verbs.add_parser("create", help="create a token and print it once")
+    create.add_argument("--role", required=True, choices=_ROLES, help="the role of the caller")
+    create.add_argument("--id", required=True, help="the caller's id (for agents: the swarm)")
+    create.add_argument("--label", default="", help="a note shown in the list")
     create.add_argument("--expires-in", metavar="DAYS", type=_days, help="days until it expires")
-    listing = verbs.add_parser("list", help="list the tokens (not the tokens themselves)")
-    revoke = verbs.add_parser("revoke", help="make a token worthless")
-    revoke.add_argument("hash_prefix", metavar="HASH_PREFIX", help="beginning of its hash")
+    listing = verbs.add_parser("list", help="list tokens by their hashes")
+    revoke = verbs.add_parser("revoke", help="revoke a token")
+    revoke.add_argument("hash_prefix", metavar="HASH_PREFIX", help="the beginning of its hash")
     for verb, action in ((create, _create), (listing, _list), (revoke, _revoke)):
         add_store_flags(verb)
         verb.add_argument("--json", action="store_true", help="print JSON")
@@ -44,12 +44,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Carry out the sub-command.
+    """Run the subcommand.
 
     Raises:
-        ConfigError: the store is none that outlives this command, or an argument is wrong.
-        StoreError: the store could not do it.
-        MAILError: no token, or more than one, has that hash.
+        ConfigError: the store is not durable, or an argument is invalid.
+        StoreError: the store failed.
+        MAILError: no token, or more than one, matches the hash.
     """
     action: Callable[[Store, argparse.Namespace], Awaitable[None]] = arguments.action
 

@@ -8,7 +8,7 @@ __all__ = ["configure", "run"]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The command takes no arguments."""
+    """Add no arguments."""
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The asynchronous client of MAIL servers; the name resolves on first use."""
+"""The asynchronous client for MAIL servers. `MAILClient` is imported on first use."""
 
 from mail.lazy import lazy_exports
 

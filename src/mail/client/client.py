@@ -32,11 +32,11 @@ __all__ = ["MAILClient"]
 
 
 class MAILClient(ResponsesClient):
-    """An asynchronous client of one MAIL server; use it as ``async with MAILClient(...)``.
+    """An asynchronous client for one MAIL server; use it as ``async with MAILClient(...)``.
 
     Every method raises `mail.errors.ClientHTTPError` (a RuntimeError with ``status`` and
     ``detail``) when the request fails, and `mail.errors.ClientDecodeError` (a ValueError) when the
-    answer is not JSON of the expected kind.
+    response is not the expected JSON.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class MAILClient(ResponsesClient):
         self.user_role = "unknown"
 
     async def ping(self) -> GetRootResponse:
-        """Return what the server says about itself and its swarm (``GET /``)."""
+        """Return the server's description of itself and its swarm (``GET /``)."""
         return cast("GetRootResponse", await self._request_object("GET", "/"))
 
     async def get_health(self) -> GetHealthResponse:
@@ -59,7 +59,7 @@ class MAILClient(ResponsesClient):
         return cast("GetHealthResponse", await self._request_object("GET", "/health"))
 
     async def update_health(self, status: str) -> GetHealthResponse:
-        """Set the health that others see (``POST /health``; admins only)."""
+        """Set the status that ``GET /health`` reports (``POST /health``; admins only)."""
         answer = await self._request_object("POST", "/health", {"status": status})
         return cast("GetHealthResponse", answer)
 
@@ -72,13 +72,13 @@ class MAILClient(ResponsesClient):
         return cast("GetWhoamiResponse", await self._request_object("GET", "/whoami"))
 
     async def login(self, api_key: str) -> GetWhoamiResponse:
-        """Use a key from now on, if the server accepts it; else use none.
+        """Switch to another key if the server accepts it; otherwise use no key.
 
         Returns:
-            Who the key belongs to; also kept in ``user_id`` and ``user_role``.
+            The caller the key belongs to; also stored in ``user_id`` and ``user_role``.
 
         Raises:
-            ClientHTTPError: the server refuses the key or cannot be reached.
+            ClientHTTPError: the server rejects the key or cannot be reached.
         """
         self.api_key = api_key
         try:
@@ -109,24 +109,24 @@ class MAILClient(ResponsesClient):
         idempotency_key: str | None = None,
         **kwargs: Any,
     ) -> PostMessageResponse:
-        """Send the swarm a message and wait for its answer (``POST /message``).
+        """Send a message to the swarm and wait for the answer (``POST /message``).
 
         Args:
             body: The message.
             subject: Its subject.
             msg_type: ``request``, ``response``, ``broadcast`` or ``interrupt``.
-            entrypoint: The agent it goes to; the swarm's entrypoint when None.
-            show_events: Return the task's events too.
-            task_id: The task to continue or to create under this name.
+            entrypoint: The agent that receives it; by default the swarm's entrypoint.
+            show_events: Also return the task's events.
+            task_id: The task to continue, or the id of a new one.
             resume_from: ``user_response`` or ``breakpoint_tool_call``.
-            idempotency_key: A text that no other request of yours has. With it the message is sent
-                again after a lost connection, or a 503 that says when to come back, until
-                ``config.timeout`` is over; the server takes it once.
-            **kwargs: More for the run, for example ``max_steps`` or
+            idempotency_key: A unique text for this request. With it, the client repeats the
+                request after a lost connection or a 503 with ``Retry-After``, until
+                ``config.timeout`` is over; the server processes it once.
+            **kwargs: Further options of the run, for example ``max_steps`` or
                 ``breakpoint_tool_call_result``.
 
         Returns:
-            ``response`` (the answer's text), ``events`` (None unless asked for), and from servers
+            ``response`` (the answer's text), ``events`` (None unless requested), and from servers
             newer than 1.3.6 ``task_id``, ``subject``, ``status`` and ``breakpoints``.
         """
         payload = {
@@ -155,11 +155,11 @@ class MAILClient(ResponsesClient):
         idempotency_key: str | None = None,
         **kwargs: Any,
     ) -> EventStream:
-        """Send the swarm a message and follow its task's events, up to the terminal one.
+        """Send a message to the swarm and stream its task's events up to the terminal one.
 
         Await it, then iterate the result. The arguments are those of `post_message`; with
-        ``stream_tokens`` the models' text comes too, as ``model_delta`` events. A broken
-        connection is taken up again where it broke (see `mail.client.stream`).
+        ``stream_tokens`` the stream includes model output, as ``model_delta`` events. A broken
+        connection is resumed where it broke off (see `mail.client.stream`).
 
         Returns:
             An async iterator of ``sse_starlette.ServerSentEvent``.
@@ -195,7 +195,7 @@ class MAILClient(ResponsesClient):
         )
 
     def _poster(self, payload: dict[str, Any], key: str) -> ReplayOpener:
-        """Return what repeats a streamed message behind the last event seen."""
+        """Return a function that repeats a streamed message after the last event seen."""
 
         async def post(_: str, last_event_id: str) -> "aiohttp.ClientResponse":
             headers = {"Idempotency-Key": key}
@@ -238,7 +238,7 @@ class MAILClient(ResponsesClient):
         )
 
     async def cancel_task(self, task_id: str) -> TaskRecord:
-        """Stop a task (``POST /tasks/{task_id}/cancel``) and return its record."""
+        """Cancel a task (``POST /tasks/{task_id}/cancel``) and return its record."""
         answer = await self._request_object("POST", f"/tasks/{quote(task_id, safe='')}/cancel")
         return cast("TaskRecord", answer)
 
@@ -255,14 +255,14 @@ class MAILClient(ResponsesClient):
         volatile: bool = True,
         metadata: dict[str, Any] | None = None,
     ) -> PostSwarmsResponse:
-        """Make a remote swarm known to the server (``POST /swarms``; admins only).
+        """Register a remote swarm with the server (``POST /swarms``; admins only).
 
         Args:
             name: The remote swarm's name.
-            base_url: Its server's root URL.
-            auth_token: What the server shows the other one as its bearer token.
-            volatile: Forget the registration when the server stops.
-            metadata: Anything to keep with it.
+            base_url: The base URL of its server.
+            auth_token: The bearer token the server uses to call the remote swarm.
+            volatile: Discard the registration when the server stops.
+            metadata: Any further data to store with it.
         """
         payload: dict[str, Any] = {"name": name, "base_url": base_url, "volatile": volatile}
         if auth_token is not None:
@@ -273,14 +273,14 @@ class MAILClient(ResponsesClient):
         return cast("PostSwarmsResponse", answer)
 
     async def dump_swarm(self) -> GetSwarmsDumpResponse:
-        """Make the server log its swarm template (``GET /swarms/dump``; admins only)."""
+        """Write the swarm template to the server's log (``GET /swarms/dump``; admins only)."""
         return cast("GetSwarmsDumpResponse", await self._request_object("GET", "/swarms/dump"))
 
     async def load_swarm_from_json(self, swarm_json: str) -> PostSwarmsLoadResponse:
         """Replace the server's swarm template (``POST /swarms/load``; admins only).
 
         Args:
-            swarm_json: One swarm of a swarms file, as JSON text.
+            swarm_json: The definition of one swarm, as JSON text.
         """
         answer = await self._request_object("POST", "/swarms/load", {"json": swarm_json})
         return cast("PostSwarmsLoadResponse", answer)
@@ -297,18 +297,18 @@ class MAILClient(ResponsesClient):
         stream: bool | None = None,
         ignore_stream_pings: bool | None = None,
     ) -> PostInterswarmMessageResponse:
-        """Have the server ask agents of other swarms (``POST /interswarm/message``).
+        """Send a message to agents of other swarms (``POST /interswarm/message``).
 
         Args:
             body: The message.
-            user_token: The token that the request carries to the other swarm.
+            user_token: The token to send to the other swarm.
             subject: Its subject.
             targets: Addresses like ``agent@swarm``; exactly one for a request.
             msg_type: ``request`` or ``broadcast``.
-            task_id: The task to continue or to create under this name.
-            routing_info: Hints for the routers on the way.
+            task_id: The task to continue, or the id of a new one.
+            routing_info: Routing hints.
             stream: Ask the other swarm to stream.
-            ignore_stream_pings: Leave its heartbeats out.
+            ignore_stream_pings: Omit its heartbeats.
         """
         optional: dict[str, Any] = {
             "subject": subject,
@@ -327,14 +327,14 @@ class MAILClient(ResponsesClient):
     async def post_interswarm_message(
         self, message: "MAILInterswarmMessage"
     ) -> PostInterswarmForwardResponse:
-        """Open a task here as another swarm (``POST /interswarm/forward``; role ``agent``)."""
+        """Start a task as another swarm (``POST /interswarm/forward``; role ``agent``)."""
         answer = await self._request_object("POST", "/interswarm/forward", {"message": message})
         return cast("PostInterswarmForwardResponse", answer)
 
     async def post_interswarm_response(
         self, message: "MAILInterswarmMessage"
     ) -> PostInterswarmBackResponse:
-        """Bring what another swarm answers (``POST /interswarm/back``; role ``agent``)."""
+        """Deliver another swarm's response (``POST /interswarm/back``; role ``agent``)."""
         answer = await self._request_object("POST", "/interswarm/back", {"message": message})
         return cast("PostInterswarmBackResponse", answer)
 

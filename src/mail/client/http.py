@@ -1,4 +1,4 @@
-"""The client's HTTP side: one session, headers, JSON in and out, and what errors become."""
+"""The client's HTTP layer: the session, headers, JSON, and error handling."""
 
 import json
 import logging
@@ -31,14 +31,13 @@ class HTTPClient:
     """Requests to one server.
 
     Args:
-        url: The server's root URL, ``http://…`` or ``https://…``.
+        url: The server's base URL, ``http://…`` or ``https://…``.
         api_key: Sent as ``Authorization: Bearer …`` with every request.
-        session: A session to use instead of an own one; it is not closed by this client, and its
-            timeouts apply.
-        config: Timeout and logging; by default those of ``mail.toml``.
+        session: Your own session, with its own timeouts. The client does not close it.
+        config: Timeout and logging; by default from ``mail.toml``.
 
     Raises:
-        ConfigError: the URL is not one of a server.
+        ConfigError: the URL is invalid.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class HTTPClient:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Close the session, if it is this client's own. A later request opens a new one."""
+        """Close the session if the client created it. A later request opens a new one."""
         if self._owns_session and self._session is not None:
             await self._session.close()
             self._session = None
@@ -97,13 +96,13 @@ class HTTPClient:
         ignore_auth: bool = False,
         idempotency_key: str | None = None,
     ) -> Any:
-        """Send a request and return the answer's JSON.
+        """Send a request and return the JSON of the response.
 
-        With an idempotency key it is sent again after a lost connection; see `repeated`.
+        With an idempotency key, the request is repeated after a lost connection; see `repeated`.
 
         Raises:
-            ClientHTTPError: no answer, or a status other than 2xx.
-            ClientDecodeError: the answer is not JSON.
+            ClientHTTPError: there was no response, or its status is not 2xx.
+            ClientDecodeError: the response is not JSON.
         """
         keyed = {**(headers or {}), **_key(idempotency_key)}
         built = self._build_headers(keyed, ignore_auth)
@@ -130,19 +129,19 @@ class HTTPClient:
         idle_timeout: float,
         idempotency_key: str | None = None,
     ) -> "aiohttp.ClientResponse":
-        """Send a request and return its answer unread; the caller releases it.
+        """Send a request and return the unread response; the caller releases it.
 
         Args:
             method: The HTTP method.
             path: Path below the base URL.
             payload: The JSON body.
-            headers: More headers.
+            headers: Further headers.
             idle_timeout: Seconds without a byte after which reading fails (own sessions only).
-            idempotency_key: With it, the request is sent again after a lost connection.
+            idempotency_key: With it, the request is repeated after a lost connection.
 
         Raises:
-            ClientHTTPError: no answer, or a status other than 2xx.
-            ClientDecodeError: the answer is no event stream.
+            ClientHTTPError: there was no response, or its status is not 2xx.
+            ClientDecodeError: the response is not an event stream.
         """
         keyed = {**(headers or {}), **_key(idempotency_key)}
         built = self._build_headers({"Accept": "text/event-stream", **keyed})
@@ -199,7 +198,7 @@ class HTTPClient:
 
 @asynccontextmanager
 async def _client_errors() -> AsyncIterator[None]:
-    """Turn what aiohttp raises into `ClientHTTPError`, with the original as its cause."""
+    """Convert aiohttp's exceptions to `ClientHTTPError`, with the original as the cause."""
     import aiohttp
 
     try:
@@ -240,12 +239,12 @@ def _key(key: str | None) -> dict[str, str]:
 
 
 def _seconds(text: str) -> float | None:
-    """Read a ``Retry-After`` in seconds; one that is a date is passed over."""
+    """Read a ``Retry-After`` in seconds; a date is ignored."""
     return float(text) if text.isascii() and text.isdigit() and len(text) < _LONG else None
 
 
 def _redirected(response: "aiohttp.ClientResponse") -> ClientHTTPError:
-    """Say where a server points to; its URL is for the caller to give, so nobody follows."""
+    """Return an error that names the target of a redirect, which is never followed."""
     to = _without_secrets(response.headers.get("Location", ""))
     detail = f"the server redirects to {to or 'nowhere'}; give that server's own URL"
     return ClientHTTPError(

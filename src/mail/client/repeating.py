@@ -1,4 +1,4 @@
-"""Trying a request with an ``Idempotency-Key`` again: the server carries it out once anyway."""
+"""Retrying requests with an ``Idempotency-Key``, which the server processes only once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -16,36 +16,36 @@ _UNAVAILABLE: Final = 503
 
 @dataclass(frozen=True, slots=True)
 class Reconnect:
-    """How often to try in a row without a sign of life; first and longest wait in seconds."""
+    """Retry limits: attempts in a row without a response, first and longest wait in seconds."""
 
     tries: int = 10
     first_wait: float = 0.2
     longest_wait: float = 5.0
 
     def wait(self, attempt: int, asked: float = 0.0) -> float:
-        """Return the wait before the attempt (from 0).
+        """Return the seconds to wait before an attempt.
 
         Args:
-            attempt: How many failed before.
-            asked: What the server asked for (its ``retry:``); the first attempt does not wait for
-                it, because most breaks are over at once, and `longest_wait` bounds it.
+            attempt: The number of failed attempts so far.
+            asked: The wait requested by the server (``retry:``), limited by `longest_wait`. The
+                first attempt ignores it, because most interruptions are brief.
         """
         own = self.first_wait * 2.0**attempt
         return min(max(own, asked if attempt else 0.0), self.longest_wait)
 
 
 async def repeated(send: Callable[[], Awaitable[T]], seconds: float, reconnect: Reconnect) -> T:
-    """Send a request until it is answered, while a repeat can help and there is time.
+    """Send a request until it gets a response, as long as a retry can help and there is time.
 
-    It helps after a lost connection, and after a 503 that says when to come back.
+    A retry can help after a lost connection, and after a 503 with ``Retry-After``.
 
     Args:
-        send: Sends the request, with its key.
-        seconds: How long all of it may take.
-        reconnect: How often to try.
+        send: Sends the request with its key.
+        seconds: Time limit for all attempts together.
+        reconnect: The retry limits.
 
     Raises:
-        ClientHTTPError: what the last attempt raised, or that the time is up.
+        ClientHTTPError: from the last attempt, or because the time is up.
     """
     loop = asyncio.get_running_loop()
     ends = loop.time() + seconds
@@ -65,7 +65,7 @@ async def repeated(send: Callable[[], Awaitable[T]], seconds: float, reconnect: 
 
 
 def _wait_after(error: ClientHTTPError, attempt: int, reconnect: Reconnect) -> float | None:
-    """Return how long to wait before a repeat; None when it would not help."""
+    """Return how long to wait before a retry; None if a retry would not help."""
     import aiohttp
 
     if error.status == _UNAVAILABLE:

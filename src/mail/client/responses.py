@@ -1,4 +1,4 @@
-"""The client's method for the server's ``/responses``, which it has in debug mode only."""
+"""The client's method for ``/responses``, a route that servers offer in debug mode only."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ __all__ = ["ResponsesClient"]
 
 
 class ResponsesClient(HTTPClient):
-    """Asks the swarm in the words of OpenAI's Responses API."""
+    """Adds OpenAI's Responses API to the client."""
 
     async def debug_post_responses(
         self,
@@ -27,21 +27,21 @@ class ResponsesClient(HTTPClient):
         idempotency_key: str | None = None,
         **kwargs: Any,
     ) -> "Response":
-        """Ask the swarm as OpenAI's ``responses.create`` does (``POST /responses``).
+        """Call the swarm like OpenAI's ``responses.create`` (``POST /responses``).
 
         Args:
             input: Text, or input items; ``function_call_output`` items resume.
-            tools: Functions that you run yourself.
-            instructions: Follow the entrypoint's own system prompt.
-            previous_response_id: The newest response of the conversation to go on with.
+            tools: Functions that the caller runs.
+            instructions: Appended to the entrypoint's own system prompt.
+            previous_response_id: The newest response of the conversation to continue.
             tool_choice: Which of the functions may or must be called.
-            parallel_tool_calls: Whether several may be called at once.
+            parallel_tool_calls: Whether the model may call several at once.
             idempotency_key: As in `post_message`.
-            **kwargs: More fields of the request, for example ``metadata`` or ``store``.
+            **kwargs: Further fields of the request, for example ``metadata`` or ``store``.
 
         Raises:
             ClientHTTPError: the request failed, or the server is not in debug mode (404).
-            ClientDecodeError: the answer is not a response.
+            ClientDecodeError: the body is not an OpenAI response.
         """
         from openai.types.responses import Response
         from pydantic import ValidationError

@@ -1,8 +1,8 @@
-"""A task's events as they happen, through broken connections.
+"""A task's events as they happen, across broken connections.
 
-A connection that breaks, or a server that restarts, costs nothing: the stream continues at
+If a connection breaks or the server restarts, the stream continues with
 ``GET /tasks/{task_id}/events`` after the last event seen (``Last-Event-ID``), until the run's
-terminal event. Servers that number no events (1.3.6) cannot be asked again; there a broken
+terminal event. Servers that do not number their events (1.3.6) cannot resume; with them a broken
 connection raises.
 """
 
@@ -41,21 +41,21 @@ ReplayOpener = Callable[[str, str], Awaitable["aiohttp.ClientResponse"]]
 class EventStream:
     """An async iterator of ``sse_starlette.ServerSentEvent``; ``data`` is JSON text.
 
-    Iterate it once. Leaving early is fine: `aclose` (or ``async with``) frees the connection, and
-    the task goes on. Iterating raises `mail.errors.ClientHTTPError` when the connection is lost for
-    good, or a POST's answer ends without a terminal event, and `mail.errors.ClientDecodeError` when
-    the answer is no event stream.
+    Iterate over it once. To leave early, call `aclose` or use ``async with``: this releases the
+    connection, and the task continues. Iterating raises `mail.errors.ClientHTTPError` if
+    reconnecting fails, or if a POST's response ends without a terminal event, and
+    `mail.errors.ClientDecodeError` if the response is not an event stream.
 
     Args:
-        response: The open answer to read first.
-        replay: Opens the rest of the log after a broken connection.
-        task_id: The task, if it is known already.
+        response: The open response to read first.
+        replay: Opens the rest of the event log after a broken connection.
+        task_id: The task's id, if it is already known.
         last_event_id: The last event seen before this stream.
-        until_terminal: End with the run; otherwise at the end of the log. After a reconnection the
-            run ends with the next terminal event.
-        reconnect: How hard to try.
-        repeats: ``replay`` repeats the request itself, with its idempotency key: it needs no task
-            id, and ends where the request's own run ends.
+        until_terminal: End with the run instead of at the end of the log. After a reconnection
+            the run ends with the next terminal event.
+        reconnect: The retry limits.
+        repeats: ``replay`` repeats the request with its idempotency key. It then needs no task id,
+            and ends with the request's own run.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class EventStream:
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Let go of the connection. The task itself goes on."""
+        """Release the connection. The task continues."""
         await self._events.aclose()
         self._response.close()
 
@@ -133,17 +133,17 @@ class EventStream:
             await self._connect_again(broken)
 
     def _ends_at(self, event: SSEEvent) -> bool:
-        """Tell whether the stream ends here, whatever else the connection would bring.
+        """Tell whether the stream ends with this event, whatever follows on the connection.
 
-        The answer to a POST ends with the terminal event of its own message, which only the server
-        knows: another caller's run of the same task may end before it.
+        The response to a POST ends with the terminal event of its own message. Only the server
+        knows which one that is: another caller's run of the same task may end earlier.
         """
         self._ended = event.event in TERMINAL_KINDS
         self._answered = self._answered or self._ended
         return self._ended and self._until_terminal and self._replaying
 
     def _is_over(self) -> bool:
-        """Tell whether an orderly end of the answer is the end of the stream."""
+        """Tell whether a regular end of the response is the end of the stream."""
         unknown = self.task_id is None or self.last_event_id is None
         return self._replaying or (unknown and not self._repeats)
 
@@ -161,7 +161,7 @@ class EventStream:
                     yield event
 
     def _is_new(self, event: SSEEvent) -> bool:
-        """Note where the stream stands; False for an event that was delivered already."""
+        """Record the position in the stream; return False for an event already delivered."""
         if self.task_id is None:
             self.task_id = _task_id(event)
         if event.id is None:

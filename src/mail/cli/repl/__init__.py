@@ -1,1 +1,1 @@
-"""``mail client``: the commands that talk to a server, typed one by one or given at once."""
+"""``mail client``: the commands that talk to a server, at a prompt or on the command line."""

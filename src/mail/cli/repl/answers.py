@@ -1,4 +1,4 @@
-"""How events and answers look to a person."""
+"""Formatting events and answers for people."""
 
 import json
 from collections.abc import Mapping
@@ -31,17 +31,17 @@ _MISSING: Final = "unknown"
 
 
 def exit_code(status: object) -> int:
-    """Return the exit code for a run's status; servers of MAIL 1.3.6 tell none."""
+    """Return the exit code for a run's status; servers of MAIL 1.3.6 send no status."""
     return _CODES.get(status, DONE)
 
 
 def event_record(event: "ServerSentEvent") -> dict[str, Any]:
-    """Return a streamed event in the shape of a task's events, its data decoded if it is JSON."""
+    """Convert a streamed event to the form of a task's events, with JSON data decoded."""
     return {"event": event.event, "id": event.id, "data": _decoded(event.data)}
 
 
 def show_event(screen: Screen, kind: str | None, data: object) -> None:
-    """Print an event on one line: when, what kind, what happened."""
+    """Print an event on one line: time, kind, description."""
     name, found = str(kind or "message"), _decoded(data)
     values = found if isinstance(found, dict) else {}
     time = str(values.get("timestamp") or "")[11:23]
@@ -51,7 +51,7 @@ def show_event(screen: Screen, kind: str | None, data: object) -> None:
 
 
 def show_answer(screen: Screen, answer: Mapping[str, Any]) -> None:
-    """Print an answer's text, and on stderr whose it is and how to go on with a paused task."""
+    """Print an answer's text and, on stderr, its task and how to continue a paused one."""
     task_id, status = answer.get("task_id"), answer.get("status")
     calls = answer.get("breakpoints") or []
     if calls:

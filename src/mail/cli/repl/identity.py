@@ -71,12 +71,12 @@ def _is(state: object) -> str:
 
 
 def _configure_health_update(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("status", help="what GET /health is to say")
+    parser.add_argument("status", help="the status for GET /health to report")
     add_json(parser)
 
 
 def _configure_login(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("api_key", help="the key to use from now on")
+    parser.add_argument("api_key", help="the new key")
     add_json(parser)
 
 
@@ -95,6 +95,6 @@ COMMANDS: Final = (
     Command(
         "status", ("s",), "show the state of your instance", add_json, _status, "getting status"
     ),
-    Command("login", ("l",), "use another key", _configure_login, _login, "logging in"),
-    Command("logout", ("lo",), "use no key any more", add_json, _logout, "logging out"),
+    Command("login", ("l",), "switch to another key", _configure_login, _login, "logging in"),
+    Command("logout", ("lo",), "stop using a key", add_json, _logout, "logging out"),
 )

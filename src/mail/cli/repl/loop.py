@@ -1,4 +1,4 @@
-"""Commands one after the other: read a line, carry it out, whatever comes of it."""
+"""The prompt's loop: read a command, run it, and continue after errors."""
 
 import asyncio
 from typing import Final, Protocol
@@ -15,7 +15,7 @@ _HELP: Final = ("help", "?")
 
 
 class Lines(Protocol):
-    """Where commands come from."""
+    """A source of commands."""
 
     interactive: bool
 
@@ -23,16 +23,16 @@ class Lines(Protocol):
         """Return the next command.
 
         Raises:
-            EOFError: there are no more.
-            KeyboardInterrupt: the line is to be forgotten.
+            EOFError: there are no more commands.
+            KeyboardInterrupt: the current line was cancelled.
         """
 
 
 def converse(runner: asyncio.Runner, session: Session, lines: Lines) -> int:
-    """Carry out commands until there are no more, or one of them says so.
+    """Run commands until there are no more, or one of them ends the loop.
 
     Returns:
-        0; when nobody types, the code of the last command that failed.
+        0; if the input is not interactive, the exit code of the last command that failed.
     """
     parser = build_parser("mail>", typed=True)
     code = DONE
@@ -82,7 +82,7 @@ def _carry_out(
 
 
 async def greet(session: Session) -> None:
-    """Say who the caller is, as far as the server knows, and how to go on."""
+    """Print who the caller is, according to the server, and how to get help."""
     client, screen = session.client, session.screen
     try:
         who = await client.get_whoami()

@@ -35,7 +35,7 @@ async def _message_stream(session: Session, arguments: argparse.Namespace) -> in
 
 
 async def follow(session: Session, stream: Any, *, as_json: bool) -> int:
-    """Print the events of a stream as they come, then the answer of its last run."""
+    """Print the events of a stream as they arrive, then the answer of its last run."""
     from mail.cli.repl.answers import event_record
 
     last: dict[str, Any] | None = None
@@ -90,11 +90,11 @@ def _fields(arguments: argparse.Namespace) -> dict[str, Any]:
 def _configure_posting(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("body", help="the message")
-    add("-s", "--subject", default="New Message", help="its subject")
+    add("-s", "--subject", default="New Message", help="the subject")
     add("-t", "--msg-type", default="request", choices=_MSG_TYPES, help="default: request")
     add("-tid", "--task-id", metavar="ID", help="the task to continue, or a name for a new one")
-    add("-e", "--entrypoint", metavar="AGENT", help="the agent that it goes to")
-    add("-rf", "--resume-from", choices=_RESUME_FROM, help="how to go on with the task")
+    add("-e", "--entrypoint", metavar="AGENT", help="the agent that receives it")
+    add("-rf", "--resume-from", choices=_RESUME_FROM, help="how to continue the task")
     add_key(parser)
     add(
         *("-k", "--kwargs"),
@@ -107,14 +107,14 @@ def _configure_posting(parser: argparse.ArgumentParser) -> None:
 
 def _configure_message(parser: argparse.ArgumentParser) -> None:
     _configure_posting(parser)
-    parser.add_argument("-se", "--show-events", action="store_true", help="show the events, too")
+    parser.add_argument("-se", "--show-events", action="store_true", help="also show the events")
     add_json(parser)
 
 
 def _configure_stream(parser: argparse.ArgumentParser) -> None:
     _configure_posting(parser)
     parser.add_argument(
-        "-st", "--stream-tokens", action="store_true", help="show the models' text as it comes"
+        "-st", "--stream-tokens", action="store_true", help="show model output as it is generated"
     )
     add_json(parser)
 
@@ -123,11 +123,11 @@ def _configure_interswarm(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("body", help="the message")
     add("targets", type=targets, help="'[\"agent@swarm\"]' or agent@swarm")
-    add("user_token", help="the token that goes with it")
-    add("-s", "--subject", help="its subject")
+    add("user_token", help="the token to send with it")
+    add("-s", "--subject", help="the subject")
     add("-t", "--msg-type", choices=("request", "broadcast"), help="default: request")
     add("-tid", "--task-id", metavar="ID", help="the task to continue, or a name for a new one")
-    add("-ri", "--routing-info", metavar="JSON", type=json_object, help="hints for the routers")
+    add("-ri", "--routing-info", metavar="JSON", type=json_object, help="routing hints")
     add_json(parser)
 
 
@@ -143,7 +143,7 @@ COMMANDS: Final = (
     Command(
         "message-stream",
         ("ms", "msg-s"),
-        "send a message and watch what happens",
+        "send a message and show its events",
         _configure_stream,
         _message_stream,
         "streaming message",

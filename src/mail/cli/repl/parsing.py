@@ -1,4 +1,4 @@
-"""The commands of ``mail client``, and the parser that is built from them."""
+"""The commands of ``mail client``, and the parser built from them."""
 
 import argparse
 import re
@@ -29,7 +29,7 @@ _UNKNOWN: Final = re.compile(
 
 
 class CommandParser(argparse.ArgumentParser):
-    """An argparse parser that remembers its flags, for completion, and knows what was meant."""
+    """An argparse parser that records its flags for completion, and suggests corrections."""
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.flags: dict[str, Sequence[str]] = {}
@@ -37,14 +37,14 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(*arguments, **options)
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
-        """Add an argument, and note the words that may follow it."""
+        """Add an argument, and record its possible values."""
         action = super().add_argument(*names, **options)
         values = tuple(map(str, action.choices or ()))
         self.flags.update((flag, values) for flag in action.option_strings)
         return action
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong, and of a command or flag that there is not, which may be meant."""
+        """Print the error, with a suggestion for an unknown command or flag."""
         found = _UNKNOWN.fullmatch(message) if self.subcommands else None
         if found:
             name = found[2] or found[3] or ""
@@ -55,7 +55,7 @@ class CommandParser(argparse.ArgumentParser):
         super().error(message)
 
     def _about_stray(self, message: str) -> str:
-        """Add what may have been meant by words that belong to no argument."""
+        """Add a suggestion for words that belong to no argument."""
         words = message.removeprefix(_STRAY).split()
         flag = next((word.partition("=")[0] for word in words if word.startswith("-")), None)
         if flag is None:
@@ -68,10 +68,10 @@ def build_parser(prog: str, *, typed: bool) -> CommandParser:
     """Build the parser of commands.
 
     Args:
-        prog: What stands before a command in the usage lines.
-        typed: The commands are typed one by one, so there are some to get help and to leave, too.
+        prog: The text before a command in the usage lines.
+        typed: The commands are typed at a prompt, so `help` and `exit` are available too.
     """
-    epilog = "help, ? [COMMAND]: show this, or a command's arguments. exit, quit: leave."
+    epilog = "help, ? [COMMAND]: show this help or that of a command. exit, quit: leave the prompt."
     parser = CommandParser(prog=prog, add_help=not typed, epilog=epilog if typed else None)
     verbs = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
     for command in COMMANDS:
@@ -88,15 +88,15 @@ def build_parser(prog: str, *, typed: bool) -> CommandParser:
 
 
 def command_names() -> set[str]:
-    """Return all names of all commands."""
+    """Return the names and aliases of all commands."""
     return {name for command in COMMANDS for name in (command.name, *command.aliases)}
 
 
 def split(line: str) -> list[str]:
-    """Return the words of a line as a shell would.
+    """Split a line into words as a shell does.
 
     Raises:
-        ValueError: a quotation mark or a backslash stands alone, or bytes were no text.
+        ValueError: a quotation mark or backslash is unmatched, or the line is not UTF-8.
     """
     if not line.isascii() and any("\ud800" <= sign <= "\udfff" for sign in line):
         raise ValueError("the line is not UTF-8 text")

@@ -53,18 +53,18 @@ def _show(session: Session, response: Any) -> None:
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("input", metavar="INPUT", type=json_list, help="items of the conversation, a JSON list")
-    add("tools", metavar="TOOLS", type=json_list, help="your tools, a JSON list ('[]' for none)")
+    add("input", metavar="INPUT", type=json_list, help="input items, as a JSON list")
+    add("tools", metavar="TOOLS", type=json_list, help="your tools, as a JSON list ('[]' for none)")
     add("-i", "--instructions", metavar="TEXT", help="a system prompt")
-    add("-pr", "--previous-response-id", metavar="ID", help="the response to go on from")
-    add("-tc", "--tool-choice", metavar="CHOICE", type=json_or_text, help="a word or JSON")
+    add("-pr", "--previous-response-id", metavar="ID", help="the response to continue")
+    add("-tc", "--tool-choice", metavar="CHOICE", type=json_or_text, help="a name or JSON")
     add(
         *("-ptc", "--parallel-tool-calls"),
         action=argparse.BooleanOptionalAction,
         help="whether the model may call several tools at once",
     )
     add_key(parser)
-    add("-k", "--kwargs", metavar="JSON", type=options, default={}, help="more for the request")
+    add("-k", "--kwargs", metavar="JSON", type=options, default={}, help="more request fields")
     add_json(parser)
 
 
@@ -72,7 +72,7 @@ COMMANDS: Final = (
     Command(
         "responses",
         ("r", "resp"),
-        "ask as OpenAI's Responses API (servers with --debug)",
+        "call OpenAI's Responses API (servers with --debug)",
         _configure,
         _responses,
         "posting responses",

@@ -1,4 +1,4 @@
-"""Where commands print: what was asked for on stdout, everything about it on stderr."""
+"""Output of commands: results go to stdout, everything else to stderr."""
 
 import codecs
 import json
@@ -14,7 +14,7 @@ __all__ = ["Screen"]
 
 
 class Screen:
-    """Prints in colour on a terminal and plainly elsewhere; nothing is wrapped or cut."""
+    """Prints in colour on a terminal and plain text elsewhere, without wrapping or truncating."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -23,26 +23,26 @@ class Screen:
         self._err = Console(highlight=False, markup=False, emoji=False, stderr=True)
 
     def say(self, *parts: str | tuple[str, str]) -> None:
-        """Print a line of what was asked for; a part is a text or a pair of text and style."""
+        """Print a line of the result; a part is a text or a pair of text and style."""
         _print(self._out, parts)
 
     def note(self, *parts: str | tuple[str, str]) -> None:
-        """Print a line about the answer."""
+        """Print a line about the result."""
         _print(self._err, parts)
 
     def fail(self, text: str) -> None:
-        """Print what went wrong."""
+        """Print an error."""
         _print(self._err, ((text, "red"),))
 
     def show_json(self, value: Any, *, indent: int | None = 2) -> None:
-        """Print a value as JSON; without ``indent`` on one line, at once."""
+        """Print a value as JSON; without ``indent`` on one line, and flush it."""
         text = json.dumps(value, ensure_ascii=not _writes_utf8(), indent=indent)
         sys.stdout.write(cleaned(text) + "\n")
         sys.stdout.flush()
 
 
 def _writes_utf8() -> bool:
-    """Tell whether stdout takes every sign; elsewhere the missing ones need JSON's own escapes."""
+    """Tell whether stdout is UTF-8; any other encoding needs JSON escapes."""
     return codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
 
 

@@ -1,4 +1,4 @@
-"""What the commands of ``mail client`` share, and how one of them is carried out."""
+"""The state that the commands of ``mail client`` share, and how a command is run."""
 
 import argparse
 import logging
@@ -18,18 +18,18 @@ _log = logging.getLogger("mail.client")
 
 
 class Session(NamedTuple):
-    """The client, and where its commands print; ``json`` asks all of them for JSON."""
+    """The client and the output of its commands; ``json`` makes all of them print JSON."""
 
     client: "MAILClient"
     screen: Screen
     json: bool = False
 
     def wants_json(self, arguments: argparse.Namespace) -> bool:
-        """Tell whether a command is to print the server's answer as it is."""
+        """Tell whether a command should print the server's response as JSON."""
         return self.json or bool(arguments.json)
 
     def tell(self, arguments: argparse.Namespace, answer: object, *lines: str) -> int:
-        """Print the server's answer, as JSON or in these lines, and return that all went well."""
+        """Print the server's response, as JSON or as these lines, and return success."""
         if self.wants_json(arguments):
             self.screen.show_json(answer)
         else:
@@ -39,7 +39,7 @@ class Session(NamedTuple):
 
 
 class Command(NamedTuple):
-    """One command: names, its line in the help, arguments, what it does, and how to call that."""
+    """One command: names, summary, arguments, function, and a phrase for error messages."""
 
     name: str
     aliases: tuple[str, ...]
@@ -50,7 +50,7 @@ class Command(NamedTuple):
 
 
 async def execute(session: Session, arguments: argparse.Namespace) -> int:
-    """Carry out a parsed command and return its exit code; what fails is printed."""
+    """Run a parsed command and return its exit code; errors are printed."""
     command: Command = arguments.command
     try:
         return await command.run(session, arguments)

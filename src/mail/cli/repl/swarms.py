@@ -46,14 +46,14 @@ async def _swarm_load(session: Session, arguments: argparse.Namespace) -> int:
 def _configure_register(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("name", help="the other swarm's name")
-    add("base_url", help="its server's root URL")
-    add("auth_token", nargs="?", help="the token that this server shows it")
+    add("base_url", help="the base URL of its server")
+    add("auth_token", nargs="?", help="the token this server uses to call it")
     add("-V", "--volatile", action="store_true", help="forget it when the server stops")
     add_json(parser)
 
 
 def _configure_load(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("swarm_json", help="one swarm of a swarms file, as JSON")
+    parser.add_argument("swarm_json", help="the definition of one swarm, as JSON")
     add_json(parser)
 
 
@@ -69,7 +69,7 @@ COMMANDS: Final = (
     Command(
         "swarm-register",
         ("sr", "swarm-r"),
-        "make another swarm known to the server (admins)",
+        "register another swarm (admins)",
         _configure_register,
         _swarm_register,
         "registering swarm",
@@ -77,7 +77,7 @@ COMMANDS: Final = (
     Command(
         "swarm-dump",
         ("sd", "swarm-d"),
-        "make the server log its swarm (admins)",
+        "write the swarm to the server's log (admins)",
         add_json,
         _swarm_dump,
         "dumping swarm",

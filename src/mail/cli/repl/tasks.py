@@ -53,7 +53,7 @@ def _configure_task(parser: argparse.ArgumentParser) -> None:
 
 def _configure_events(parser: argparse.ArgumentParser) -> None:
     _configure_task(parser)
-    parser.add_argument("-a", "--after", metavar="N", type=int, help="only events after number N")
+    parser.add_argument("-a", "--after", metavar="N", type=int, help="only events after event N")
 
 
 COMMANDS: Final = (
@@ -72,6 +72,6 @@ COMMANDS: Final = (
         "getting task events",
     ),
     Command(
-        "task-cancel", ("tc",), "stop a task", _configure_task, _task_cancel, "cancelling task"
+        "task-cancel", ("tc",), "cancel a task", _configure_task, _task_cancel, "cancelling task"
     ),
 )

@@ -1,4 +1,4 @@
-"""Lines of commands, typed at a terminal (edited, completed, remembered) or piped in."""
+"""Command input: typed at a terminal, with editing, completion and history, or piped in."""
 
 import asyncio
 import io
@@ -36,11 +36,11 @@ _WITH_SECRETS: Final = (
 
 
 class TypedLines:
-    """Lines that a person types. A backslash at the end of a line continues it.
+    """Lines typed at a terminal. A backslash at the end of a line continues it.
 
     Args:
-        runner: What the prompt runs in.
-        history: The file of earlier lines; made when it is missing.
+        runner: The event loop runner for the prompt.
+        history: The history file; created if it does not exist.
     """
 
     interactive = True
@@ -77,7 +77,7 @@ class TypedLines:
 
 
 class PipedLines:
-    """Lines of a file or a pipe."""
+    """Lines from a file or a pipe."""
 
     interactive = False
 
@@ -105,9 +105,9 @@ def _goes_on(line: str) -> bool:
 
 
 class CommandHistory(FileHistory):
-    """A history file for its owner's eyes, without the lines that hold keys.
+    """A history file that only its owner can read, without lines that contain keys.
 
-    Where it cannot be read or written there is none, and nobody is bothered.
+    If the file cannot be read or written, there is no history, and no error.
     """
 
     def __init__(self, file: Path) -> None:
@@ -122,15 +122,15 @@ class CommandHistory(FileHistory):
             return []
 
     def append_string(self, string: str) -> None:
-        """Forget a line of the prompt: it may be a piece of one; `remember` gets the whole."""
+        """Ignore a line of the prompt: it may be incomplete; `remember` gets the whole command."""
 
     def remember(self, line: str) -> None:
-        """Offer a whole command again, and keep it in the file unless a key may be in it."""
+        """Add a complete command to the history, and to the file unless it may contain a key."""
         if line.strip() and line not in self.get_strings()[-1:]:
             super().append_string(line)
 
     def store_string(self, string: str) -> None:
-        """Keep a line in the file, unless a key may be in it."""
+        """Write a line to the file, unless it may contain a key."""
         if _may_hold_key(string):
             return
         try:
@@ -142,7 +142,7 @@ class CommandHistory(FileHistory):
 
 
 def _may_hold_key(line: str) -> bool:
-    """Tell whether a line takes keys, shows one, or is no command (a key pasted alone)."""
+    """Tell whether a line may contain a key, or is not a command (perhaps a pasted key)."""
     try:
         words = split(line)
     except ValueError:
@@ -153,7 +153,7 @@ def _may_hold_key(line: str) -> bool:
 
 
 class CommandCompleter(Completer):
-    """Completes commands, their flags, and the values of flags that have few."""
+    """Completes commands, their flags, and the values of flags with a fixed set of values."""
 
     def __init__(self, parser: CommandParser) -> None:
         self._parser = parser
@@ -161,7 +161,7 @@ class CommandCompleter(Completer):
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
-        """Yield what the word before the cursor may become."""
+        """Yield completions of the word before the cursor."""
         before = document.text_before_cursor
         words = before.split()
         word = "" if not words or before.endswith(" ") else words.pop()

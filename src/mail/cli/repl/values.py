@@ -1,4 +1,4 @@
-"""Values of flags that are JSON, and those that several commands have."""
+"""Parsers of flag values that are JSON, and flags that several commands share."""
 
 import argparse
 import json
@@ -17,12 +17,12 @@ _RESERVED: Final = frozenset(
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that shows the whole answer."""
+    """Add the flag that prints the complete response."""
     parser.add_argument(
         *("-v", "--verbose", "--json"),
         dest="json",
         action="store_true",
-        help="print the whole answer as JSON",
+        help="print the complete response as JSON",
     )
 
 
@@ -31,7 +31,7 @@ def add_key(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         *("-ik", "--idempotency-key"),
         metavar="KEY",
-        help="a name of your own for this request; repeated, it is carried out once",
+        help="a unique name for this request, which makes it safe to repeat",
     )
 
 
@@ -61,7 +61,7 @@ def json_list(text: str) -> list[Any]:
 
 
 def json_or_text(text: str) -> Any:
-    """Read a JSON object; anything else is a text."""
+    """Read a JSON object; anything else is plain text."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -70,7 +70,7 @@ def json_or_text(text: str) -> Any:
 
 
 def targets(text: str) -> list[str]:
-    """Read addresses: a JSON list of them, or ``agent@swarm`` with commas between several."""
+    """Read addresses: a JSON list, or ``agent@swarm`` separated by commas."""
     if not text.lstrip().startswith("["):
         return [target for part in text.split(",") if (target := part.strip())]
     value = json_list(text)
