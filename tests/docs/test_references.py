@@ -154,6 +154,20 @@ def test_the_configuration_page_has_every_setting_and_no_other(model: type[FileB
         assert _first_column(_section("configuration.md", f"### `[{table}]`")) == keys, table
 
 
+def test_what_coding_agents_are_told_exists() -> None:
+    page = ROOT / "AGENTS.md"
+    text = page.read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
+    commands = set(re.findall(r"`make ([a-z ]+)", text))
+    assert {name for command in commands for name in command.split()} <= targets
+    folders = re.findall(r"`((?:src|spec|docs|tests)/[\w/]*)`", text)
+    assert "src/mail/core/runtime/" in folders
+    missing = [name for name in folders if not (ROOT / name).is_dir()]
+    assert not missing
+    for link in internal_links(page):
+        assert (ROOT / link).is_file(), link
+
+
 def test_the_layers_on_the_architecture_page_are_those_that_lint_checks() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     layers = settings["tool"]["importlinter"]["contracts"][0]["layers"]
