@@ -1,9 +1,15 @@
-"""A two-agent swarm without a model: each task is question, request, response and answer."""
+"""A two-agent swarm without a model: each task is question, request, response and answer.
+
+Its agents do what agents with a model do, short of calling one: they read the newest entry of their
+history to decide, and they return tool calls in the chat-completions format.
+"""
 
 import asyncio
+import json
+import os
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,31 +26,36 @@ from mail.db.base import Store
 
 MESSAGES_PER_TASK = 4
 _COMPOSER = Composer("bench", SystemClock())
-_REPLY = {
-    "role": "assistant",
-    "content": None,
-    "tool_calls": [{"id": "call", "type": "function", "function": {"name": "tool"}}],
-}
+
+History = list[dict[str, Any]]
 
 
 def reply(name: str, **arguments: Any) -> AgentOutput:
-    """Return one tool call, as cheaply as an agent function can."""
+    """Return one tool call and the assistant message that it came in."""
+    call_id = f"call_{os.urandom(8).hex()}"
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    message = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+    }
     call = AgentToolCall(
-        tool_name=name, tool_args=arguments, tool_call_id="call", completion=_REPLY
+        tool_name=name, tool_args=arguments, tool_call_id=call_id, completion=message
     )
     return None, [call]
 
 
-async def lead(messages: list[dict[str, Any]], tool_choice: ToolChoice) -> AgentOutput:
+async def lead(messages: History, tool_choice: ToolChoice) -> AgentOutput:
     """Ask the worker once, then answer."""
-    if len(messages) == 1:
+    if "What is to be done?" in messages[-1]["content"]:
         return reply("send_request", target="worker", subject="Job", body="Do this, please.")
     return reply("task_complete", finish_message="It is done.")
 
 
-async def work(messages: list[dict[str, Any]], tool_choice: ToolChoice) -> AgentOutput:
+async def work(messages: History, tool_choice: ToolChoice) -> AgentOutput:
     """Answer the supervisor."""
-    return reply("send_response", target="supervisor", subject="Re: Job", body="Here it is.")
+    body = "Here it is." if "Do this, please." in messages[-1]["content"] else "What?"
+    return reply("send_response", target="supervisor", subject="Re: Job", body=body)
 
 
 def question(task_id: str | None = None) -> MAILMessage:
@@ -82,8 +93,13 @@ async def sqlite_store() -> AsyncIterator[Store]:
             await store.close()
 
 
-async def run_tasks(runtime: MAILRuntime, tasks: int, concurrent: int) -> float:
-    """Run tasks, so many at a time, and return microseconds per message."""
+async def run_tasks(
+    runtime: MAILRuntime,
+    tasks: int,
+    concurrent: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Run tasks, so many at a time, and return microseconds per message: of wall or CPU time."""
     await runtime.start()
     left = iter(range(tasks))
 
@@ -91,8 +107,8 @@ async def run_tasks(runtime: MAILRuntime, tasks: int, concurrent: int) -> float:
         for _ in left:
             await runtime.submit_and_wait(question())
 
-    began = time.perf_counter()
+    began = clock()
     async with asyncio.TaskGroup() as group:
         for _ in range(min(concurrent, tasks)):
             group.create_task(caller())
-    return (time.perf_counter() - began) / (tasks * MESSAGES_PER_TASK) * 1e6
+    return (clock() - began) / (tasks * MESSAGES_PER_TASK) * 1e6
