@@ -1,15 +1,19 @@
 """``python -m benchmarks [NAME …]``: run the benchmarks and print their figures.
 
 These are comparisons within one run on one machine: read the ratios, not the absolute times.
+``--against SRC`` measures the engine of another version beside ours; SRC is its ``src`` folder.
 """
 
+import argparse
 import asyncio
-import sys
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
 
-from benchmarks import crowd, edge, flatness, interrupts, models, throughput
+from benchmarks import crowd, edge, engine, flatness, interrupts, models, throughput
 
 REPORTS: Mapping[str, Callable[[], Awaitable[None]]] = {
+    "engine": engine.report,
     "throughput": throughput.report,
     "flatness": flatness.report,
     "interrupts": interrupts.report,
@@ -19,17 +23,28 @@ REPORTS: Mapping[str, Callable[[], Awaitable[None]]] = {
 }
 
 
-async def main(names: list[str]) -> int:
-    """Run the named reports, or all; return the exit code."""
-    unknown = set(names) - set(REPORTS)
-    if unknown:
-        print(f"unknown benchmark {sorted(unknown)[0]!r}; one of {', '.join(REPORTS)}")
-        return 2
-    for name in names or REPORTS:
-        print(f"--- {name}")
-        await REPORTS[name]()
-    return 0
+async def main(names: list[str], against: Path | None) -> None:
+    """Run the named reports, or all of them."""
+    reports = {**REPORTS, "engine": partial(engine.report, against)}
+    for name in names or reports:
+        print(f"--- {name}", flush=True)
+        await reports[name]()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("python -m benchmarks")
+    parser.add_argument("name", nargs="*", help=f"one of {', '.join(REPORTS)}; default: all")
+    parser.add_argument(
+        "--against", type=Path, metavar="SRC", help="the src folder of another version"
+    )
+    return parser
 
 
 if __name__ == "__main__":
-    sys.exit(asyncio.run(main(sys.argv[1:])))
+    parser = _parser()
+    arguments = parser.parse_args()
+    for unknown in set(arguments.name) - set(REPORTS):
+        parser.error(f"unknown benchmark '{unknown}'; one of {', '.join(REPORTS)}")
+    if arguments.against and not (arguments.against / "mail").is_dir():
+        parser.error(f"there is no package 'mail' in {arguments.against}")
+    asyncio.run(main(arguments.name, arguments.against))

@@ -1,4 +1,4 @@
-"""Microseconds per message at several concurrencies, beside the floors that nothing can beat."""
+"""Microseconds per durable message at several concurrencies, beside bare SQLite commits."""
 
 import asyncio
 import os
@@ -10,27 +10,8 @@ from tempfile import TemporaryDirectory
 from benchmarks.swarm import MESSAGES_PER_TASK, make_runtime, run_tasks, sqlite_store
 
 CONCURRENCIES = (1, 10, 100, 1000)
-_TASKS = {1: 400, 10: 1000, 100: 2000, 1000: 3000}
 _DURABLE_TASKS = {1: 100, 10: 400, 100: 1500, 1000: 2000}
 _COMMITS_PER_TASK = 4  # accept, two turns that go on, one that ends
-
-
-async def queue_floor(messages: int) -> float:
-    """Hand so many items from one asyncio task to another through a bare PriorityQueue."""
-    queue: asyncio.PriorityQueue[tuple[int, int]] = asyncio.PriorityQueue()
-
-    async def consume() -> None:
-        for _ in range(messages):
-            await queue.get()
-            queue.task_done()
-
-    consumer = asyncio.create_task(consume())
-    began = time.perf_counter()
-    for number in range(messages):
-        await queue.put((5, number))
-        await asyncio.sleep(0)
-    await consumer
-    return (time.perf_counter() - began) / messages * 1e6
 
 
 async def commit_floor(tasks: int) -> float:
@@ -59,14 +40,6 @@ def _bare_commit(connection: sqlite3.Connection, row: str) -> None:
     connection.execute("COMMIT")
 
 
-async def in_memory(concurrent: int) -> float:
-    """Return the best of three runs on the memory store."""
-    runtime = make_runtime()
-    figures = [await run_tasks(runtime, _TASKS[concurrent], concurrent) for _ in range(3)]
-    await runtime.shutdown()
-    return min(figures)
-
-
 async def durable(concurrent: int) -> float:
     """Return the best of three runs on SQLite with every commit synced."""
     async with sqlite_store() as store:
@@ -80,17 +53,6 @@ async def durable(concurrent: int) -> float:
 
 async def report() -> None:
     """Print the table."""
-    floor = await queue_floor(20_000)
-    print(f"bare asyncio.PriorityQueue hand-off        {floor:8.1f} us/message")
-    memory = {count: await in_memory(count) for count in CONCURRENCIES}
-    for count, figure in memory.items():
-        print(
-            f"memory   {count:5d} concurrent tasks          {figure:8.1f} us/message"
-            f"  {1e6 / figure:9,.0f} messages/s  {figure / floor:5.1f}x the floor"
-        )
-    print(
-        f"memory   1,000 concurrent over 10           {memory[1000] / memory[10]:8.2f}x (aim 1.5)"
-    )
     bare = await commit_floor(_DURABLE_TASKS[1])
     print(f"bare SQLite commits of a sequential run    {bare:8.1f} us/message")
     for count in CONCURRENCIES:
