@@ -275,7 +275,7 @@ class _Line:
     aim: str = ""
 
 
-_LINES: Sequence[_Line] = (
+LINES: Sequence[_Line] = (
     _Line("newest", "first", "task of 5,000, first 500 messages, agents read their newest entry"),
     _Line("newest", "last", "the same, last 500 messages"),
     _Line("newest", "ratio", "the same, last over first", "x", "aim 1.3"),
@@ -337,7 +337,7 @@ async def report(against: Path | None = None) -> None:
 
 
 def _print(name: str, found: Sequence[Figures]) -> None:
-    for line in _LINES:
+    for line in LINES:
         if line.measure == name:
             ours, *other = (figures[line.figure] for figures in found)
             text = f"{line.label:68s} {ours:9.2f} {line.unit:2s}"
