@@ -24,6 +24,7 @@
     │   ├── StoreConflict               a delivery was already consumed
     │   │   └── KeyTaken                an idempotency key was already used
     │   └── StoreLocked                 another process owns the store
+    ├── PortInUse (OSError)             a server cannot listen where it should
     ├── AuthError
     │   ├── Unauthenticated
     │   ├── Forbidden
@@ -51,6 +52,7 @@ __all__ = [
     "KeyTaken",
     "MAILError",
     "ModelError",
+    "PortInUse",
     "ProtocolError",
     "ShuttingDown",
     "StepFailed",
@@ -206,6 +208,10 @@ class KeyTaken(StoreConflict):
 
 class StoreLocked(StoreError):
     """Another process owns the store."""
+
+
+class PortInUse(MAILError, OSError):
+    """Something else listens on a port, or the address is not this machine's."""
 
 
 class AuthError(MAILError):

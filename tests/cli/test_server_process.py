@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Sequence
@@ -211,30 +212,84 @@ async def test_a_stream_outlives_a_killed_server(tmp_path: Path) -> None:
 
 def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None:
     place = Place(tmp_path, 0)
-    missing = place.run("server", "--port", "0", "--swarm-source", "mine.json")
-    assert missing.returncode == 2
-    assert missing.stderr.startswith("mail: swarms file 'mine.json' not found in ")
-    assert missing.stderr.count("\n") == 1
     write_slow_swarm(tmp_path)  # whose script is not in the path of the modules
     (tmp_path / "slowness.py").unlink()
     unbuilt = place.run("server", "--port", "0", "--swarm-source", "slow.json")
     assert unbuilt.returncode == 2
-    assert unbuilt.stderr.startswith("mail: agent 'supervisor': 'scripted/slowness:SCRIPT' names")
+    problem = "mail: slow.json: agent 'supervisor': 'scripted/slowness:SCRIPT' names"
+    assert unbuilt.stderr.startswith(problem)
     assert unbuilt.stderr.count("\n") == 1
     assert not (tmp_path / "mail.db").exists()
 
 
+WRONG = [
+    (["--config", "none.toml"], 2, "none.toml', which is not a file; correct the path"),
+    (["--store", "mysql://u:hunter2@h/d"], 2, "mail: --store: 'mysql:' begins no store URL; write"),
+    (["--store", "mail.db"], 2, "mail: --store: 'mail.db' begins no store URL; write sqlite:///"),
+    (["--swarm-source", "none.json"], 2, "mail: --swarm-source: swarms file 'none.json' not"),
+    (
+        ["--config", "source.toml"],
+        2,
+        "source.toml: [server.swarm] 'source': swarms file 'gone.json'",
+    ),
+    (["--config", "store.toml"], 2, "store.toml: [server.store] 'url': 'mysql:' begins no store"),
+    (["--swarm-name", "suport"], 2, "Did you mean 'support'?"),
+    (
+        ["--host", "192.0.2.1"],
+        1,
+        "mail: --host: '192.0.2.1' is not an address of this machine; use",
+    ),
+    (["--swarm-source", "slow.json"], 2, "mail: slow.json: entrypoint 'boss' does not match any"),
+    (["--swarm-source", "slow.json", "--reload"], 2, "The agents are 'supervisor'."),
+]
+
+
+@pytest.mark.parametrize(("flags", "code", "words"), WRONG)
+def test_a_mistake_is_one_line_before_anything_else(
+    tmp_path: Path, flags: list[str], code: int, words: str
+) -> None:
+    (tmp_path / "source.toml").write_text("[server.swarm]\nsource = 'gone.json'\n")
+    (tmp_path / "store.toml").write_text("[server.store]\nurl = 'mysql://u:hunter2@h/d'\n")
+    write_slow_swarm(tmp_path, entrypoint="boss")
+    check_refused(Place(tmp_path, 0).run("server", "--port", "0", *flags), code, words)
+    assert not (tmp_path / "mail.db").exists()
+
+
+@pytest.mark.parametrize("flags", [[], ["--reload"]])
+def test_a_port_in_use_is_one_line_that_says_which_key_to_change(
+    tmp_path: Path, flags: list[str]
+) -> None:
+    place = Place(tmp_path, 0)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        words = f"127.0.0.1:{port} is in use, perhaps by a running server; stop it, or use another"
+        (tmp_path / "mail.toml").write_text("[server]\nhost = '127.0.0.1'\n")
+        check_refused(place.run("server", "--port", str(port), *flags), 1, f"--port: {words}")
+        (tmp_path / "mail.toml").write_text(f"[server]\nhost = '127.0.0.1'\nport = {port}\n")
+        check_refused(place.run("server", *flags), 1, f"mail.toml: [server] 'port': {words}")
+    assert not (tmp_path / "mail.db").exists()
+
+
+def check_refused(done: "subprocess.CompletedProcess[str]", code: int, words: str) -> None:
+    assert (done.returncode, done.stdout) == (code, "")
+    assert done.stderr.startswith("mail: ")
+    assert done.stderr.count("\n") == 1
+    assert words in done.stderr
+    assert "hunter2" not in done.stderr
+
+
 async def test_a_reloading_server_writes_lines_like_any_other(tmp_path: Path) -> None:
     async with serving(tmp_path, flags=("--reload",)) as place:
-        lines = [line for line in place.log.splitlines() if "GET /health" in line]
-        assert lines
+        async with asyncio.timeout(10):  # the line comes after the answer
+            while not (lines := [ln for ln in place.log.splitlines() if "GET /health" in ln]):
+                await asyncio.sleep(0.05)
         records = [json.loads(line) for line in lines]
         assert {record["logger"] for record in records} == {"mail.server.access"}
         assert all(record["request_id"] for record in records)
         await place.stop()
 
 
-def write_slow_swarm(folder: Path) -> None:
+def write_slow_swarm(folder: Path, entrypoint: str = "supervisor") -> None:
     """Write a swarm of one agent that thinks for two seconds before it answers."""
     (folder / "slowness.py").write_text(
         "from mail.llm.script import call, otherwise, think\n"
@@ -252,7 +307,7 @@ def write_slow_swarm(folder: Path) -> None:
     swarm = {
         "name": "example-no-proxy",
         "version": "1.3.6",
-        "entrypoint": "supervisor",
+        "entrypoint": entrypoint,
         "enable_interswarm": False,
         "agents": [agent],
         "actions": [],

@@ -221,7 +221,7 @@ def test_flag_over_environment(
     assert "ok       environment" in out
     main(["server", "--check"])
     out = capsys.readouterr().out
-    assert "error    store         the store URL must begin" in out
+    assert "error    store         DATABASE_URL: 'mysql:' begins no store URL" in out
     assert "error    environment   MAIL_LOG_FORMAT must be" in out
 
 
@@ -246,8 +246,8 @@ def test_the_config_flag_wins_over_the_variable(
         (["--print-llm-streams", "maybe"], "invalid boolean value 'maybe'; expected true/false\n"),
         (["--log-format", "xml"], "argument --log-format: invalid choice: 'xml'"),
         (["--config", "~nobody-here/x"], "mail: --config: '~' stands for no home folder"),
-        (["--config", "/nowhere.toml"], "names '/nowhere.toml', which is not a file\n"),
-        (["--config", "/tmp"], "names '/tmp', which is not a file\n"),
+        (["--config", "/nowhere.toml"], "names '/nowhere.toml', which is not a file; "),
+        (["--config", "/tmp"], "names '/tmp', which is not a file; "),
     ],
 )
 def test_a_wrong_flag_ends_the_command_with_a_line_and_no_traceback(

@@ -20,9 +20,6 @@ SMALL_SUBJECTS = {
     "mail.db.postgres.inspect": "the PostgreSQL half of mail.db.inspect",
 }
 CYCLES = {
-    "mail.cli.check",
-    "mail.cli.check_settings",
-    "mail.cli.server",
     "mail.server.openapi.document",
     "mail.server.routes.description",
 }

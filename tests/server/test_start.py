@@ -66,7 +66,7 @@ def test_a_missing_swarms_file_that_was_named_is_told_with_the_way_out(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     named = config().model_copy(update={"swarm": SwarmConfig(source="mine.json")})
-    with pytest.raises(ConfigError, match=r"'mine.json' not found in .*--swarm-source"):
+    with pytest.raises(ConfigError, match=r"^SwarmConfig: 'source': .*'mine.json' not found"):
         run_server(named, store=MemoryStore())
 
 

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from mail.config.env import current
-from mail.errors import MAILError
+from mail.errors import MAILError, PortInUse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,10 +113,6 @@ _STOP_SECONDS: Final = 5.0
 
 class MissingUI(MAILError, FileNotFoundError):
     """The UI's folder, its packages, or pnpm itself is not there."""
-
-
-class PortInUse(MAILError, OSError):
-    """Something else listens on a port, or the address is not this machine's."""
 
 
 class UIFailed(MAILError, RuntimeError):

@@ -17,6 +17,7 @@ from mail.cli.check_parts import Finding
 from mail.cli.check_settings import check_settings
 from mail.cli.code_path import find_code
 from mail.cli.exits import DONE
+from mail.cli.flags import in_flags
 from mail.cli.plain import cleaned
 from mail.cli.swarms import stdout_to_stderr
 
@@ -63,7 +64,9 @@ def _silent() -> Iterator[None]:
 def _print(findings: list[Finding], *, as_json: bool) -> None:
     from mail.logs.redaction import redact
 
-    lines = [(f.status, f.part, cleaned(" ".join(redact(f.text).split()))) for f in findings]
+    lines = [
+        (f.status, f.part, cleaned(" ".join(redact(in_flags(f.text)).split()))) for f in findings
+    ]
     if as_json:
         checks = [{"status": status, "part": part, "text": text} for status, part, text in lines]
         ok = all(status != "error" for status, _, _ in lines)

@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -11,7 +10,7 @@ from urllib.parse import urlsplit
 
 from mail.cli.exits import FAILED, USAGE
 from mail.config.env import LOG_FORMAT, LOG_LEVEL, current, setting
-from mail.errors import ConfigError, MAILError
+from mail.errors import ConfigError, MAILError, PortInUse
 
 if TYPE_CHECKING:
     from mail.config.server import ServerConfig
@@ -94,7 +93,7 @@ def check_swarm(config: "ServerConfig") -> Iterator[Finding]:
 
 def check_store(config: "ServerConfig") -> StoreFound:
     """Check the store that the server would use."""
-    from mail.config.server import MEMORY_URL, resolve_store_url
+    from mail.config.server import MEMORY_URL, resolve_store_url, store_url_place
     from mail.db.inspect import look_at_store
 
     url = resolve_store_url(config, current())
@@ -102,7 +101,8 @@ def check_store(config: "ServerConfig") -> StoreFound:
     try:
         remarks = asyncio.run(look_at_store(url, config.swarm.name))
     except ConfigError as error:
-        return StoreFound([Finding("store", "error", str(error))], durable)
+        text = f"{store_url_place(config, current())}: {error}"
+        return StoreFound([Finding("store", "error", text)], durable)
     findings = [Finding("store", remark.status, remark.text, FAILED) for remark in remarks]
     tokens = next((r.tokens for r in remarks if r.tokens is not None), None)
     return StoreFound(findings, durable, tokens)
@@ -167,26 +167,17 @@ async def _unreachable(url: str) -> str | None:
 
 def check_address(config: "ServerConfig") -> Iterator[Finding]:
     """Check whether the server can listen on its address."""
-    place = f"{config.host}:{config.port}"
+    from mail.server.run import bind
+
     try:
-        found = socket.getaddrinfo(
-            config.host or None, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        for family, kind, protocol, _, address in found:
-            with socket.socket(family, kind, protocol) as probe:
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(address)
-    except socket.gaierror:
-        text = f"'{config.host}' is no address of a machine; see --host"
-        yield Finding("address", "error", text, FAILED)
-    except OSError as error:
-        in_use = error.errno == errno.EADDRINUSE
+        for listener in bind(config):
+            listener.close()
+    except PortInUse as error:
+        in_use = isinstance(error.__cause__, OSError) and error.__cause__.errno == errno.EADDRINUSE
         status: Status = "warning" if in_use else "error"
-        problem = "in use, perhaps by a running server" if in_use else error.strerror
-        where = "see --port" if in_use else "see --host and --port"
-        yield Finding("address", status, f"{place}: {problem}; {where}", FAILED)
+        yield Finding("address", status, str(error), FAILED)
     else:
-        yield Finding("address", "ok", f"{place} is free")
+        yield Finding("address", "ok", f"{config.host}:{config.port} is free")
 
 
 def check_logs(folder: Path) -> Iterator[Finding]:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from mail.cli.check_parts import Finding
-from mail.cli.server import in_flags
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ def check_settings(
     tables = _Tables(flags, [])
     config = _server(tables)
     _client_and_actions(tables)
-    findings = [Finding(_PART, "error", in_flags(text)) for text in tables.mistakes or ()]
+    findings = [Finding(_PART, "error", text) for text in tables.mistakes or ()]
     if not findings:
         text = str(path) if path else "there is no mail.toml; the defaults apply"
         findings.append(Finding(_PART, "ok", text))

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mail.cli.exits import DONE, INTERRUPTED, USAGE
+from mail.cli.flags import config_path
 from mail.cli.plain import cleaned
-from mail.cli.server import config_path
 from mail.cli.swarm_url import parse_swarm_url, server_url
 from mail.config.env import CONFIG_PATH, LOG_LEVEL, overridden, setting
 from mail.errors import ConfigError

@@ -5,22 +5,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mail.cli.code_path import find_code
-from mail.config.env import CONFIG_PATH, DATABASE_URL, LOG_FORMAT, current, expanded, overridden
-from mail.errors import ConfigError
+from mail.cli.flags import config_path, in_flags
+from mail.config.env import CONFIG_PATH, DATABASE_URL, LOG_FORMAT, current, overridden
+from mail.errors import ConfigError, MAILError
 
 if TYPE_CHECKING:
     from mail.config.server import ServerConfig
 
-__all__ = ["build_config", "config_path", "configure", "in_flags", "run"]
+__all__ = ["build_config", "configure", "run"]
 
 _TRUE = frozenset({"true", "t", "1", "yes", "y"})
 _FALSE = frozenset({"false", "f", "0", "no", "n"})
-_FLAG_OF = {
-    "ServerConfig: 'port'": "--port",
-    "ServerConfig: 'host'": "--host",
-    "SwarmConfig: 'name'": "--swarm-name",
-}
-"""How a model calls a wrong argument, and how the command line does."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -60,9 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: the settings, the swarm or the environment are invalid.
     """
-    from mail.config.server import export_environment, resolve_log_format
-    from mail.logs.setup import init_logger
-
     if arguments.json and not arguments.check:
         raise ConfigError("--json goes with --check")
     # variables, because the workers of --reload are processes of their own and read them too
@@ -76,35 +68,27 @@ def run(arguments: argparse.Namespace) -> int:
 
             return check_server(_flags(arguments), as_json=arguments.json)
         try:
-            config = build_config(arguments)
-        except ConfigError as error:
-            raise ConfigError(in_flags(str(error))) from None
-        find_code(Path.cwd(), Path(config.swarm.source).parent)
-        export_environment(config, current())
-        init_logger(log_format=resolve_log_format(config))
-        from mail.server.run import run_server
+            return _serve(arguments)
+        except MAILError as error:
+            error.args = (in_flags(str(error)), *error.args[1:])
+            raise
 
-        try:
-            run_server(config)
-        except SystemExit as stop:  # uvicorn's way to say that it could not start; it is logged
-            return 1 if stop.code else 0
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from mail.config.server import export_environment, resolve_log_format
+    from mail.logs.setup import init_logger
+
+    config = build_config(arguments)
+    find_code(Path.cwd(), Path(config.swarm.source).parent)
+    export_environment(config, current())
+    init_logger(log_format=resolve_log_format(config))
+    from mail.server.run import run_server
+
+    try:
+        run_server(config)
+    except SystemExit as stop:  # uvicorn's way to say that it could not start; it is logged
+        return 1 if stop.code else 0
     return 0
-
-
-def config_path(given: str | None) -> str | None:
-    """Return a ``--config`` argument as an absolute path, or None.
-
-    Raises:
-        ConfigError: the user named after a tilde does not exist.
-    """
-    return None if given is None else str(expanded(given, "--config").resolve())
-
-
-def in_flags(text: str) -> str:
-    """Replace an argument's name in a model's error with the name of its flag."""
-    for argument, flag in _FLAG_OF.items():
-        text = text.replace(argument, flag)
-    return text
 
 
 def build_config(arguments: argparse.Namespace) -> "ServerConfig":

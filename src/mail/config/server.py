@@ -22,6 +22,7 @@ __all__ = [
     "resolve_store_url",
     "resolve_swarms_file",
     "serves_example",
+    "store_url_place",
 ]
 
 MEMORY_URL: Final = "memory://"
@@ -198,6 +199,13 @@ def resolve_store_url(
     """
     url = setting(DATABASE_URL, environ) or config.store.url or default
     return MEMORY_URL if url.lower() == "none" else url
+
+
+def store_url_place(config: ServerConfig, environ: Mapping[str, str] | None = None) -> str:
+    """Return what names the store that applies, for errors about it."""
+    exported = setting(DATABASE_URL, environ)
+    # A flag is exported as the variable, too.
+    return DATABASE_URL if exported and exported != config.store.url else config.store.place("url")
 
 
 def serves_example(swarm: SwarmConfig) -> bool:

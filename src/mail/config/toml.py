@@ -55,7 +55,10 @@ def find_config_file(environ: Mapping[str, str] | None = None) -> Path | None:
     named = named_config_file(environ)
     if named is not None:
         if not named.is_file():
-            raise ConfigError(f"{CONFIG_PATH} names '{named}', which is not a file")
+            raise ConfigError(
+                f"{CONFIG_PATH} (or --config) names '{named}', which is not a file; "
+                "correct the path, or leave it out"
+            )
         return named
     folders = [Path.cwd(), *Path(__file__).resolve().parents]
     return next((f / FILE_NAME for f in folders if (f / FILE_NAME).is_file()), None)
@@ -117,6 +120,14 @@ class FileBacked(BaseModel):
             super().__init__(**merged)
         except ValidationError as error:
             raise WrongSettings(self._explain(error, given, path)) from None
+
+    def place(self, key: str) -> str:
+        """Return what gives a value, as errors name it: the key of the file, or the argument."""
+        path = find_config_file()
+        filed = {} if path is None else self._file_values(path)
+        if key in filed and filed[key] == getattr(self, key):
+            return f"{path}: [{self.table}] '{key}'"
+        return f"{type(self).__name__}: '{key}'"
 
     @classmethod
     def _file_values(cls, path: Path) -> dict[str, Any]:

@@ -11,6 +11,8 @@ __all__ = ["STORE_SCHEMES", "Durability", "open_store"]
 
 Durability = Literal["full", "normal"]
 
+_LONGEST: Final = 60
+
 
 class _Use(NamedTuple):
     """How a store is going to be used."""
@@ -47,8 +49,10 @@ def open_store(
     scheme, colon, rest = url.partition(":")
     build = STORE_SCHEMES.get(scheme.lower())
     if not colon or build is None:
-        known = ", ".join(f"{name}:" for name in STORE_SCHEMES)
-        raise ConfigError(f"the store URL must begin with one of {known}")
+        raise ConfigError(
+            f"'{scheme[:_LONGEST]}{colon}' begins no store URL; write sqlite:///mail.db, "
+            "postgresql://host/database or memory://"
+        )
     return build(rest, _Use(cast("Durability", durability), exclusive, claim))
 
 

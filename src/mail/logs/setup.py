@@ -109,7 +109,10 @@ class DailyFileHandler(logging.Handler):
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigError(f"log folder '{folder}': {error.strerror}") from error
+            raise ConfigError(
+                f"the log folder '{folder.absolute()}' cannot be made: {error.strerror}; "
+                "start the server in another folder, or make room for it"
+            ) from error
         self._folder = folder
         self._day = ""
         self._file: TextIO | None = None

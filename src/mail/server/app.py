@@ -21,10 +21,11 @@ from fastapi import FastAPI
 
 from mail.auth.builtin import AuthBackend, BuiltinAuth, build_auth
 from mail.config.env import current
-from mail.config.server import ServerConfig, resolve_store_url, serves_example
+from mail.config.server import ServerConfig, resolve_store_url, serves_example, store_url_place
 from mail.db.base import Store
 from mail.db.swarm_lock import SwarmClaim
 from mail.db.urls import open_store
+from mail.errors import ConfigError
 from mail.server.cors import Cors
 from mail.server.deps import check_audiences
 from mail.server.errors import install_error_handlers
@@ -114,7 +115,10 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
 
 def _make_store(config: ServerConfig, claim: SwarmClaim) -> Store:
     url = resolve_store_url(config, current())
-    return open_store(url, durability=config.store.durability, claim=claim)
+    try:
+        return open_store(url, durability=config.store.durability, claim=claim)
+    except ConfigError as error:
+        raise ConfigError(f"{store_url_place(config, current())}: {error}") from error
 
 
 def _stop(app: FastAPI) -> None:

@@ -7,6 +7,7 @@ server still answers (new work gets 503), and only then uvicorn stops. The secon
 
 import asyncio
 import contextvars
+import errno
 import gc
 import json
 import logging
@@ -14,17 +15,19 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
+from uvicorn.supervisors import ChangeReload
 
 from mail.auth.builtin import AuthBackend
 from mail.config.env import current
 from mail.config.server import ServerConfig, export_environment, resolve_log_format
 from mail.db.base import Store
-from mail.errors import StoreLocked
+from mail.errors import MAILError, PortInUse, StoreLocked
 from mail.logs.setup import init_logger
 from mail.server.app import create_app
 from mail.server.connections import allow_open_files, guarded
@@ -36,11 +39,14 @@ if TYPE_CHECKING:
 
     from mail.api import MAILSwarmTemplate
 
-__all__ = ["DrainingServer", "app_from_environment", "load_models", "run_server"]
+__all__ = ["DrainingServer", "bind", "load_models", "run_server"]
 
 _CONNECTION_SECONDS: Final = 3
 _EXTRA_SECONDS: Final = 5.0
 _CONFIG_VARIABLE: Final = "MAIL_SERVER_CONFIG"
+_RELOADED: Final = "mail.server:app"
+"""What uvicorn's reloader wants to be named; `_serve_until_changed` makes the app."""
+_ABSENT: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 _log = logging.getLogger("mail.server")
 
@@ -137,53 +143,121 @@ def run_server(
     Raises:
         ConfigError: a setting, the swarm or the environment is wrong.
         StoreError: the store cannot be opened, or another process owns it, or came to own it.
-        SystemExit: the address is in use, or the start failed (the log says why).
+        PortInUse: the server cannot listen where it should; nothing was begun.
+        SystemExit: the start failed (the log says why).
     """
     export_environment(config, current())
-    if config.reload:
-        _run_reloading(config)
-        return
-    app = create_app(config, template=template, store=store, auth=auth)
+    with _bound(config) as sockets:
+        app = create_app(config, template=template, store=store, auth=auth)
+        if config.reload:
+            _run_reloading(config, app.state.mail, sockets)
+        else:
+            _serve(app, sockets, last_act)
+
+
+def bind(config: ServerConfig) -> list[socket.socket]:
+    """Bind the sockets that a server is going to listen on.
+
+    Raises:
+        PortInUse: the port is in use, or the host is not an address of this machine.
+    """
+    sockets: list[socket.socket] = []
+    absent: OSError | None = None
+    with ExitStack() as undo:
+        for family, kind, protocol, _, address in dict.fromkeys(_addresses(config)):
+            try:
+                listener = undo.enter_context(socket.socket(family, kind, protocol))
+                _bind(listener, address)
+            except OSError as error:
+                if error.errno not in _ABSENT:
+                    raise _refused(config, error) from error
+                absent = error  # of IPv4 and IPv6, a machine may have one switched off
+            else:
+                sockets.append(listener)
+        if absent is not None and not sockets:
+            raise _refused(config, absent) from absent
+        undo.pop_all()
+    return sockets
+
+
+def _addresses(config: ServerConfig) -> list[Any]:
+    try:
+        return socket.getaddrinfo(
+            config.host or None, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except socket.gaierror as error:
+        raise _refused(config, error) from error
+
+
+def _bind(listener: socket.socket, address: Any) -> None:
+    if os.name == "posix":  # elsewhere the option would let two programs have one port
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if listener.family == socket.AF_INET6:
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    listener.bind(address)
+
+
+def _refused(config: ServerConfig, error: OSError) -> PortInUse:
+    where = f"{config.host}:{config.port}"
+    if isinstance(error, socket.gaierror) or error.errno in _ABSENT:
+        return PortInUse(
+            f"{config.place('host')}: '{config.host}' is not an address of this machine; use "
+            "127.0.0.1 to serve this machine only, or 0.0.0.0 for every interface"
+        )
+    if error.errno == errno.EADDRINUSE:
+        problem = f"{where} is in use, perhaps by a running server; stop it, or use another port"
+    else:
+        problem = f"cannot listen on {where}: {error.strerror}; use another port"
+    return PortInUse(f"{config.place('port')}: {problem}")
+
+
+@contextmanager
+def _bound(config: ServerConfig) -> Iterator[list[socket.socket]]:
+    sockets = bind(config)
+    try:
+        yield sockets
+    finally:
+        for listener in sockets:
+            listener.close()
+
+
+def _serve(
+    app: "FastAPI", sockets: list[socket.socket], last_act: Callable[[], object] | None = None
+) -> None:
     state: ServerState = app.state.mail
     state.host_drains = True
     options = uvicorn.Config(
         app,
-        host=config.host,
-        port=config.port,
         log_config=None,
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=_CONNECTION_SECONDS,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES * 2,
-        http=guarded(config.limits),
+        http=guarded(state.config.limits),
         ws="none",
     )
-    allow_open_files(config.limits)
-    DrainingServer(options, state, last_act).run()
+    allow_open_files(state.config.limits)
+    DrainingServer(options, state, last_act).run(sockets)
     if state.taken_over:
         raise StoreLocked("another server took the swarm over while the database was away")
 
 
-def app_from_environment() -> "FastAPI":
-    """Build the app in a reloading server's child process."""
-    text = current().get(_CONFIG_VARIABLE)
-    config = ServerConfig(**json.loads(text)) if text else ServerConfig()
-    init_logger(log_format=resolve_log_format(config))  # the parent's handlers did not come along
-    return create_app(config)
-
-
-def _run_reloading(config: ServerConfig) -> None:
+def _run_reloading(config: ServerConfig, state: ServerState, sockets: list[socket.socket]) -> None:
+    asyncio.run(state.prepare())  # so that a mistake ends the command, as without reloading
     current()[_CONFIG_VARIABLE] = config.model_dump_json(exclude_unset=True)
-    uvicorn.run(
-        "mail.server.run:app_from_environment",
-        factory=True,
-        reload=True,
-        host=config.host,
-        port=config.port,
-        log_config=None,
-        access_log=False,
-        timeout_graceful_shutdown=_CONNECTION_SECONDS,
-    )
+    options = uvicorn.Config(_RELOADED, reload=True, log_config=None)
+    ChangeReload(options, _serve_until_changed, sockets).run()
+
+
+def _serve_until_changed(sockets: list[socket.socket] | None) -> None:
+    """Serve in a reloading server's child process; its settings are in the environment."""
+    config = ServerConfig(**json.loads(current()[_CONFIG_VARIABLE]))
+    init_logger(log_format=resolve_log_format(config))  # the parent's handlers did not come along
+    try:
+        _serve(create_app(config), sockets or [])
+    except MAILError as error:
+        _log.error("not serving until the code changes: %s", error)
+        sys.exit(1)
 
 
 _ADAPTER: Final = "mail.llm.litellm_model"

@@ -47,9 +47,12 @@ async def open_swarm(
         ConfigError: the swarm cannot be found or built.
     """
     with _explained(f"swarm '{config.swarm.name}'"):
-        # In a thread, because references may lead to slow modules and URLs.
-        found = await asyncio.to_thread(_load, config.swarm) if template is None else template
-        return _tried(config, found, store)
+        if template is not None:
+            return _tried(config, template, store)
+        with _in_file(config.swarm):
+            # In a thread, because references may lead to slow modules and URLs.
+            found = await asyncio.to_thread(_load, config.swarm)
+            return _tried(config, found, store)
 
 
 async def read_swarm(config: ServerConfig, store: Store, text: str) -> Served:
@@ -111,6 +114,21 @@ def _explained(what: str) -> Iterator[None]:
         raise ConfigError(f"{what} cannot be built: {reason}") from error
 
 
+@contextmanager
+def _in_file(swarm: SwarmConfig) -> Iterator[None]:
+    """Name the swarms file in what is said to be wrong with its swarm."""
+    try:
+        yield
+    except ConfigError as error:
+        text, file = str(error), str(resolve_swarms_file(swarm))
+        if serves_example(swarm):
+            missing = f"there is no {swarm.source} in {Path.cwd()}"
+            text = f"{missing}, and the packaged example does not do: {text}"
+        elif file not in text:
+            text = f"{file}: {text}"
+        raise ConfigError(text) from error
+
+
 def _tried(config: ServerConfig, template: "MAILSwarmTemplate", store: Store) -> Served:
     make = _factory(config, template, store)
     swarm = make(_NOBODY, _NO_TOKEN)
@@ -136,15 +154,10 @@ def _load(swarm: SwarmConfig) -> "MAILSwarmTemplate":
     file = resolve_swarms_file(swarm)
     if not file.is_file():
         raise ConfigError(
-            f"swarms file '{swarm.source}' not found in {Path.cwd()}; name one with --swarm-source "
-            "or [server.swarm] source, or start the server where it is"
+            f"{swarm.place('source')}: swarms file '{swarm.source}' not found in {Path.cwd()}; "
+            "correct the name, or start the server in the folder that has it"
         )
-    try:
-        return MAILSwarmTemplate.from_swarm_json_file(swarm.name, file)
-    except ConfigError as error:
-        if not serves_example(swarm):
-            raise
-        raise ConfigError(f"there is no {swarm.source} in {Path.cwd()}, and {error}") from error
+    return MAILSwarmTemplate.from_swarm_json_file(swarm.name, file)
 
 
 def _factory(config: ServerConfig, template: "MAILSwarmTemplate", store: Store) -> SwarmFactory:

@@ -99,7 +99,7 @@ def _called(agent: _Object) -> str:
 def _check_entrypoint(swarm: _Object, agents: Iterable[_Object], names: list[str]) -> None:
     entrypoint = swarm["entrypoint"]
     if entrypoint not in names:
-        hint = did_you_mean(entrypoint, names)
+        hint = did_you_mean(entrypoint, names) or f" The agents are {', '.join(map(repr, names))}."
         text = f"entrypoint '{entrypoint}' does not match any agent name.{hint}"
         raise _fault(swarm, text, "entrypoint")
     enabled = [agent["name"] for agent in agents if agent.get("enable_entrypoint") is True]

@@ -1,0 +1,36 @@
+"""Flags that stand for settings: how a path is read, and how an error names a flag."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from mail.config.env import expanded
+
+__all__ = ["config_path", "in_flags"]
+
+_FLAG_OF: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "ServerConfig: 'port'": "--port",
+        "ServerConfig: 'host'": "--host",
+        "SwarmConfig: 'name'": "--swarm-name",
+        "SwarmConfig: 'source'": "--swarm-source",
+        "StoreConfig: 'url'": "--store",
+    }
+)
+"""How a model calls a wrong argument, and how the command line does."""
+
+
+def config_path(given: str | None) -> str | None:
+    """Return a ``--config`` argument as an absolute path, or None.
+
+    Raises:
+        ConfigError: the user named after a tilde does not exist.
+    """
+    return None if given is None else str(expanded(given, "--config").resolve())
+
+
+def in_flags(text: str) -> str:
+    """Replace an argument's name in a model's error with the name of its flag."""
+    for argument, flag in _FLAG_OF.items():
+        text = text.replace(argument, flag)
+    return text
