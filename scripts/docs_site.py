@@ -71,6 +71,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let links that cross the border of docs/ lead to where the file lies in the site."""
     here = _source(page.file.src_uri, config)
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation"]  # the page is an index itself
 
     def moved(found: re.Match[str]) -> str:
         path, sign, anchor = (found["target"] or "").partition("#")

@@ -3,9 +3,10 @@
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -38,6 +39,28 @@ def hook() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def browser(tmp_path: Path) -> Callable[[str], str]:
+    """Chromium without a network: give it an address, get the page as its scripts left it."""
+    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    if program is None:
+        pytest.skip("chromium is not installed")
+    command = [
+        program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+        "--disable-background-networking", "--disable-component-update", "--disable-sync",
+        "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=10000",
+        f"--user-data-dir={tmp_path}", "--dump-dom",
+    ]  # fmt: skip
+
+    def visit(address: str) -> str:
+        done = subprocess.run(
+            [*command, address], capture_output=True, encoding="utf-8", timeout=60, check=True
+        )
+        return done.stdout
+
+    return visit
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +99,12 @@ def test_every_page_is_in_the_site_with_its_anchors(site: Path) -> None:
         assert ids == anchors(page), page
 
 
+def test_the_start_page_has_no_menu_beside_it_for_it_is_one(site: Path) -> None:
+    primary = r'md-sidebar--primary"[^>]*hidden'
+    assert re.search(primary, (site / "index.html").read_text(encoding="utf-8"))
+    assert not re.search(primary, (site / "tasks.html").read_text(encoding="utf-8"))
+
+
 def test_links_that_leave_docs_lead_to_copies(site: Path) -> None:
     start = (site / "index.html").read_text(encoding="utf-8")
     assert 'href="repository/CONTRIBUTING.html"' in start
@@ -111,6 +140,23 @@ def test_the_search_needs_no_web_server(site: Path) -> None:
     assert '<script src="assets/iframe-worker/shim.js">' in start
     index = (site / "search" / "search_index.js").read_text(encoding="utf-8")
     assert json.loads(index.removeprefix("var __index = "))["docs"]
+
+
+def test_diagrams_are_drawn_in_a_browser_without_a_network(
+    site: Path, browser: Callable[[str], str]
+) -> None:
+    for page in site.rglob("*.html"):
+        if diagrams := page.read_text(encoding="utf-8").count('<pre class="mermaid"'):
+            shown = browser(page.as_uri())
+            assert shown.count('<div class="mermaid"') == diagrams, page
+            assert '<pre class="mermaid"' not in shown
+
+
+def test_the_search_finds_pages_in_a_browser_without_a_server(
+    site: Path, browser: Callable[[str], str]
+) -> None:
+    shown = browser(f"{(site / 'index.html').as_uri()}?q=interrupt")
+    assert re.search(r'<a href="[^"]*tasks\.html[^"]*" class="md-search-result__link"', shown)
 
 
 @pytest.mark.parametrize(
