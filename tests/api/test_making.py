@@ -80,7 +80,7 @@ def test_a_callable_without_a_signature_can_be_misused_too() -> None:
         ({"use_proxy": "false"}, "use_proxy must be true or false"),
         ({"max_tokens": "5000"}, "max_tokens must be a whole number of tokens"),
         ({"reasoning_effort": "extreme"}, "reasoning_effort 'extreme' is not one of"),
-        ({"model": "openai/gpt-5"}, "the name of a model belongs into llm"),
+        ({"model": "openai/gpt-5"}, "pass the name of a model as llm"),
     ],
 )
 def test_a_wrong_value_names_the_agent(params: dict[str, Any], text: str) -> None:

@@ -118,7 +118,9 @@ def test_a_script_without_a_place_is_asked_for() -> None:
     for llm in ("scripted", "scripted/"):
         params = {"llm": llm}
         agent = MAILAgentTemplate("boss", LiteLLMSupervisorFunction, [], [], params, **ACTIVE)
-        with pytest.raises(ConfigError, match=r"agent 'boss': llm 'scripted/?' names no script"):
+        with pytest.raises(
+            ConfigError, match=r"agent 'boss': llm 'scripted/?' does not name a " "script"
+        ):
             agent.instantiate({})
 
 

@@ -104,7 +104,7 @@ def test_another_entrypoint_becomes_one(team: MAILSwarmTemplate | MAILSwarm) -> 
         (["boss"], "digger", "entrypoint agent 'digger' not found in swarm: the names that were"),
         (["boss", "digger"], "diger", r"'diger' not found in swarm\. Did you mean 'digger'\?"),
         (["digger", "filler"], None, "Subswarm must contain at least one supervisor"),
-        ("boss", None, "names must be a list of agent names, got the text 'boss'"),
+        ("boss", None, "names must be a list of agent names, got the string 'boss'"),
     ],
 )
 def test_what_cannot_be_a_swarm_is_refused(

@@ -158,7 +158,7 @@ async def test_a_wrong_request_is_refused_before_anything_starts(
     ("options", "text"),
     [
         ({"targets": []}, "request messages must have exactly one target"),
-        ({"targets": "all"}, "targets must be a list of agent names, got the text 'all'"),
+        ({"targets": "all"}, "targets must be a list of agent names, got the string 'all'"),
         ({"targets": ["a", "b"]}, "request messages must have exactly one target"),
         ({"targets": ["a", "b"], "type": "response"}, "response messages must have exactly one"),
         ({"targets": [], "type": "broadcast"}, "broadcast messages must have at least one target"),

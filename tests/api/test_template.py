@@ -84,7 +84,7 @@ def _change(**changes: Any) -> dict[str, Any]:
         ({"breakpoint_tools": ["nothing"]}, "breakpoint tool 'nothing' not found in swarm"),
         (
             {"actions": ["dig"]},
-            "actions of the swarm must be MAILAction objects, got the text 'dig'",
+            "actions of the swarm must be MAILAction objects, got the string 'dig'",
         ),
         ({"agents": ["boss"]}, "agents must be MAILAgentTemplate objects, got str"),
         ({"agents": "boss"}, "agents must be a list of MAILAgentTemplates"),

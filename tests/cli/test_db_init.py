@@ -115,7 +115,10 @@ def test_a_failure_is_one_line_without_the_password(mail: Run, cluster: Cluster)
             "tasks (id SERIAL, name TEXT)",
             "table 'tasks' .*'id' is integer, not uuid.*'task_id'",
         ),
-        ("messages (id BIGINT)", r"the table 'messages' is another program's \(MAIL has not made"),
+        (
+            "messages (id BIGINT)",
+            r"the table 'messages' is another program's \(MAIL did not create",
+        ),
         ("schema_version (version TEXT)", "the table 'schema_version' is another program's"),
     ],
 )

@@ -90,7 +90,7 @@ async def tasks(person: Terminal) -> None:
 
 async def administration(person: Terminal) -> None:
     """The caller is no admin, and mail between swarms comes later."""
-    forbidden = r"status code 403: invalid role: this needs admin\n"
+    forbidden = r"status code 403: invalid role: this requires admin\n"
     refused = r"status code 40[45]: [^\n]+\n"
     await person.ask("health-update busy", rf"error updating health: .*{forbidden}")
     await person.ask("swarms-get", rf"found \d+ swarms:\n|error getting swarms: .*{refused}")

@@ -216,7 +216,7 @@ class TestSQLite:
         assert "does not exist yet" in check("--store", "sqlite:///new.db").of("store")[0]
         done = check("--store", "sqlite:///no/where/new.db")
         assert done.code == 1
-        assert "there is no folder" in done.of("store")[0]
+        assert "does not exist; create it" in done.of("store")[0]
 
     def test_a_folder_that_cannot_be_written_is_an_error(
         self, check: Check, monkeypatch: pytest.MonkeyPatch

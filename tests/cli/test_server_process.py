@@ -216,7 +216,7 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None
     (tmp_path / "slowness.py").unlink()
     unbuilt = place.run("server", "--port", "0", "--swarm-source", "slow.json")
     assert unbuilt.returncode == 2
-    problem = "mail: slow.json: agent 'supervisor': 'scripted/slowness:SCRIPT' names"
+    problem = "mail: slow.json: agent 'supervisor': 'scripted/slowness:SCRIPT' does"
     assert unbuilt.stderr.startswith(problem)
     assert unbuilt.stderr.count("\n") == 1
     assert not (tmp_path / "mail.db").exists()

@@ -113,7 +113,7 @@ def test_a_mistake_is_one_line_and_code_1(
             "Did you mean 'system'?",
         ),
         ({"agent_params": {"llm": "openai/gpt-5-mini", "max_tokens": "5"}}, "max_tokens must be"),
-        ({"agent_params": {"llm": "scripted"}}, "names no script: give `model`"),
+        ({"agent_params": {"llm": "scripted"}}, "does not name a script: pass `model`"),
         (
             {"factory": "python::mail.factories:LiteLLMActionAgentFunction"}
             | {"agent_params": {"llm": "openai/gpt-5-mini", "sistem": "Be kind."}},

@@ -104,7 +104,7 @@ async def test_attempts_are_bounded(server: Counterpart, client: MAILClient) -> 
     server.routes["POST", "/message"] = events_of(event("new_message", 1), cut=True)
     server.answer(*REPLAY, {"detail": "draining"}, status=503)
     stream = await client.post_message_stream("Hello")
-    with pytest.raises(ClientHTTPError, match="the event stream broke; task 't-1' goes on"):
+    with pytest.raises(ClientHTTPError, match="the event stream broke; task 't-1' continues"):
         await kinds(stream)
     assert len(server.seen) == 1 + client.reconnect.tries
 

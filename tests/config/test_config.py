@@ -132,7 +132,7 @@ def test_a_wrong_budget_is_refused_at_the_start(write, text: str, problem: str) 
         ("[server]\nprot = 1", r"\[server\] 'prot' is not a known key; did you mean 'port'\?"),
         ("[server.swarm]\nnmae = 'x'", r"\[server.swarm\] 'nmae' .* did you mean 'name'"),
         ("[server.swarm]\nkeywords = 'x'", r"'keywords': expected a list, got text"),
-        ("[server.swarm]\nregistry = 'a'\nregistry_file = 'b'", "given twice"),
+        ("[server.swarm]\nregistry = 'a'\nregistry_file = 'b'", "set twice"),
         ("[server.store]\ndurability = 'some'", r"'durability': .*'full' or 'normal'"),
         ("[server]\nstore = 'sqlite:///x'", r"'store' of \[server.store\] must be a table"),
         ("[sever]\nport = 1", "unknown key 'sever'; did you mean 'server'"),

@@ -245,7 +245,7 @@ def test_the_config_flag_wins_over_the_variable(
         (["--swarm-name", ""], "mail: --swarm-name: String should have at least 1 character\n"),
         (["--print-llm-streams", "maybe"], "invalid boolean value 'maybe'; expected true/false\n"),
         (["--log-format", "xml"], "argument --log-format: invalid choice: 'xml'"),
-        (["--config", "~nobody-here/x"], "mail: --config: '~' stands for no home folder"),
+        (["--config", "~nobody-here/x"], "mail: --config: '~' in '~nobody-here/x' "),
         (["--config", "/nowhere.toml"], "names '/nowhere.toml', which is not a file; "),
         (["--config", "/tmp"], "names '/tmp', which is not a file; "),
     ],

@@ -98,7 +98,7 @@ async def test_a_session_that_broke_is_taken_again(make: Make, url: str) -> None
     async with asyncio.timeout(20):
         while not broken.is_closed():
             await asyncio.sleep(0.01)
-    await write(store, "after")  # waits until the swarm is held again
+    await write(store, "after")  # waits until the swarm's lock is held again
     with pytest.raises(StoreLocked):
         await make().open()
 

@@ -367,7 +367,7 @@ class TestClosing:
             await asyncio.to_thread(broken.done.wait, 30)
             async with asyncio.timeout(5):
                 await store.close()
-                with pytest.raises(StoreError, match="not known"):
+                with pytest.raises(StoreError, match="unknown"):
                     await posting
         finally:
             await asyncio.to_thread(cluster.start)

@@ -268,7 +268,7 @@ async def test_the_dead_cannot_be_stepped() -> None:
 async def test_a_wrong_model_or_number_is_refused_when_the_game_is_made() -> None:
     with pytest.raises(ConfigError, match="4 to 20"):
         Game.create(21)
-    with pytest.raises(ConfigError, match="names no script"):
+    with pytest.raises(ConfigError, match="does not name a script"):
         Game.create(4, llm="scripted/no.such:SCRIPT")
     with pytest.raises(ConfigError, match="has no swarm"):
         Game(players=[]).swarm  # noqa: B018 - the look itself is refused

@@ -161,7 +161,7 @@ async def test_a_pause_without_end_is_an_error() -> None:
     pause = [SEARCH, RESULT, END]
     model = Paused(*[pause] * 20)
     reports = Reports()
-    with pytest.raises(AgentError, match="did not come to an end in 8 rounds"):
+    with pytest.raises(AgentError, match="did not finish within 8 rounds"):
         await ask(model, request_for(), Recorder(), reports.take)
     assert len(model.requests) == 9
     assert len(reports) == 9, "what was used is reported all the same"

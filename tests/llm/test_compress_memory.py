@@ -91,7 +91,7 @@ async def test_a_bigger_model_gets_the_whole_history() -> None:
     [
         (fail("the provider is down", status=500), "the provider is down"),
         ("  ", "the summary is empty"),
-        ("word " * 5000, "the summary is no shorter than what it sums up"),
+        ("word " * 5000, "the summary is not shorter than the text it replaces"),
     ],
 )
 async def test_a_failed_summary_leaves_the_request_alone(

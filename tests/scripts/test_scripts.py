@@ -114,7 +114,7 @@ async def test_a_failure_is_told_and_is_the_exit_code(tmp_path: Path) -> None:
     )
     assert code == 1
     assert "The demo failed: the server did not start" in output
-    assert "'scripted/no.such:SCRIPT' names no script" in output
+    assert "'scripted/no.such:SCRIPT' does not name a script" in output
 
 
 # --- demo_client -------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ async def test_a_model_that_fails_is_a_failure(tmp_path: Path) -> None:
         "smoke_test_reasoning.py", "--llm", "scripted/no:SCRIPT", folder=tmp_path
     )
     assert code == 1
-    assert "The smoke test failed: 'scripted/no:SCRIPT' names no script" in output
+    assert "The smoke test failed: 'scripted/no:SCRIPT' does not name a script" in output
 
 
 # --- demo_picture ------------------------------------------------------------------------------

@@ -61,8 +61,8 @@ async def test_a_second_member_is_limited_like_the_first() -> None:
 
 @pytest.mark.parametrize(
     ("second", "problem"),
-    [(gzip.compress(b"b" * 100)[:-4], "cut short"), (b"\x1f\x8bnonsense", "broken")],
-    ids=["cut short", "broken"],
+    [(gzip.compress(b"b" * 100)[:-4], "incomplete"), (b"\x1f\x8bnonsense", "invalid")],
+    ids=["incomplete", "invalid"],
 )
 async def test_a_second_member_that_is_broken_is_told(second: bytes, problem: str) -> None:
     with pytest.raises(FetchError, match=problem):

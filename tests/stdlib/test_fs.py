@@ -135,15 +135,15 @@ async def test_arguments_must_be_text(action: object) -> None:
 @pytest.mark.parametrize(
     ("path", "reason"),
     [
-        ("../../etc/passwd", "could lead out of the workspace"),
-        ("../beside/secret.txt", "could lead out of the workspace"),
-        ("a/../../beside/secret.txt", "could lead out of the workspace"),
-        ("..", "could lead out of the workspace"),
-        ("a/..", "could lead out of the workspace"),
+        ("../../etc/passwd", "could lead outside the workspace"),
+        ("../beside/secret.txt", "could lead outside the workspace"),
+        ("a/../../beside/secret.txt", "could lead outside the workspace"),
+        ("..", "could lead outside the workspace"),
+        ("a/..", "could lead outside the workspace"),
         ("/etc/passwd", "is an absolute path"),
         ("//etc/passwd", "is an absolute path"),
         ("a\0b", "must not contain NUL"),
-        ("a\ud800b", "no file name can have"),
+        ("a\ud800b", "not allowed in file names"),
         ("x" * 300, "File name too long"),
     ],
 )
@@ -360,7 +360,7 @@ async def test_a_wrong_setting_is_told_without_a_traceback(
 ) -> None:
     configure("[stdlib.fs]\nroot = 5\n")
     assert await call(read_file, "a") == (
-        "Error: the settings of this action are wrong; the operator must mend mail.toml"
+        "Error: the settings of this action are invalid; the operator must correct mail.toml"
     )
     assert "[stdlib.fs] 'root': expected text, got an integer" in caplog.text
 
@@ -408,7 +408,7 @@ async def test_a_workspace_that_cannot_be_is_told(
     configure: Callable[[str], None], root: str
 ) -> None:
     assert await refused_root(configure, root) == {
-        "Error: the settings of this action are wrong; the operator must mend mail.toml"
+        "Error: the settings of this action are invalid; the operator must correct mail.toml"
     }
 
 

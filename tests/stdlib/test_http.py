@@ -188,7 +188,7 @@ async def test_a_text_without_a_type_is_shown_unless_it_looks_binary(outside: Ou
     assert await call(http_get, "http://public.example/") == "plain"
     outside.handler = lambda _: httpx.Response(200, content=b"a\0b")
     assert await call(http_get, "http://public.example/") == (
-        "[binary answer: of no stated type, 3 bytes]"
+        "[binary answer: of unknown type, 3 bytes]"
     )
 
 
@@ -238,13 +238,13 @@ async def test_post_and_put_want_their_headers() -> None:
         ({"Upgrade": "websocket"}, "cannot be set"),
         ({"Accept-Encoding": "br"}, "cannot be set"),
         ({"Proxy-Authorization": "x"}, "cannot be set"),
-        ({"X": "a\r\nHost: inside"}, "has characters that headers cannot have"),
-        ({"X\r\nHost": "a"}, "has characters that headers cannot have"),
-        ({"X Y": "a"}, "has characters that headers cannot have"),
-        ({"": "a"}, "has characters that headers cannot have"),
-        ({"X": "ü"}, "has characters that headers cannot have"),
+        ({"X": "a\r\nHost: inside"}, "contains characters that are not allowed in headers"),
+        ({"X\r\nHost": "a"}, "contains characters that are not allowed in headers"),
+        ({"X Y": "a"}, "contains characters that are not allowed in headers"),
+        ({"": "a"}, "contains characters that are not allowed in headers"),
+        ({"X": "ü"}, "contains characters that are not allowed in headers"),
         ({"X": 5}, "must have a string as its value"),
-        ({"X": "1", "x": "2"}, "is given twice"),
+        ({"X": "1", "x": "2"}, "is set twice"),
         ({"X": "a" * 20_000}, "longer than 16384 characters"),
     ],
 )
@@ -355,4 +355,4 @@ async def test_a_host_that_is_no_international_name_is_an_error_for_the_agent(
     assert answer == "Error: the address is not a valid URL"
     outside.handler = lambda _: httpx.Response(302, headers={"Location": "http://xn--a.example/"})
     answer = await call(http_get, "http://public.example/")
-    assert answer == "Error: the address that a redirect leads to is not valid"
+    assert answer == "Error: the redirect leads to an invalid address"

@@ -437,8 +437,8 @@ def test_the_library_is_loaded_by_the_first_call_only() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"model": ""}, "model must name a model"),
-        ({"model": object()}, "model must name a model"),
+        ({"model": ""}, "model must be the name"),
+        ({"model": object()}, "model must be the name"),
         ({"use_proxy": True}, "has no option 'use_proxy'"),
         ({"reasoning_effort": "huge"}, "reasoning_effort"),
         ({"timeout": 0}, "timeout"),

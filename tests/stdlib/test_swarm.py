@@ -135,7 +135,7 @@ async def test_an_agent_works_with_files(swarm: MAILSwarm, tmp_path: Path) -> No
         "successfully wrote to notes/a.txt",
         "sunny",
         "a.txt",
-        "ERROR: ../../etc/passwd could lead out of the workspace",
+        "ERROR: ../../etc/passwd could lead outside the workspace",
         "ERROR: /etc/passwd is an absolute path",
         "successfully deleted notes/a.txt",
         "'path' is a required property",

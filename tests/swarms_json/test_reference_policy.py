@@ -235,7 +235,7 @@ def world() -> Outside:
         ("https://[::1]/", "a loopback address"),
         ("https://[::ffff:127.0.0.1]/", "a loopback address"),
         ("https://127.0.0.1:8000/", "a loopback address"),
-        ("https://2130706433/", "no dotted IPv4 address"),
+        ("https://2130706433/", "not a dotted IPv4 address"),
         ("https://inside.example/", "a private address"),
         ("https://mixed.example/", "a loopback address"),
         ("http://prompts.example/", "only full https"),

@@ -58,7 +58,7 @@ def check_actions(what: str, actions: object) -> None:
     for action in actions:
         if isinstance(action, str):
             raise ConfigError(
-                f"{what} must be MAILAction objects, got the text '{action}'; import the action "
+                f"{what} must be MAILAction objects, got the string '{action}'; import the action "
                 "and pass the object itself"
             )
         _check(isinstance(action, MAILAction), what, "MAILAction objects", action)

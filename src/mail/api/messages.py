@@ -67,7 +67,7 @@ def compose_posted(  # noqa: PLR0913 - the parts of a message
     if sender_type not in SENDER_TYPES:
         raise ProtocolError(f"invalid sender type: {sender_type}")
     if isinstance(targets, str):
-        raise ProtocolError(f"targets must be a list of agent names, got the text '{targets}'")
+        raise ProtocolError(f"targets must be a list of agent names, got the string '{targets}'")
     checked = check_posted_kind(kind)
     if checked in _SINGLE and len(targets) != 1:
         raise ProtocolError(f"{checked} messages must have exactly one target")

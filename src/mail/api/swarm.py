@@ -634,7 +634,7 @@ def make_subswarm(
 
 def _select(whole: "AgentGraph[Any]", names: Sequence[str]) -> list[MAILAgentTemplate]:
     if isinstance(names, str):
-        raise ConfigError(f"names must be a list of agent names, got the text '{names}'")
+        raise ConfigError(f"names must be a list of agent names, got the string '{names}'")
     for name in names:
         if name not in whole.agent_names:
             raise ConfigError(hinted(f"agent '{name}' not found in swarm", name, whole.agent_names))

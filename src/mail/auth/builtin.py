@@ -94,7 +94,7 @@ def _check_endpoint(name: str, url: str) -> None:
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"{name} must be an http:// or https:// URL")
     if parts.username is not None:
-        raise ConfigError(f"{name} must not hold a user name or password")
+        raise ConfigError(f"{name} must not contain a user name or password")
 
 
 def _instant(text: str) -> datetime:

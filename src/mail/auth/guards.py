@@ -101,7 +101,7 @@ async def require_role(request: Request, roles: Sequence[str]) -> Caller:
     """
     caller = await _backend(request).authenticate(extract_token(request))
     if caller.role not in roles:
-        raise Forbidden(f"invalid role: this needs {' or '.join(roles)}")
+        raise Forbidden(f"invalid role: this requires {' or '.join(roles)}")
     return caller
 
 

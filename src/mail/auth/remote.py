@@ -52,7 +52,7 @@ class RemoteAuth:
         answer = await self._ask("POST", self._auth_endpoint, api_key, "invalid API key")
         token = answer.get("token")
         if not isinstance(token, str) or not token:
-            raise AuthUnavailable("the authentication service answered without a token")
+            raise AuthUnavailable("the authentication service returned no token")
         return token
 
     async def token_info(self, token: str) -> dict[str, Any]:
@@ -89,7 +89,7 @@ class RemoteAuth:
                     raise Unauthenticated(refusal)
                 if response.status != 200:
                     raise AuthUnavailable(
-                        f"the authentication service answered with status {response.status}"
+                        f"the authentication service returned status {response.status}"
                     )
                 return _read_object(await _read_limited(response))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -115,7 +115,7 @@ async def _read_limited(response: "aiohttp.ClientResponse") -> bytes:
         chunks.append(chunk)
         size += len(chunk)
         if size > _MAX_ANSWER_BYTES:
-            raise AuthUnavailable("the authentication service answered with too much")
+            raise AuthUnavailable("the answer of the authentication service is too large")
     return b"".join(chunks)
 
 
@@ -123,9 +123,9 @@ def _read_object(text: bytes) -> dict[str, Any]:
     try:
         answer = from_json(text)
     except ValueError:
-        raise AuthUnavailable("the authentication service answered without JSON") from None
+        raise AuthUnavailable("the authentication service did not return JSON") from None
     if not isinstance(answer, dict):
-        raise AuthUnavailable("the authentication service did not answer with an object")
+        raise AuthUnavailable("the authentication service did not return a JSON object")
     return answer
 
 
@@ -134,7 +134,7 @@ def _read_info(info: Mapping[str, Any]) -> Found:
     if isinstance(identifier, int) and not isinstance(identifier, bool):
         identifier = str(identifier)
     if role not in ROLES or not isinstance(identifier, str):
-        raise AuthUnavailable("the authentication service answered without a known role and an id")
+        raise AuthUnavailable("the authentication service did not return a valid role and id")
     try:
         check_caller_id(identifier)
     except ProtocolError as error:

@@ -246,7 +246,7 @@ def _seconds(text: str) -> float | None:
 def _redirected(response: "aiohttp.ClientResponse") -> ClientHTTPError:
     """Return an error that names the target of a redirect, which is never followed."""
     to = _without_secrets(response.headers.get("Location", ""))
-    detail = f"the server redirects to {to or 'nowhere'}; give that server's own URL"
+    detail = f"the server redirects to {to or 'nowhere'}; use the URL of that server instead"
     return ClientHTTPError(
         f"HTTP request failed with status code {response.status}: {detail}",
         status=response.status,
@@ -279,7 +279,7 @@ async def _text(response: "aiohttp.ClientResponse") -> str:
 
 
 async def _read_json(response: "aiohttp.ClientResponse") -> Any:
-    text = "(in an encoding that is not known)"
+    text = "(in an unknown encoding)"
     try:
         text = await response.text(errors="replace")
         return json.loads(text)

@@ -63,4 +63,4 @@ class ResponsesClient(HTTPClient):
                 return Response.model_validate_json(answer)
             return Response.model_validate(answer)
         except ValidationError as error:
-            raise ClientDecodeError(f"expected a response of OpenAI's shape: {error}") from error
+            raise ClientDecodeError(f"expected a response in OpenAI's format: {error}") from error

@@ -202,7 +202,7 @@ def _broken_types() -> tuple[type[Exception], ...]:
 
 
 def _lost(task_id: str | None, how: str = "broke") -> ClientHTTPError:
-    where = f"; task '{task_id}' goes on, see GET /tasks/{{task_id}}/events" if task_id else ""
+    where = f"; task '{task_id}' continues, see GET /tasks/{{task_id}}/events" if task_id else ""
     return ClientHTTPError(f"MAIL client request failed: the event stream {how}{where}")
 
 

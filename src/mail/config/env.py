@@ -56,7 +56,7 @@ def expanded(path: str, name: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise ConfigError(
-            f"{name}: '~' stands for no home folder in '{path}'; write the whole path"
+            f"{name}: '~' in '{path}' cannot be resolved to a home folder; use an absolute path"
         ) from None
 
 

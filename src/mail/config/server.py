@@ -36,7 +36,7 @@ _REMOTE_IMPORTS: Final = ("mail.factories", "mail.examples", "mail.stdlib")
 
 def _check_module_name(name: str) -> str:
     if not all(part.isidentifier() for part in name.split(".")):
-        raise ValueError("expected names of modules such as 'my_package.actions'")
+        raise ValueError("expected module names such as 'my_package.actions'")
     return name
 
 
@@ -44,9 +44,9 @@ def _check_host(host: str) -> str:
     try:
         host.encode("idna")
     except UnicodeError:
-        raise ValueError(f"{host[:80]!r} is neither a host name nor an address") from None
+        raise ValueError(f"{host[:80]!r} is not a valid host name or IP address") from None
     if not host.isprintable():
-        raise ValueError("control characters in a host name")
+        raise ValueError("a host name must not contain control characters")
     return host
 
 

@@ -17,11 +17,13 @@ _MEBIBYTE: Final = 1024 * 1024
 
 def _check_folder(value: str) -> str:
     if "\0" in value:
-        raise ValueError("a folder's name cannot have NUL characters")
+        raise ValueError("a folder name must not contain NUL characters")
     try:
         Path(value).expanduser()
     except RuntimeError:
-        raise ValueError("'~' stands for no home folder here; write the whole path") from None
+        raise ValueError(
+            "'~' cannot be resolved to a home folder here; use an absolute path"
+        ) from None
     return value
 
 

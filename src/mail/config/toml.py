@@ -81,7 +81,7 @@ def read_config(path: Path | None) -> dict[str, Any]:
     except ValueError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     except RecursionError:
-        raise ConfigError(f"{path}: not usable TOML: its values are nested too deeply") from None
+        raise ConfigError(f"{path}: not valid TOML: its values are nested too deeply") from None
     for key in tables:
         if key not in _TOP_TABLES:
             raise ConfigError(f"{path}: unknown key '{key}'{_suggest(key, _TOP_TABLES)}")
@@ -140,7 +140,7 @@ class FileBacked(BaseModel):
         for key, value in found.items():
             name = cls.aliases.get(key, key)
             if name in values:
-                raise ConfigError(f"{path}: [{cls.table}] '{key}' is given twice")
+                raise ConfigError(f"{path}: [{cls.table}] '{key}' is set twice")
             if key not in cls.nested:
                 values[name] = value
         return values

@@ -41,7 +41,7 @@ async def look_at_store(url: str, swarm: str) -> list[Remark]:
     store = open_store(url, exclusive=False)
     path: Path | None = getattr(store, "path", None)
     if not store.durable:
-        return [Remark("ok", "in memory: everything is gone when the server stops", 0)]
+        return [Remark("ok", "in memory: all data is lost when the server stops", 0)]
     if path is not None:
         return await asyncio.to_thread(_look_at_file, path)
     from mail.db.postgres.inspect import look_at_database
@@ -62,13 +62,13 @@ def _look_at_file(path: Path) -> list[Remark]:
     """Look at an SQLite file."""
     folder = path.parent
     if not folder.is_dir():
-        return [Remark("error", f"there is no folder {folder} for the database; make it")]
+        return [Remark("error", f"the folder {folder} for the database does not exist; create it")]
     if not os.access(folder, os.W_OK | os.X_OK):
         return [Remark("error", f"the folder {folder} of the database is not writable")]
     if not path.exists():
-        return [Remark("ok", f"{path} does not exist yet; the server makes it", 0)]
+        return [Remark("ok", f"{path} does not exist yet; the server will create it", 0)]
     if not path.is_file() or not os.access(path, os.R_OK | os.W_OK):
-        return [Remark("error", f"{path} is no file that can be read and written")]
+        return [Remark("error", f"{path} is not a readable and writable file")]
     remarks = []
     try:
         holder = LockFile(path).holder()
@@ -111,5 +111,5 @@ def _told(version: int, migrations: list[Migration], tokens: int | None, place: 
         return Remark("ok", f"{place}schema {version}, up to date", tokens)
     names = ", ".join(migration.name for migration in pending)
     many = "migration is" if len(pending) == 1 else "migrations are"
-    text = f"{place}{len(pending)} {many} pending ({names}); the start of the server applies them"
+    text = f"{place}{len(pending)} {many} pending ({names}); the server applies them at startup"
     return Remark("warning" if version else "ok", text, tokens)

@@ -123,7 +123,7 @@ class MemoryStore:
         if task is None:
             task = shelf.tasks[post.task.task_id] = _Task(post.task)
         elif post.new:
-            raise StoreConflict(f"task '{post.task.task_id}' exists already")
+            raise StoreConflict(f"task '{post.task.task_id}' already exists")
         task.row = post.task
         self._file(shelf, post.task)
         for seq in post.settled:

@@ -58,7 +58,7 @@ def open_store(
 
 def _memory(rest: str, use: _Use) -> Store:
     if rest not in ("", "//"):
-        raise ConfigError("the memory store takes no path: write memory://")
+        raise ConfigError("the memory store has no path; write memory://")
     from mail.db.memory import MemoryStore
 
     return MemoryStore()
@@ -72,9 +72,11 @@ def _sqlite(rest: str, use: _Use) -> Store:
             "or sqlite:////folder/mail.db for an absolute path"
         )
     if path.startswith(":memory:"):
-        raise ConfigError("an SQLite store needs a file; write memory:// for a store in memory")
+        raise ConfigError(
+            "an SQLite store needs a file name; to keep the state in memory, write memory://"
+        )
     if "?" in path or "#" in path:
-        raise ConfigError("an SQLite store URL takes no '?' parameters and no '#' fragment")
+        raise ConfigError("an SQLite store URL must not contain '?' parameters or a '#' fragment")
     from mail.db.sqlite.store import SQLiteStore
 
     return SQLiteStore(path, durability=use.durability, exclusive=use.exclusive)

@@ -52,7 +52,7 @@ async def _plain(response: "httpx.Response", at_most: int) -> AsyncGenerator[byt
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     is_plain = encoding in ("", "identity")
     if not is_plain and encoding not in ("gzip", "x-gzip", "deflate"):
-        raise FetchError("the answer is compressed in a way that was not asked for")
+        raise FetchError("the answer uses a compression that was not requested")
     unpacker = _Unpacker(at_most)
     raw = cast("AsyncGenerator[bytes, None]", response.aiter_raw())
     async with aclosing(raw) as pieces:
@@ -99,7 +99,7 @@ class _Unpacker:
             try:
                 yield self._unpack.decompress(left, self._at_most)
             except zlib.error:
-                raise FetchError("the compressed answer is broken") from None
+                raise FetchError("the compressed answer is invalid") from None
             left = self._unpack.unused_data
 
     def check_end(self) -> None:
@@ -109,7 +109,7 @@ class _Unpacker:
             FetchError: the data ends too early.
         """
         if self._begun and not self._unpack.eof:
-            raise FetchError("the compressed answer is cut short")
+            raise FetchError("the compressed answer is incomplete")
 
     def _goes_on(self, left: bytes) -> bool:
         """Tell whether to expand what is left, which may begin another member."""

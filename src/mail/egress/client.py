@@ -107,11 +107,11 @@ class GuardedTransport:
 
     async def _checked(self, url: Any) -> tuple[str, Sequence[Address]]:
         if url.userinfo:
-            raise RefusedAddress("credentials inside a redirect's address are not followed")
+            raise RefusedAddress("a redirect to an address with credentials is not followed")
         host = check_host(url.scheme, url.raw_host.decode("ascii", "replace"), self._policy)
         port = _PORTS[url.scheme] if url.port is None else url.port
         if not 0 < port <= _MAX_PORT:
-            raise RefusedAddress(f"{port} is not a port")
+            raise RefusedAddress(f"{port} is not a valid port")
         if literal_address(host) is not None:
             return host, check_addresses(host, port, [host], self._policy)
         try:
@@ -157,7 +157,9 @@ def guarded_client(
 
     for name in ("proxy", "mounts", "trust_env"):
         if name in options:
-            raise TypeError(f"a guarded client takes no '{name}': it would lead past the check")
+            raise TypeError(
+                f"a guarded client does not accept '{name}': it would bypass the address check"
+            )
     guard = GuardedTransport(
         policy,
         transport or system_transport(),
@@ -231,7 +233,7 @@ def failure_text(error: Exception) -> str:
     """Say why a request failed (in httpx or a library shaped like it), without its address."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if kinds & {"InvalidURL", "UnicodeError"}:
-        return "the address that a redirect leads to is not valid"
+        return "the redirect leads to an invalid address"
     if "TimeoutException" in kinds:
         return "no answer in time"
     if "ConnectError" in kinds:

@@ -123,15 +123,17 @@ def check_host(scheme: str, host: str, policy: EgressPolicy) -> str:
         raise RefusedAddress(f"only full {names} addresses can be fetched")
     name = host.lower().removesuffix(".")
     if not name:
-        raise RefusedAddress("the address names no host")
+        raise RefusedAddress("the address contains no host")
     if ":" in name or literal_address(name) is not None:
         if literal_address(name) is None or "%" in name:
             raise RefusedAddress(f"'{host}' is not a plain IPv6 address")
         return name
     if _NUMERIC_END.search(name):
-        raise RefusedAddress(f"'{host}' is no dotted IPv4 address; write it as 192.0.2.1")
+        raise RefusedAddress(
+            f"'{host}' is not a dotted IPv4 address; write it in the form 192.0.2.1"
+        )
     if len(name) > _MAX_NAME or not _NAME.fullmatch(name):
-        raise RefusedAddress("the host of the address is not a host name")
+        raise RefusedAddress("the host in the address is not a valid host name")
     return name
 
 
@@ -155,7 +157,7 @@ def check_addresses(
     try:
         addresses = [ipaddress.ip_address(each) for each in found]
     except ValueError:
-        raise FetchError(f"'{host}' resolves to something that is no IP address") from None
+        raise FetchError(f"'{host}' resolves to something that is not an IP address") from None
     if not addresses:
         raise FetchError(f"'{host}' has no address")
     if policy.names(host, port):
@@ -212,6 +214,6 @@ def _read_rule(entry: str) -> _Rule:
             if _NAME.fullmatch(host) and not _NUMERIC_END.search(host):
                 return _Rule(host, None, port)
     raise ConfigError(
-        f"'{entry}' cannot be allowed: give a host name, host:port, an IP address or a "
+        f"'{entry}' is not a valid entry: use a host name, host:port, an IP address or a "
         "network such as 10.0.0.0/8"
     )

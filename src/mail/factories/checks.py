@@ -49,7 +49,7 @@ def check_texts(**texts: object) -> None:
     """
     for parameter, value in texts.items():
         if not isinstance(value, str):
-            raise ConfigError(f"{parameter} must be a text, got {_shown(value)}")
+            raise ConfigError(f"{parameter} must be a string, got {_shown(value)}")
 
 
 def check_listed(parameter: str, values: object, of: type, noun: str) -> None:
@@ -90,7 +90,7 @@ def check_model(model: object) -> None:
     """
     if model is None or callable(getattr(model, "stream", None)):
         return
-    hint = "; the name of a model belongs into llm" if isinstance(model, str) else ""
+    hint = "; pass the name of a model as llm" if isinstance(model, str) else ""
     raise ConfigError(
         f"model must be an object with a stream method (a ChatModel), got {_shown(model)}{hint}"
     )
@@ -101,5 +101,5 @@ def _shown(value: object) -> str:
     if value is None or isinstance(value, bool | float):
         return repr(value)
     if isinstance(value, str) and len(value) <= _LONGEST_SHOWN:
-        return f"the text '{value}'"
+        return f"the string '{value}'"
     return type(value).__name__

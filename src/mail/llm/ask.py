@@ -50,7 +50,7 @@ async def ask(
     rounds = 0
     while _unfinished(reply):
         if rounds == _ROUNDS:
-            raise AgentError(f"the provider's own tools did not come to an end in {rounds} rounds")
+            raise AgentError(f"the provider's own tools did not finish within {rounds} rounds")
         rounds += 1
         so_far = [*request.messages, history_entries(reply)["completion"]]
         rest = _Rest(sink, reply.parts)

@@ -254,7 +254,7 @@ class Compressor:
         entry = to_json(_summary_entry(summary)).decode()
         needed = await asyncio.to_thread(self._count, job.request.model, entry)
         if needed >= record.summary_tokens + tokens:
-            raise ModelError("the summary is no shorter than what it sums up")
+            raise ModelError("the summary is not shorter than the text it replaces")
         return summary, needed
 
 

@@ -139,7 +139,8 @@ def model_error(
     if any(_is_a(inner, name) for inner in chain for name in _NO_ADDRESS):
         # Their text is the address, or what is left of it, with the password in it.
         reason = (
-            "the provider's address is not valid; it begins with http:// or https:// and a host"
+            "the provider's address is not valid; it must start with http:// or "
+            "https:// and name a host"
         )
         return ModelError(f"model call failed: {reason}", status=_BAD_REQUEST)
     mistake = None if began or answered is not None else _mistake(chain)

@@ -44,7 +44,9 @@ def check_surroundings(litellm: Any, model: str, tool_format: ToolFormat, *, in_
     provider = _provider(litellm, model)
     if provider == _PROXY and not os.environ.get(_PROXY_ADDRESS):
         # The library would send the caller's token to whatever address it finds instead.
-        raise _refused(f"{_PROXY_ADDRESS} is not set; set it, or use_proxy to false for this agent")
+        raise _refused(
+            f"{_PROXY_ADDRESS} is not set; set it, or set use_proxy to false for this agent"
+        )
     _check_address(_ADDRESSES.get(provider, ()))
     if provider == _PROXY and not in_name:
         # The library would send the key of OpenAI to the proxy.
@@ -70,9 +72,12 @@ def _check_address(variables: Sequence[str]) -> None:
         return
     parts = _split(os.environ[variable])
     if parts is None or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise _refused(f"{variable} is no address; it begins with http:// or https:// and a host")
+        raise _refused(
+            f"{variable} is not a valid address; it must start with http:// or "
+            "https:// and name a host"
+        )
     if "@" in parts.netloc:
-        raise _refused(f"{variable} must not hold a user name or password")
+        raise _refused(f"{variable} must not contain a user name or password")
 
 
 def _split(address: str) -> SplitResult | None:
@@ -85,7 +90,7 @@ def _split(address: str) -> SplitResult | None:
 
 def _check_key(variable: str, given: str | None) -> None:
     if not given and not os.environ.get(variable):
-        text = f"{variable} is not set; set it, to any text if the address needs no key"
+        text = f"{variable} is not set; set it (to any text if the address needs no key)"
         raise _refused(text, _UNAUTHORIZED)
 
 

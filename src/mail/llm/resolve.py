@@ -29,7 +29,7 @@ def model_for(llm: str) -> ChatModel:
         raise ConfigError("llm must name a model, for example openai/gpt-5-mini")
     if llm.strip() in (_SCRIPTED, SCRIPTED_PREFIX):
         raise ConfigError(
-            f"llm '{llm}' names no script: give `model` (a ScriptedModel), or make llm "
+            f"llm '{llm}' does not name a script: pass `model` (a ScriptedModel), or set llm to "
             f"'{SCRIPTED_PREFIX}<module>:<object>'"
         )
     for prefix, make in _MAKERS.items():
@@ -48,7 +48,7 @@ def _scripted(reference: str) -> ChatModel:
         return script
     if not callable(script) and not isinstance(script, Sequence):
         raise ConfigError(
-            f"'{SCRIPTED_PREFIX}{reference}' is no script but {type(script).__name__}"
+            f"'{SCRIPTED_PREFIX}{reference}' is not a script but {type(script).__name__}"
         )
     try:
         return ScriptedModel(script)
@@ -65,7 +65,7 @@ def _read(reference: str) -> Any:
     except (ImportError, ValueError, AttributeError) as error:
         hint = attribute_hint(error) if isinstance(error, AttributeError) else ""
         raise ConfigError(
-            f"'{SCRIPTED_PREFIX}{reference}' names no script: {error}; "
+            f"'{SCRIPTED_PREFIX}{reference}' does not name a script: {error}; "
             f"expected '{SCRIPTED_PREFIX}<module>:<object>'" + (f".{hint}" if hint else "")
         ) from error
     return value

@@ -100,7 +100,7 @@ async def retrying(
             if pause is None:
                 raise
             _log.info(
-                "model call failed, trying again",
+                "model call failed, retrying",
                 extra={"model": model, "attempt": made, "pause": pause, "reason": str(error)},
             )
         else:

@@ -73,7 +73,7 @@ class Audience:
             Forbidden: its role is not in the audience.
         """
         if caller.role not in self.roles:
-            raise Forbidden(f"invalid role: this needs {' or '.join(sorted(self.roles))}")
+            raise Forbidden(f"invalid role: this requires {' or '.join(sorted(self.roles))}")
         return caller
 
 

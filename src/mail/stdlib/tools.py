@@ -88,7 +88,8 @@ def _telling(function: Tool) -> Tool:
             # No traceback: the text says all there is to mend.
             _logger.warning("%s cannot be used: %s", function.__name__, error)
             return ActionFailure(
-                "Error: the settings of this action are wrong; the operator must mend mail.toml"
+                "Error: the settings of this action are invalid; the operator "
+                "must correct mail.toml"
             )
 
     return told

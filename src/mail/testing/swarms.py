@@ -83,7 +83,7 @@ def scripted_swarm(
             together.
     """
     if isinstance(supervisors, str):
-        raise ConfigError(f"supervisors must be a list of names, got the text '{supervisors}'")
+        raise ConfigError(f"supervisors must be a list of names, got the string '{supervisors}'")
     for place, names in (
         ("supervisors", supervisors),
         ("actions", actions),

@@ -111,7 +111,7 @@ async def make_pool(dsn: str, *, durability: str, exclusive: bool) -> Pool:
                 reset=_keep,
             )
         except ValueError:  # asyncpg's own about the URL quote it
-            raise StoreError("the database URL cannot be understood") from None
+            raise StoreError("the database URL is invalid") from None
 
     with in_store_terms("cannot connect to the database"):
         return await with_retries(connect)
@@ -182,7 +182,7 @@ async def drop(pool: Pool, connection: Connection) -> None:
         await pool.release(connection)
 
 
-def as_store_error(exc: Exception, what: str = "the database could not do it") -> StoreError:
+def as_store_error(exc: Exception, what: str = "the database failed") -> StoreError:
     """Return an exception as the store's callers expect it. Values never get into the text."""
     if isinstance(exc, StoreError):
         return exc
@@ -192,7 +192,7 @@ def as_store_error(exc: Exception, what: str = "the database could not do it") -
 
 
 @contextmanager
-def in_store_terms(what: str = "the database could not do it") -> Iterator[None]:
+def in_store_terms(what: str = "the database failed") -> Iterator[None]:
     """Let whatever fails inside come out as a StoreError."""
     try:
         yield

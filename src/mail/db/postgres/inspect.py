@@ -43,9 +43,9 @@ async def look_at_database(dsn: str, swarm: str) -> Seen:
                 server_settings={"application_name": "mail"},
             )
         except ValueError:  # asyncpg's own about the URL quote it
-            raise StoreError("the database URL cannot be understood") from None
+            raise StoreError("the database URL is invalid") from None
     try:
-        with in_store_terms("cannot look into the database"):
+        with in_store_terms("cannot inspect the database"):
             async with connection.transaction(readonly=True):
                 return await _look(connection, swarm)
     finally:
@@ -65,7 +65,7 @@ async def _look(connection: Connection, swarm: str) -> Seen:
         return Seen(0, [*remarks, ("error", text)], None)
     version = await schema_version(connection)
     if version == 0 and not await connection.fetchval(_MAY_CREATE):
-        remarks.append(("error", "the user may not make tables in the database's schema"))
+        remarks.append(("error", "the database user may not create tables in the schema"))
     holder = await claim_holder(connection, swarm)
     if holder is not None:
         text = f"swarm '{swarm}' is served from it by {holder}; a second server is refused"

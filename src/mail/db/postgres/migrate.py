@@ -99,8 +99,8 @@ async def check_encoding(connection: Connection) -> None:
     encoding = await connection.fetchval("SHOW server_encoding")
     if encoding != "UTF8":
         raise StoreError(
-            f"the database's encoding is {encoding}, and MAIL needs UTF8: make another one, with "
-            "createdb --template=template0 --encoding=UTF8"
+            f"the database's encoding is {encoding}, but MAIL needs UTF8: create another database "
+            "with createdb --template=template0 --encoding=UTF8"
         )
 
 
@@ -198,7 +198,7 @@ def _expected_tables(migrations: Sequence[Migration]) -> dict[str, _Table]:
 
 def _problems(expected: _Table, there: dict[str, tuple[str, bool]]) -> list[str]:
     if expected.columns is None:
-        return ["MAIL has not made it"]
+        return ["MAIL did not create it"]
     problems = []
     for name, kind in expected.columns.items():
         if name not in there:

@@ -116,7 +116,7 @@ class PostgresStore:
         session = self._opened()
         if session.keeper is None:
             return
-        with in_store_terms("the swarm cannot be claimed"):
+        with in_store_terms("cannot take the swarm's lock"):
             work = asyncio.run_coroutine_threadsafe(session.keeper.take_also(swarm), session.loop)
             await asyncio.wrap_future(work)
 
@@ -160,7 +160,7 @@ class PostgresStore:
             try:
                 await with_retries(keeper.take)
             except ValueError:  # asyncpg's own about the URL quote it
-                raise StoreError("the database URL cannot be understood") from None
+                raise StoreError("the database URL is invalid") from None
         return keeper
 
     async def _connect(self) -> Pool:

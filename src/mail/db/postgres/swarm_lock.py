@@ -105,7 +105,9 @@ class ClaimKeeper:
             swarms = " or ".join(f"'{swarm}'" for swarm in self._swarms)
             raise StoreLocked(f"another server has taken over swarm {swarms}")
         if not self._held:
-            raise ConnectionError("the session that holds the swarm broke; it is taken again")
+            raise ConnectionError(
+                "the session that holds the swarm's lock broke; taking the lock again"
+            )
 
     async def close(self) -> None:
         """Give the swarm back."""
@@ -157,7 +159,8 @@ class ClaimKeeper:
             return
         self._connection, self._held = None, False
         logger.warning(
-            "the session that holds the swarm broke; nothing is written until it is back"
+            "the session that holds the swarm's lock broke; nothing is written "
+            "until the lock is taken again"
         )
         self._retaking = asyncio.get_running_loop().create_task(self._retake())
 
@@ -174,14 +177,16 @@ class ClaimKeeper:
             # The database is away, or comes back; only time helps.
             except Exception as error:  # noqa: BLE001
                 if not is_transient(error):
-                    logger.warning("the swarm cannot be taken again yet: %s", as_store_error(error))
+                    logger.warning(
+                        "the swarm's lock cannot be taken again yet: %s", as_store_error(error)
+                    )
             else:
-                logger.info("the swarm is held again")
+                logger.info("the swarm's lock is held again")
                 return
 
     def _lose(self, error: StoreLocked) -> None:
         self._lost = True
-        logger.critical("another server took the swarm over: %s", error)
+        logger.critical("another server took over the swarm: %s", error)
         self._claim.lost()
 
 

@@ -251,9 +251,7 @@ class Writer:
         except asyncio.CancelledError:
             if not self._expired:
                 raise
-        raise _OutcomeUnknown(
-            "the connection broke during a commit, and it is not known what became of it"
-        )
+        raise _OutcomeUnknown("the connection broke during a commit, and its outcome is unknown")
 
     async def _ask(self) -> int | None:
         """Return the number in the writer's row, None when nobody answers."""
@@ -263,6 +261,6 @@ class Writer:
         # Whatever it is, guessing would be worse than waiting.
         except Exception as exc:  # noqa: BLE001
             error = as_store_error(exc)
-            logger.warning("a commit was not answered; asking again: %s", error)
+            logger.warning("no answer to a commit; asking for its outcome: %s", error)
             self._turn_away(error)
             return None

@@ -160,7 +160,7 @@ async def apply_post(connection: Connection, post: Post) -> Receipt:
     """Write a commit from outside a turn; see `mail.db.base.Store.post`."""
     known = await _put_task(connection, _NEW_TASK if post.new else _UPSERT_TASK, post)
     if known is None:
-        raise StoreConflict(f"task '{post.task.task_id}' exists already")
+        raise StoreConflict(f"task '{post.task.task_id}' already exists")
     if post.once is not None:
         await put_key(connection, post.owner, post.once._replace(first_event=known[1]))
     return await _write(connection, post, *known)

@@ -36,7 +36,9 @@ def connect_writer(path: Path, durability: str) -> sqlite3.Connection:
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         connection.close()
-        raise StoreError(f"{path} cannot have a write-ahead log; is it or its folder read-only?")
+        raise StoreError(
+            f"{path} cannot use a write-ahead log; is the file or its folder read-only?"
+        )
     connection.execute(f"PRAGMA synchronous = {'FULL' if durability == 'full' else 'NORMAL'}")
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
@@ -70,7 +72,7 @@ def as_store_error(exc: Exception) -> StoreError:
     elif isinstance(exc, sqlite3.Error):
         error = StoreError(f"the database refused: {exc}")
     else:
-        error = StoreError(f"the database could not do it: {type(exc).__name__}")
+        error = StoreError(f"the database failed: {type(exc).__name__}")
     error.__cause__ = exc
     return error
 

@@ -30,7 +30,7 @@ class LockFile:
         try:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         except OSError as exc:
-            raise StoreError(f"cannot make the lock file {self.path}: {exc.strerror}") from exc
+            raise StoreError(f"cannot create the lock file {self.path}: {exc.strerror}") from exc
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:

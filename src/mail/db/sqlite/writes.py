@@ -152,7 +152,7 @@ def apply_post(cursor: sqlite3.Cursor, post: Post) -> Receipt:
     statement = _NEW_TASK if post.new else _UPSERT_TASK
     known = _put_task(cursor, statement, post, now)
     if known is None:
-        raise StoreConflict(f"task '{post.task.task_id}' exists already")
+        raise StoreConflict(f"task '{post.task.task_id}' already exists")
     if post.once is not None:
         put_key(cursor, post.owner, post.once._replace(first_event=known[1]))
     return _write(cursor, post, *known, now)

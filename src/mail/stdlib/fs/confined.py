@@ -41,21 +41,23 @@ def split_path(path: str) -> list[str]:
     """Return the names of a relative path; none for the workspace itself.
 
     Raises:
-        ToolError: the path is absolute, could lead out of the workspace, or is too long or deep.
+        ToolError: the path is absolute, could lead outside the workspace, or is too long or deep.
     """
     if "\0" in path:
         raise ToolError("`path` must not contain NUL characters")
     try:
         size = len(path.encode("utf-8"))
     except UnicodeEncodeError:
-        raise ToolError("`path` has characters that no file name can have") from None
+        raise ToolError("`path` contains characters that are not allowed in file names") from None
     if size > _MAX_BYTES:
         raise ToolError(f"`path` is too long: {size} bytes, the limit is {_MAX_BYTES}")
     if path.startswith("/"):
-        raise ToolError(f"{shortened(path)} is an absolute path; paths count from the workspace")
+        raise ToolError(
+            f"{shortened(path)} is an absolute path; paths are relative to the workspace"
+        )
     names = [name for name in path.split("/") if name not in ("", ".")]
     if ".." in names:
-        raise ToolError(f"{shortened(path)} could lead out of the workspace; '..' is not allowed")
+        raise ToolError(f"{shortened(path)} could lead outside the workspace; '..' is not allowed")
     if len(names) > _MAX_NAMES:
         raise ToolError(f"`path` is too deep: {len(names)} names, the limit is {_MAX_NAMES}")
     return names

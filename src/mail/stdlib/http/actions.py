@@ -134,11 +134,13 @@ def check_headers(headers: dict[str, Any]) -> dict[str, str]:
         if not isinstance(value, str):
             raise ToolError(f"the header {name!r} must have a string as its value")
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise ToolError(f"the header {name!r} has characters that headers cannot have")
+            raise ToolError(
+                f"the header {name!r} contains characters that are not allowed in headers"
+            )
         if name.lower() in _OURS or name.lower().startswith("proxy-"):
-            raise ToolError(f"the header {name!r} cannot be set; it follows from the request")
+            raise ToolError(f"the header {name!r} cannot be set; the request determines it")
         if name.lower() in {known.lower() for known in checked}:
-            raise ToolError(f"the header {name!r} is given twice")
+            raise ToolError(f"the header {name!r} is set twice")
         checked[name] = value.strip()
     if sum(len(name) + len(value) for name, value in checked.items()) > _MAX_CHARACTERS:
         raise ToolError(f"the headers are longer than {_MAX_CHARACTERS} characters")

@@ -39,7 +39,7 @@ def body_text(response: "httpx.Response", body: LimitedBody) -> str:
     kind = _content_type(response)
     if body.data and not _is_text(kind, body.data):
         size = f"{len(body.data)} bytes" if body.complete else f"over {len(body.data)} bytes"
-        return f"[binary answer: {kind or 'of no stated type'}, {size}]"
+        return f"[binary answer: {kind or 'of unknown type'}, {size}]"
     text = _decoded(response, body)
     if body.complete:
         return text

@@ -119,7 +119,7 @@ class _RememberingTransport(httpx2.AsyncBaseTransport):
             raise
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             await response.aclose()
-            self.failure = FetchError("the answer is compressed, which was not asked for")
+            self.failure = FetchError("the answer is compressed, which was not requested")
             raise self.failure
         stream = cast("httpx2.AsyncByteStream", response.stream)
         response.stream = _Counted(stream, self._count)
@@ -171,7 +171,7 @@ def _reason(error: BaseException, guard: _RememberingTransport) -> ToolError | F
     if isinstance(found, MCPError):
         return ToolError(f"the MCP server refused: {found.message[:2000]}")
     if isinstance(found, ValidationError):
-        return FetchError("the MCP server's answer does not fit the protocol")
+        return FetchError("the MCP server's answer does not follow the protocol")
     if isinstance(found, httpx2.TransportError):
         return FetchError(failure_text(found))
     return FetchError(f"the exchange with the MCP server failed ({type(found).__name__})")

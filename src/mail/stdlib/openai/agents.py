@@ -61,7 +61,7 @@ class _Asking:
     ) -> None:
         given: Any = model  # another factory's `model` is an object
         if not isinstance(given, str) or not given:
-            raise ConfigError(f"agent '{agent.name}': model must name a model of OpenAI's")
+            raise ConfigError(f"agent '{agent.name}': model must be the name of an OpenAI model")
         rest: dict[str, Any] = dict(options)
         unknown = sorted(rest.keys() - OpenAIOptions.__annotations__.keys())
         if unknown:
