@@ -194,6 +194,36 @@ def test_what_is_odd_about_a_swarm_is_a_warning(check: Check, place: Path) -> No
     assert any("LITELLM_PROXY_API_BASE is not set" in line for line in done.of("swarm"))
 
 
+@pytest.mark.parametrize(
+    ("llm", "problem"),
+    [
+        ("openai/gpt-5-mini", "OPENAI_API_KEY is not set"),
+        ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY is not set"),
+        ("gemini/gemini-2.0-flash", "GOOGLE_API_KEY or GEMINI_API_KEY is not set"),
+        ("opnai/gpt-5-mini", "LiteLLM knows no such provider; write provider/model"),
+        ("ollama/llama3", None),
+        (SCRIPT, None),
+    ],
+)
+def test_a_model_that_cannot_be_asked_is_a_warning(
+    check: Check, place: Path, llm: str, problem: str | None
+) -> None:
+    write_swarm(place, agent_params={"llm": llm, "system": "y", "use_proxy": llm == SCRIPT})
+    done = check()
+    assert done.code == 0
+    told = [f"warning model '{llm}' of boss cannot be asked: {problem}"] if problem else []
+    warnings = [line for line in done.of("swarm") if line.startswith("warning")]
+    assert [w[: len(t)] for w, t in zip(warnings, told, strict=True)] == told
+
+
+def test_a_model_whose_key_is_set_is_fine(
+    check: Check, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-hunter2")
+    write_swarm(place, agent_params={"llm": "anthropic/claude-sonnet-4-5", "use_proxy": False})
+    assert [line.split()[0] for line in check().of("swarm")] == ["ok"]
+
+
 def test_what_a_module_prints_and_compiles_is_kept_off(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,11 @@ class Place:
         done = self.run("token", "create", "--role", "user", "--id", name)
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
+
+    def only_task(self) -> dict[str, Any]:
+        """Return the one task in the database, without asking the server."""
+        (task,) = json.loads(self.run("tasks", "list", "--json").stdout)
+        return dict(task)
 
     async def start(self) -> None:
         """Start the server and wait until it answers."""
@@ -222,6 +228,30 @@ def test_a_server_that_cannot_start_says_why_in_one_line(tmp_path: Path) -> None
     assert not (tmp_path / "mail.db").exists()
 
 
+async def test_scripted_agents_go_on_after_a_crash_without_their_caller(tmp_path: Path) -> None:
+    write_slow_swarm(tmp_path, use_proxy=True)
+    async with serving(tmp_path, tmp_path / "slow.json") as place:
+        async with (
+            MAILClient(place.url, place.token("alice"), config=quick()) as client,
+            await client.post_message_stream("Take your time") as stream,
+        ):
+            await anext(stream)
+        assert await place.stop(signal.SIGKILL) != 0
+        await place.start()
+        assert "proxy" not in place.log.lower()
+        async with asyncio.timeout(30):
+            while (task := place.only_task())["status"] != "completed":
+                await asyncio.sleep(0.2)
+        assert task["events"][-1]["event"] == "task_complete"
+
+
+async def test_the_log_of_a_start_says_which_model_cannot_be_asked(tmp_path: Path) -> None:
+    write_slow_swarm(tmp_path, llm="openai/gpt-5-mini")
+    async with serving(tmp_path, tmp_path / "slow.json") as place, asyncio.timeout(30):
+        while "of supervisor cannot be asked: OPENAI_API_KEY is not set" not in place.log:
+            await asyncio.sleep(0.1)
+
+
 WRONG = [
     (["--config", "none.toml"], 2, "none.toml', which is not a file; correct the path"),
     (["--store", "mysql://u:hunter2@h/d"], 2, "mail: --store: 'mysql:' begins no store URL; write"),
@@ -289,7 +319,7 @@ async def test_a_reloading_server_writes_lines_like_any_other(tmp_path: Path) ->
         await place.stop()
 
 
-def write_slow_swarm(folder: Path, entrypoint: str = "supervisor") -> None:
+def write_slow_swarm(folder: Path, entrypoint: str = "supervisor", **params: object) -> None:
     """Write a swarm of one agent that thinks for two seconds before it answers."""
     (folder / "slowness.py").write_text(
         "from mail.llm.script import call, otherwise, think\n"
@@ -302,7 +332,12 @@ def write_slow_swarm(folder: Path, entrypoint: str = "supervisor") -> None:
         "comm_targets": [],
         "enable_entrypoint": True,
         "can_complete_tasks": True,
-        "agent_params": {"llm": "scripted/slowness:SCRIPT", "system": "Think.", "use_proxy": False},
+        "agent_params": {
+            "llm": "scripted/slowness:SCRIPT",
+            "system": "Think.",
+            "use_proxy": False,
+            **params,
+        },
     }
     swarm = {
         "name": "example-no-proxy",

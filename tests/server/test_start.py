@@ -115,9 +115,20 @@ async def test_agents_call_their_model_in_the_callers_name_unless_they_say_other
         for agent in swarm["agents"]:
             agent["agent_params"].pop("use_proxy", None)
             agent["agent_params"].update({} if said is None else {"use_proxy": said})
+        swarm["agents"][0]["agent_params"]["llm"] = "openai/gpt-5-mini"
 
     served = await open_swarm(write_swarm(tmp_path, change), MemoryStore())
     assert served.needs_token is (said is not False)
+    assert [use.agent for use in served.uses] == ["supervisor"]
+
+
+async def test_a_scripted_model_needs_nobodys_name(tmp_path: Path) -> None:
+    def change(swarm: dict[str, Any]) -> None:
+        for agent in swarm["agents"]:
+            agent["agent_params"]["use_proxy"] = True
+
+    served = await open_swarm(write_swarm(tmp_path, change), MemoryStore())
+    assert (served.needs_token, served.uses) == (False, ())
 
 
 async def test_a_template_is_loaded_beside_the_event_loop(tmp_path: Path) -> None:

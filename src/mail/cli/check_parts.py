@@ -29,7 +29,6 @@ __all__ = [
 Status = Literal["ok", "warning", "error"]
 
 _REACH_SECONDS: Final = 3.0
-_PROXY: Final = "LITELLM_PROXY_API_BASE"
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -84,9 +83,11 @@ def check_swarm(config: "ServerConfig") -> Iterator[Finding]:
         agents = len(served.template.agents)
         text = f"{place}: {agents} agent{'' if agents == 1 else 's'}, can be built"
         yield Finding("swarm", "ok", text)
-        if served.needs_token and setting(_PROXY) is None:
-            text = f"agents use a LiteLLM proxy, and {_PROXY} is not set: set it, or use_proxy"
-            yield Finding("swarm", "warning", f"{text} to false")
+        if served.uses:
+            from mail.llm.litellm_model import load_library
+            from mail.llm.provider_env import model_warnings
+
+            warned += model_warnings(load_library(), served.uses)
     for text in warned:
         yield Finding("swarm", "warning", text)
 

@@ -1,19 +1,20 @@
 """What a model call needs from the environment, looked at before anything is sent."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
 from mail.errors import ModelError
 from mail.llm.request import ToolFormat
 
-__all__ = ["check_surroundings"]
+__all__ = ["ModelUse", "check_surroundings", "model_warnings"]
 
 _PROXY: Final = "litellm_proxy"
 _PROXY_ADDRESS: Final = "LITELLM_PROXY_API_BASE"
 _OPENAI: Final = "openai"
+_OPENAI_KEY: Final = "OPENAI_API_KEY"
 # In the order in which the library looks at them.
 _ADDRESSES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
@@ -23,6 +24,8 @@ _ADDRESSES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "azure": ("AZURE_API_BASE",),
     }
 )
+_FAILED: Final = "model call failed: "
+_KEY_SUFFIX: Final = "_API_KEY"
 _IDENTITY: Final = "OPENAI_IDENTITY_PROVIDER_ID"
 _BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
@@ -53,7 +56,56 @@ def check_surroundings(litellm: Any, model: str, tool_format: ToolFormat, *, in_
         _check_key("LITELLM_PROXY_API_KEY", litellm.api_key)
     # With the other format OpenAI's own client says so, and knows more kinds of keys.
     if provider == _OPENAI and tool_format == "responses" and not os.environ.get(_IDENTITY):
-        _check_key("OPENAI_API_KEY", litellm.api_key or litellm.openai_key)
+        _check_key(_OPENAI_KEY, litellm.api_key or litellm.openai_key)
+
+
+class ModelUse(NamedTuple):
+    """A provider's model that an agent asks."""
+
+    agent: str
+    model: str
+    tool_format: ToolFormat
+    use_proxy: bool
+
+
+def model_warnings(litellm: Any, uses: Iterable[ModelUse]) -> list[str]:
+    """Return a line for every reason that the environment gives model calls to fail.
+
+    Args:
+        litellm: The library.
+        uses: Which agent asks which model.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for use in uses:
+        problem = _problem(litellm, use)
+        if problem:
+            found.setdefault((use.model, problem), []).append(use.agent)
+    return [
+        f"model '{model}' of {', '.join(agents)} cannot be asked: {problem}"
+        for (model, problem), agents in found.items()
+    ]
+
+
+def _problem(litellm: Any, use: ModelUse) -> str | None:
+    name = use.model.removeprefix(f"{_PROXY}/")
+    model = f"{_PROXY}/{name}" if use.use_proxy else use.model
+    try:
+        check_surroundings(litellm, model, use.tool_format, in_name=use.use_proxy)
+    except ModelError as error:
+        return str(error).removeprefix(_FAILED)
+    try:
+        litellm.get_llm_provider(model=model)
+    except litellm.BadRequestError:
+        return "LiteLLM knows no such provider; write provider/model, such as openai/gpt-5-mini"
+    # Of what the library lists, only keys are needed in every set-up.
+    missing = [
+        variable
+        for variable in litellm.validate_environment(model=model)["missing_keys"]
+        if variable.endswith(_KEY_SUFFIX)
+    ]
+    if not missing or (_OPENAI_KEY in missing and os.environ.get(_IDENTITY)):
+        return None
+    return f"{' or '.join(missing)} is not set"
 
 
 def _provider(litellm: Any, model: str) -> str:
@@ -95,4 +147,4 @@ def _check_key(variable: str, given: str | None) -> None:
 
 
 def _refused(text: str, status: int = _BAD_REQUEST) -> ModelError:
-    return ModelError(f"model call failed: {text}", status=status)
+    return ModelError(f"{_FAILED}{text}", status=status)

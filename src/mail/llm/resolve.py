@@ -9,10 +9,15 @@ from mail.core.suggest import attribute_hint
 from mail.errors import ConfigError
 from mail.llm.request import ChatModel
 
-__all__ = ["SCRIPTED_PREFIX", "model_for"]
+__all__ = ["SCRIPTED_PREFIX", "is_scripted", "model_for"]
 
 SCRIPTED_PREFIX: Final = "scripted/"
 _SCRIPTED: Final = SCRIPTED_PREFIX.rstrip("/")
+
+
+def is_scripted(llm: str) -> bool:
+    """Tell whether an ``llm`` string names a script, which needs no provider."""
+    return llm.strip() == _SCRIPTED or llm.startswith(SCRIPTED_PREFIX)
 
 
 def model_for(llm: str) -> ChatModel:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from mail.auth.callers import Caller, hash_token
 from mail.db.base import Owner, Store
 from mail.errors import MAILError, ShuttingDown
+from mail.llm.provider_env import ModelUse
 from mail.logcontext import bound
 from mail.server.errors import ServerBusy
 from mail.server.keylocks import KeyLocks
@@ -39,11 +40,13 @@ class Served:
         template: The swarm.
         make: Makes a caller's instance of it.
         needs_token: The swarm calls its model with the caller's own token.
+        uses: Which agents ask which models of providers.
     """
 
     template: "MAILSwarmTemplate"
     make: SwarmFactory
     needs_token: bool = False
+    uses: Sequence[ModelUse] = ()
 
 
 @dataclass(slots=True, eq=False)

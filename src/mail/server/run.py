@@ -15,7 +15,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +28,7 @@ from mail.config.env import current
 from mail.config.server import ServerConfig, export_environment, resolve_log_format
 from mail.db.base import Store
 from mail.errors import MAILError, PortInUse, StoreLocked
+from mail.llm.provider_env import ModelUse, model_warnings
 from mail.logs.setup import init_logger
 from mail.server.app import create_app
 from mail.server.connections import allow_open_files, guarded
@@ -77,7 +78,7 @@ class DrainingServer(uvicorn.Server):
         self._surroundings = contextvars.copy_context()
         # Here, a failure reaches whoever runs the server.
         await self._state.prepare()
-        load_models()
+        load_models(self._state.pool.served.uses)
         await self._state.store.open()
         await super().startup(sockets)
         for server in self.servers if self.started else ():
@@ -263,24 +264,28 @@ def _serve_until_changed(sockets: list[socket.socket] | None) -> None:
 _ADAPTER: Final = "mail.llm.litellm_model"
 
 
-def load_models() -> threading.Thread | None:
+def load_models(uses: Sequence[ModelUse] = ()) -> threading.Thread | None:
     """Begin to load what the served swarm's agents will need; None when that is nothing.
+
+    Models that cannot be asked, for want of a key for example, are logged.
 
     For a server in a process of its own, once its swarm was built: the objects that are there
     when the loading ends are never looked at by the garbage collector again.
     """
-    if _ADAPTER not in sys.modules or "litellm" in sys.modules:
+    if _ADAPTER not in sys.modules or ("litellm" in sys.modules and not uses):
         return None  # no agent asks a provider's model, or everything is there
-    thread = threading.Thread(target=_load, name="model library", daemon=True)
+    thread = threading.Thread(target=_load, args=(uses,), name="model library", daemon=True)
     thread.start()
     return thread
 
 
-def _load() -> None:
-    from mail.llm.litellm_model import load_parts
+def _load(uses: Sequence[ModelUse]) -> None:
+    from mail.llm.litellm_model import load_library, load_parts
 
     try:
         load_parts()
+        for text in model_warnings(load_library(), uses):
+            _log.warning("%s", text)
     except Exception:  # noqa: BLE001 - whoever needs the library learns of it with the first call
         _log.exception("the library behind the models cannot be loaded")
         return

@@ -17,6 +17,8 @@ from mail.config.server import (
 from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Store
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
+from mail.llm.provider_env import ModelUse
+from mail.llm.resolve import is_scripted
 from mail.server.instances import Served, SwarmFactory
 from mail.server.jsonbody import parse_object
 from mail.server.state import ServerState, step_limit
@@ -132,12 +134,21 @@ def _in_file(swarm: SwarmConfig) -> Iterator[None]:
 def _tried(config: ServerConfig, template: "MAILSwarmTemplate", store: Store) -> Served:
     make = _factory(config, template, store)
     swarm = make(_NOBODY, _NO_TOKEN)
-    return Served(template, make, any(_uses_proxy(agent) for agent in swarm.agents))
+    uses = tuple(filter(None, map(_model_use, swarm.agents)))
+    return Served(template, make, any(use.use_proxy for use in uses), uses)
 
 
-def _uses_proxy(agent: "MAILAgent") -> bool:
-    """Tell whether an agent calls its model in the caller's name, as it or its factory says."""
-    return bool(agent.agent_params.get("use_proxy", getattr(agent.function, "use_proxy", False)))
+def _model_use(agent: "MAILAgent") -> ModelUse | None:
+    """Return which provider's model an agent asks, as it or its factory says."""
+
+    def said(name: str, otherwise: Any) -> Any:
+        return agent.agent_params.get(name, getattr(agent.function, name, otherwise))
+
+    llm, use_proxy = str(said("llm", "")), bool(said("use_proxy", False))
+    own_model = agent.agent_params.get("model") is not None
+    if own_model or is_scripted(llm) or not (llm or use_proxy):
+        return None
+    return ModelUse(agent.name, llm, agent.tool_format, use_proxy)
 
 
 def _read(config: ServerConfig, store: Store, entry: dict[str, Any]) -> Served:
