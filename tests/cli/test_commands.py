@@ -123,8 +123,8 @@ def test_light_commands_load_nothing_heavy(arguments: list[str]) -> None:
         (200, b"{}", "✓ MAIL server is up", 0),
         (200, b'{"status": "\\u001b[31mred\\n"}', "✓ MAIL server is [31mred", 0),
         (503, b"{}", "✗ Server returned 503", 1),
-        (200, b"<html>", "✗ Error: the answer is not JSON; is this a MAIL server?", 1),
-        (200, b"[]", "✗ Error: the answer is not a JSON object; is this a MAIL server?", 1),
+        (200, b"<html>", "✗ Error: the response is not JSON; is this a MAIL server?", 1),
+        (200, b"[]", "✗ Error: the response is not a JSON object; is this a MAIL server?", 1),
     ],
 )
 def test_ping_says_how_the_server_is(
@@ -222,7 +222,7 @@ def test_a_hash_of_no_token_is_refused(mail: Run) -> None:
     short, unknown = mail("token", "revoke", "ab"), mail("token", "revoke", "zzzz")
     assert (short.returncode, unknown.returncode) == (2, 1)
     assert "at least 4 characters" in short.stderr
-    assert "no token has a hash" in unknown.stderr
+    assert "no token hash has this prefix" in unknown.stderr
 
 
 def test_a_wrong_config_file_stops_the_server_before_it_starts(mail: Run, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_without_a_database_it_says_what_to_set(mail: Run, tmp_path: Path) -> No
     assert done.returncode == 1 and done.stdout == ""
     assert done.stderr.startswith("ERROR: DATABASE_URL is not set")
     other = mail("db-init", DATABASE_URL="sqlite:///mail.db")
-    assert other.returncode == 1 and "DATABASE_URL names no PostgreSQL" in other.stderr
+    assert other.returncode == 1 and "DATABASE_URL is not a PostgreSQL URL" in other.stderr
     assert not (tmp_path / "mail.db").exists()
 
 

@@ -121,7 +121,7 @@ async def test_mistakes_are_told_and_forgiven(tmp_path: Path, server: str) -> No
         await person.ask("message 'half", r"error parsing command: No closing quotation")
         await person.ask("message hi --kwargs {", r"--kwargs: not valid JSON: ")
         await person.ask("message hi -k '[1]'", r"--kwargs: must be a JSON object")
-        await person.ask("message hi -k '{\"body\": 1}'", r"'body' is no option of the run")
+        await person.ask("message hi -k '{\"body\": 1}'", r"'body' is not an option of the run")
         await person.ask("message hi --msg-type letter", r"invalid choice: 'letter'")
         await person.ask("message ''", r"error posting message: .*400: .*body must not be empty")
         await person.ask("message hi -e nobody", r"error posting message: .*400")
@@ -147,7 +147,7 @@ async def test_ctrl_c_cancels_the_request_and_not_the_program(
             person.type(command)
             await script.entered.wait()
             person.press("\x03")
-            await person.see("request cancelled; a task that it started goes on")
+            await person.see("request cancelled; its task continues")
             await person.see("mail>")
         await person.ask("task-get slow", r"task 'slow' - completed: False, running")
         await person.ask("task-cancel slow", r"task 'slow' cancelled\n")
@@ -163,7 +163,7 @@ async def test_a_paused_task_is_shown_and_resumed(tmp_path: Path, server: str) -
         person.type("message-stream 'consult me' --task-id weather-123")
         await person.see(r"send_interrupt\(\{.*\}\)\n")
         call_id = (await person.see(r"call_id: \S+\n")).split()[1]
-        await person.see("go on with: message '' --task-id weather-123 --resume-from breakpoint")
+        await person.see("continue with: message '' --task-id weather-123 --resume-from breakpoint")
         await person.see("mail>")
         await person.ask("message more -tid weather-123", r"409: .*is paused on breakpoint")
         await person.ask(

@@ -428,4 +428,4 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["checks"][0]["status"] == "error"
     assert {"status", "part", "text"} == found["checks"][0].keys()
     assert main(["server", "--json"]) == 2
-    assert capsys.readouterr().err == "mail: --json goes with --check\n"
+    assert capsys.readouterr().err == "mail: --json requires --check\n"

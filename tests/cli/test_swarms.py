@@ -36,7 +36,7 @@ def _own(module: str) -> dict[str, Any]:
 def test_the_shipped_file_is_good(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["swarms", "validate", str(ROOT / "swarms.json")]) == 0
     out, err = capsys.readouterr()
-    assert "no mistakes found" in out.splitlines()[0]
+    assert "no errors found" in out.splitlines()[0]
     assert "example-no-proxy (version 1.3.6)" in out
     assert "  entrypoint: supervisor" in out
     assert "  agents (3): supervisor, weather, math" in out

@@ -85,7 +85,7 @@ async def check_a_running_task(server: str, capsys: pytest.CaptureFixture[str]) 
         ["slow", "user:bob@test-swarm", "running"],
     ]
     assert await mail("tasks", "cancel", "slow") == 2
-    assert "only the server that runs a task can stop it" in capsys.readouterr().err
+    assert "only the server that runs a task can cancel it" in capsys.readouterr().err
     assert await mail("tasks", "cancel", "slow", "--url", server, "-ak", TOKENS["alice"]) == 1
     assert "status code 404: task 'slow' not found" in capsys.readouterr().err
     assert await mail("tasks", "list", "--url", server, "-ak", TOKENS["bob"], "--json") == 0
@@ -113,7 +113,7 @@ async def test_tasks_are_listed_shown_and_cancelled(
     assert await mail("tasks", "show", "two") == 0
     assert "waits for call-" in capsys.readouterr().out
     assert await mail("tasks", "show", "one") == 1
-    assert "several callers have a task of this name" in capsys.readouterr().err
+    assert "several callers have a task with this id" in capsys.readouterr().err
     assert await mail("tasks", "show", "one", "--owner", "user:bob", "--json") == 0
     assert json.loads(capsys.readouterr().out)["events"]
 
@@ -141,7 +141,7 @@ async def test_tasks_of_callers_without_a_token_are_listed(
         (("list", "--owner", "alice"), 2, "--owner is written ROLE:ID"),
         (("list", "--limit", "0"), 2, "must be at least 1"),
         (("list", "--limit", "x"), 2, "must be at least 1"),
-        (("list", "--url", "http://[h"), 2, "the URL is wrong"),
+        (("list", "--url", "http://[h"), 2, "invalid URL"),
         (("list", "--store", "memory://"), 2, "the server's store is in memory"),
         (("list", "--store", "sqlite:///missing.db"), 2, "there is no SQLite file 'missing.db'"),
         (("show", "x", "--store", "sqlite:///missing.db"), 2, "there is no SQLite file"),

@@ -276,7 +276,7 @@ async def test_a_slow_answer_runs_into_the_timeout(server: Counterpart) -> None:
 
     server.routes["GET", "/"] = never
     async with MAILClient(server.url, config=ClientConfig(timeout=0.05)) as client:
-        with pytest.raises(ClientHTTPError, match="no answer in time"):
+        with pytest.raises(ClientHTTPError, match="no response in time"):
             await client.ping()
 
 

@@ -62,7 +62,7 @@ def check_environment() -> Iterator[Finding]:
             text = f"{name} must be one of {', '.join(values)}"
             yield Finding("environment", "error", text)
     if not wrong:
-        yield Finding("environment", "ok", "the variables that are set can be used")
+        yield Finding("environment", "ok", "all variables that are set are valid")
 
 
 def check_swarm(config: "ServerConfig") -> Iterator[Finding]:
@@ -81,7 +81,7 @@ def check_swarm(config: "ServerConfig") -> Iterator[Finding]:
         yield Finding("swarm", "error", str(error))
     else:
         agents = len(served.template.agents)
-        text = f"{place}: {agents} agent{'' if agents == 1 else 's'}, can be built"
+        text = f"{place}: {agents} agent{'' if agents == 1 else 's'}, built without errors"
         yield Finding("swarm", "ok", text)
         if served.uses:
             from mail.llm.litellm_model import load_library
@@ -138,12 +138,12 @@ def check_auth(store: StoreFound) -> Iterator[Finding]:
 
 def _built_in(store: StoreFound) -> Finding:
     if not store.durable:
-        text = "tokens are kept in the store, and nobody can make one in memory: name another store"
+        text = "'mail token' cannot create tokens in a memory store; use another store"
         return Finding("auth", "warning", text)
     if store.tokens is None:
-        return Finding("auth", "warning", "the built-in tokens, which could not be counted")
+        return Finding("auth", "warning", "built-in; the number of tokens is unknown")
     if store.tokens == 0:
-        text = "nobody can call yet: make a token with 'mail token create'"
+        text = "there are no tokens yet; create one with 'mail token create'"
         return Finding("auth", "warning", text)
     many = "1 token" if store.tokens == 1 else f"{store.tokens} tokens"
     return Finding("auth", "ok", f"built-in, {many} in the store")
@@ -186,8 +186,8 @@ def check_logs(folder: Path) -> Iterator[Finding]:
     place = folder.absolute()
     above = place if place.exists() else place.parent
     if above.is_dir() and os.access(above, os.W_OK | os.X_OK):
-        yield Finding("logs", "ok", f"{place}" + ("" if place.exists() else " will be made"))
+        yield Finding("logs", "ok", f"{place}" + ("" if place.exists() else " will be created"))
     elif above.is_dir():
         yield Finding("logs", "error", f"the folder {above} is not writable")
     else:
-        yield Finding("logs", "error", f"{above} is no folder")
+        yield Finding("logs", "error", f"{above} is not a folder")

@@ -87,6 +87,6 @@ def _database_url(arguments: argparse.Namespace) -> str:
         )
     if not url.lower().startswith(_SCHEMES):
         raise ConfigError(
-            f"{source} names no PostgreSQL database; other stores make their tables themselves"
+            f"{source} is not a PostgreSQL URL; other stores create their tables themselves"
         )
     return "postgresql:" + url.partition(":")[2]

@@ -58,9 +58,9 @@ def _get_health(url: str, timeout: float) -> dict[str, Any]:
     try:
         health = json.loads(body)
     except ValueError as error:
-        raise MAILError("the answer is not JSON; is this a MAIL server?") from error
+        raise MAILError("the response is not JSON; is this a MAIL server?") from error
     if not isinstance(health, dict):
-        raise MAILError("the answer is not a JSON object; is this a MAIL server?")
+        raise MAILError("the response is not a JSON object; is this a MAIL server?")
     return health
 
 

@@ -159,7 +159,7 @@ def _exec_quoted(word: str) -> str:
         ValueError: it cannot be quoted.
     """
     if "\n" in word:
-        raise ValueError("the path of the program holds a line break")
+        raise ValueError("the program's path contains a line break")
     word = word.replace("%", "%%")
     if word.replace("/", "").replace("-", "").replace(".", "").replace("_", "").isalnum():
         return word

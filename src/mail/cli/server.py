@@ -56,7 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         ConfigError: the settings, the swarm or the environment are invalid.
     """
     if arguments.json and not arguments.check:
-        raise ConfigError("--json goes with --check")
+        raise ConfigError("--json requires --check")
     # variables, because the workers of --reload are processes of their own and read them too
     with (
         overridden(CONFIG_PATH, config_path(arguments.config)),

@@ -35,7 +35,7 @@ def server_settings(arguments: argparse.Namespace) -> tuple[str, str]:
         url: str = arguments.store or resolve_store_url(config)
     if url.lower().startswith(MEMORY_URL):
         raise ConfigError(
-            "the server's store is in memory, which no other process can reach; "
+            "the server's store is in memory, which other processes cannot access; "
             "set [server.store] url or DATABASE_URL, or give --store sqlite:///mail.db"
         )
     return url, config.swarm.name
@@ -70,5 +70,5 @@ def _check_file(url: str) -> None:
     path = Path(rest.removeprefix("///"))
     if scheme.lower() == "sqlite" and not path.exists():
         raise ConfigError(
-            f"there is no SQLite file '{path}' (seen from {Path.cwd()}); is --store right?"
+            f"there is no SQLite file '{path}' (current folder: {Path.cwd()}); check --store"
         )

@@ -56,5 +56,5 @@ def _parts(url: str) -> SplitResult:
         parts = urlsplit(url)
         _ = parts.port  # looked at only when it is asked for
     except ValueError as error:
-        raise ConfigError(f"the URL is wrong: {error}") from error
+        raise ConfigError(f"invalid URL: {error}") from error
     return parts

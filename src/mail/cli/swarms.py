@@ -91,7 +91,7 @@ def _summary(swarm: "SwarmsJSONSwarm", actions: list[str]) -> dict[str, Any]:
 
 def _print_swarms(file: Path, swarms: list[dict[str, Any]], warned: list[str]) -> None:
     count = f"{len(swarms)} swarm" + ("" if len(swarms) == 1 else "s")
-    print(f"{file}: {count}, no mistakes found")
+    print(f"{file}: {count}, no errors found")
     for swarm in swarms:
         print(f"{swarm['name']} (version {_one_line(swarm['version'])})")
         print(f"  entrypoint: {swarm['entrypoint']}")

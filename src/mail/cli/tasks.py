@@ -90,7 +90,7 @@ async def _cancel(arguments: argparse.Namespace) -> None:
     arguments.url = arguments.url or setting(URL_VARIABLE)
     if not arguments.url:
         raise ConfigError(
-            "only the server that runs a task can stop it; name it with --url, "
+            "only the server that runs a task can cancel it; give its URL with --url, "
             "and give the owner's token with --api-key"
         )
     task = await _ask(arguments, "cancel_task", arguments.task_id)
@@ -131,7 +131,7 @@ async def _stored_task(arguments: argparse.Namespace) -> Record:
             raise UnknownTask(arguments.task_id)
         if len(having) > 1:
             names = ", ".join(f"{owner.role}:{owner.id}" for owner in having)
-            raise MAILError(f"several callers have a task of this name; give --owner: {names}")
+            raise MAILError(f"several callers have a task with this id; give --owner: {names}")
         return await _record(store, having[0], arguments.task_id)
 
 
@@ -176,11 +176,11 @@ def _print_task(arguments: argparse.Namespace, task: Record) -> None:
 def _checked(task: object) -> Record:
     """Check the shape of a task record from a server, and return it."""
     if not isinstance(task, dict):
-        raise ClientDecodeError("the server's record of a task is no JSON object")
+        raise ClientDecodeError("the server's task record is not a JSON object")
     for name in ("events", "breakpoints"):
         values = task.get(name) or []
         if not (isinstance(values, list) and all(isinstance(value, dict) for value in values)):
-            raise ClientDecodeError(f"'{name}' of a task is no list of JSON objects")
+            raise ClientDecodeError(f"'{name}' of a task is not a list of JSON objects")
     return task
 
 

@@ -80,7 +80,7 @@ async def _create(store: "Store", arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps({"token": token, **_record(row)}))
         return
-    print(f"{row.role} token for '{row.id}'; it is shown only now:", file=sys.stderr)
+    print(f"{row.role} token for '{row.id}', shown only once:", file=sys.stderr)
     print(token)
 
 
@@ -117,9 +117,9 @@ async def _revoke(store: "Store", arguments: argparse.Namespace) -> None:
         raise ConfigError(f"give at least {_LEAST_PREFIX} characters of the hash")
     found = [row for row in await store.list_tokens() if row.token_hash.startswith(prefix)]
     if not found:
-        raise MAILError("no token has a hash that begins so; see `mail token list`")
+        raise MAILError("no token hash has this prefix; see `mail token list`")
     if len(found) > 1:
-        raise MAILError(f"{len(found)} tokens have hashes that begin so; give more of it")
+        raise MAILError(f"{len(found)} token hashes have this prefix; give more of it")
     row = found[0]
     if row.revoked_at is None:
         row = row._replace(revoked_at=datetime.now(UTC).isoformat())

@@ -363,5 +363,5 @@ class MAILClient(ResponsesClient):
 
 def _identified(who: GetWhoamiResponse) -> GetWhoamiResponse:
     if not (isinstance(who.get("id"), str) and isinstance(who.get("role"), str)):
-        raise ClientDecodeError("the answer of /whoami contains no id and role")
+        raise ClientDecodeError("the response of /whoami contains no id and role")
     return who

@@ -206,7 +206,7 @@ async def _client_errors() -> AsyncIterator[None]:
     except ClientError:
         raise
     except TimeoutError as error:
-        raise ClientHTTPError("MAIL client request failed: no answer in time") from error
+        raise ClientHTTPError("MAIL client request failed: no response in time") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
         # aiohttp's word for the usual certificates says nothing to whoever mistyped an address.
         reason = str(error).replace(" ssl:default", "") or type(error).__name__

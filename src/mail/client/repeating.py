@@ -55,7 +55,7 @@ async def repeated(send: Callable[[], Awaitable[T]], seconds: float, reconnect: 
             async with asyncio.timeout_at(ends):
                 return await send()
         except TimeoutError as error:
-            raise ClientHTTPError("MAIL client request failed: no answer in time") from error
+            raise ClientHTTPError("MAIL client request failed: no response in time") from error
         except ClientHTTPError as error:
             wait = _wait_after(error, attempt, reconnect)
             if wait is None or attempt >= reconnect.tries or loop.time() + wait >= ends:

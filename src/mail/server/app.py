@@ -185,11 +185,11 @@ async def _hint_at_tokens(state: ServerState) -> None:
     if not isinstance(state.auth, BuiltinAuth) or await state.store.list_tokens():
         return
     if state.store.durable:
-        _log.warning("nobody can call yet: make a token with 'mail token create'")
+        _log.warning("there are no tokens yet; create one with 'mail token create'")
     else:
         _log.warning(
-            "nobody can call: tokens are kept in the store, and 'mail token' cannot reach one in "
-            "memory; use --store sqlite:///mail.db, or an external token service"
+            "there are no tokens, and 'mail token' cannot create any in a memory store; "
+            "use --store sqlite:///mail.db, or an external token service"
         )
 
 

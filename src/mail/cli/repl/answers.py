@@ -113,7 +113,8 @@ def _how_to_resume(task_id: str, calls: list[Mapping[str, Any]]) -> str:
     results = [{"call_id": c.get("call_id") or c.get("id"), "content": "…"} for c in calls]
     kwargs = {"breakpoint_tool_call_result": results}
     return (
-        f"go on with: message '' --task-id {_quoted(task_id)} --resume-from breakpoint_tool_call "
+        f"continue with: message '' --task-id {_quoted(task_id)} "
+        f"--resume-from breakpoint_tool_call "
         f"--kwargs {_quoted(json.dumps(kwargs, ensure_ascii=False))}"
     )
 

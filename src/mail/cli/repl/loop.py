@@ -76,7 +76,7 @@ def _carry_out(
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
         session.screen.note(
-            ("request cancelled; a task that it started goes on: see tasks-get, task-cancel", "dim")
+            ("request cancelled; its task continues: see tasks-get, task-cancel", "dim")
         )
         raise
 

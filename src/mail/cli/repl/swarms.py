@@ -18,7 +18,7 @@ async def _swarms_get(session: Session, arguments: argparse.Namespace) -> int:
     swarms = answer.get("swarms") or []
     session.screen.say(f"found {len(swarms)} swarms:")
     for swarm in swarms:
-        state = "" if swarm.get("is_active", True) else "  (does not answer)"
+        state = "" if swarm.get("is_active", True) else "  (not responding)"
         session.screen.say(f"{swarm.get('swarm_name')}@{swarm.get('base_url')}", (state, "dim"))
     return DONE
 

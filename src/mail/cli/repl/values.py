@@ -48,7 +48,9 @@ def options(text: str) -> dict[str, Any]:
     value = json_object(text)
     for name in value:
         if name in _RESERVED:
-            raise argparse.ArgumentTypeError(f"'{name}' is no option of the run; use its own flag")
+            raise argparse.ArgumentTypeError(
+                f"'{name}' is not an option of the run; use its own flag"
+            )
     return value
 
 
@@ -75,7 +77,7 @@ def targets(text: str) -> list[str]:
         return [target for part in text.split(",") if (target := part.strip())]
     value = json_list(text)
     if not all(isinstance(target, str) for target in value):
-        raise argparse.ArgumentTypeError("must be a JSON list of texts")
+        raise argparse.ArgumentTypeError("must be a JSON list of strings")
     return value
 
 
