@@ -162,7 +162,7 @@ async def test_before_the_start_there_is_no_swarm_to_ask_for(
 
 
 @pytest.mark.parametrize(
-    ("durable", "hint"), [(True, "mail token create"), (False, "cannot create any in a memory store")]
+    ("durable", "hint"), [(True, "mail token create"), (False, "cannot create any")]
 )
 async def test_a_store_without_tokens_gets_a_hint_that_can_be_followed(
     template: Template, durable: bool, hint: str, caplog: pytest.LogCaptureFixture
