@@ -30,7 +30,7 @@ SIGNATURES: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     ),
     (
         MAILAction.from_pydantic_model,
-        {"model": NEEDED, "function": NEEDED, "name": None, "description": None},
+        {"model": NEEDED, "function_str": None, "name": None, "description": None},
     ),
     (MAILAction.from_swarm_json, {"json_str": NEEDED}),
     (MAILAction.to_tool_dict, {"style": "responses"}),

@@ -158,10 +158,10 @@ async def test_post_message_sends_exactly_the_documented_fields(
     assert await client.post_message("Hello") == {"response": "hi", "events": None}
     await client.post_message(
         "b",
-        "s",
-        "broadcast",
-        entrypoint="math",
-        show_events=True,
+        "math",
+        True,
+        subject="s",
+        msg_type="broadcast",
         task_id="t",
         resume_from="user_response",
         max_steps=3,
@@ -210,6 +210,18 @@ async def test_a_refusal_carries_the_servers_detail(
         await client.post_message("")
     assert isinstance(caught.value, ClientHTTPError)
     assert (caught.value.status, caught.value.detail) == (400, "no message provided")
+
+
+async def test_a_refusal_chains_aiohttps_exception_without_the_key(server: Counterpart) -> None:
+    server.answer("GET", "/status", {"detail": "invalid role"}, status=403)
+    async with MAILClient(server.url, api_key="very-secret") as client:
+        with pytest.raises(RuntimeError) as caught:
+            await client.get_status()
+    cause = caught.value.__cause__
+    assert isinstance(cause, aiohttp.ClientResponseError)
+    assert cause.status == 403
+    assert str(cause.request_info.url).endswith("/status")
+    assert "very-secret" not in f"{cause!r} {cause} {cause.request_info!r} {cause.headers!r}"
 
 
 async def test_no_server_is_a_runtime_error_with_its_cause(server: Counterpart) -> None:

@@ -324,10 +324,16 @@ async def test_from_pydantic_model() -> None:
     parameters = list(_parameters(MAILAction.from_pydantic_model).items())
     assert parameters[:4] == [
         ("model", REQUIRED),
-        ("function", REQUIRED),
+        ("function_str", None),  # or ``function``; one of them is required
         ("name", None),
         ("description", None),
     ]
+    with pytest.raises(TypeError, match="function_str"):
+        MAILAction.from_pydantic_model(guide_game.ScorePointsArgs)
+    named = MAILAction.from_pydantic_model(
+        guide_game.ScorePointsArgs, function=lambda args: "noted", name="note"
+    )
+    assert await named.function({"player_name": "Alice", "points": 1}) == "noted"
     action = MAILAction.from_pydantic_model(
         guide_game.ScorePointsArgs, lambda args: "noted", name="note", description="Note it"
     )

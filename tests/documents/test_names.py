@@ -38,7 +38,8 @@ NAMES: dict[str, str] = {
     "mail.core.tools": (
         "AgentToolCall MAIL_TOOL_NAMES convert_call_to_mail_message create_await_message_tool "
         "create_help_tool create_mail_tools create_supervisor_tools get_tool_help "
-        "get_tool_spec_name normalize_breakpoint_tool_call pydantic_model_to_tool"
+        "get_tool_spec_name normalize_breakpoint_tool_call pydantic_model_to_tool "
+        "pydantic_function_tool _make_tools"
     ),
     "mail.factories": (
         "ActionAgentFunction AgentFunction LiteLLMActionAgentFunction LiteLLMAgentFunction "
@@ -69,6 +70,7 @@ NAMES: dict[str, str] = {
     "mail.utils.logger": "get_loggers init_logger",
     "mail.utils.parsing": "read_python_string read_url_string target_address_is_interswarm",
     "mail.utils.store": "get_langmem_store",
+    "mail.store": "get_langmem_store",
     "mail.client": "MAILClient",
     "mail.config": "ClientConfig ServerConfig",
     "mail.server": "app create_app",

@@ -18,6 +18,7 @@ SMALL_SUBJECTS = {
     "mail.cli.version": "a command",
     "mail.client.responses": "the client's side of one route",
     "mail.db.postgres.inspect": "the PostgreSQL half of mail.db.inspect",
+    "mail.utils.store": "a documented import path",
 }
 CYCLES = {
     "mail.server.openapi.document",

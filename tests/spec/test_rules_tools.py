@@ -133,6 +133,15 @@ async def test_help_comes_in_the_next_message() -> None:
     for part in ("SUMMARY", "YOUR IDENTITY", "**Name**: supervisor", "Tool `send_request`"):
         assert part in text
     assert "FULL MAIL PROTOCOL" not in text
+    task = await runtime.read_task("task-1")
+    [help_message] = [
+        event.extra["full_message"]
+        for event in task.events
+        if event.kind == "new_message"
+        and event.extra["full_message"]["message"]["subject"] == "::help::"
+    ]
+    assert help_message["msg_type"] == "broadcast"
+    assert [one["address"] for one in help_message["message"]["recipients"]] == ["supervisor"]
     await runtime.shutdown()
 
 

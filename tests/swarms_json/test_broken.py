@@ -89,7 +89,7 @@ BROKEN: list[tuple[str, Any, tuple[str, ...], bool]] = [
     (f"{PAY}.name", "send_request", ("action name 'send_request' is the name of a MAIL",), False),
     ("0.action_imports", ["json"], ("field 'action_imports'", FORMAT), True),
     ("0.action_imports", ["json:nobody"], ("action_imports", "'json:nobody'"), False),
-    ("0.action_imports", ["json:dumps"], ("'json:dumps'", "to a MAILAction", "imports"), False),
+    ("0.action_imports", ["json:loads"], ("'json:loads'", "to a MAILAction", "imports"), False),
 ]
 
 

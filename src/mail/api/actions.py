@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import inspect
+import sys
 import typing
 from collections.abc import Awaitable, Callable, Iterable
 from copy import deepcopy
@@ -26,6 +27,7 @@ __all__ = [
     "ModelReader",
     "ToolStyle",
     "action",
+    "action_around",
     "action_from_entry",
     "check_model",
     "is_model",
@@ -254,10 +256,11 @@ class MAILAction:
     @staticmethod
     def from_pydantic_model(
         model: type[BaseModel],
-        function: "str | ActionCallback | MAILAction",
+        function_str: "str | ActionCallback | MAILAction | None" = None,
         name: str | None = None,
         description: str | None = None,
         *,
+        function: "str | ActionCallback | MAILAction | None" = None,
         idempotent: bool = False,
         timeout: float | None = None,
     ) -> "MAILAction":
@@ -265,7 +268,8 @@ class MAILAction:
 
         Args:
             model: Validates the arguments; its JSON Schema is shown to models.
-            function: A callable, another action, or a reference to either.
+            function_str: A callable, another action, or a reference to either.
+            function: Another name of ``function_str``.
             name: The model's name by default.
             description: By default the docstring of the model, else of the function, else the name.
             idempotent: As in the constructor.
@@ -275,13 +279,16 @@ class MAILAction:
             ConfigError, TypeError: as the constructor.
         """
         check_model(model)
+        called = function_str if function is None else function
+        if called is None or None not in (function_str, function):
+            raise TypeError("from_pydantic_model() takes one of 'function_str' and 'function'")
         name = model.__name__ if name is None else name
-        text = description or model.__doc__ or _docstring(function) or name.replace("_", " ")
+        text = description or model.__doc__ or _docstring(called) or name.replace("_", " ")
         return MAILAction(
             name,
             inspect.cleandoc(text),
             model.model_json_schema(),
-            function,
+            called,
             idempotent=idempotent,
             timeout=timeout,
             reader=ModelReader(name, model, as_dict=True),
@@ -376,6 +383,14 @@ class MAILAction:
 
     def __repr__(self) -> str:
         return f"MAILAction({self.name!r})"
+
+
+def action_around(function: object) -> MAILAction | None:
+    """Return the action that the module of a function defines around it, if there is one."""
+    module = sys.modules.get(getattr(function, "__module__", ""))
+    defined = vars(module).values() if module else ()
+    actions = (value for value in defined if isinstance(value, MAILAction))
+    return next((one for one in actions if one.callback is function), None)
 
 
 def action_from_entry(data: SwarmsJSONAction, references: ReferencePolicy) -> MAILAction:

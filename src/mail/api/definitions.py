@@ -2,7 +2,7 @@
 
 from os import PathLike
 
-from mail.api.actions import MAILAction, action_from_entry
+from mail.api.actions import MAILAction, action_around, action_from_entry
 from mail.api.agents import agent_from_entry
 from mail.api.references import check_params, load_callable, load_object, without_documents
 from mail.core.suggest import before_hint
@@ -27,7 +27,9 @@ class ActionImporter:
         self.actions: dict[tuple[str, str], MAILAction] = {}
 
     def __call__(self, reference: str, swarm: str) -> MAILAction:
-        """Return the action that an entry names; see `mail.swarms_json.crosscheck.ImportAction`.
+        """Return the action that an entry names, or whose function it names.
+
+        See `mail.swarms_json.crosscheck.ImportAction`.
 
         Raises:
             ConfigError: it cannot be imported, or may not be.
@@ -37,6 +39,8 @@ class ActionImporter:
             action = load_object(reference, f"action import of swarm '{swarm}'", self.references)
         except ConfigError as error:
             raise ConfigError(before_hint(str(error), " (field 'action_imports')")) from error
+        if not isinstance(action, MAILAction):
+            action = action_around(action) or action
         if not isinstance(action, MAILAction):
             raise WrongReference(
                 f"action import '{reference}' in swarm '{swarm}' did not resolve to a MAILAction "

@@ -1,5 +1,6 @@
 """Resolution of Python references in definitions, with errors that say whose reference it is."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +26,7 @@ __all__ = [
 ]
 
 _DOCUMENT = "{}"
+_PROMPT_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+:[^\W\d]\w*")
 
 
 def load_object(reference: str, what: str, references: ReferencePolicy = TRUSTED) -> Any:
@@ -68,6 +70,7 @@ def load_params(
     Raises:
         ConfigError: a reference cannot be imported, or may not be used.
     """
+    params = _with_prompt_reference(params)
     try:
         resolved: dict[str, Any] = resolve_prefixed_string_references(params, references=references)
     except (Exception, SystemExit) as error:
@@ -83,10 +86,18 @@ def check_params(params: dict[str, Any], what: str) -> None:
     Raises:
         ConfigError: a reference cannot be imported.
     """
-    for text in _texts(params):
+    for text in _texts(_with_prompt_reference(params)):
         if text.startswith(PYTHON_PREFIX):
             load_object(text, what)
     _check_scripts(params, what, TRUSTED)
+
+
+def _with_prompt_reference(params: dict[str, Any]) -> dict[str, Any]:
+    """Prefix a ``system`` that is nothing but ``package.module:NAME`` (docs/factories.md)."""
+    system = params.get("system")
+    if isinstance(system, str) and _PROMPT_NAME.fullmatch(system):
+        return {**params, "system": PYTHON_PREFIX + system}
+    return params
 
 
 def without_documents(value: Any) -> Any:

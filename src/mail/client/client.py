@@ -41,12 +41,26 @@ class MAILClient(ResponsesClient):
 
     def __init__(
         self,
-        url: str,
+        base_url: str | None = None,
         api_key: str | None = None,
         session: "aiohttp.ClientSession | None" = None,
         config: "ClientConfig | None" = None,
+        *,
+        url: str | None = None,
     ) -> None:
-        super().__init__(url, api_key, session, config)
+        """Describe the server; nothing is sent before the first call.
+
+        Args:
+            base_url: The root URL of the server, ``http`` or ``https``.
+            api_key: Sent as ``Authorization: Bearer <api_key>`` with every request.
+            session: A session of your own, which the client does not close.
+            config: Overrides the ``[client]`` table of ``mail.toml``.
+            url: The earlier name of ``base_url``.
+
+        Raises:
+            TypeError: both or neither of ``base_url`` and ``url`` are given.
+        """
+        super().__init__(_either("base_url", base_url, "url", url), api_key, session, config)
         self.user_id = "unknown"
         self.user_role = "unknown"
 
@@ -98,40 +112,48 @@ class MAILClient(ResponsesClient):
 
     async def post_message(  # noqa: PLR0913 - what a caller may ask for
         self,
-        body: str,
-        subject: str = "New Message",
-        msg_type: str = "request",
-        *,
+        message: str | None = None,
         entrypoint: str | None = None,
         show_events: bool = False,
+        *,
+        subject: str = "New Message",
+        msg_type: str = "request",
         task_id: str | None = None,
         resume_from: str | None = None,
         idempotency_key: str | None = None,
+        body: str | None = None,
         **kwargs: Any,
     ) -> PostMessageResponse:
         """Send a message to the swarm and wait for the answer (``POST /message``).
 
         Args:
-            body: The message.
-            subject: Its subject.
-            msg_type: ``request``, ``response``, ``broadcast`` or ``interrupt``.
+            message: The text of the message.
             entrypoint: The agent that receives it; by default the swarm's entrypoint.
             show_events: Also return the task's events.
+            subject: The subject of the message.
+            msg_type: ``request``, ``response``, ``broadcast`` or ``interrupt``.
             task_id: The task to continue, or the id of a new one.
             resume_from: ``user_response`` or ``breakpoint_tool_call``.
             idempotency_key: A unique text for this request. With it, the client repeats the
                 request after a lost connection or a 503 with ``Retry-After``, until
                 ``config.timeout`` is over; the server processes it once.
+            body: The earlier name of ``message``.
             **kwargs: Further options of the run, for example ``max_steps`` or
                 ``breakpoint_tool_call_result``.
 
         Returns:
             ``response`` (the answer's text), ``events`` (None unless requested), and from servers
             newer than 1.3.6 ``task_id``, ``subject``, ``status`` and ``breakpoints``.
+
+        Raises:
+            TypeError: both or neither of ``message`` and ``body`` are given, or ``show_events`` is
+                not a bool.
         """
+        if not isinstance(show_events, bool):
+            raise TypeError("show_events must be a bool; give subject and msg_type by their names")
         payload = {
             "subject": subject,
-            "body": body,
+            "body": _either("message", message, "body", body),
             "msg_type": msg_type,
             "entrypoint": entrypoint,
             "show_events": show_events,
@@ -144,15 +166,16 @@ class MAILClient(ResponsesClient):
 
     async def post_message_stream(  # noqa: PLR0913 - what a caller may ask for
         self,
-        body: str,
+        message: str | None = None,
+        entrypoint: str | None = None,
+        *,
         subject: str = "New Message",
         msg_type: str = "request",
-        *,
-        entrypoint: str | None = None,
         task_id: str | None = None,
         resume_from: str | None = None,
         stream_tokens: bool = False,
         idempotency_key: str | None = None,
+        body: str | None = None,
         **kwargs: Any,
     ) -> EventStream:
         """Send a message to the swarm and stream its task's events up to the terminal one.
@@ -166,7 +189,7 @@ class MAILClient(ResponsesClient):
         """
         payload: dict[str, Any] = {
             "subject": subject,
-            "body": body,
+            "body": _either("message", message, "body", body),
             "msg_type": msg_type,
             "entrypoint": entrypoint,
             "stream": True,
@@ -359,6 +382,16 @@ class MAILClient(ResponsesClient):
         if not isinstance(answer, dict):
             raise ClientDecodeError(f"expected a JSON object, got {type(answer).__name__}")
         return answer
+
+
+def _either(name: str, value: str | None, alias: str, other: str | None) -> str:
+    """Return the one that is given of a parameter and its earlier name."""
+    if value is not None and other is not None:
+        raise TypeError(f"give either '{name}' or '{alias}', its earlier name, not both")
+    given = value if value is not None else other
+    if given is None:
+        raise TypeError(f"missing argument '{name}'")
+    return given
 
 
 def _identified(who: GetWhoamiResponse) -> GetWhoamiResponse:

@@ -217,7 +217,7 @@ async def _raise_for_status(response: "aiohttp.ClientResponse") -> None:
     if 200 <= response.status < 300:
         return
     if 300 <= response.status < 400:
-        raise _redirected(response)
+        raise _redirected(response) from _cause(response)
     text = await _text(response)
     detail: object = " ".join(text.split())[:_SHOWN] or response.reason  # a page, perhaps
     try:
@@ -231,6 +231,19 @@ async def _raise_for_status(response: "aiohttp.ClientResponse") -> None:
         status=response.status,
         detail=detail,
         retry_after=_seconds(response.headers.get("Retry-After", "")),
+    ) from _cause(response)
+
+
+def _cause(response: "aiohttp.ClientResponse") -> "aiohttp.ClientResponseError":
+    """Return aiohttp's own exception for a response, without the headers that hold the key."""
+    import aiohttp
+    from multidict import CIMultiDict, CIMultiDictProxy
+
+    sent = response.request_info
+    url = sent.url.with_user(None)
+    shown = aiohttp.RequestInfo(url, sent.method, CIMultiDictProxy(CIMultiDict()), url)
+    return aiohttp.ClientResponseError(
+        shown, (), status=response.status, message=response.reason or ""
     )
 
 

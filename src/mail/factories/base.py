@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, TypedDict, get_args
 
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.call_context import CallContext, current_call
-from mail.core.tools.build import create_mail_tools, create_search_memory_tool
+from mail.core.tools.build import create_extra_tools, create_mail_tools
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ConfigError
 from mail.factories.checks import (
@@ -253,10 +253,9 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         mail_tools = create_mail_tools(
             self.comm_targets, self.enable_interswarm, self.tool_format, self.exclude_tools
         )
-        if "search_memory" not in self.exclude_tools:
-            mail_tools.append(create_search_memory_tool(self.tool_format))
+        extra_tools = create_extra_tools(self.tool_format, self.exclude_tools)
         # Providers refuse two tools of one name: MAIL's own come first and stay.
-        return ToolSet([*mail_tools, *self.tools])
+        return ToolSet([*mail_tools, *extra_tools, *self.tools])
 
     async def __call__(
         self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"

@@ -6,31 +6,10 @@ from typing import Any, overload
 from pydantic_core import from_json, to_json
 
 from mail.core.agents import ToolChoice
-from mail.core.tools.schema import get_tool_spec_name
+from mail.core.tools.schema import flat_tool, get_tool_spec_name, nested_tool
 from mail.llm.request import Wire
 
-__all__ = ["ToolSet", "choice_name", "flat_tool", "nested_tool", "tools_for"]
-
-
-def nested_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a function tool in the layout of chat completions; other tools are only copied."""
-    spec: dict[str, Any] = from_json(to_json(dict(tool)))
-    if spec.get("type") != "function" or "function" in spec:
-        return spec
-    spec.pop("type")
-    return {"type": "function", "function": spec}
-
-
-def flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a function tool in the layout of the Responses API; other tools are only copied.
-
-    ``strict`` is always said there, because that API takes its absence for true.
-    """
-    spec: dict[str, Any] = from_json(to_json(dict(tool)))
-    if spec.get("type") != "function":
-        return spec
-    body = spec.pop("function", {})
-    return {**spec, **body, "strict": bool({**spec, **body}.get("strict"))}
+__all__ = ["ToolSet", "choice_name", "tools_for"]
 
 
 class ToolSet(Sequence[Mapping[str, Any]]):

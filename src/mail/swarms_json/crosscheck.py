@@ -17,6 +17,7 @@ from mail.swarms_json.names import (
     check_swarm_name,
     hinted,
 )
+from mail.swarms_json.references import PYTHON_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -188,11 +189,18 @@ def _imported(
     import_action: ImportAction,
 ) -> dict[str, None]:
     found: dict[str, NamedAction] = {}
+    functions = {_bare(action.get("function")) for action in swarm["actions"]}
     for reference in references:
+        if _bare(reference) in functions:
+            continue  # the entry is the action
         action = import_action(reference, swarm["name"])
         if action.name in own or found.setdefault(action.name, action) is not action:
             raise _duplicate(swarm, action.name, "action_imports")
     return dict.fromkeys(found)
+
+
+def _bare(reference: object) -> str:
+    return str(reference).removeprefix(PYTHON_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

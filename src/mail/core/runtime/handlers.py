@@ -189,7 +189,7 @@ async def handle_help(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     event = EventDraft("help_called", f"agent {tools.name} called help", {"caller": tools.name})
     return ToolOutcome(
         details="help string generated; will be sent to you in a subsequent prompt",
-        reprompt=Reprompt(Subject.HELP, text),
+        reprompt=Reprompt(Subject.HELP, text, kind="broadcast"),
         events=(event,),
     )
 

@@ -58,7 +58,7 @@ class SystemMessages:
             step = step._replace(calls=step.calls + 1)
         control = Control(kind, attempt=attempt, origin=turn.origin, step=step)
         notice = self.context.composer.message(
-            "response",
+            chosen[0].kind,
             turn.task.task_id,
             self.context.composer.system_address,
             [{"address_type": "agent", "address": turn.agent}],

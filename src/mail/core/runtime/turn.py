@@ -11,6 +11,7 @@ from pydantic_core import from_json, to_json
 
 from mail.clock import format_uuid
 from mail.core.envelope import Envelope
+from mail.core.wire import MessageKind
 from mail.db.base import EventRow, MemoryRow
 
 if TYPE_CHECKING:
@@ -148,11 +149,15 @@ def message_event(message: str, timestamp: str, description: str = "") -> EventR
 
 
 class Reprompt(NamedTuple):
-    """Why an agent must be called again after the turn. Errors outrank successes."""
+    """Why an agent must be called again after the turn. Errors outrank successes.
+
+    ``kind`` is the type of the system's message to the agent.
+    """
 
     subject: str
     body: str
     error: bool = False
+    kind: MessageKind = "response"
 
 
 class ToolOutcome(NamedTuple):

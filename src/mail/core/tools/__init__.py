@@ -26,6 +26,7 @@ __all__ = [
     "get_tool_help",
     "get_tool_spec_name",
     "normalize_breakpoint_tool_call",
+    "pydantic_function_tool",
     "pydantic_model_to_tool",
     *_BUILD,
 ]
@@ -41,7 +42,9 @@ __getattr__ = lazy_exports(
         "get_tool_help": "mail.core.tools.helptext",
         "get_tool_spec_name": "mail.core.tools.schema",
         "normalize_breakpoint_tool_call": "mail.core.tools.convert",
+        "pydantic_function_tool": "mail.core.tools.schema",
         "pydantic_model_to_tool": "mail.core.tools.schema",
+        "_make_tools": "mail.core.tools.schema",
         **dict.fromkeys(_BUILD, "mail.core.tools.build"),
     },
 )

@@ -5,13 +5,14 @@ from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
-from mail.core.tools.catalogue import CATALOGUE
-from mail.core.tools.schema import ToolStyle, get_tool_spec_name, pydantic_model_to_tool
+from mail.core.tools.catalogue import CATALOGUE, SendArgs
+from mail.core.tools.schema import ToolStyle, pydantic_model_to_tool
 
 __all__ = [
     "create_acknowledge_broadcast_tool",
     "create_await_message_tool",
     "create_broadcast_tool",
+    "create_extra_tools",
     "create_help_tool",
     "create_ignore_broadcast_tool",
     "create_interrupt_tool",
@@ -126,24 +127,28 @@ def create_mail_tools(
         style: The format of the specifications.
         exclude_tools: Names to leave out.
     """
-    tools = [
-        create_request_tool(targets, enable_interswarm, style),
-        create_response_tool(targets, enable_interswarm, style),
-        create_acknowledge_broadcast_tool(style),
-        create_ignore_broadcast_tool(style),
-        create_await_message_tool(style),
-        create_help_tool(style),
-    ]
-    return _without(tools, exclude_tools)
+    return _create(_for_agents(extra=False), targets, enable_interswarm, style, exclude_tools)
+
+
+def create_extra_tools(
+    style: ToolStyle = "completions", exclude_tools: Collection[str] | None = None
+) -> list[Tool]:
+    """Build what agents get beside ``create_mail_tools``: ``search_memory``."""
+    return _create(_for_agents(extra=True), (), False, style, exclude_tools)
+
+
+def _for_agents(*, extra: bool) -> list[str]:
+    specs = CATALOGUE.values()
+    return [spec.name for spec in specs if spec.audience == "agent" and spec.extra is extra]
 
 
 def create_supervisor_tools(
     targets: Sequence[str],
     can_complete_tasks: bool = True,
     enable_interswarm: bool = False,
-    exclude_tools: Collection[str] | None = None,
     style: ToolStyle = "completions",
     _debug_include_intraswarm: bool = True,
+    exclude_tools: Collection[str] | None = None,
 ) -> list[Tool]:
     """Build the further tools of a supervisor.
 
@@ -151,18 +156,30 @@ def create_supervisor_tools(
         targets: The agents it may write to.
         can_complete_tasks: Whether to include ``task_complete``.
         enable_interswarm: Allow ``agent@swarm`` addresses as targets.
-        exclude_tools: Names to leave out.
         style: The format of the specifications.
         _debug_include_intraswarm: Whether to include ``send_interrupt`` and ``send_broadcast``.
+        exclude_tools: Names to leave out.
     """
-    tools: list[Tool] = []
-    if _debug_include_intraswarm:
-        tools += [create_interrupt_tool(targets, enable_interswarm, style)]
-        tools += [create_broadcast_tool(style)]
-    if can_complete_tasks:
-        tools += [create_task_complete_tool(style)]
-    return _without(tools, exclude_tools)
+    names = [
+        spec.name
+        for spec in CATALOGUE.values()
+        if spec.audience == "supervisor"
+        and (can_complete_tasks if spec.name == "task_complete" else _debug_include_intraswarm)
+    ]
+    return _create(names, targets, enable_interswarm, style, exclude_tools)
 
 
-def _without(tools: list[Tool], names: Collection[str] | None) -> list[Tool]:
-    return [tool for tool in tools if get_tool_spec_name(tool) not in (names or ())]
+def _create(
+    names: Sequence[str],
+    targets: Sequence[str],
+    enable_interswarm: bool,
+    style: ToolStyle,
+    excluded: Collection[str] | None,
+) -> list[Tool]:
+    return [
+        _addressed(name, targets, enable_interswarm, style)
+        if CATALOGUE[name].model is SendArgs
+        else _plain(name, style)
+        for name in names
+        if name not in (excluded or ())
+    ]

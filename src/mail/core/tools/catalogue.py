@@ -117,12 +117,22 @@ class TaskCompleteArgs(_Arguments):
 
 
 class ToolSpec(NamedTuple):
-    """One tool of the catalogue."""
+    """One tool of the catalogue.
+
+    Attributes:
+        name: What models call it; ``help/<name>.md`` explains it, and the table of
+            `mail.core.runtime.handlers` has its handler.
+        model: Its arguments.
+        audience: Who is offered it: every agent with targets, or supervisors only.
+        description: What models are told about it.
+        extra: Whether agents get it beside the documented set of ``create_mail_tools``.
+    """
 
     name: str
     model: type[BaseModel]
     audience: Audience
     description: str
+    extra: bool = False
 
 
 _SPECS: Final = (
@@ -179,6 +189,7 @@ _SPECS: Final = (
         SearchMemoryArgs,
         "agent",
         "Search the broadcasts you have acknowledged earlier.",
+        extra=True,
     ),
     ToolSpec(
         "task_complete",
@@ -199,7 +210,7 @@ MAIL_TOOL_NAMES: Final[list[str]] = [
     "await_message",
     "help",
 ]
-"""The tools that show in an agent's visible history (ruling 43)."""
+"""The tools that show in an agent's visible history (``spec/``, chapter on tools)."""
 
 TEXT_TOOL: Final = "text_output"
 """The call that stands for plain text in a model's reply."""

@@ -1,12 +1,22 @@
 """From pydantic models to tool specifications in both formats that models are offered."""
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel
+from pydantic_core import from_json, to_json
 
-__all__ = ["ToolStyle", "get_tool_spec_name", "pydantic_model_to_tool", "tool_spec"]
+__all__ = [
+    "ToolStyle",
+    "_make_tools",
+    "flat_tool",
+    "get_tool_spec_name",
+    "nested_tool",
+    "pydantic_function_tool",
+    "pydantic_model_to_tool",
+    "tool_spec",
+]
 
 ToolStyle = Literal["completions", "responses"]
 
@@ -41,6 +51,53 @@ def pydantic_model_to_tool(
     parameters["title"] = title
     parameters.pop("description", None)
     return tool_spec(title, text, parameters, style, strict=strict)
+
+
+def pydantic_function_tool(
+    model: type[BaseModel], *, name: str | None = None, description: str | None = None
+) -> dict[str, Any]:
+    """Return a model's tool specification in the chat-completions layout.
+
+    It takes what OpenAI's helper of this name takes; see `pydantic_model_to_tool`.
+    """
+    return pydantic_model_to_tool(model, name, description, "completions")
+
+
+def _make_tools(
+    tools: Iterable[Mapping[str, Any] | type[BaseModel]], style: ToolStyle = "responses"
+) -> list[dict[str, Any]]:
+    """Return tools as specifications in one layout, whichever they came in.
+
+    Args:
+        tools: Specifications in either layout, tools of the provider's own (kept as they are), and
+            pydantic models.
+        style: The layout to return.
+    """
+    lay_out = flat_tool if style == "responses" else nested_tool
+    return [
+        lay_out(pydantic_model_to_tool(tool) if isinstance(tool, type) else tool) for tool in tools
+    ]
+
+
+def nested_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a function tool in the layout of chat completions; other tools are only copied."""
+    spec: dict[str, Any] = from_json(to_json(dict(tool)))
+    if spec.get("type") != "function" or "function" in spec:
+        return spec
+    spec.pop("type")
+    return {"type": "function", "function": spec}
+
+
+def flat_tool(tool: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a function tool in the layout of the Responses API; other tools are only copied.
+
+    ``strict`` is always said there, because that API takes its absence for true.
+    """
+    spec: dict[str, Any] = from_json(to_json(dict(tool)))
+    if spec.get("type") != "function":
+        return spec
+    body = spec.pop("function", {})
+    return {**spec, **body, "strict": bool({**spec, **body}.get("strict"))}
 
 
 def tool_spec(
