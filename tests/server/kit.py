@@ -233,7 +233,7 @@ async def running_server(
         access_log=False,
         timeout_graceful_shutdown=2,
         ws="none",
-        http="auto" if limits is None else guarded(limits),
+        http=guarded(limits or LimitsConfig()),
     )
     server = Server(options)
     running = asyncio.create_task(server.serve())

@@ -192,7 +192,7 @@ async def test_wrong_methods_are_told_the_right_ones(client: httpx.AsyncClient) 
         "/tasks/a/cancel": "POST",
     }
     for path, allowed in expected.items():
-        for method in ("OPTIONS", "PUT", "TRACE", "FETCH"):
+        for method in ("OPTIONS", "PUT", "TRACE", "PROPFIND"):
             answer = await client.request(method, path)
             assert (answer.status_code, answer.headers["allow"]) == (405, allowed), (method, path)
             assert answer.json() == {"detail": "method not allowed", "errors": []}

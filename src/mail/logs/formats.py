@@ -10,6 +10,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from mail.logcontext import NOBODY, LogContext, current
@@ -108,12 +109,17 @@ class JSONFormatter(OwnFormatter):
             "message": redact(record.getMessage()),
         }
         for key, value in self._fields(record):
-            name = redact(key)
-            taken = name in _FIXED or name in _LAST
-            hidden = is_secret_name(key) and value is not None
-            line[f"{name}_" if taken else name] = HIDDEN if hidden else redacted(value)
+            name, secret = _json_name(key)
+            line[name] = HIDDEN if secret and value is not None else redacted(value)
         line.update(self._traces(record))
         return json.dumps(line)
+
+
+@lru_cache(maxsize=1024)  # names are constants of the code
+def _json_name(key: str) -> tuple[str, bool]:
+    """Return the name of a field in JSON, and whether it is that of a secret."""
+    name = redact(key)
+    return f"{name}_" if name in _FIXED or name in _LAST else name, is_secret_name(key)
 
 
 def _passing(record: logging.LogRecord) -> bool:

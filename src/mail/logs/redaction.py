@@ -83,8 +83,8 @@ def redacted(value: Any, depth: int = 0) -> Any:
 
     What JSON does not have becomes text; what is nested too deeply, too.
     """
-    if value is None or isinstance(value, bool | int):
-        return value
+    if value is None or isinstance(value, bool | int | str):
+        return redact(value) if isinstance(value, str) else value
     if isinstance(value, float):
         return value if abs(value) < float("inf") else str(value)
     if isinstance(value, Mapping) and depth < _DEEPEST:

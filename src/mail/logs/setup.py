@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+_DAY_SECONDS: Final = 86_400
 FORMATS: Final = ("auto", "human", "json")
 
 
@@ -114,14 +115,14 @@ class DailyFileHandler(logging.Handler):
                 "start the server in another folder, or make room for it"
             ) from error
         self._folder = folder
-        self._day = ""
+        self._day = 0  # since 1970
         self._file: TextIO | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record's line at once."""
         try:
             line = self.format(record)
-            file = self._open(datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d"))
+            file = self._open(int(record.created // _DAY_SECONDS), record.created)
             file.write(line + "\n")
             file.flush()
         except Exception:  # noqa: BLE001 - logging must never stop the program (as in the stdlib)
@@ -138,11 +139,11 @@ class DailyFileHandler(logging.Handler):
             self.release()
         super().close()
 
-    def _open(self, day: str) -> TextIO:
+    def _open(self, day: int, created: float) -> TextIO:
         if self._file is None or day != self._day:
             if self._file is not None:
                 self._file.close()
-            path = self._folder / f"mail_{day}.log"
+            path = self._folder / f"mail_{datetime.fromtimestamp(created, UTC):%Y-%m-%d}.log"
             self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
             self._day = day
         return self._file

@@ -172,7 +172,7 @@ def error_response(
 def install_error_handlers(app: FastAPI) -> None:
     """Make the application answer every foreseen exception in the one shape.
 
-    What nobody foresaw is answered by `mail.server.middleware.EdgeMiddleware`, which also logs it.
+    What nobody foresaw is answered by `mail.server.middleware`, which also logs it.
     """
     app.add_exception_handler(MAILError, _mail_error)
     app.add_exception_handler(HTTPException, _http_error)

@@ -1,6 +1,6 @@
-"""The edge of the server: what every request passes before and after its route.
+"""The middleware: what every request passes before and after its route.
 
-A pure ASGI wrapper. It refuses oversized headers, compressed bodies, too many requests at once and
+It refuses oversized headers, compressed bodies, too many requests at once and
 work during a drain, counts the body while it streams in, answers browsers that ask for other
 origins, hides what nobody foresaw behind a request id, and writes one log line per request, without
 the query string and without headers.
@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -40,6 +40,7 @@ __all__ = [
     "CUT",
     "MAX_HEADER_BYTES",
     "REQUEST_ID",
+    "WAITS",
     "EdgeMiddleware",
 ]
 
@@ -47,11 +48,15 @@ MAX_HEADER_BYTES: Final = 16 * 1024
 BODY_SILENCE_SECONDS: Final = 10.0
 CROWDED: Final = "mail.crowded"
 """Set in the state of a request whose connection is one more than the server takes."""
+WAITS: Final = "mail.waits"
+"""In the state of a request: a function to call when nothing but waiting for a run is left."""
 CUT: Final = "mail.cut"
 """In the state of a request: a function that drops its connection."""
 ALWAYS_ANSWERED: Final = frozenset({"/", "/health"})
 """Answered however busy the server is: who looks after it must not take it for dead."""
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
+_ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
+"""Headers of every answer that says nothing else."""
 _LINGER_SECONDS: Final = 1.0
 _LINGER_FACTOR: Final = 16
 
@@ -65,8 +70,8 @@ class EdgeMiddleware:
     Args:
         app: The application.
         max_body_bytes: The largest request body.
-        max_requests: Requests in progress at a time; 0 for any number. An open stream does not
-            count any more: streams have a limit per caller.
+        max_requests: Requests at work at a time; 0 for any number. One that waits for a run, or
+            whose answer is a stream, does not count any more.
         body_seconds: How long a request body may take to arrive.
         cors: Which other origins' pages may call; None for none.
         draining: Tells whether the server takes no more work.
@@ -95,11 +100,9 @@ class EdgeMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = Headers(scope=scope)
         if self._cors is not None:
-            send = partial(self._cors.send, send=send, request_headers=headers)
-        exchange = _Exchange(scope, headers, send, on_stream=self._working.discard)
-        scope.setdefault("state", {})["request_id"] = exchange.id
+            send = partial(self._cors.send, send=send, request_headers=Headers(scope=scope))
+        exchange = _Exchange(scope, send, self._working.discard)
         before = begin(LogContext(request_id=exchange.id))
         try:
             await self._serve(scope, receive, exchange)
@@ -130,29 +133,36 @@ class EdgeMiddleware:
             await self._unforeseen(error, scope, receive, exchange)
 
     async def _pass(self, scope: Scope, receive: Receive, exchange: "_Exchange") -> None:
-        headers = Headers(scope=scope)
-        self._check_headers(headers)
-        if self._cors is not None and self._cors.asks(scope, headers):
+        given = exchange.given
+        if exchange.header_bytes > MAX_HEADER_BYTES:
+            raise HeadersTooLarge(f"the headers are larger than {MAX_HEADER_BYTES} bytes")
+        if given.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity"):
+            raise BadEncoding("a request body must not be compressed: send no Content-Encoding")
+        if self._cors is not None and self._cors.asks(scope, headers := Headers(scope=scope)):
             await self._cors.answer(headers)(scope, receive, exchange.send)
             return
         self._check_room(scope)
         self._working.add(exchange)
-        body = _CountedBody(headers, receive, self._max_body_bytes, self._body_seconds)
+        length = given.get(b"content-length", b"")
+        declared = int(length) if length.isdigit() else 0
+        body = _CountedBody(receive, declared, self._max_body_bytes, self._body_seconds)
         await self._app(scope, body.receive, exchange.send)
-
-    def _check_headers(self, headers: Headers) -> None:
-        if sum(len(name) + len(value) for name, value in headers.raw) > MAX_HEADER_BYTES:
-            raise HeadersTooLarge(f"the headers are larger than {MAX_HEADER_BYTES} bytes")
-        encoding = headers.get("content-encoding", "identity").strip().lower()
-        if encoding not in ("", "identity"):
-            raise BadEncoding("a request body must not be compressed: send no Content-Encoding")
 
     def _check_room(self, scope: Scope) -> None:
         if scope["method"] == "POST" and self._draining():
             raise ShuttingDown()
-        full = 0 < self._max_requests <= len(self._working) or scope["state"].get(CROWDED, False)
-        if full and scope["path"] not in ALWAYS_ANSWERED:
-            raise ServerBusy("the server has as many requests as it takes; try again later")
+        if scope["path"] in ALWAYS_ANSWERED:
+            return
+        if 0 < self._max_requests <= len(self._working):
+            raise ServerBusy(
+                f"the server works on {self._max_requests} requests, which is the most at a time; "
+                "try again later, or raise [server.limits] max_requests"
+            )
+        if CROWDED in scope["state"]:
+            raise ServerBusy(
+                "the server has as many connections as it takes; try again later, or raise "
+                "[server.limits] max_connections"
+            )
 
     async def _refuse(
         self, error: MAILError, scope: Scope, receive: Receive, exchange: "_Exchange"
@@ -181,35 +191,43 @@ async def _hang_up(scope: Scope) -> None:
 
 
 class _Exchange:
-    """One request and its answer: id, start, status, and the headers that every answer gets."""
+    """One request and its answer: id, start, status, and the headers that every answer gets.
 
-    def __init__(
-        self,
-        scope: Scope,
-        headers: Headers,
-        send: Send,
-        *,
-        on_stream: "Callable[[_Exchange], None]",
-    ) -> None:
-        given = headers.get("x-request-id", "")
+    Attributes:
+        id: The request's id.
+        given: The first header of each name.
+        header_bytes: The size of all headers.
+        started: Whether the answer has begun.
+    """
+
+    def __init__(self, scope: Scope, send: Send, on_waiting: "Callable[[_Exchange], None]") -> None:
+        self.given: dict[bytes, bytes] = {}
+        self.header_bytes = 0
+        for name, value in scope["headers"]:
+            self.given.setdefault(name, value)
+            self.header_bytes += len(name) + len(value)
+        given = self.given.get(b"x-request-id", b"").decode("latin-1")
         self.id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
         self.started = False
         self._scope = scope
         self._send = send
-        self._on_stream = on_stream
+        self._waits = partial(on_waiting, self)
         self._status = 0
         self._began = time.monotonic()
+        state = scope.setdefault("state", {})
+        state["request_id"] = self.id
+        state[WAITS] = self._waits
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.started = True
             self._status = message["status"]
-            headers = MutableHeaders(raw=message["headers"])
-            headers.setdefault("X-Content-Type-Options", "nosniff")
-            headers.setdefault("Cache-Control", "no-store")
-            headers["X-Request-ID"] = self.id
-            if headers.get("content-type", "").startswith("text/event-stream"):
-                self._on_stream(self)
+            headers = [*message["headers"], (b"x-request-id", self.id.encode())]
+            sent = dict(headers)
+            headers += [header for header in _ALWAYS if header[0] not in sent]
+            message["headers"] = headers
+            if sent.get(b"content-type", b"").startswith(b"text/event-stream"):
+                self._waits()
         await self._send(message)
 
     def log(self) -> None:
@@ -227,12 +245,11 @@ class _Exchange:
 class _CountedBody:
     """Passes a request's body on, piece by piece, until it is too much or too slow."""
 
-    def __init__(self, headers: Headers, receive: Receive, limit: int, seconds: float) -> None:
+    def __init__(self, receive: Receive, declared: int, limit: int, seconds: float) -> None:
         self._receive: Callable[[], Awaitable[Message]] = receive
         self._limit = limit
         self._deadline = asyncio.get_running_loop().time() + seconds
-        length = headers.get("content-length", "")
-        self._declared = int(length) if length.isdecimal() else 0
+        self._declared = declared
         self._size = 0
         self._complete = False
 

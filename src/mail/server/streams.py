@@ -11,6 +11,7 @@ from starlette.requests import Request
 
 from mail.core.events import TaskEvent
 from mail.errors import AuthUnavailable, ProtocolError, StoreError, Unauthenticated
+from mail.server.middleware import WAITS
 
 __all__ = [
     "CLIENT_GONE",
@@ -96,16 +97,23 @@ T = TypeVar("T")
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T | None:
-    """Return what ``work`` returns, or None when the client left first; then it is cancelled."""
-    result = asyncio.create_task(work, name="run result")
-    gone = asyncio.create_task(_disconnected(request), name="client watch")
+    """Return what ``work`` returns, or None when the client left first; then it is cancelled.
+
+    The request is not counted as one at work any more: waiting is none.
+    """
+    request.scope["state"][WAITS]()
+    result = asyncio.ensure_future(work)
+    watch = asyncio.create_task(_disconnected(request), name="client watch")
+    watch.add_done_callback(lambda _: result.cancel())
     try:
-        await asyncio.wait({result, gone}, return_when=asyncio.FIRST_COMPLETED)
-        return await result if result.done() else None
+        return await result
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if watch.done() and not (task and task.cancelling()):
+            return None
+        raise
     finally:
-        result.cancel()
-        gone.cancel()
-        await asyncio.gather(result, gone, return_exceptions=True)
+        watch.cancel()
 
 
 async def _disconnected(request: Request) -> None:
