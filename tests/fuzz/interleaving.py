@@ -116,7 +116,9 @@ class Generation:
 
     async def begin(self, first: str) -> None:
         """Start, with one of the swarms."""
-        settings = config(shutdown_grace=0.05, max_running_tasks=3, max_streams=3)
+        settings = config(
+            shutdown_grace=0.05, max_running_tasks=2, max_queued_tasks=1, max_streams=3
+        )
         made: Any = self.swarms[first]
         self.app = create_app(settings, template=made, store=self.store)
         self.app.state.mail.host_drains = True

@@ -1,6 +1,7 @@
 """What one caller, and all callers together, may take at once."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
@@ -75,37 +76,43 @@ def test_only_so_many_callers_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     assert admitted(shares, ALICE, 1) == 0  # who keeps coming is not forgotten
 
 
-async def test_places_are_given_back_and_nothing_is_kept() -> None:
-    shares = Quotas(LimitsConfig(max_running_tasks=1, max_streams=1))
-
-    async def none() -> set[str]:
-        return set()
-
+def test_places_are_given_back_and_nothing_is_kept() -> None:
+    shares = Quotas(LimitsConfig(max_streams=1))
     for _ in range(2):
         with shares.stream(ALICE):
-            async with shares.message(ALICE, "t-1", none):
-                with pytest.raises(QuotaExceeded), shares.stream(ALICE):
-                    pass
-                with pytest.raises(QuotaExceeded):
-                    async with shares.message(ALICE, "t-1", none):
-                        pass
-                async with shares.message(BOB, "t-1", none):
-                    pass
+            with pytest.raises(QuotaExceeded), shares.stream(ALICE):
+                pass
+            with shares.stream(BOB):
+                pass
     assert not shares._streams
-    assert not shares._messages
 
 
-async def test_zero_lifts_every_limit() -> None:
-    limits = LimitsConfig(request_rate=0.0, max_running_tasks=0, max_streams=0)
+def test_tasks_queue_behind_those_that_run_and_an_open_one_can_be_written_to() -> None:
+    shares = Quotas(LimitsConfig(max_running_tasks=2, max_queued_tasks=1))
+    for count in range(3):
+        shares.message(ALICE, "new", {str(number) for number in range(count)})
+    with pytest.raises(QuotaExceeded, match=r"2 tasks running and 1 queued.* max_queued_tasks"):
+        shares.message(ALICE, "new", {"0", "1", "2"})
+    shares.message(ALICE, "0", {"0", "1", "2"})
+
+
+def test_zero_lifts_every_limit() -> None:
+    limits = LimitsConfig(request_rate=0.0, max_queued_tasks=0, max_streams=0)
     shares = Quotas(limits, Clock())
-
-    async def unasked() -> set[str]:
-        raise AssertionError
-
     assert admitted(shares, ALICE, 1000) == 1000
     with shares.stream(ALICE), shares.stream(ALICE):
-        async with shares.message(ALICE, "a", unasked), shares.message(ALICE, "b", unasked):
-            pass
+        shares.message(ALICE, "a", {str(number) for number in range(100_000)})
+
+
+@pytest.mark.parametrize("name", ["request_rate", "max_streams", "max_queued_tasks"])
+def test_a_refusal_names_the_setting_that_raises_the_limit(name: str) -> None:
+    limits: dict[str, Any] = {"request_rate": 0.0, "max_running_tasks": 1, name: 1}
+    shares = Quotas(LimitsConfig(**limits, request_burst=1), Clock())
+    with pytest.raises(QuotaExceeded, match=rf"raise \[server.limits\] {name}$"):
+        with shares.stream(ALICE), shares.stream(ALICE):
+            shares.request(ALICE)
+            shares.request(ALICE)
+        shares.message(ALICE, "a", {"b", "c"})
 
 
 def app_with(store: MemoryStore, template: Template, **limits: Any) -> Any:
@@ -151,36 +158,60 @@ async def test_too_many_requests_of_one_caller_are_429_and_others_are_served(
         assert (await client.get("/health")).status_code == 200
 
 
-async def test_more_running_tasks_than_allowed_are_429_and_nothing_is_begun(
+async def test_tasks_beyond_those_that_run_are_queued_in_order(
     store: MemoryStore, template: Template, script: Script
 ) -> None:
     async with serving(app_with(store, template, max_running_tasks=2)) as client:
         begun = [post(client, body="hang", task_id=f"t-{n}") for n in (1, 2)]
         await running(store, 2)
+        queued = [post(client, body="Hello", task_id=f"t-{n}") for n in (3, 4, 5)]
+        await running(store, 5)  # accepted: in the store
+        assert (script.calls, [item.done() for item in queued]) == (2, [False, False, False])
+        assert (await post(client, "bob", body="Hello")).status_code == 200
+        script.gate.set()
+        answers = await asyncio.gather(*begun, *queued)
+        assert {answer.status_code for answer in answers} == {200}
+
+
+async def test_a_full_queue_is_429_and_nothing_is_begun(
+    store: MemoryStore, template: Template, script: Script
+) -> None:
+    app = app_with(store, template, max_running_tasks=1, max_queued_tasks=1)
+    async with serving(app) as client:
+        begun = [post(client, body="hang", task_id=f"t-{n}") for n in (1, 2)]
+        await running(store, 2)
         check_refused(await post(client, body="hang", task_id="t-3"))
         check_refused(await post(client, body="hang", task_id="t-3", stream=True))
-        check_refused(await post(client, body="more", task_id="t-1"))
+        more = post(client, body="more", task_id="t-1")
         missing = await client.get("/tasks/t-3", headers=bearer("alice"))
         assert missing.status_code == 404
         assert (await post(client, "bob", body="Hello")).status_code == 200
         script.gate.set()
-        assert [answer.status_code for answer in await asyncio.gather(*begun)] == [200, 200]
+        answers = await asyncio.gather(*begun, more)
+        assert {answer.status_code for answer in answers} == {200}
         assert (await post(client, body="Hello")).status_code == 200
 
 
-async def test_as_many_tasks_as_allowed_can_be_begun_together(
-    store: MemoryStore, template: Template
-) -> None:
-    async with serving(app_with(store, template, max_running_tasks=8)) as client:
-        for _ in range(5):
-            answers = await asyncio.gather(*(post(client, body="Hello") for _ in range(8)))
-            assert {answer.status_code for answer in answers} == {200}
+async def test_a_busy_caller_is_not_refused(store: MemoryStore, template: Template) -> None:
+    """Sixty-four blocking messages at a time, with the limits that a server has by default."""
+    app = create_app(config(request_rate=200.0), template=template, store=store)  # type: ignore[arg-type]
+    left = iter(range(600))
+    statuses: list[int] = []
+    async with serving(app) as client:
+
+        async def keep_asking() -> None:
+            for _ in left:
+                statuses.append((await post(client, body="Hello")).status_code)
+
+        await asyncio.gather(*(keep_asking() for _ in range(64)))
+    assert statuses == [200] * 600
 
 
 async def test_a_task_that_nobody_waits_for_takes_a_place_and_can_be_written_to(
     store: MemoryStore, template: Template, script: Script
 ) -> None:
-    async with serving(app_with(store, template, max_running_tasks=1)) as client:
+    app = app_with(store, template, max_running_tasks=0, max_queued_tasks=1)
+    async with serving(app) as client:
         left = await post(client, body="hang", task_id="t-1", kwargs={"timeout": 0.05})
         assert left.status_code == 504
         check_refused(await post(client, body="Hello", task_id="t-2"))
@@ -213,17 +244,45 @@ async def test_more_open_streams_than_allowed_are_429(
 
 
 async def test_a_server_full_of_requests_is_503_but_says_that_it_lives(
-    store: MemoryStore, template: Template, script: Script
+    store: MemoryStore, template: Template
 ) -> None:
-    async with serving(app_with(store, template, max_requests=2)) as client:
-        begun = [post(client, body="hang", task_id=f"t-{n}") for n in (1, 2)]
-        await running(store, 2)
-        check_refused(await client.get("/whoami", headers=bearer("bob")), 503)
+    async def trickle() -> AsyncIterator[bytes]:
+        yield b'{"body": '
+        await whole.wait()
+        yield b'"Hello"}'
+
+    whole = asyncio.Event()
+    app = app_with(store, template, max_requests=2)
+    async with serving(app) as client:
+        headers = bearer("alice")
+        begun = [
+            asyncio.create_task(client.post("/message", content=trickle(), headers=headers))
+            for _ in range(2)
+        ]
+        async with asyncio.timeout(5):
+            while app.state.mail.quotas._bodies.total() < 2:
+                await asyncio.sleep(0.005)
+        refused = await client.get("/whoami", headers=bearer("bob"))
+        check_refused(refused, 503)
+        assert refused.json()["detail"].endswith("raise [server.limits] max_requests")
         check_refused(await post(client, "bob", body="Hello"), 503)
         assert (await client.get("/health")).status_code == 200
-        script.gate.set()
-        await asyncio.gather(*begun)
+        whole.set()
+        assert [answer.status_code for answer in await asyncio.gather(*begun)] == [200, 200]
         assert (await client.get("/whoami", headers=bearer("bob"))).status_code == 200
+
+
+async def test_requests_that_wait_for_a_run_do_not_fill_the_server(
+    store: MemoryStore, template: Template, script: Script
+) -> None:
+    async with serving(app_with(store, template, max_requests=1)) as client:
+        begun = []
+        for number in (1, 2, 3):
+            begun.append(post(client, body="hang", task_id=f"t-{number}"))
+            await running(store, number)
+        assert (await client.get("/whoami", headers=bearer("bob"))).status_code == 200
+        script.gate.set()
+        assert {answer.status_code for answer in await asyncio.gather(*begun)} == {200}
 
 
 async def test_open_streams_do_not_fill_the_server(

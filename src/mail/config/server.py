@@ -128,8 +128,9 @@ class LimitsConfig(FileBacked):
     """``[server.limits]``: how much the server takes on at once. Times are in seconds.
 
     0 lifts ``max_connections``, ``max_requests``, ``max_open_streams`` and the limits per caller:
-    ``max_running_tasks``, ``max_streams``, and ``request_rate`` (a second, after a burst of
-    ``request_burst``).
+    ``max_running_tasks`` (more are queued), ``max_queued_tasks``, ``max_streams``, and
+    ``request_rate`` (a second, after a burst of ``request_burst``). A request that waits for a run
+    counts only against ``max_connections``.
 
     A client may take ``header_timeout`` to send a request's headers and ``body_timeout`` for its
     body, must keep taking its answer (``send_timeout`` without progress cuts it off), and may keep
@@ -140,17 +141,18 @@ class LimitsConfig(FileBacked):
     table = "server.limits"
 
     max_body_bytes: _Positive = 4 * 1024 * 1024
-    max_concurrent_turns: _Positive = 64
+    max_concurrent_turns: _Positive = 512
     shutdown_grace: _Seconds = 20.0
     max_instances: _Positive = 1000
     instance_idle: _Seconds = 600.0
-    max_connections: _Count = 2000
-    max_requests: _Count = 200
-    max_open_streams: _Count = 1000
-    max_running_tasks: _Count = 8
-    max_streams: _Count = 10
-    request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
-    request_burst: _Positive = 40
+    max_connections: _Count = 10_000
+    max_requests: _Count = 1000
+    max_open_streams: _Count = 5000
+    max_running_tasks: _Count = 256
+    max_queued_tasks: _Count = 10_000
+    max_streams: _Count = 256
+    request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 200.0
+    request_burst: _Positive = 400
     header_timeout: _Wait = 10.0
     body_timeout: _Wait = 60.0
     send_timeout: _Wait = 30.0

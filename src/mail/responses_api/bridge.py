@@ -3,7 +3,7 @@
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Set
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -77,6 +77,10 @@ class BridgedRun(Protocol):
 
 class BridgedSwarm(TaskSource, Protocol):
     """What the bridge asks of a swarm; `mail.api.MAILSwarm` has it."""
+
+    @property
+    def open_tasks(self) -> Set[str]:
+        """See `mail.api.MAILSwarm.open_tasks`."""
 
     async def open_run(  # noqa: PLR0913 - what a caller may ask for
         self,

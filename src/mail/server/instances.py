@@ -232,7 +232,10 @@ class InstancePool:
                 (c for c, i in self._live.items() if i.idle and c not in self._locks), None
             )
             if oldest is None:
-                raise ServerBusy("the server is busy with other callers; try again later")
+                raise ServerBusy(
+                    f"the server works for {self._max} callers, which is the most at a time; try "
+                    "again later, or raise [server.limits] max_instances"
+                )
             async with self._locks.hold(oldest):
                 instance = self._live.get(oldest)
                 if instance is not None and instance.idle:

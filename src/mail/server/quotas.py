@@ -1,14 +1,14 @@
-"""What one caller may take at once: requests in a short time, running tasks, open streams; and how
-many streams all callers have together.
+"""What one caller may take at once: requests in a short time, open tasks, open streams.
 
-The library knows no such limits; they act at the HTTP edge only (ruling 40).
+And how many streams all callers have together.
+The library knows no such limits; they act in the server only.
 """
 
 import math
 import time
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Set
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Iterator, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,7 +32,7 @@ class Quotas:
     """The callers' shares. Everything raises `QuotaExceeded` before anything is begun.
 
     Args:
-        limits: ``request_rate`` and ``request_burst``, ``max_running_tasks``, ``max_streams`` and
+        limits: ``request_rate`` and ``request_burst``, ``max_queued_tasks``, ``max_streams`` and
             ``max_open_streams``; 0 lifts a limit.
         now: A monotonic clock in seconds.
     """
@@ -41,9 +41,7 @@ class Quotas:
         self._limits = limits
         self._now = now
         self._buckets: OrderedDict[Caller, _Bucket] = OrderedDict()
-        self._messages: dict[Caller, list[str]] = {}
         self._streams: Counter[Caller] = Counter()
-        self._repeats: Counter[Caller] = Counter()
         self._bodies: Counter[Caller] = Counter()
 
     def request(self, caller: Caller) -> None:
@@ -60,7 +58,11 @@ class Quotas:
         bucket.filled_at = now
         if bucket.tokens < 1:
             wait = math.ceil((1 - bucket.tokens) / rate)
-            raise QuotaExceeded(f"more than {rate:g} requests a second; slow down", wait)
+            raise QuotaExceeded(
+                f"more than {rate:g} requests a second; slow down, or raise [server.limits] "
+                "request_rate",
+                wait,
+            )
         bucket.tokens -= 1
 
     @contextmanager
@@ -71,7 +73,8 @@ class Quotas:
         """
         limit = self._limits.request_burst if self._limits.request_rate else 0
         what = f"{limit} requests whose bodies are still coming"
-        with _counted(self._bodies, caller, limit, what, "send them whole"):
+        excuse = ("send them whole", "request_burst")
+        with _counted(self._bodies, caller, limit, what, *excuse):
             yield
 
     @property
@@ -87,58 +90,36 @@ class Quotas:
             ServerBusy: all callers together have as many as the server takes.
         """
         if 0 < self._limits.max_open_streams <= self.open_streams:
-            raise ServerBusy("the server has as many open streams as it takes; try again later")
+            raise ServerBusy(
+                f"the server has {self._limits.max_open_streams} streams open, which is the most "
+                "at a time; try again later, or raise [server.limits] max_open_streams"
+            )
         limit = self._limits.max_streams
-        with _counted(self._streams, caller, limit, f"{limit} streams open", "close one"):
+        what = f"{limit} streams open"
+        with _counted(self._streams, caller, limit, what, "close one", "max_streams"):
             yield
 
-    @contextmanager
-    def repeat(self, caller: Caller) -> Iterator[None]:
-        """Hold one of the caller's places for a repeated message until its answer is complete.
-
-        There are as many as for messages, and they are others: whoever lost all of its answers can
-        ask for all of them again at once. Without a limit one caller's repeats of one message that
-        takes long could take every request that the server serves at a time.
-        """
-        limit = self._limits.max_running_tasks
-        with _counted(self._repeats, caller, limit, f"{limit} repeats waiting", "wait for one"):
-            yield
-
-    @asynccontextmanager
-    async def message(
-        self, caller: Caller, task_id: str, running: Callable[[], Awaitable[Set[str]]]
-    ) -> AsyncIterator[None]:
-        """Hold one of the caller's places for a message until its answer is complete.
-
-        A task that runs without anybody waiting for it takes a place, too.
+    def message(self, caller: Caller, task_id: str, open_tasks: Set[str]) -> None:
+        """Refuse a message that would begin one more task than the caller may have open.
 
         Args:
             caller: Who sends the message.
-            task_id: The task that it belongs to.
-            running: Reads which tasks of the caller are running.
+            task_id: The task that it belongs to. One that is open already can be written to.
+            open_tasks: The caller's tasks that are worked on, or queued for that.
         """
-        limit = self._limits.max_running_tasks
-        tasks = await running() if limit else set()
-        waiting = self._messages.get(caller, [])
-        taken = tasks | set(waiting)
-        if limit and (len(waiting) >= limit or (task_id not in taken and len(taken) >= limit)):
-            raise _at_once(f"{limit} tasks running", "wait for one")
-        held = self._messages.setdefault(caller, [])
-        held.append(task_id)
-        try:
-            yield
-        finally:
-            held.remove(task_id)
-            if not held:
-                del self._messages[caller]
+        running, queued = self._limits.max_running_tasks, self._limits.max_queued_tasks
+        if 0 < queued <= len(open_tasks) - running and task_id not in open_tasks:
+            raise _at_once(
+                f"{running} tasks running and {queued} queued", "wait for one", "max_queued_tasks"
+            )
 
 
 @contextmanager
 def _counted(
-    held: Counter[Caller], caller: Caller, limit: int, what: str, instead: str
+    held: Counter[Caller], caller: Caller, limit: int, what: str, instead: str, setting: str
 ) -> Iterator[None]:
     if 0 < limit <= held[caller]:
-        raise _at_once(what, instead)
+        raise _at_once(what, instead, setting)
     held[caller] += 1
     try:
         yield
@@ -148,7 +129,9 @@ def _counted(
             del held[caller]
 
 
-def _at_once(what: str, instead: str) -> QuotaExceeded:
+def _at_once(what: str, instead: str, setting: str) -> QuotaExceeded:
     return QuotaExceeded(
-        f"you have {what}, which is the most at a time; {instead}", int(RETRY_AFTER)
+        f"you have {what}, which is the most at a time; {instead}, or raise [server.limits] "
+        f"{setting}",
+        int(RETRY_AFTER),
     )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from mail.auth.callers import Caller
 from mail.config.server import (
+    LimitsConfig,
     ServerConfig,
     SwarmConfig,
     base_url,
@@ -171,13 +172,18 @@ def _load(swarm: SwarmConfig) -> "MAILSwarmTemplate":
     return MAILSwarmTemplate.from_swarm_json_file(swarm.name, file)
 
 
+def _turns_per_caller(limits: LimitsConfig) -> int:
+    most = limits.max_concurrent_turns
+    return min(most, limits.max_running_tasks) if limits.max_running_tasks else most
+
+
 def _factory(config: ServerConfig, template: "MAILSwarmTemplate", store: Store) -> SwarmFactory:
     settings = RuntimeSettings(
         max_steps=step_limit(config, template),
         task_token_limit=config.settings.task_token_limit,
         task_cost_limit=config.settings.task_cost_limit,
         dynamic_ctx_ratio=config.settings.dynamic_ctx_ratio,
-        max_concurrent_turns=config.limits.max_concurrent_turns,
+        max_concurrent_turns=_turns_per_caller(config.limits),
         shutdown_grace=config.limits.shutdown_grace,
         recent_events=_RECENT_EVENTS,
         recent_tasks=0,  # for code beside the runtime; routes read the store

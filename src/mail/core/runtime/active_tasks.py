@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -197,6 +197,11 @@ class ActiveTasks:
 
     def __len__(self) -> int:
         return len(self._live)
+
+    @property
+    def ids(self) -> Set[str]:
+        """The live tasks' ids; a live view."""
+        return self._live.keys()
 
     def get(self, task_id: str) -> ActiveTask | None:
         """Return a live task, or None."""

@@ -1,7 +1,7 @@
 """`MAILRuntime`: the engine of one caller's swarm. It wires the parts together and delegates."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Set
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any, Literal
@@ -283,6 +283,11 @@ class MAILRuntime(Federation, RuntimeViews):
         return not (
             self._scheduler.working or len(context.active_tasks) or context.events.has_readers
         )
+
+    @property
+    def open_tasks(self) -> Set[str]:
+        """The ids of the tasks that are worked on, or queued for that; a live view."""
+        return self._context.active_tasks.ids
 
     @property
     def degraded(self) -> str | None:

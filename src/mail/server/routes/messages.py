@@ -75,9 +75,7 @@ class _Posting:
         body = self.body
         task_id = body.task_id or str(uuid.uuid4())
         note(task_id=task_id)
-        running = partial(self.state.running_tasks, self.caller)
-        quota = self.state.quotas.message(self.caller, task_id, running)
-        await self.held.enter_async_context(quota)
+        self.state.quotas.message(self.caller, task_id, self.swarm.open_tasks)
         asked = body.options.max_steps
         run: Run = await self.swarm.open_run(
             body.text,
@@ -95,10 +93,8 @@ class _Posting:
         return run
 
     async def follow(self, known: IdempotencyRow) -> "FollowedRun":
-        """Find the run that an equal request began; it has its place among the running tasks."""
+        """Find the run that an equal request began."""
         note(task_id=known.task_id)
-        if not self.body.stream:  # a stream has its place
-            self.held.enter_context(self.state.quotas.repeat(self.caller))
         after = self.after if self.body.stream else 0
         followed: FollowedRun = await self.swarm.follow_run(
             known, after=after, stream_tokens=self.body.stream_tokens

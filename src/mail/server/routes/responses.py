@@ -72,14 +72,11 @@ async def create_response(
         async def begin(once: IdempotencyRow | None = None) -> Exchange:
             plan = await bridge.plan(asked)
             note(task_id=plan.task_id)
-            running = partial(state.running_tasks, caller)
-            await stack.enter_async_context(state.quotas.message(caller, plan.task_id, running))
+            state.quotas.message(caller, plan.task_id, bridge.swarm.open_tasks)
             steps = _steps(asked, state.max_steps(caller))
             return await bridge.begin(asked, plan, max_steps=steps, once=once)
 
         async def follow(known: IdempotencyRow) -> Exchange:
-            if not asked.stream:  # a stream has its place
-                stack.enter_context(state.quotas.repeat(caller))
             return await bridge.follow(asked, known)
 
         keyed = await state.keyed(request, caller)
