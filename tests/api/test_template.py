@@ -131,7 +131,7 @@ def test_an_instance_has_what_the_template_has() -> None:
     [
         ({"user_id": ""}, "user ID must be at least 1 character long"),
         ({"user_role": "swarm"}, "user_role must be admin, agent or user, got 'swarm'"),
-        ({"store": "mongodb://x"}, "'mongodb:' begins no store URL"),
+        ({"store": "mongodb://x"}, "a store URL cannot begin with 'mongodb:'"),
     ],
 )
 def test_an_instance_that_cannot_be_is_refused(options: dict[str, Any], text: str) -> None:

@@ -195,7 +195,11 @@ def test_tokens_can_be_made_listed_and_revoked_as_json(mail: Run) -> None:
         (["token", "list"], 2, "there is no SQLite file 'mail.db'"),
         (["token", "revoke", "abcdef"], 2, "there is no SQLite file"),
         (["token", "list", "--store", "memory://"], 2, "the server's store is in memory"),
-        (["token", "list", "--store", "mysql://u:hunter2@h/d"], 2, "'mysql:' begins no store URL"),
+        (
+            ["token", "list", "--store", "mysql://u:hunter2@h/d"],
+            2,
+            "a store URL cannot begin with 'mysql:'",
+        ),
         (["token", "create", "--role", "user", "--id", "a\nb"], 2, "control characters"),
         (["token", "create", "--role", "boss", "--id", "a"], 2, "invalid choice: 'boss'"),
         (["token", "create", "--role", "user", "--id", "a", "--expires-in", "0"], 2, "more than 0"),

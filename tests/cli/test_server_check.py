@@ -129,7 +129,7 @@ def test_everything_wrong_is_told_at_once(
         "MAIL_LOG_LEVEL must be one of DEBUG",
         "MAIL_LOG_FORMAT must be one of auto",
         "swarms file 'none.json' not found",
-        "[server.store] 'url': 'mysql:' begins no store URL",
+        "[server.store] 'url': a store URL cannot begin with 'mysql:'",
         "TOKEN_INFO_ENDPOINT is not set: set both",
         "logs",
     ):

@@ -254,15 +254,15 @@ async def test_the_log_of_a_start_says_which_model_cannot_be_asked(tmp_path: Pat
 
 WRONG = [
     (["--config", "none.toml"], 2, "none.toml', which is not a file; correct the path"),
-    (["--store", "mysql://u:hunter2@h/d"], 2, "mail: --store: 'mysql:' begins no store URL; write"),
-    (["--store", "mail.db"], 2, "mail: --store: 'mail.db' begins no store URL; write sqlite:///"),
+    (["--store", "mysql://u:hunter2@h/d"], 2, "--store: a store URL cannot begin with 'mysql:'"),
+    (["--store", "mail.db"], 2, "mail: --store: a store URL cannot begin with 'mail.db'; "),
     (["--swarm-source", "none.json"], 2, "mail: --swarm-source: swarms file 'none.json' not"),
     (
         ["--config", "source.toml"],
         2,
         "source.toml: [server.swarm] 'source': swarms file 'gone.json'",
     ),
-    (["--config", "store.toml"], 2, "store.toml: [server.store] 'url': 'mysql:' begins no store"),
+    (["--config", "store.toml"], 2, "store.toml: [server.store] 'url': a store URL cannot begin"),
     (["--swarm-name", "suport"], 2, "Did you mean 'support'?"),
     (
         ["--host", "192.0.2.1"],

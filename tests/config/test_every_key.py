@@ -221,7 +221,7 @@ def test_flag_over_environment(
     assert "ok       environment" in out
     main(["server", "--check"])
     out = capsys.readouterr().out
-    assert "error    store         DATABASE_URL: 'mysql:' begins no store URL" in out
+    assert "error    store         DATABASE_URL: a store URL cannot begin with 'mysql:'" in out
     assert "error    environment   MAIL_LOG_FORMAT must be" in out
 
 

@@ -50,7 +50,7 @@ def open_store(
     build = STORE_SCHEMES.get(scheme.lower())
     if not colon or build is None:
         raise ConfigError(
-            f"'{scheme[:_LONGEST]}{colon}' begins no store URL; write sqlite:///mail.db, "
+            f"a store URL cannot begin with '{scheme[:_LONGEST]}{colon}'; write sqlite:///mail.db, "
             "postgresql://host/database or memory://"
         )
     return build(rest, _Use(cast("Durability", durability), exclusive, claim))

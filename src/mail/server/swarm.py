@@ -126,7 +126,7 @@ def _in_file(swarm: SwarmConfig) -> Iterator[None]:
         text, file = str(error), str(resolve_swarms_file(swarm))
         if serves_example(swarm):
             missing = f"there is no {swarm.source} in {Path.cwd()}"
-            text = f"{missing}, and the packaged example does not do: {text}"
+            text = f"{missing}, and the packaged example cannot be used: {text}"
         elif file not in text:
             text = f"{file}: {text}"
         raise ConfigError(text) from error
