@@ -44,7 +44,7 @@ if __name__ == "__main__":
     parser = _parser()
     arguments = parser.parse_args()
     for unknown in set(arguments.name) - set(REPORTS):
-        parser.error(f"unknown benchmark '{unknown}'; one of {', '.join(REPORTS)}")
+        parser.error(f"unknown benchmark '{unknown}'; expected one of {', '.join(REPORTS)}")
     if arguments.against and not (arguments.against / "mail").is_dir():
         parser.error(f"there is no package 'mail' in {arguments.against}")
     asyncio.run(main(arguments.name, arguments.against))

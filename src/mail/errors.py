@@ -133,7 +133,7 @@ class BreakpointError(TaskError):
 
 
 class AlreadyAnswered(BreakpointError):
-    """The breakpoint call has its result already; it is not run twice."""
+    """The breakpoint call already has a result; it is not run twice."""
 
 
 class TaskFailed(MAILError):
@@ -203,7 +203,7 @@ class KeyTaken(StoreConflict):
     """The owner has used the idempotency key already; nothing of the commit is stored."""
 
     def __init__(self) -> None:
-        super().__init__("the idempotency key is in use already")
+        super().__init__("the idempotency key is already in use")
 
 
 class StoreLocked(StoreError):

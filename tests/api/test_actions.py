@@ -61,9 +61,9 @@ def test_a_description_is_needed() -> None:
 
 
 def test_name_and_description_are_text() -> None:
-    with pytest.raises(ConfigError, match="action name must be text, got int"):
+    with pytest.raises(ConfigError, match="action name must be a string, got int"):
         MAILAction(5, "Echo.", PLAIN, echo)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="action description must be text, got NoneType"):
+    with pytest.raises(ConfigError, match="action description must be a string, got NoneType"):
         MAILAction("echo", None, PLAIN, echo)  # type: ignore[arg-type]
 
 

@@ -117,7 +117,7 @@ def test_instances_share_no_list_or_dictionary_of_the_template() -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"name": 5}, "agent name must be text, got int"),
+        ({"name": 5}, "agent name must be a string, got int"),
         ({"actions": ["dig"]}, "actions of agent 'worker' must be MAILAction .* the string 'dig'"),
         ({"actions": [len]}, "actions of agent 'worker' must be MAILAction objects, got builtin"),
         ({"actions": DIG}, "actions of agent 'worker' must be a list of MAILAction objects"),

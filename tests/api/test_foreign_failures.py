@@ -60,7 +60,7 @@ async def test_an_iterator_that_ran_out_is_a_failure_and_no_hang(kind: str) -> N
 async def test_an_action_cannot_end_the_program(kind: int) -> None:
     outcome = await _run(_raising(SystemExit(3))[kind])
     assert outcome.completed
-    assert "it tried to end the program (SystemExit: 3)" in outcome.body
+    assert "it tried to exit the program (SystemExit: 3)" in outcome.body
 
 
 async def test_neither_can_an_override() -> None:
@@ -71,7 +71,7 @@ async def test_neither_can_an_override() -> None:
     async with scripted_swarm({"boss": BOSS}, actions={"boss": [act]}) as swarm:
         running = asyncio.create_task(swarm.swarm.run_continuous(action_override=leave))
         outcome = await swarm.run("Go.", timeout=10)
-        assert "override tool: it tried to end the program (SystemExit: bye)" in outcome.body
+        assert "override tool: it tried to exit the program (SystemExit: bye)" in outcome.body
         await swarm.swarm.shutdown()
         await running
 
@@ -86,7 +86,7 @@ async def test_neither_can_an_agent() -> None:
     swarm = template.instantiate({}, print_llm_streams=False)
     answer, _ = await swarm.post_message("leave")
     assert answer["message"]["subject"] == "::task_error::"
-    assert "it tried to end the program (SystemExit: 4)" in answer["message"]["body"]
+    assert "it tried to exit the program (SystemExit: 4)" in answer["message"]["body"]
     answer, _ = await swarm.post_message("stay")
     assert answer["message"]["subject"] == "::task_complete::"
     await swarm.shutdown()

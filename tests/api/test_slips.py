@@ -55,7 +55,7 @@ def test_instance_params_are_a_dictionary(params: Any) -> None:
 
 @pytest.mark.parametrize("user", [3, None])
 def test_a_user_id_is_text(user: Any) -> None:
-    with pytest.raises(ConfigError, match="user_id must be text"):
+    with pytest.raises(ConfigError, match="user_id must be a string"):
         _team().instantiate({}, user_id=user)
 
 
@@ -129,7 +129,7 @@ def test_a_factory_cannot_end_the_program() -> None:
         raise SystemExit(3)
 
     agent = MAILAgentTemplate("boss", leave, [], [], {}, **ACTIVE)
-    with pytest.raises(ConfigError, match="'boss' tried to end the program"):
+    with pytest.raises(ConfigError, match="'boss' tried to exit the program"):
         agent.instantiate({})
 
 
@@ -147,7 +147,7 @@ def test_a_misspelt_object_gets_a_suggestion() -> None:
 
 @pytest.mark.parametrize("task_id", [5, b"task", ["task"]])
 async def test_a_task_id_is_text(swarm: MAILSwarm, task_id: Any) -> None:
-    with pytest.raises(ProtocolError, match="task_id must be text"):
+    with pytest.raises(ProtocolError, match="task_id must be a string"):
         await swarm.post_message("hello", task_id=task_id)
 
 
@@ -155,22 +155,22 @@ async def test_a_task_id_is_text(swarm: MAILSwarm, task_id: Any) -> None:
 async def test_a_page_has_a_whole_number_of_tasks(swarm: MAILSwarm, limit: Any) -> None:
     with pytest.raises(ProtocolError, match="limit must be a whole number"):
         await swarm.read_tasks(limit=limit)
-    with pytest.raises(ProtocolError, match="must be text"):
+    with pytest.raises(ProtocolError, match="must be a string"):
         await swarm.read_tasks(cursor=7)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("given", "text"),
     [
-        ({"payload": 3}, "payload must be text, got int"),
-        ({"payload": 0}, "payload must be text, got int"),
-        ({"_llm": 3}, "llm must be text, got int"),
-        ({"_system": 3}, "system must be text, got int"),
-        ({"target": None}, "target must be text, got NoneType"),
-        ({"task_id": 3}, "task_id must be text, got int"),
+        ({"payload": 3}, "payload must be a string, got int"),
+        ({"payload": 0}, "payload must be a string, got int"),
+        ({"_llm": 3}, "llm must be a string, got int"),
+        ({"_system": 3}, "system must be a string, got int"),
+        ({"target": None}, "target must be a string, got NoneType"),
+        ({"task_id": 3}, "task_id must be a string, got int"),
         ({"response_targets": 3}, "response_targets must be a list of agent names"),
         ({"response_targets": [3]}, "response_targets must be a list of agent names, got int"),
-        ({"dynamic_ctx_ratio": "half"}, "dynamic_ctx_ratio must be from 0 to 1"),
+        ({"dynamic_ctx_ratio": "half"}, "dynamic_ctx_ratio must be between 0 and 1"),
     ],
 )
 async def test_a_manual_step_is_read_before_it_starts(

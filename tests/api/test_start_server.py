@@ -147,7 +147,10 @@ def test_the_template_is_served_until_the_process_is_told_to_stop(tmp_path: Path
         out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
     assert out.splitlines() == ["returned"]
-    assert err.count("no user interface is started; name one of your own with ui_path") == 1
+    assert (
+        err.count("no user interface is started; to start your own, pass its folder as ui_path")
+        == 1
+    )
 
 
 def test_a_ui_runs_as_long_as_the_server(tmp_path: Path, ui: Path) -> None:
@@ -241,7 +244,7 @@ def test_a_ui_that_ends_at_once_is_an_error(
 ) -> None:
     (ui / "breaks").touch()
     monkeypatch.setenv("PATH", str(ui.parent / "bin"))
-    with pytest.raises(RuntimeError, match=r"'pnpm dev --port .*' ended at once with exit code 3"):
+    with pytest.raises(RuntimeError, match=r"'pnpm dev --port .*' exited immediately with code 3"):
         _start(template, ui_path=ui, ui_port=free_port())
 
 

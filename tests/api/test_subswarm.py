@@ -101,7 +101,7 @@ def test_another_entrypoint_becomes_one(team: MAILSwarmTemplate | MAILSwarm) -> 
         (["boss", "diger"], None, r"agent 'diger' not found in swarm\. Did you mean 'digger'\?"),
         (["digger", "watcher"], None, "Subswarm must contain an entrypoint agent"),
         ([], None, "Subswarm must contain an entrypoint agent"),
-        (["boss"], "digger", "entrypoint agent 'digger' not found in swarm: the names that were"),
+        (["boss"], "digger", "entrypoint agent 'digger' not found in swarm: the chosen"),
         (["boss", "digger"], "diger", r"'diger' not found in swarm\. Did you mean 'digger'\?"),
         (["digger", "filler"], None, "Subswarm must contain at least one supervisor"),
         ("boss", None, "names must be a list of agent names, got the string 'boss'"),

@@ -124,7 +124,7 @@ async def test_the_sender_has_the_users_role() -> None:
     ("options", "error", "text"),
     [
         ({"entrypoint": "bos"}, UnknownAgent, "entrypoint agent 'bos' not found.*'boss'"),
-        ({"entrypoint": "worker"}, UnknownAgent, "takes no messages from users.*'boss'"),
+        ({"entrypoint": "worker"}, UnknownAgent, "does not accept messages from users.*'boss'"),
         ({"entrypoint": ""}, UnknownAgent, "entrypoint agent '' not found"),
         ({"msg_type": "broadcast_complete"}, ProtocolError, "cannot be posted"),
         ({"msg_type": "requst"}, ProtocolError, "invalid message type.*Did you mean 'request'"),
@@ -191,7 +191,7 @@ def test_messages_of_each_kind_are_built() -> None:
 
 
 async def test_a_mode_that_there_is_not_is_refused(swarm: MAILSwarm) -> None:
-    with pytest.raises(ConfigError, match="no mode 'manul'"):
+    with pytest.raises(ConfigError, match="unknown run_continuous mode 'manul'"):
         swarm.run_continuous(mode="manul")  # type: ignore[arg-type]
 
 

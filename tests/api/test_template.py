@@ -140,7 +140,9 @@ def test_an_instance_that_cannot_be_is_refused(options: dict[str, Any], text: st
 
 
 def test_mail_between_swarms_is_refused_in_words() -> None:
-    with pytest.raises(ConfigError, match="mail between swarms is not part of this version"):
+    with pytest.raises(
+        ConfigError, match="interswarm messaging is not implemented in this version"
+    ):
         _swarm(enable_interswarm=True).instantiate({})
 
 
@@ -177,7 +179,7 @@ def test_an_unknown_swarm_gets_a_suggestion() -> None:
 
 
 def test_an_unknown_swarm_is_told_which_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"'mine' not found .* has 'example-no-proxy', "):
+    with pytest.raises(ConfigError, match=r"'mine' not found .* contains 'example-no-proxy', "):
         MAILSwarmTemplate.from_swarm_json_file("mine", EXAMPLES)
 
 

@@ -114,14 +114,16 @@ def test_what_is_no_message_at_all_is_refused(value) -> None:
 
 
 def test_an_unknown_kind_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ProtocolError, match="'buffered'; one of request, response, broadcast"):
+    with pytest.raises(
+        ProtocolError, match="'buffered'; expected one of request, response, broadcast"
+    ):
         parse_message(message_of() | {"msg_type": "buffered"})
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"recipients": []}, "recipients must name somebody"),
+        ({"recipients": []}, "recipients must name at least one recipient"),
         ({"recipients": [AGENT, {**AGENT, "address": ""}]}, "address must not be empty"),
         ({"sender": {**USER, "address": ""}}, "address must not be empty"),
     ],
@@ -140,12 +142,12 @@ def test_the_wrong_value_itself_is_not_repeated_in_the_error() -> None:
 @pytest.mark.parametrize("text", ["half \ud83d", "\udc00"])
 def test_text_that_no_store_can_hold_is_refused(text) -> None:
     for changes in ({"body": text}, {"routing_info": {"a": [text]}}):
-        with pytest.raises(ProtocolError, match="cannot be written as JSON"):
+        with pytest.raises(ProtocolError, match="cannot be serialised as JSON"):
             parse_message(message_of(**changes))
 
 
 def test_values_that_are_no_json_are_refused() -> None:
-    with pytest.raises(ProtocolError, match="cannot be written as JSON"):
+    with pytest.raises(ProtocolError, match="cannot be serialised as JSON"):
         parse_message(message_of(routing_info={"a": object()}))
 
 
@@ -158,7 +160,7 @@ def nested(depth: int) -> dict[str, object]:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), nested(230), nested(5000)])
 def test_what_could_be_stored_but_not_read_again_is_refused(value) -> None:
-    with pytest.raises(ProtocolError, match="cannot be written as JSON"):
+    with pytest.raises(ProtocolError, match="cannot be serialised as JSON"):
         parse_message(message_of(routing_info={"a": value}))
     for fields in ({"metadata": {"a": value}}, {"payload": message_of(routing_info={"a": value})}):
         with pytest.raises(ProtocolError):

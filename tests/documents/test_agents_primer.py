@@ -396,7 +396,7 @@ async def test_starting_a_server(tmp_path: Path) -> None:
     async with serving_process("agents_primer", tmp_path) as server:
         await _ask(server)
     assert server.printed == ["returned"]
-    assert server.logged.count("no user interface is started; name one of your own") == 1
+    assert server.logged.count("no user interface is started; to start your own") == 1
 
 
 async def _ask(server: Served) -> None:

@@ -372,7 +372,7 @@ async def test_starting_a_server(tmp_path: Path) -> None:
         root = (await server.client.get("/")).json()
     assert root["swarm"]["name"] == "my_swarm"
     assert server.printed == ["returned"]  # there is no UI of ours, so no browser opens either
-    assert server.logged.count("name one of your own with ui_path") == 1
+    assert server.logged.count("pass its folder as ui_path") == 1
 
 
 async def test_starting_a_server_without_a_ui(tmp_path: Path) -> None:

@@ -122,7 +122,7 @@ async def test_anything_else_is_refused_at_once(expression: str, reason: str) ->
 
 @pytest.mark.parametrize("args", [{}, {"expression": None}, {"expression": 5}])
 async def test_an_expression_must_be_text(args: dict[str, object]) -> None:
-    with pytest.raises(ToolError, match="expression must be text"):
+    with pytest.raises(ToolError, match="expression must be a string"):
         await calculate_expression(args)
 
 

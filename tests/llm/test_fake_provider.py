@@ -39,7 +39,7 @@ RESULT = {"role": "tool", "tool_call_id": "a", "content": "ok"}
         ({"messages": [called("{"), RESULT]}, "no JSON object"),
         ({"messages": [USER, {"role": "system", "content": "x"}]}, "must be the first"),
         ({"messages": [USER | {"thinking_blocks": []}]}, "unknown parameter"),
-        ({"messages": [{"role": "user", "content": ""}]}, "'content' must be text"),
+        ({"messages": [{"role": "user", "content": ""}]}, "'content' must be a string"),
         ({"messages": [USER], "tool_choice": "auto"}, "only allowed with 'tools'"),
         ({"messages": [USER], "tools": [TOOL, TOOL]}, "two tools are named"),
         (

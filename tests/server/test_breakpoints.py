@@ -103,7 +103,7 @@ async def test_a_resume_streams_its_own_run_only(client) -> None:
         ({"content": "x"}, 400, "open calls: 'ask_0', 'ask_1'"),
         ({"call_id": "no", "content": "x"}, 400, "'no'; open calls: 'ask_0', 'ask_1'"),
         ([{"call_id": "ask_0", "content": "x"}] * 2, 400, "two results for the call 'ask_0'"),
-        (7, 400, "must be text, an object"),
+        (7, 400, "must be a string, an object"),
         (None, 400, "breakpoint_tool_call_result is required"),
     ],
     ids=str,
@@ -126,7 +126,7 @@ async def test_repeats_races_and_late_answers_are_409(client) -> None:
     answers = await asyncio.gather(*(resume(client, payload) for _ in range(5)))
     assert sorted(answer.status_code for answer in answers) == [200, 409, 409, 409, 409]
     [refused, *_] = [answer for answer in answers if answer.status_code == 409]
-    assert "'ask_0' has its result already; open calls: none" in refused.json()["detail"]
+    assert "'ask_0' already has a result; open calls: none" in refused.json()["detail"]
     late = await resume(client, "yes")
     assert late.status_code == 409 and "the task is completed" in late.json()["detail"]
     log = frames((await client.get(f"/tasks/{TASK}/events")).text)

@@ -263,7 +263,7 @@ async def test_text_that_answers_nobody_is_asked_for_once() -> None:
     other = supervisor(replies([done()]), ())
     runtime = runtime_of({"supervisor": agent, "other": other})
     end = await runtime.submit_and_wait(user_message())
-    assert len(shown) == 2 and "Say it with a tool" in shown[1]
+    assert len(shown) == 2 and "Use a tool" in shown[1]
     assert end["message"]["subject"] == "::task_error::"
     assert "just talking" not in [m["message"]["body"] for m in await messages_of(runtime)]
     await runtime.shutdown()

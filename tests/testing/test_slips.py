@@ -51,7 +51,7 @@ async def test_answers_are_for_breakpoint_tools() -> None:
     async with scripted_swarm({"boss": BOSS}, **parts) as team:
         with pytest.raises(ConfigError, match=r"answers has 'plam'.* Did you mean 'plan'"):
             await team.run("Go.", answers={"plam": "dig"})
-        with pytest.raises(ConfigError, match="answer for 'plan' must be text or a function"):
+        with pytest.raises(ConfigError, match="answer for 'plan' must be a string or a function"):
             await team.run("Go.", answers={"plan": 3})
         assert (await team.run("Go.", answers={"plan": "dig"})).completed
     async with scripted_swarm({"boss": BOSS}, actions={"boss": [plan]}) as team:

@@ -224,7 +224,7 @@ class MAILAction:
             raise TypeError(f"action parameters must be a dict (JSON Schema), got {kind}")
         for field in ("name", "description"):
             if not isinstance(value := getattr(self, field), str):
-                raise ConfigError(f"action {field} must be text, got {type(value).__name__}")
+                raise ConfigError(f"action {field} must be a string, got {type(value).__name__}")
         check_action_name(self.name)
         if not self.description.strip():
             raise ConfigError("action description must be at least 1 character long, got 0")

@@ -274,7 +274,7 @@ class MAILAgentTemplate:
         """
         if name not in _EXAMPLES:
             known = ", ".join(f"'{example}'" for example in _EXAMPLES)
-            text = f"example agent '{name}' not found; there are {known}"
+            text = f"example agent '{name}' not found; available: {known}"
             raise ConfigError(hinted(text, name, _EXAMPLES))
         example = load_object(_EXAMPLES[name], f"example agent '{name}'")
         fields: dict[str, Any] = {**example, "comm_targets": list(comm_targets)}
@@ -409,7 +409,7 @@ def call_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, A
     except TypeError as error:
         raise ConfigError(_told(agent, factory, params, str(error))) from error
     except SystemExit as error:
-        text = f"factory of agent '{agent}' tried to end the program (SystemExit: {error.code})"
+        text = f"factory of agent '{agent}' tried to exit the program (SystemExit: {error.code})"
         raise ConfigError(text) from error
 
 

@@ -93,7 +93,7 @@ def check_text(what: str, value: object) -> None:
     Raises:
         ConfigError: it is not.
     """
-    _check(isinstance(value, str), what, "text", value)
+    _check(isinstance(value, str), what, "a string", value)
 
 
 def check_mapping(what: str, value: object) -> None:

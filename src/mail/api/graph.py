@@ -68,7 +68,8 @@ def _read_row(row: list[Any], number: int, size: int) -> list[bool]:
     for value in row:
         if value not in (0, 1):
             raise ConfigError(
-                f"Adjacency matrix is malformed. Row {number} may hold 0 and 1 only; got {value!r}."
+                f"Adjacency matrix is malformed. Row {number} may contain only "
+                f"0 and 1; got {value!r}."
             )
     return [bool(value) for value in row]
 
@@ -79,5 +80,5 @@ def _listed(values: Any) -> list[Any]:
     except TypeError:
         raise ConfigError(
             "Adjacency matrix is malformed. It must be a list of lists of 0 and 1; "
-            f"got {type(values).__name__} in place of a list."
+            f"got {type(values).__name__} instead of a list."
         ) from None

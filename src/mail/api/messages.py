@@ -28,11 +28,11 @@ def check_posted_kind(kind: str) -> PostedKind:
         ProtocolError: there is no such type, or only the runtime sends it.
     """
     if kind == "broadcast_complete":
-        raise ProtocolError("a broadcast_complete cannot be posted; only agents end tasks")
+        raise ProtocolError("a broadcast_complete cannot be posted; only agents can end tasks")
     if kind not in POSTED_KINDS:
         hint = did_you_mean(str(kind), POSTED_KINDS)
         raise ProtocolError(
-            f"invalid message type: '{kind}'; one of {', '.join(POSTED_KINDS)}.{hint}"
+            f"invalid message type: '{kind}'; expected one of {', '.join(POSTED_KINDS)}.{hint}"
         )
     return kind  # type: ignore[return-value]  # the line above proved it
 

@@ -474,6 +474,6 @@ class MessagePoster(MessageSender):
             raise UnknownAgent(hinted(f"entrypoint agent '{name}' not found in swarm", name, known))
         listing = ", ".join(f"'{entry}'" for entry in entries)
         raise UnknownAgent(
-            f"agent '{name}' takes no messages from users (enable_entrypoint is false); "
-            f"entrypoints are {listing}"
+            f"agent '{name}' does not accept messages from users (enable_entrypoint is false); "
+            f"entrypoints: {listing}"
         )

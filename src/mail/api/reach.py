@@ -27,6 +27,6 @@ def check_reach(agent: _Reaching, targets: Sequence[str]) -> None:
     """
     if not targets and needs_targets(agent):
         raise ConfigError(
-            f"agent must have at least one communication target, got 0. Agent '{agent.name}' "
-            "could do without only with both enable_entrypoint and can_complete_tasks."
+            f"agent must have at least one communication target, got 0 (agent '{agent.name}'). "
+            "Only an agent with both enable_entrypoint and can_complete_tasks may have none."
         )

@@ -71,7 +71,9 @@ def serve_template(template: "MAILSwarmTemplate", options: ServerOptions) -> Non
     with ExitStack() as stack:
         kill_ui: Callable[[], None] | None = None
         if options.launch_ui and options.ui_path is None:
-            logger.info("no user interface is started; name one of your own with ui_path")
+            logger.info(
+                "no user interface is started; to start your own, pass its folder as ui_path"
+            )
         elif options.launch_ui and options.ui_path is not None:
             ui = UIProcess(options.ui_path, options.ui_port, options.server_url or base_url(config))
             ui.check()
@@ -90,7 +92,9 @@ def _refuse_inside_a_loop() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise MAILError("start_server blocks; call it where no event loop runs, not from async code")
+    raise MAILError(
+        "start_server blocks; call it from synchronous code, where no event loop is running"
+    )
 
 
 def _set_up_logging(log_format: str) -> None:
@@ -154,7 +158,7 @@ class UIProcess:
             MissingUI, PortInUse: it is not.
         """
         if not self._folder.is_dir():
-            raise MissingUI(f"UI directory '{self._folder}' not found; give another ui_path")
+            raise MissingUI(f"UI directory '{self._folder}' not found; pass another ui_path")
         if not (self._folder / "node_modules").is_dir():
             raise MissingUI(
                 f"node_modules not found in '{self._folder}'; run 'pnpm install' there first"
@@ -186,7 +190,7 @@ class UIProcess:
             raise MissingUI("pnpm not found; install it to run a UI") from error
         with suppress(subprocess.TimeoutExpired):
             code = self._process.wait(_FIRST_SECONDS)
-            raise UIFailed(f"'{' '.join(command)}' ended at once with exit code {code}")
+            raise UIFailed(f"'{' '.join(command)}' exited immediately with code {code}")
 
     def stop(self) -> None:
         """Stop the UI, within a few seconds."""

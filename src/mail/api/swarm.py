@@ -447,8 +447,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         check_mapping("instance_params", instance_params)
         if self.enable_interswarm:
             raise ConfigError(
-                f"swarm '{self.name}' sets enable_interswarm, but mail between swarms is not part "
-                "of this version; set it to false"
+                f"swarm '{self.name}' sets enable_interswarm, but interswarm messaging is not "
+                "implemented in this version; set it to false"
             )
         agents = [agent.instantiate(instance_params, self.exclude_tools) for agent in self.agents]
         return MAILSwarm(
@@ -597,7 +597,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         swarms = {swarm["name"]: swarm for swarm in load_swarms_json_from_file(json_filepath)}
         if swarm_name not in swarms:
             names = ", ".join(map(repr, swarms)) or "no swarm"
-            text = f"swarm '{swarm_name}' not found in {json_filepath}, which has {names}"
+            text = f"swarm '{swarm_name}' not found in {json_filepath}, which contains {names}"
             raise ConfigError(hinted(text, swarm_name, swarms))
         return MAILSwarmTemplate.from_swarms_json(swarms[swarm_name], task_message_limit)
 
@@ -654,8 +654,8 @@ def _choose_entrypoint(
         if given not in names and given in whole.agent_names:
             listing = ", ".join(f"'{name}'" for name in names)
             raise ConfigError(
-                f"entrypoint agent '{given}' not found in swarm: the names that were chosen are "
-                f"{listing}; add it to them"
+                f"entrypoint agent '{given}' not found in swarm: the chosen agents are "
+                f"{listing}; add it"
             )
         check_entrypoint(given, names)
         for agent in agents:

@@ -93,7 +93,7 @@ class ActionCore:
 def _told(error: BaseException) -> str:
     """Return an exception's text, with its class where the text alone would say nothing."""
     if isinstance(error, SystemExit):
-        return f"it tried to end the program (SystemExit: {error.code})"
+        return f"it tried to exit the program (SystemExit: {error.code})"
     text, name = str(error), type(error).__name__
     if not text.strip():
         return name

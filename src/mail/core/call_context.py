@@ -26,7 +26,7 @@ class StreamSink(Protocol):
         """Take a piece of the model's reasoning."""
 
     def restart(self) -> None:
-        """Forget the pieces so far: the call broke and begins anew."""
+        """Forget the pieces so far: the call failed and starts again."""
 
     def without_console(self) -> "StreamSink":
         """Return the same sink without what it prints."""
@@ -63,7 +63,7 @@ class ConsoleSink:
 
     def restart(self) -> None:
         """Print that the reply begins anew."""
-        self.text("\n[the call broke and begins anew]\n")
+        self.text("\n[the call failed and starts again]\n")
 
     def without_console(self) -> StreamSink:
         """Return a sink that prints nothing."""

@@ -54,7 +54,7 @@ def check_task_id(task_id: str) -> str:
 
 def _check_id(value: str, name: str, prefix: str = "") -> str:
     if not isinstance(value, str):
-        raise _fault(f"must be text, got {type(value).__name__}", name, prefix)
+        raise _fault(f"must be a string, got {type(value).__name__}", name, prefix)
     if not 1 <= len(value) <= MAX_ID:
         raise _fault(f"must have 1 to {MAX_ID} characters, got {len(value)}", name, prefix)
     if _CONTROL.search(value):
@@ -127,7 +127,7 @@ def _check_payload(kind: str, payload: object, prefix: str) -> Any:
         _check_id(checked[name], name, prefix)
     recipients = checked.get("recipients", [checked.get("recipient")])
     if not recipients:
-        raise _fault("must name somebody", "recipients", prefix)
+        raise _fault("must name at least one recipient", "recipients", prefix)
     for party in (checked["sender"], *recipients):
         if not party["address"]:
             raise _fault("must not be empty", "address", prefix)
@@ -147,7 +147,7 @@ def _as_json(message: T, free_form: object) -> T:
         # Two levels to spare: the message is also read as a part of its event.
         return cast("T", from_json(to_json([[message]]), allow_inf_nan=False)[0][0])
     except ValueError as error:
-        text = f"invalid MAIL message: it cannot be written as JSON: {str(error)[:200]}"
+        text = f"invalid MAIL message: it cannot be serialised as JSON: {str(error)[:200]}"
         raise ProtocolError(text) from None
 
 
@@ -161,7 +161,7 @@ def parse_message(value: object) -> MAILMessage:
     kind = wrapper["msg_type"]
     if kind not in MAIL_MESSAGE_TYPES:
         raise ProtocolError(
-            f"invalid message type: {kind!r}; one of {', '.join(MAIL_MESSAGE_TYPES)}"
+            f"invalid message type: {kind!r}; expected one of {', '.join(MAIL_MESSAGE_TYPES)}"
         )
     message: MAILMessage = {
         "id": _check_id(wrapper["id"], "id"),

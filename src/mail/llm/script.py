@@ -232,7 +232,7 @@ def _check_patterns(**patterns: str | None) -> None:
         if pattern is None:
             continue
         if not isinstance(pattern, str):
-            raise ConfigError(f"{name} of when(…) must be text, got {type(pattern).__name__}")
+            raise ConfigError(f"{name} of when(…) must be a string, got {type(pattern).__name__}")
         try:
             re.compile(pattern, re.DOTALL)
         except re.error as error:

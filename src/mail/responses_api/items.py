@@ -171,7 +171,7 @@ def _message(item: Mapping[str, Any], where: str) -> Said:
     role = item.get("role")
     if role not in _ROLES:
         raise ResponsesError(
-            f"Invalid value for '{where}.role': {role!r}; one of {', '.join(_ROLES)}.",
+            f"Invalid value for '{where}.role': {role!r}; expected one of {', '.join(_ROLES)}.",
             f"{where}.role",
             "invalid_value",
         )
@@ -214,5 +214,5 @@ def _part(part: object, where: str) -> str:
 def _text_of(item: Mapping[str, Any], name: str, where: str) -> str:
     value = item.get(name)
     if not isinstance(value, str) or (not value and name != "arguments"):
-        raise ResponsesError(f"'{where}.{name}' must be text.", f"{where}.{name}")
+        raise ResponsesError(f"'{where}.{name}' must be a string.", f"{where}.{name}")
     return value

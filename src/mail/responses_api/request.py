@@ -40,7 +40,8 @@ def read_text_config(text: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     verbosity, wanted = text.get("verbosity"), text.get("format")
     if verbosity is not None and verbosity not in _VERBOSITY:
         raise ResponsesError(
-            f"Invalid value for 'text.verbosity': {verbosity!r}; one of {', '.join(_VERBOSITY)}.",
+            f"Invalid value for 'text.verbosity': {verbosity!r}; expected one "
+            f"of {', '.join(_VERBOSITY)}.",
             "text.verbosity",
             "invalid_value",
         )
@@ -150,7 +151,7 @@ def _name_of(choice: Mapping[str, Any]) -> object:
 def _by_mode(tools: list[dict[str, Any]], mode: object) -> tuple[list[dict[str, Any]], str | None]:
     if mode not in _MODES:
         raise ResponsesError(
-            f"Invalid value for 'tool_choice': {mode!r}; one of {', '.join(_MODES)}.",
+            f"Invalid value for 'tool_choice': {mode!r}; expected one of {', '.join(_MODES)}.",
             "tool_choice",
             "invalid_value",
         )

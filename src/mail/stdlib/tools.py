@@ -43,7 +43,7 @@ def make_action(
 
 
 def text_argument(args: dict[str, Any], name: str, missing: str = MISSING) -> str:
-    """Return an argument that must be text.
+    """Return an argument that must be a string.
 
     Args:
         missing: What to say when it is not there.

@@ -193,7 +193,7 @@ def _check_answers(swarm: "MAILSwarm", answers: Mapping[str, Answer]) -> None:
             raise ConfigError(hinted(text, tool, swarm.breakpoint_tools))
         if not isinstance(answer, str) and not callable(answer):
             got = type(answer).__name__
-            raise ConfigError(f"the answer for '{tool}' must be text or a function, got {got}")
+            raise ConfigError(f"the answer for '{tool}' must be a string or a function, got {got}")
 
 
 def _answers(result: RunResult, answers: Mapping[str, Answer]) -> list[dict[str, str]] | None:

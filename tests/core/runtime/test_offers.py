@@ -98,10 +98,10 @@ async def test_only_the_entrypoint_has_it() -> None:
 @pytest.mark.parametrize(
     ("offer", "problem"),
     [
-        (Offer(tools=(tool("send_request"),)), "has a tool 'send_request' itself"),
-        (Offer(tools=(tool("ping"), tool("ping"))), "name of its own"),
-        (Offer(tools=({"type": "function"},)), "name of its own"),
-        (Offer(tools=(tool("ping"),), force="pong"), "not among"),
+        (Offer(tools=(tool("send_request"),)), "already has a tool named 'send_request'"),
+        (Offer(tools=(tool("ping"), tool("ping"))), "unique name"),
+        (Offer(tools=({"type": "function"},)), "unique name"),
+        (Offer(tools=(tool("ping"),), force="pong"), "not one of the offered"),
         (Offer(force="required"), "no tool is offered"),
     ],
 )

@@ -159,7 +159,7 @@ async def test_mail_that_kills_the_process_again_and_again_is_put_aside(store) -
     await survivor.start()
     events = [event async for event in survivor.replay("task-1")]
     assert events[-1].kind == "task_error"
-    assert "died 3 times" in events[-1].data["response"]
+    assert "crashed 3 times" in events[-1].data["response"]
     await survivor.shutdown()
 
 

@@ -95,7 +95,7 @@ def _system_problems(system: Any) -> Iterator[str]:
     if system is None or isinstance(system, str):
         return
     if not isinstance(system, list):
-        yield "system: must be text or a list of text blocks"
+        yield "system: must be a string or a list of text blocks"
         return
     for at, block in enumerate(system):
         if not isinstance(block, dict) or block.get("type") != "text" or not block.get("text"):

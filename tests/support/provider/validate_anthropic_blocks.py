@@ -117,7 +117,7 @@ def _result_problems(content: Any) -> Iterator[str]:
         if part.get("type") not in ("text", "image", "document", "search_result") or empty:
             yield f"tool_result.content: '{part.get('type')}' is empty or not allowed here"
     if not isinstance(content, str | list | None):
-        yield "tool_result.content: must be text or a list of blocks"
+        yield "tool_result.content: must be a string or a list of blocks"
 
 
 def _dicts(parts: Any) -> list[dict[str, Any]]:

@@ -44,7 +44,7 @@ def _message_problems(messages: Sequence[Any]) -> Iterator[str]:
         if role == "assistant" and message.get("tool_calls"):
             yield from _call_problems(message["tool_calls"], where)
         elif not _is_content(message.get("content"), empty=role in ("assistant", "tool")):
-            yield f"{where}: 'content' must be text for role '{role}'"
+            yield f"{where}: 'content' must be a string for role '{role}'"
         if role == "system" and at > 0:
             yield f"{where}: a system message must be the first"
 

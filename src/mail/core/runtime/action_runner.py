@@ -107,7 +107,7 @@ class ActionRunner:
             turn = asyncio.current_task()
             if turn is None or turn.cancelling():
                 raise
-            return "error", f"the action '{call.tool_name}' was cancelled from within"
+            return "error", f"the action '{call.tool_name}' cancelled itself"
         content: Any = result.get("content", result)
         text = content if isinstance(content, str) else json.dumps(content, default=str)
         return status, storable(text)

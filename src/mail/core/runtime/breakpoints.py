@@ -18,7 +18,8 @@ __all__ = ["UNANSWERED", "call_rows", "match_answers", "split_breakpoints"]
 UNANSWERED: Final = "not run: the task ended before this call was answered"
 
 _SHAPE: Final = (
-    "breakpoint_tool_call_result must be text, an object with 'content' (and 'call_id'), or a list "
+    "breakpoint_tool_call_result must be a string, an object with 'content' "
+    "(and 'call_id'), or a list "
     "of objects with 'call_id' and 'content'"
 )
 _SHOWN_OF_AN_ID: Final = 80
@@ -133,7 +134,7 @@ def _answer(item: object, *, alone: bool) -> tuple[str | None, str]:
     if call_id is None and not alone:
         raise BreakpointError("each result in a list needs a 'call_id'")
     if call_id is not None and not isinstance(call_id, str):
-        raise BreakpointError("'call_id' must be text")
+        raise BreakpointError("'call_id' must be a string")
     return call_id, _text(item["content"])
 
 
@@ -143,7 +144,7 @@ def _text(content: object) -> str:
     try:
         return storable(json.dumps(content, ensure_ascii=False, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
-        raise BreakpointError(f"'content' must be text or JSON: {error}") from None
+        raise BreakpointError(f"'content' must be a string or JSON: {error}") from None
 
 
 def _only(task: ActiveTask, left: Sequence[CallRow]) -> CallRow:
@@ -172,7 +173,7 @@ def _named(
             return call
     names = [call.call_id for call in task.open_calls()]
     if call_id in matched:
-        raise BreakpointError(f"the list has two results for the call '{call_id}'", names)
+        raise BreakpointError(f"the list contains two results for the call '{call_id}'", names)
     answers = [call.answer for call in task.calls.values() if call.call_id == call_id]
     if UNANSWERED in answers:
         raise AlreadyAnswered(
@@ -182,7 +183,7 @@ def _named(
         )
     if answers:
         raise AlreadyAnswered(
-            f"the breakpoint call '{call_id}' has its result already; {_listing(names)}", names
+            f"the breakpoint call '{call_id}' already has a result; {_listing(names)}", names
         )
     shown = call_id if len(call_id) <= _SHOWN_OF_AN_ID else f"{call_id[:_SHOWN_OF_AN_ID]}…"
     raise BreakpointError(

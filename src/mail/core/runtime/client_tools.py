@@ -47,12 +47,12 @@ def check_offer(offer: Offer, context: RuntimeContext) -> None:
         taken.update(agent.actions or ())
     names = offer.names
     if len(names) != len(offer.tools):
-        raise ProtocolError("each offered tool needs a name of its own")
+        raise ProtocolError("each offered tool needs a unique name")
     clash = sorted(names & taken)
     if clash:
-        raise ProtocolError(f"the swarm has a tool '{clash[0]}' itself; name yours differently")
+        raise ProtocolError(f"the swarm already has a tool named '{clash[0]}'; choose another name")
     if offer.force is not None and offer.force not in names | {"required"}:
-        raise ProtocolError(f"the forced tool '{offer.force}' is not among the offered ones")
+        raise ProtocolError(f"the forced tool '{offer.force}' is not one of the offered tools")
     if offer.force is not None and not names:
         raise ProtocolError("a tool call is required, but no tool is offered")
 

@@ -126,7 +126,7 @@ class RuntimeContext:
 
     async def _wait_for_store(self, error: StoreError, pause: float) -> None:
         self.degraded = str(error)
-        logger.warning("store failed, trying again in %.2f s: %s", pause, error)
+        logger.warning("the store failed; retrying in %.2f s: %s", pause, error)
         try:
             await asyncio.sleep(pause)
         except asyncio.CancelledError:

@@ -82,7 +82,7 @@ async def handle_broadcast(tools: ToolContext, call: AgentToolCall) -> ToolOutco
         recipients = [MAIL_ALL_LOCAL_AGENTS]
     mail = tools.compose("broadcast", recipients, args.subject, args.body)
     if not local_recipients(mail, tools.agents, tools.swarm):
-        raise ToolError("there is no other agent in this swarm to hear a broadcast")
+        raise ToolError("there is no other agent in this swarm to receive a broadcast")
     return ToolOutcome(details=_SENT, mail=(mail,))
 
 
@@ -130,7 +130,7 @@ async def handle_await(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     told = control is not None and control.kind is ControlKind.REPAIR
     if not (told or tools.can_expect_mail()):
         problem = (
-            "no message can arrive: the task's message queue is empty, no agent is at work on it "
+            "no message can arrive: the task's message queue is empty, no agent is working on it "
             "and no request is open"
         )
         body = f"You called await_message, but {problem}. Send a message or finish the task."
@@ -200,7 +200,7 @@ async def handle_search_memory(tools: ToolContext, call: AgentToolCall) -> ToolO
     try:
         rows = await tools.search_memory(args.query, args.limit)
     except StoreError:
-        raise ToolError("the memory cannot be searched at the moment") from None
+        raise ToolError("memory search is currently unavailable") from None
     found = [_text(from_json(row.value)) for row in rows]
     details = f"{len(found)} memories found" + "".join(f"\n\n{text}" for text in found)
     return ToolOutcome(

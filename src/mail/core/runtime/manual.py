@@ -90,7 +90,8 @@ class ManualSteps:
         if request.response_type not in _TYPES:
             hint = did_you_mean(str(request.response_type), _TYPES)
             raise ProtocolError(
-                f"invalid response type: '{request.response_type}'; one of {', '.join(_TYPES)}."
+                f"invalid response type: '{request.response_type}'; expected "
+                f"one of {', '.join(_TYPES)}."
                 f"{hint}"
             )
         if request.response_type != "broadcast" and not request.response_targets:
@@ -98,7 +99,9 @@ class ManualSteps:
                 "response_targets must be provided for non-broadcast response types"
             )
         if not 0 <= request.ctx_ratio <= 1:
-            raise ConfigError(f"dynamic_ctx_ratio must be from 0 to 1, got {request.ctx_ratio!r}")
+            raise ConfigError(
+                f"dynamic_ctx_ratio must be between 0 and 1, got {request.ctx_ratio!r}"
+            )
         self._known("agent target", request.target)
         return ManualStep(
             ref=self.context.clock.new_id(),
@@ -165,7 +168,7 @@ class ManualSteps:
                         Post(owner=owner, task=task.row, settled=(queued.seq,))
                     )
         except StoreError:  # the runtime stops; a step without a caller is not taken up again
-            logger.info("a step of task '%s' could not be taken back", task_id)
+            logger.info("a step of task '%s' could not be withdrawn", task_id)
         finally:
             task.pins -= 1
             self.committer.lanes.settle(task)
@@ -193,7 +196,7 @@ def _check_kinds(request: StepRequest) -> None:
     for name in ("target", "payload", "llm", "system"):
         value = getattr(request, name)
         if not isinstance(value, str) and not (value is None and name in _OPTIONAL):
-            raise ProtocolError(f"{name} must be text, got {type(value).__name__}")
+            raise ProtocolError(f"{name} must be a string, got {type(value).__name__}")
     targets, ratio = request.response_targets, request.ctx_ratio
     if isinstance(targets, str) or not isinstance(targets, Sequence | set | None):
         raise ProtocolError("response_targets must be a list of agent names")
@@ -204,4 +207,4 @@ def _check_kinds(request: StepRequest) -> None:
             )
             raise ProtocolError(text)
     if isinstance(ratio, bool) or not isinstance(ratio, int | float):
-        raise ConfigError(f"dynamic_ctx_ratio must be from 0 to 1, got {ratio!r}")
+        raise ConfigError(f"dynamic_ctx_ratio must be between 0 and 1, got {ratio!r}")

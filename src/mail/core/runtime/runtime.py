@@ -176,7 +176,10 @@ class MAILRuntime(Federation, RuntimeViews):
         if self._loop is None:
             self._loop = loop
         elif self._loop is not loop:
-            raise MAILError("a swarm belongs to its first event loop; make another one for this")
+            raise MAILError(
+                "a swarm can only be used in its first event loop; create "
+                "another swarm for this one"
+            )
         if self._recovered:
             return
         if self._opening is None:
@@ -218,7 +221,7 @@ class MAILRuntime(Federation, RuntimeViews):
         if mode not in ("continuous", "manual"):
             hint = did_you_mean(str(mode), ("continuous", "manual"))
             raise ConfigError(
-                f"run_continuous has no mode '{mode}'; 'continuous' or 'manual'.{hint}"
+                f"unknown run_continuous mode '{mode}'; expected 'continuous' or 'manual'.{hint}"
             )
         self._context.manual = mode == "manual"
         self._context.mailbox.set_manual(self._context.manual)
@@ -459,7 +462,9 @@ def _request(
     known = {"max_steps", "breakpoint_tool_call_result", "stream_tokens"}
     unknown = sorted(set(options) - known)
     if unknown:
-        raise MAILError(f"unknown option '{unknown[0]}'; one of {', '.join(sorted(known))}")
+        raise MAILError(
+            f"unknown option '{unknown[0]}'; expected one of {', '.join(sorted(known))}"
+        )
     limit: int | Unset | None = options.get("max_steps", UNSET)
     return RunRequest(
         message=message,

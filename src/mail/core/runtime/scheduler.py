@@ -70,7 +70,9 @@ class Scheduler:
                 self._let_go(turn)
                 raise
         except Exception:
-            logger.exception("turn of agent '%s' broke; its mail waits for a restart", turn.agent)
+            logger.exception(
+                "turn of agent '%s' failed; its mail is kept until the next restart", turn.agent
+            )
             self._let_go(turn)
         finally:
             if handle is not None:

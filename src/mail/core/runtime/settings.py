@@ -82,13 +82,17 @@ class RuntimeSettings:
                 )
         ratio, grace = self.dynamic_ctx_ratio, self.shutdown_grace
         if not (_is(ratio, *_FRACTIONS) and 0 <= ratio <= 1):
-            raise ConfigError(f"dynamic_ctx_ratio must be from 0 to 1, got {ratio!r}")
+            raise ConfigError(f"dynamic_ctx_ratio must be between 0 and 1, got {ratio!r}")
         if not (_is(grace, *_FRACTIONS) and grace >= 0):
-            raise ConfigError(f"shutdown_grace must be a number of seconds from 0, got {grace!r}")
+            raise ConfigError(
+                f"shutdown_grace must be 0 or a positive number of seconds, got {grace!r}"
+            )
         for name, least in _COUNTS.items():
             count = getattr(self, name)
             if not (_is(count, *_WHOLE) and count >= least):
-                raise ConfigError(f"{name} must be a whole number from {least}, got {count!r}")
+                raise ConfigError(
+                    f"{name} must be a whole number of at least {least}, got {count!r}"
+                )
 
 
 def _is(value: object, *kinds: type) -> bool:

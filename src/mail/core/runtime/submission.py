@@ -59,8 +59,8 @@ __all__ = ["Resumption", "RunRequest", "Submissions", "prepare_resumption"]
 USER_RESPONSE: Final = "user_response"
 BREAKPOINT: Final = "breakpoint_tool_call"
 _IN_PROGRESS: Final = (
-    "the task is still in progress, with what its caller lent it; wait for its end before you "
-    "bring tools or instructions of your own"
+    "the task is still in progress, with tools or instructions of another request; wait for its "
+    "end before you send your own"
 )
 
 
@@ -195,19 +195,19 @@ class Submissions:
         if resume_from not in (None, USER_RESPONSE, BREAKPOINT):
             hint = did_you_mean(str(resume_from), (USER_RESPONSE, BREAKPOINT))
             raise ProtocolError(
-                f"unknown resume_from '{resume_from}'; it is '{USER_RESPONSE}' or "
+                f"unknown resume_from '{resume_from}'; expected '{USER_RESPONSE}' or "
                 f"'{BREAKPOINT}'.{hint}"
             )
         if resume_from == BREAKPOINT:
             return
         if envelope.kind == "broadcast_complete":
-            raise ProtocolError("a broadcast_complete cannot be posted; only agents end tasks")
+            raise ProtocolError("a broadcast_complete cannot be posted; only agents can end tasks")
         try:
             names = local_recipients(envelope, self.context.agents, self.context.swarm)
         except ToolError as error:
             raise UnknownAgent(str(error)) from None
         if not names:
-            raise UnknownAgent("the message has no recipient beside its sender")
+            raise UnknownAgent("the message has no recipient other than its sender")
 
     @asynccontextmanager
     async def _task(self, task_id: str, *, new: bool) -> AsyncIterator[ActiveTask]:

@@ -15,15 +15,13 @@ __all__ = ["SystemMessages", "note_failure"]
 
 _LIMIT = (
     "This task has reached its limit of {limit} messages. Finish it now: call task_complete with "
-    "the best answer that you can give from what you know."
+    "the best answer you can give."
 )
 _STALL = (
-    "Nothing more will happen in this task: no message waits and no agent is working on it, but "
+    "This task has stalled: no message is waiting and no agent is working on it, but "
     "its caller has no answer yet. Call task_complete now with what you know."
 )
-_PARTIAL = (
-    "The task reached its limit of {limit} messages before it was finished. This is what there is:"
-)
+_PARTIAL = "The task reached its limit of {limit} messages before it was finished. Results so far:"
 _SHOWN = 5
 
 
@@ -48,12 +46,12 @@ class SystemMessages:
             tried = turn.control
             attempt = 1 + (tried.attempt if tried and tried.kind is ControlKind.REPAIR else 0)
             if attempt > self.context.settings.max_repairs:
-                return None, Control(kind, reason=f"it kept making tool calls that fail: {body}")
+                return None, Control(kind, reason=f"its tool calls kept failing: {body}")
         step = turn.manual
         if step is not None:
             if step.calls >= self.context.settings.max_step_calls:
                 return None, Control(
-                    kind, reason=f"it was called {step.calls} times and never spoke"
+                    kind, reason=f"it was called {step.calls} times but gave no answer"
                 )
             step = step._replace(calls=step.calls + 1)
         control = Control(kind, attempt=attempt, origin=turn.origin, step=step)

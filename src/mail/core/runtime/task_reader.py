@@ -48,7 +48,9 @@ class TaskReader:
             ProtocolError: the limit is no whole number from 0, or the cursor no text.
         """
         if limit is not None and (type(limit) is not int or limit < 0):
-            raise ProtocolError(f"limit must be a whole number from 0, or None; got {limit!r}")
+            raise ProtocolError(
+                f"limit must be a whole number of at least 0, or None; got {limit!r}"
+            )
         if cursor is not None:
             check_task_id(cursor)
         rows = await self.context.store.list_tasks(self.context.owner, limit=limit, before=cursor)

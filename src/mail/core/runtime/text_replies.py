@@ -13,11 +13,12 @@ __all__ = ["take_text"]
 
 _NOTHING = "You returned neither a tool call nor any text. Call one of your tools."
 _USE_TOOLS = (
-    "You answered in plain text, which reaches nobody here. Say it with a tool: send_response or "
+    "You answered in plain text, which is not delivered to anyone here. Use a "
+    "tool: send_response or "
     "send_request to an agent, or task_complete if you may finish the task."
 )
 _YOUR_REQUEST = "your request"
-_SPEAK = "Your tools were used. Now say what you have to say, in plain text."
+_SPEAK = "Your tool calls were executed. Now give your answer in plain text."
 
 
 def take_text(turn: Turn, turn_result: TurnResult, reply: Reply, context: RuntimeContext) -> None:

@@ -209,7 +209,7 @@ class TurnCommitter:
         """Put mail aside that killed the process again and again."""
         turn_result = TurnResult(self.context.clock.now())
         turn_result.failure = (
-            f"the server died {self.context.settings.max_attempts} times while agent "
+            f"the server crashed {self.context.settings.max_attempts} times while agent "
             f"'{turn.agent}' worked on this message"
         )
         await self.commit(turn, turn_result, dead=turn_result.failure)
@@ -366,7 +366,8 @@ class TurnCommitter:
         """Ask for the end of a task in which nothing happens any more, once (ruling 34)."""
         if plan.task.row.finish_asked:
             plan.ending = self.endings.fail(
-                plan.task, "the task stalled: no agent has anything left to do and none finished it"
+                plan.task,
+                "the task stalled: no agent has anything left to do, but none has finished it",
             )
             return
         plan.task.change(finish_asked=True)

@@ -102,7 +102,7 @@ class TurnRunner:
             turn.counted = True
             await self._work(turn, journal)
         except StoreConflict:
-            logger.info("the mail of agent '%s' was dropped while it worked on it", turn.agent)
+            logger.info("the mail of agent '%s' was dropped during its turn", turn.agent)
             await self.committer.drop(turn)
         except StoreError as error:
             if self.context.draining or turn.abandoned:
@@ -208,9 +208,9 @@ class TurnRunner:
             handle = turn.handle
             if turn.abandoned or handle is None or handle.cancelling():
                 raise
-            raise AgentError(f"agent '{turn.agent}' was cancelled from within") from None
+            raise AgentError(f"agent '{turn.agent}' cancelled itself") from None
         except SystemExit as error:  # one agent does not end the program of all others
-            problem = f"it tried to end the program (SystemExit: {error.code})"
+            problem = f"it tried to exit the program (SystemExit: {error.code})"
             raise RuntimeError(problem) from error
         except StoreError as error:  # not the engine's own
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
@@ -260,7 +260,7 @@ class TurnRunner:
             return False
         turn.queued.delays += 1
         known = {"agent": turn.agent, "task_id": turn.task.task_id, "reason": str(error)}
-        logger.info("turn put off, as its provider asks", extra={**known, "seconds": wait})
+        logger.info("turn postponed at the provider's request", extra={**known, "seconds": wait})
         await self.committer.put_off(turn, min(wait, _LONGEST_RETRY))
         return True
 
@@ -314,5 +314,5 @@ def _checked(agent: str, output: object) -> Reply:
     if text is not None and not isinstance(text, str):
         raise AgentError(f"{problem}; its text is a {type(text).__name__}")
     if not isinstance(calls, list) or not all(isinstance(c, AgentToolCall) for c in calls):
-        raise AgentError(f"{problem}; its calls are not")
+        raise AgentError(f"{problem}; its second item is not such a list")
     return Reply(None if text is None else storable(text), calls)

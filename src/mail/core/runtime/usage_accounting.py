@@ -47,7 +47,9 @@ class Meter:
         if not usage.total_tokens:
             usage = replace(usage, total_tokens=usage.prompt_tokens + usage.completion_tokens)
         if self.priced and usage.cost is None and turn.agent not in turn.task.spending.agents:
-            logger.warning("the price of '%s' is unknown; task_cost_limit does not see it", model)
+            logger.warning(
+                "the price of '%s' is unknown; it does not count towards task_cost_limit", model
+            )
         total = turn.task.spend(turn.agent, usage)
         turn.reports.append(
             EventDraft(
@@ -68,7 +70,7 @@ def log_usage(turn_result: TurnResult, turn: Turn) -> None:
     turn_result.events.extend(event.row(turn_result.timestamp) for event in turn.reports)
 
 
-_ACT = "no further model call is made for it. Raise the limit, or begin a new task."
+_ACT = "no further model calls are made for it. Raise the limit or start a new task."
 
 
 def refusal(task: ActiveTask, agent: str, settings: RuntimeSettings) -> str | None:

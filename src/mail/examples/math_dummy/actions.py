@@ -23,7 +23,7 @@ async def calculate_expression(args: dict[str, Any]) -> str:
     """
     expression = args.get("expression")
     if not isinstance(expression, str):
-        raise ToolError("expression must be text")
+        raise ToolError("expression must be a string")
     precision = args.get("precision")
     if precision is not None and (
         isinstance(precision, bool)

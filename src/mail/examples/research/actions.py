@@ -25,7 +25,7 @@ async def search_notes(args: dict[str, Any]) -> str:
     """
     query = args.get("query")
     if not isinstance(query, str) or not 1 <= len(query.strip()) <= _MAX_QUERY:
-        raise ToolError(f"query must be text of 1 to {_MAX_QUERY} characters")
+        raise ToolError(f"query must be a string of 1 to {_MAX_QUERY} characters")
     limit = args.get("limit", _DEFAULT_LIMIT)
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MAX_LIMIT:
         raise ToolError(f"limit must be a whole number from 1 to {_MAX_LIMIT}")

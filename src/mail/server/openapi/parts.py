@@ -130,7 +130,7 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     408: ("BodyTooSlow", "The rest of the body did not arrive."),
     409: (
         "Conflict",
-        "The task is paused and was not resumed, a breakpoint call has its result already, or the "
+        "The task is paused and was not resumed, a breakpoint call already has a result, or the "
         "`Idempotency-Key` came before with another body.",
     ),
     413: ("BodyTooLarge", "The body is larger than the server takes."),
