@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         call = read_call(arguments.words)
         if call.words[:1] in HELP:
             return _help(call.words[1:])
-    except SystemExit as stop:  # argparse has said why
+    except SystemExit as stop:  # argparse has printed the reason
         return stop.code if isinstance(stop.code, int) else USAGE
     except ConfigError as error:
         print(cleaned(f"Error: {error}"), file=sys.stderr)
@@ -169,7 +169,7 @@ def _talk(call: Call, config: "ClientConfig") -> int:
 
     client = MAILClient(call.url, call.api_key, config=config)
     with asyncio.Runner() as runner:
-        # The first Ctrl-C cancels what runs, which is a request, and `runner.run` raises.
+        # The first Ctrl-C cancels the current request, and `runner.run` raises.
         try:
             return _one(runner, client, call) if call.words else _many(runner, client, call)
         except KeyboardInterrupt:

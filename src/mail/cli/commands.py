@@ -81,7 +81,7 @@ def _run(arguments: argparse.Namespace) -> int:
         code = run(arguments)
         if sys.stdout is not None:  # it is None where the descriptor was closed
             sys.stdout.flush()
-    except BrokenPipeError:  # whoever read our output has seen enough; nothing is left to flush
+    except BrokenPipeError:  # the reader has closed the pipe; nothing is left to flush
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     return code
@@ -94,7 +94,7 @@ def _build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="store_true", help="same as 'mail version'")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in COMMANDS:
-        # Without a prefix that anybody types, all that follows are words.
+        # With a prefix that nobody types, all arguments are plain words.
         prefix = "\0" if command.reads_words else "-"
         description = f"{command.summary[0].upper()}{command.summary[1:]}."
         sub = commands.add_parser(

@@ -6,16 +6,16 @@ __all__ = ["DONE", "FAILED", "INTERRUPTED", "NO_ANSWER", "PAUSED", "USAGE"]
 
 DONE: Final = 0
 FAILED: Final = 1
-"""It was tried and did not work: refused by the server, a task that failed."""
+"""The command failed: the server rejected it, or the task failed."""
 
 USAGE: Final = 2
-"""The command line or the configuration is wrong; nothing was tried."""
+"""The command line or the configuration is invalid; nothing was attempted."""
 
 PAUSED: Final = 3
-"""The task waits for the results of breakpoint calls."""
+"""The task is paused and waits for results of breakpoint calls."""
 
 NO_ANSWER: Final = 4
-"""The server did not answer: not reachable, or not in time."""
+"""The server cannot be reached, or did not respond in time."""
 
 INTERRUPTED: Final = 130
-"""Ctrl-C."""
+"""Interrupted with Ctrl-C."""

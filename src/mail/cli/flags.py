@@ -17,7 +17,7 @@ _FLAG_OF: Final[Mapping[str, str]] = MappingProxyType(
         "StoreConfig: 'url'": "--store",
     }
 )
-"""How a model calls a wrong argument, and how the command line does."""
+"""The name of an argument in a model's error, and its name on the command line."""
 
 
 def config_path(given: str | None) -> str | None:

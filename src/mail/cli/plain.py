@@ -7,11 +7,11 @@ __all__ = ["cleaned", "one_line"]
 
 _KEPT: Final = frozenset("\n\t")
 _REORDERING: Final = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Marks that change the order in which signs are shown."""
+"""Characters that change the display order of text."""
 
 
 def cleaned(text: str) -> str:
-    r"""Return the text with what a terminal would obey as ``\uXXXX``; line ends and tabs stay.
+    r"""Return the text with control characters as ``\uXXXX``; line ends and tabs stay.
 
     The meaning of JSON text does not change.
     """

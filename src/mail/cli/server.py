@@ -86,7 +86,7 @@ def _serve(arguments: argparse.Namespace) -> int:
 
     try:
         run_server(config)
-    except SystemExit as stop:  # uvicorn's way to say that it could not start; it is logged
+    except SystemExit as stop:  # uvicorn could not start, and has logged why
         return 1 if stop.code else 0
     return 0
 

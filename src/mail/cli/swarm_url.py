@@ -54,7 +54,7 @@ def server_url(url: str) -> str:
 def _parts(url: str) -> SplitResult:
     try:
         parts = urlsplit(url)
-        _ = parts.port  # looked at only when it is asked for
+        _ = parts.port  # the port is only validated on access
     except ValueError as error:
         raise ConfigError(f"invalid URL: {error}") from error
     return parts

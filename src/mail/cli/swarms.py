@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     warned: list[str] = []
     find_code(Path.cwd(), arguments.file.parent)
     try:
-        # What the modules of a swarm print while they are imported is not our answer.
+        # Output of imported modules does not belong in the result.
         with collected(warned), stdout_to_stderr():
             swarms = _check(arguments.file)
     except ConfigError as error:

@@ -178,7 +178,7 @@ class HTTPClient:
             options["json"] = payload
         self._trace("%s %s", method, path)
         session = self._open_session()
-        options["allow_redirects"] = False  # another host must get neither key nor message
+        options["allow_redirects"] = False  # never send the key and the message to another host
         response = await session.request(method, self.base_url + path, headers=headers, **options)
         self._trace("%s %s -> %s", method, path, response.status)
         return response
@@ -208,7 +208,7 @@ async def _client_errors() -> AsyncIterator[None]:
     except TimeoutError as error:
         raise ClientHTTPError("MAIL client request failed: no response in time") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        # aiohttp's word for the usual certificates says nothing to whoever mistyped an address.
+        # aiohttp's description of default certificates does not help with a mistyped address.
         reason = str(error).replace(" ssl:default", "") or type(error).__name__
         raise ClientHTTPError(f"MAIL client request failed: {reason}") from error
 
@@ -219,7 +219,7 @@ async def _raise_for_status(response: "aiohttp.ClientResponse") -> None:
     if 300 <= response.status < 400:
         raise _redirected(response) from _cause(response)
     text = await _text(response)
-    detail: object = " ".join(text.split())[:_SHOWN] or response.reason  # a page, perhaps
+    detail: object = " ".join(text.split())[:_SHOWN] or response.reason  # perhaps an HTML page
     try:
         decoded = json.loads(text)
     except (ValueError, RecursionError):
@@ -287,7 +287,7 @@ async def _expect_events(response: "aiohttp.ClientResponse") -> None:
 async def _text(response: "aiohttp.ClientResponse") -> str:
     try:
         return await response.text(errors="replace")
-    except LookupError:  # the named charset is none of text
+    except LookupError:  # the charset is not a text encoding
         return (await response.read()).decode(errors="replace")
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["IDLE_TIMEOUT", "EventStream", "Reconnect", "ReplayOpener"]
 
 IDLE_TIMEOUT: Final = 60.0
-"""Seconds without a byte after which a connection counts as dead; servers ping every 15."""
+"""Seconds without data after which a connection counts as broken; servers ping every 15."""
 
 _PERMANENT: Final = range(400, 500)
 _BUSY: Final = frozenset({408, 425, 429})
@@ -166,7 +166,7 @@ class EventStream:
             self.task_id = _task_id(event)
         if event.id is None:
             if event.event == "ping":
-                self._attempt = 0  # the server is there and well; it just has nothing new
+                self._attempt = 0  # the server responds; there are just no new events
             return True
         number, last = _number(event.id), _number(self.last_event_id)
         if number is not None and last is not None and number <= last:

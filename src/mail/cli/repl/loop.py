@@ -47,7 +47,7 @@ def converse(runner: asyncio.Runner, session: Session, lines: Lines) -> int:
                 code = _carry_out(runner, session, parser, words) or code
         except EOFError:
             break
-        except KeyboardInterrupt:  # wherever it strikes, somebody at a terminal gets a new prompt
+        except KeyboardInterrupt:  # at a terminal, always show a new prompt
             if not lines.interactive:
                 return INTERRUPTED
     return DONE if lines.interactive else code
@@ -72,7 +72,7 @@ def _carry_out(
     try:
         arguments = parser.parse_args(words)
         return runner.run(execute(session, arguments))
-    except SystemExit as stop:  # argparse has said what is wrong
+    except SystemExit as stop:  # argparse has printed the error
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
         session.screen.note(

@@ -58,7 +58,7 @@ async def execute(session: Session, arguments: argparse.Namespace) -> int:
         _report(session, arguments, error)
         unanswered = isinstance(error, ClientHTTPError) and error.status is None
         return NO_ANSWER if unanswered else FAILED
-    except BrokenPipeError:  # nobody reads any more
+    except BrokenPipeError:  # the reader has closed the pipe
         raise
     except Exception as error:  # noqa: BLE001 - a fault of ours must not end the conversation
         _log.debug("a command failed", exc_info=error)

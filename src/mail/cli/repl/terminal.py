@@ -69,7 +69,7 @@ class TypedLines:
         return line
 
     async def _typed(self, prompt: str) -> str | None:
-        # A KeyboardInterrupt that left a coroutine would tear down the loop that it runs in.
+        # A KeyboardInterrupt raised out of a coroutine would stop its event loop.
         try:
             return await self._prompt.prompt_async(prompt)
         except KeyboardInterrupt:
