@@ -7,14 +7,14 @@ python scripts/openapi.py --check   exit with 1 when the file is not up to date
 import sys
 from pathlib import Path
 
-from mail.server.openapi.document import as_yaml
+from mail.server.app import DOCUMENT
 
 FILE = Path(__file__).resolve().parent.parent / "spec" / "openapi.yaml"
 
 
 def main() -> int:
     """Write or check the file."""
-    made = as_yaml()
+    made = DOCUMENT.as_yaml
     if "--check" in sys.argv[1:]:
         if FILE.is_file() and FILE.read_bytes() == made:
             return 0

@@ -20,8 +20,8 @@ from mail.core.tasks import TaskState
 from mail.core.tools.catalogue import CATALOGUE
 from mail.db import open_store
 from mail.server.app import create_app
-from mail.server.bodies import MessageIn, MessageOptions
 from mail.server.errors import STATUS_OF
+from mail.server.routes.messages import MessageIn, MessageOptions
 from tests.docs.pages import PAGES, ROOT, anchors, headings, internal_links, name_of, pictures
 
 DOCS = ROOT / "docs"

@@ -9,12 +9,13 @@ from functools import partial
 
 import httpx
 import pytest
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 
 from mail.config.server import LimitsConfig
 from mail.db.memory import MemoryStore
 from mail.server import connections
 from mail.server.app import create_app
+from mail.server.deps import PUBLIC
 from tests.server import kit
 from tests.server.kit import Script, Server, Template, bearer, config, frames, running_server
 
@@ -179,7 +180,7 @@ async def test_an_answer_that_nobody_reads_is_let_go_and_a_slow_reader_is_not(
         async def big() -> str:
             return "x" * BIG
 
-        app.router.add_api_route("/big", big)
+        app.get("/big", dependencies=[Depends(PUBLIC)])(big)
         async with (
             connected(server, small=True) as (_, deaf),
             connected(server, limit=100_000) as (slow, writer),

@@ -306,10 +306,23 @@ def test_unknown_fields_are_named_in_a_warning(
     who = "alice" if "user" in row.who else "admin"
     path = concrete(row, http, who)
     with caplog.at_level(logging.WARNING):
-        answer = send(http, row, path, bearer(who), {**(row.body or {}), "strem": True})
+        answer = send(http, row, path, bearer(who), {**(row.body or {}), "qwxz": True})
     assert answer.status_code == 200, answer.text
-    warned = [record for record in caplog.records if "strem" in record.getMessage()]
+    warned = [record for record in caplog.records if "qwxz" in record.getMessage()]
     assert [record.levelname for record in warned] == ["WARNING"]
+
+
+def test_misspelt_fields_are_refused_but_not_those_of_another_protocol(http: httpx.Client) -> None:
+    for row in WITH_BODY:
+        name = (*(row.body or {}), *row.wrong)[0]
+        who = "alice" if "user" in row.who else "admin"
+        path = concrete(row, http, who)
+        answer = send(http, row, path, bearer(who), {**(row.body or {}), f"{name}_": True})
+        if row.shape is RESPONSE:
+            assert answer.status_code == 200, answer.text
+        else:
+            found = check_error(answer, 400)
+            assert f"Did you mean '{name}'?" in found["detail"], (row.name, found)
 
 
 def test_null_is_as_good_as_absent(http: httpx.Client) -> None:

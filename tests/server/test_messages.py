@@ -51,9 +51,26 @@ async def test_unknown_fields_are_ignored_but_named(
     client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        answer = await post(client, body="Hello", show_event=True, **{"a\nb": 1})
+        answer = await post(client, body="Hello", priority=7, **{"a\nb": 1})
     assert answer.status_code == 200
-    assert "unknown fields ignored: 'a\\nb', 'show_event'" in caplog.text
+    assert "/message: unknown fields ignored: 'a\\nb', 'priority'" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [("strem", "stream"), ("Body", "body"), ("taskid", "task_id"), ("show_event", "show_events")],
+)
+async def test_a_misspelt_field_is_400_and_says_which_one_is_meant(
+    client: httpx.AsyncClient, template: Template, misspelt: str, meant: str
+) -> None:
+    answer = await post(client, body="Hello", **{misspelt: True, "priority": 7})
+    assert answer.status_code == 400
+    problem = f"unknown field. Did you mean '{meant}'?"
+    assert answer.json() == {
+        "detail": f"invalid request: {misspelt}: {problem}",
+        "errors": [{"field": misspelt, "problem": problem}],
+    }
+    assert template.started == []
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.net.sse import SSEParser
 from mail.server.app import create_app
-from mail.server.bodies import MessageIn
+from mail.server.routes.messages import MessageIn
 from tests.server.kit import CALLERS, TOKENS, Template, bearer, config
 from tests.spec import page
 from tests.spec.test_schemas import CORE, INTERSWARM, reader, schema_of

@@ -18,7 +18,7 @@ from mail.core.runtime.runs import Run
 from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
-from mail.server.bodies import MAX_TIMEOUT_SECONDS
+from mail.server.routes.messages import MAX_TIMEOUT_SECONDS
 from tests.server.kit import CALLERS, TOKENS, Script, Template, bearer, config, frames, serving
 
 

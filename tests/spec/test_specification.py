@@ -17,9 +17,9 @@ from mail.core.wire import MAIL_MESSAGE_TYPES
 from mail.errors import MAILError
 from mail.net.sse_response import SEND_SECONDS
 from mail.server import middleware as limits
-from mail.server.bodies import MAX_TIMEOUT_SECONDS
+from mail.server.bodies import MAX_DEPTH, MAX_PARTS
 from mail.server.errors import STATUS_OF, status_of
-from mail.server.jsonbody import MAX_DEPTH, MAX_PARTS
+from mail.server.routes.messages import MAX_TIMEOUT_SECONDS
 from mail.version import PROTOCOL_VERSION
 from tests.spec import page
 

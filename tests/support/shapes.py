@@ -2,7 +2,17 @@
 
 import types
 from collections.abc import Iterator
-from typing import Any, Literal, NotRequired, Required, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NotRequired,
+    Required,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from typing_extensions import is_typeddict
 
@@ -28,7 +38,7 @@ def misfits(value: Any, shape: Any) -> list[str]:
 
 def _misfits(value: Any, shape: Any, where: str) -> Iterator[str]:
     origin, arguments = get_origin(shape), get_args(shape)
-    if origin in (NotRequired, Required):
+    if origin in (NotRequired, Required, Annotated):
         yield from _misfits(value, arguments[0], where)
     elif origin in (Union, types.UnionType):
         if all(list(_misfits(value, each, where)) for each in arguments):

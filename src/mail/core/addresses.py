@@ -1,7 +1,8 @@
 """Addresses of agents, people and the system, and the ``role:id@swarm`` strings of contributors."""
 
-from typing import Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from mail.errors import AddressError
@@ -32,8 +33,8 @@ AddressType = Literal["admin", "agent", "user", "system"]
 class MAILAddress(TypedDict):
     """Who sends or receives: a kind of party and its name."""
 
-    address_type: AddressType
-    address: str
+    address_type: Annotated[AddressType, Field(description="The kind of party.")]
+    address: Annotated[str, Field(description="The name of the party.")]
 
 
 MAIL_ALL_LOCAL_AGENTS: Final[MAILAddress] = {"address_type": "agent", "address": "all"}

@@ -1,11 +1,18 @@
 """Validation of untrusted messages at the boundary, by compiled adapters."""
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Mapping
 from functools import cache
 from typing import Annotated, Any, Final, NotRequired, TypeVar, cast
 
-from pydantic import AfterValidator, ConfigDict, TypeAdapter, ValidationError, with_config
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    TypeAdapter,
+    ValidationError,
+    WithJsonSchema,
+    with_config,
+)
 from pydantic_core import from_json, to_json
 from typing_extensions import TypedDict
 
@@ -21,7 +28,14 @@ from mail.core.wire import (
 )
 from mail.errors import ProtocolError
 
-__all__ = ["TaskId", "check_task_id", "parse_interswarm_message", "parse_message", "problems_of"]
+__all__ = [
+    "TaskId",
+    "check_task_id",
+    "parse_interswarm_message",
+    "parse_message",
+    "problems_in",
+    "problems_of",
+]
 
 _PAYLOADS: dict[str, type] = {
     "request": MAILRequest,
@@ -67,9 +81,21 @@ def _fault(problem: str, name: str, prefix: str) -> ProtocolError:
     return ProtocolError(f"{name} {problem}", [{"field": field, "problem": problem}])
 
 
-_OBJECTS: Final = frozenset({"dict_type", "model_type"})
+_OBJECTS: Final = frozenset({"dict_type", "model_type", "model_attributes_type"})
+_VALUE_ERROR: Final = "Value error, "
 
-TaskId = Annotated[str, AfterValidator(check_task_id)]
+TaskId = Annotated[
+    str,
+    AfterValidator(check_task_id),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_ID,
+            "pattern": r"^[^\x00-\x1f\x7f-\x9f]+$",
+        }
+    ),
+]
 
 
 @with_config(ConfigDict(strict=True, extra="ignore"))
@@ -101,14 +127,25 @@ def _compiled(shape: Hashable) -> TypeAdapter[Any]:
 
 def problems_of(error: ValidationError, prefix: str = "") -> list[dict[str, str]]:
     """Turn a pydantic error into ``[{"field", "problem"}]`` without echoing the input."""
+    errors = error.errors(include_url=False, include_input=False, include_context=False)
+    return problems_in(errors, prefix)
+
+
+def problems_in(errors: Iterable[Mapping[str, Any]], prefix: str = "") -> list[dict[str, str]]:
+    """Turn the entries of a pydantic error into ``[{"field", "problem"}]``."""
     return [
         {
             "field": ".".join([prefix, *map(str, item["loc"])]).strip(".") or "(body)",
-            # pydantic names a class of ours, or Python's word for it.
-            "problem": "Input should be an object" if item["type"] in _OBJECTS else item["msg"],
+            "problem": _problem(item),
         }
-        for item in error.errors(include_url=False, include_input=False, include_context=False)
+        for item in errors
     ]
+
+
+def _problem(item: Mapping[str, Any]) -> str:
+    if item["type"] in _OBJECTS:  # pydantic names a class of ours, or Python's word for it
+        return "Input should be an object"
+    return str(item["msg"]).removeprefix(_VALUE_ERROR)
 
 
 def _validated(shape: type[T], value: object, prefix: str = "") -> T:

@@ -1,7 +1,8 @@
 """The wire shapes of MAIL as typed dictionaries, one per object of spec/MAIL-core.schema.json."""
 
-from typing import Any, Final, Literal, NotRequired
+from typing import Annotated, Any, Final, Literal, NotRequired
 
+from pydantic import Field
 from typing_extensions import TypedDict
 
 from mail.core.addresses import MAILAddress
@@ -31,60 +32,79 @@ MAIL_MESSAGE_TYPES: Final[list[str]] = [
 ]
 
 
+TaskName = Annotated[str, Field(description="The task that the message belongs to.")]
+ExchangeId = Annotated[str, Field(description="The id of this exchange.")]
+Sender = Annotated[MAILAddress, Field(description="The sender.")]
+Recipient = Annotated[MAILAddress, Field(description="The recipient.")]
+Recipients = Annotated[list[MAILAddress], Field(description="The recipients.")]
+Subject = Annotated[str, Field(description="The subject line.")]
+Body = Annotated[str, Field(description="The text.")]
+SenderSwarm = Annotated[
+    str | None, Field(description="The sender's swarm; this one when it is missing.")
+]
+RecipientSwarm = Annotated[
+    str | None, Field(description="The recipient's swarm; this one when it is missing.")
+]
+RecipientSwarms = Annotated[list[str] | None, Field(description="The recipients' swarms.")]
+RoutingInfo = Annotated[
+    dict[str, Any] | None, Field(description="How the message travels between swarms.")
+]
+
+
 class MAILRequest(TypedDict):
     """One agent (or person) asks one agent for something."""
 
-    task_id: str
-    request_id: str
-    sender: MAILAddress
-    recipient: MAILAddress
-    subject: str
-    body: str
-    sender_swarm: NotRequired[str | None]
-    recipient_swarm: NotRequired[str | None]
-    routing_info: NotRequired[dict[str, Any] | None]
+    task_id: TaskName
+    request_id: ExchangeId
+    sender: Sender
+    recipient: Recipient
+    subject: Subject
+    body: Body
+    sender_swarm: NotRequired[SenderSwarm]
+    recipient_swarm: NotRequired[RecipientSwarm]
+    routing_info: NotRequired[RoutingInfo]
 
 
 class MAILResponse(TypedDict):
     """The answer to a request; ``request_id`` names the request (ruling 12)."""
 
-    task_id: str
-    request_id: str
-    sender: MAILAddress
-    recipient: MAILAddress
-    subject: str
-    body: str
-    sender_swarm: NotRequired[str | None]
-    recipient_swarm: NotRequired[str | None]
-    routing_info: NotRequired[dict[str, Any] | None]
+    task_id: TaskName
+    request_id: ExchangeId
+    sender: Sender
+    recipient: Recipient
+    subject: Subject
+    body: Body
+    sender_swarm: NotRequired[SenderSwarm]
+    recipient_swarm: NotRequired[RecipientSwarm]
+    routing_info: NotRequired[RoutingInfo]
 
 
 class MAILBroadcast(TypedDict):
     """Word to several agents; also the shape of ``broadcast_complete``."""
 
-    task_id: str
-    broadcast_id: str
-    sender: MAILAddress
-    recipients: list[MAILAddress]
-    subject: str
-    body: str
-    sender_swarm: NotRequired[str | None]
-    recipient_swarms: NotRequired[list[str] | None]
-    routing_info: NotRequired[dict[str, Any] | None]
+    task_id: TaskName
+    broadcast_id: ExchangeId
+    sender: Sender
+    recipients: Recipients
+    subject: Subject
+    body: Body
+    sender_swarm: NotRequired[SenderSwarm]
+    recipient_swarms: NotRequired[RecipientSwarms]
+    routing_info: NotRequired[RoutingInfo]
 
 
 class MAILInterrupt(TypedDict):
     """Stop or redirect what the recipients are doing."""
 
-    task_id: str
-    interrupt_id: str
-    sender: MAILAddress
-    recipients: list[MAILAddress]
-    subject: str
-    body: str
-    sender_swarm: NotRequired[str | None]
-    recipient_swarms: NotRequired[list[str] | None]
-    routing_info: NotRequired[dict[str, Any] | None]
+    task_id: TaskName
+    interrupt_id: ExchangeId
+    sender: Sender
+    recipients: Recipients
+    subject: Subject
+    body: Body
+    sender_swarm: NotRequired[SenderSwarm]
+    recipient_swarms: NotRequired[RecipientSwarms]
+    routing_info: NotRequired[RoutingInfo]
 
 
 MAILPayload = MAILRequest | MAILResponse | MAILBroadcast | MAILInterrupt
@@ -93,10 +113,10 @@ MAILPayload = MAILRequest | MAILResponse | MAILBroadcast | MAILInterrupt
 class MAILMessage(TypedDict):
     """The wrapper every message travels in."""
 
-    id: str
-    timestamp: str
-    message: MAILPayload
-    msg_type: MessageKind
+    id: Annotated[str, Field(description="The id of the message.")]
+    timestamp: Annotated[str, Field(description="When it was sent.")]
+    message: Annotated[MAILPayload, Field(description="The content.")]
+    msg_type: Annotated[MessageKind, Field(description="The kind of message.")]
 
 
 class MAILInterswarmMessage(TypedDict):

@@ -1,9 +1,16 @@
-"""The shapes of the server's JSON answers, as typed dictionaries."""
+"""The JSON answers of the server, as typed dictionaries.
 
-from typing import Any, NotRequired
+The descriptions and constraints of the fields are what ``GET /openapi.yaml`` says about them.
+"""
 
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, NotRequired
+
+from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
+from mail.core.events import EVENT_KINDS, STREAM_KINDS
+from mail.core.schema import TaskId
 from mail.core.wire import MAILMessage
 
 __all__ = [
@@ -38,190 +45,317 @@ __all__ = [
 ]
 
 
+def _require_all(schema: dict[str, Any]) -> None:
+    """Mark every field as required: this server sends them all, servers of MAIL 1.3.6 do not."""
+    schema["required"] = list(schema["properties"])
+
+
+_CLOSED: Final = ConfigDict(extra="forbid")
+_COMPLETE: Final = ConfigDict(extra="forbid", json_schema_extra=_require_all)
+_JSON: Final[Mapping[str, Any]] = {"contentMediaType": "application/json"}
+
+Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+Count = Annotated[int, Field(ge=0)]
+EventKind = Annotated[
+    str, Field(description="The kind of event.", json_schema_extra={"enum": sorted(EVENT_KINDS)})
+]
+EventNumber = Annotated[str, Field(pattern="^[0-9]+$")]
+
+
+@with_config(_CLOSED)
 class SwarmInfo(TypedDict):
-    """What the server says about its swarm in ``GET /``."""
+    """What a swarm says about itself."""
 
-    name: str
-    version: str
-    description: str
-    entrypoint: str
-    keywords: list[str]
-    public: bool
+    name: Annotated[str, Field(description="The name of the swarm.")]
+    version: Annotated[str, Field(description="The version in its definition.")]
+    description: Annotated[str, Field(description="What the swarm is for.")]
+    entrypoint: Annotated[str, Field(description="The agent that users talk to.")]
+    keywords: Annotated[list[str], Field(description="Search terms.")]
+    public: Annotated[bool, Field(description="Whether the swarm wants to be listed.")]
 
 
+@with_config(_COMPLETE)
 class GetRootResponse(TypedDict):
-    """``GET /``."""
+    """The server, its version and the swarm that it serves."""
 
-    name: str
-    version: NotRequired[str]
-    protocol_version: str
-    swarm: SwarmInfo
-    status: str
-    uptime: float
+    name: Annotated[Literal["mail"], Field(description="The name of the protocol.")]
+    version: NotRequired[Annotated[str, Field(description="The version of the server.")]]
+    protocol_version: Annotated[str, Field(description="The version of the MAIL protocol.")]
+    swarm: Annotated[SwarmInfo, Field(description="The swarm that is served.")]
+    status: Annotated[
+        Literal["running", "draining"],
+        Field(description="`draining` while the server shuts down, otherwise `running`."),
+    ]
+    uptime: Annotated[float, Field(ge=0, description="Seconds since the server started.")]
 
 
+@with_config(_CLOSED)
 class GetHealthResponse(TypedDict):
-    """``GET /health`` and ``POST /health``."""
+    """The health of the server."""
 
-    status: str
-    swarm_name: str
-    timestamp: str
+    status: Annotated[
+        str,
+        Field(
+            description="`healthy`, or the text that an administrator has set; `degraded` while "
+            "the store fails, `draining` while the server shuts down."
+        ),
+    ]
+    swarm_name: Annotated[str, Field(description="The swarm that is served.")]
+    timestamp: Annotated[Instant, Field(description="When the status was set.")]
 
 
+@with_config(_COMPLETE)
 class GetWhoamiResponse(TypedDict):
-    """``GET /whoami``; ``username`` equals ``id`` (absent from 1.3.6 servers)."""
+    """The caller, as its token says."""
 
-    id: str
-    role: str
-    username: NotRequired[str]
+    id: Annotated[str, Field(description="The id of the caller.")]
+    role: Annotated[
+        str,
+        Field(description="The role of the caller.", json_schema_extra={"enum": ["admin", "user"]}),
+    ]
+    username: NotRequired[Annotated[str, Field(description="The same as `id`.")]]
 
 
+@with_config(_CLOSED)
 class SwarmStatus(TypedDict):
-    """The swarm's part of ``GET /status``."""
+    """The state of the swarm."""
 
-    name: str | None
-    status: str
+    name: Annotated[str | None, Field(description="The swarm that is served.")]
+    status: Annotated[str, Field(description="Always `ready`.")]
 
 
+@with_config(_CLOSED)
 class GetStatusResponse(TypedDict):
-    """``GET /status``."""
+    """The state of the swarm, and of the caller's tasks in it."""
 
-    swarm: SwarmStatus
-    active_users: int
-    user_mail_ready: bool
-    user_task_running: bool
+    swarm: Annotated[SwarmStatus, Field(description="The swarm.")]
+    active_users: Annotated[Count, Field(description="How many users have an instance.")]
+    user_mail_ready: Annotated[bool, Field(description="Whether the caller has an instance.")]
+    user_task_running: Annotated[bool, Field(description="Whether the caller's instance runs.")]
 
 
+@with_config(_COMPLETE)
 class BreakpointCall(TypedDict):
     """A tool call that waits for its result from outside."""
 
-    id: str
-    name: str
-    arguments: str
-    call_id: NotRequired[str]
-    type: NotRequired[str]
-    status: NotRequired[str]
+    id: Annotated[str, Field(description="Names the call when its result is posted.")]
+    name: Annotated[str, Field(description="The tool.")]
+    arguments: Annotated[str, Field(description="The arguments, as JSON text.")]
+    call_id: NotRequired[Annotated[str, Field(description="The same as `id`.")]]
+    type: NotRequired[Annotated[str, Field(description="Always `function_call`.")]]
+    status: NotRequired[Annotated[str, Field(description="Always `completed`.")]]
 
 
+@with_config(ConfigDict(extra="allow"))
 class EventData(TypedDict):
-    """What an event says; events that end a run have the answer's fields beside these."""
+    """The content of an event. Events that end a run also have the fields of the answer."""
 
-    timestamp: str
-    task_id: str
-    description: str
-    extra_data: dict[str, Any]
+    timestamp: Annotated[Instant, Field(description="When it happened.")]
+    task_id: Annotated[TaskId, Field(description="The task.")]
+    description: Annotated[str, Field(description="What happened, for people.")]
+    extra_data: Annotated[
+        dict[str, Any],
+        Field(description="What happened, for programs. The fields depend on the kind of event."),
+    ]
 
 
+@with_config(_CLOSED)
 class ServerEvent(TypedDict):
-    """One event of a task, as ``POST /message`` answers with it."""
+    """One event of a task."""
 
-    event: str
-    id: str | None
-    retry: int | None
-    data: EventData
+    event: EventKind
+    id: Annotated[
+        EventNumber | None, Field(description="The number of the event in its task, from 1.")
+    ]
+    retry: Annotated[int | None, Field(description="Always null.")]
+    data: Annotated[EventData, Field(description="The content of the event.")]
 
 
+@with_config(_CLOSED)
 class LoggedEvent(TypedDict):
-    """One event of a task, as task records have it: ``data`` is JSON text."""
+    """One event in the record of a task."""
 
-    event: str
-    id: str | None
-    retry: int | None
-    data: str
+    event: EventKind
+    id: Annotated[
+        EventNumber | None, Field(description="The number of the event in its task, from 1.")
+    ]
+    retry: Annotated[int | None, Field(description="Always null.")]
+    data: Annotated[
+        str, Field(description="An `EventData` object, as JSON text.", json_schema_extra={**_JSON})
+    ]
 
 
+@with_config(_CLOSED)
 class StreamEvent(TypedDict):
-    """One event of a stream; ``data`` is JSON text, and what is not kept in the log has no id."""
+    """One server-sent event.
 
-    event: str
-    data: str
-    id: NotRequired[str]
-    retry: NotRequired[int]
+    `data` is an `EventData` object as JSON text. The exceptions are the kinds without an `id`:
+    `ping` is a heartbeat with `timestamp` and `task_id`, `model_delta` is a piece of a model's
+    reply, and `server_drain` is the last event of a server that shuts down.
+    """
+
+    event: Annotated[
+        str,
+        Field(
+            description="The kind of event.",
+            json_schema_extra={"enum": sorted(EVENT_KINDS | STREAM_KINDS)},
+        ),
+    ]
+    data: Annotated[
+        str,
+        Field(description="The content, as one line of JSON.", json_schema_extra={**_JSON}),
+    ]
+    id: NotRequired[
+        Annotated[EventNumber, Field(description="The number of the event in its task, from 1.")]
+    ]
+    retry: NotRequired[
+        Annotated[
+            int,
+            Field(description="Milliseconds to wait before reconnecting; on the first event."),
+        ]
+    ]
 
 
+@with_config(_CLOSED)
 class TokenUsage(TypedDict):
-    """What model calls have used; ``cost`` (US dollars) only when the price of any is known."""
+    """The tokens that model calls have used."""
 
-    calls: int
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    cached_tokens: int
-    reasoning_tokens: int
-    cost: NotRequired[float]
+    calls: Annotated[Count, Field(description="The number of calls.")]
+    prompt_tokens: Annotated[Count, Field(description="Tokens sent to models.")]
+    completion_tokens: Annotated[Count, Field(description="Tokens that models returned.")]
+    total_tokens: Annotated[Count, Field(description="The sum of both.")]
+    cached_tokens: Annotated[
+        Count, Field(description="Those of `prompt_tokens` that the provider had cached.")
+    ]
+    reasoning_tokens: Annotated[
+        Count, Field(description="Those of `completion_tokens` that were reasoning.")
+    ]
+    cost: NotRequired[
+        Annotated[float, Field(description="US dollars, if the price of any call is known.")]
+    ]
 
 
+@with_config(_CLOSED)
 class TaskUsage(TypedDict):
-    """What a task's model calls have used, together and per agent."""
+    """The tokens that the model calls of a task have used."""
 
-    total: TokenUsage
-    agents: dict[str, TokenUsage]
+    total: Annotated[TokenUsage, Field(description="The whole task.")]
+    agents: Annotated[
+        dict[str, TokenUsage], Field(description="Each agent that has called a model.")
+    ]
 
 
+@with_config(_COMPLETE)
 class PostMessageResponse(TypedDict):
-    """``POST /message``. Only ``response`` and ``events`` come from 1.3.6 servers too."""
+    """The end of a run, or the point where it paused."""
 
-    response: str
-    events: list[ServerEvent] | None
-    task_id: NotRequired[str]
-    subject: NotRequired[str]
-    status: NotRequired[str]
-    breakpoints: NotRequired[list[BreakpointCall]]
+    response: Annotated[
+        str, Field(description="The answer. At a pause: the open calls, as JSON text.")
+    ]
+    events: Annotated[
+        list[ServerEvent] | None,
+        Field(description="With `show_events`: all events of the task. Otherwise null."),
+    ]
+    task_id: NotRequired[Annotated[TaskId, Field(description="The task.")]]
+    subject: NotRequired[
+        Annotated[
+            str, Field(description="The subject of the answer, for example `::task_complete::`.")
+        ]
+    ]
+    status: NotRequired[
+        Annotated[
+            Literal["completed", "paused", "cancelled"], Field(description="How the run ended.")
+        ]
+    ]
+    breakpoints: NotRequired[
+        Annotated[list[BreakpointCall], Field(description="The calls that wait for results.")]
+    ]
 
 
+@with_config(_COMPLETE)
 class TaskRecord(TypedDict):
-    """``GET /task``, and one value of ``GET /tasks``."""
+    """A task and its history."""
 
-    task_id: str
-    task_owner: str
-    task_contributors: list[str]
-    start_time: str
-    events: list[LoggedEvent]
-    is_running: bool
-    completed: bool
-    status: NotRequired[str]
-    task_message_queue: list[MAILMessage]
-    remote_swarms: list[str]
-    breakpoints: NotRequired[list[BreakpointCall]]
-    title: str | None
-    usage: NotRequired[TaskUsage]
+    task_id: Annotated[TaskId, Field(description="The task.")]
+    task_owner: Annotated[str, Field(description="The owner, as `role:id@swarm`.")]
+    task_contributors: Annotated[
+        list[str], Field(description="The participants, each as `role:id@swarm`.")
+    ]
+    start_time: Annotated[Instant, Field(description="When the task began.")]
+    events: Annotated[list[LoggedEvent], Field(description="The event log, oldest first.")]
+    is_running: Annotated[bool, Field(description="Whether its mail is being processed.")]
+    completed: Annotated[bool, Field(description="Whether its last run ended with an answer.")]
+    status: NotRequired[
+        Annotated[
+            Literal["running", "paused", "completed", "failed", "cancelled"],
+            Field(description="The state of the task."),
+        ]
+    ]
+    task_message_queue: Annotated[
+        list[MAILMessage], Field(description="Messages that wait until the task continues.")
+    ]
+    remote_swarms: Annotated[list[str], Field(description="Other swarms that take part.")]
+    breakpoints: NotRequired[
+        Annotated[list[BreakpointCall], Field(description="The calls that wait for results.")]
+    ]
+    title: Annotated[str | None, Field(description="The title, if the task has one.")]
+    usage: NotRequired[
+        Annotated[TaskUsage, Field(description="What its model calls have used so far.")]
+    ]
 
 
+@with_config(_CLOSED)
 class TaskPage(TypedDict):
-    """``GET /tasks`` with ``limit`` or ``cursor``."""
+    """A page of the caller's tasks, newest first."""
 
-    tasks: dict[str, TaskRecord]
-    next_cursor: str | None
+    tasks: Annotated[dict[str, TaskRecord], Field(description="The tasks, by id.")]
+    next_cursor: Annotated[
+        str | None, Field(description="The `cursor` of the next page; null on the last page.")
+    ]
 
 
+@with_config(_CLOSED)
 class LoginResponse(TypedDict):
-    """``POST /auth/login``."""
+    """The token to call with."""
 
-    token: str
+    token: Annotated[str, Field(description="The key that was presented; it serves as token.")]
 
 
+@with_config(_CLOSED)
 class TokenInfo(TypedDict):
-    """``GET /auth/check``: whose a token is."""
+    """The caller that a token stands for."""
 
-    role: str
-    id: str
-    api_key: str
+    role: Annotated[
+        str,
+        Field(
+            description="The caller's role.",
+            json_schema_extra={"enum": ["admin", "user", "agent"]},
+        ),
+    ]
+    id: Annotated[str, Field(description="The caller's id.")]
+    api_key: Annotated[str, Field(description="The token.")]
 
 
+@with_config(_CLOSED)
 class FieldProblem(TypedDict):
     """What is wrong with one field of a request."""
 
-    field: str
-    problem: str
+    field: Annotated[str, Field(description="The path of the field, with dots between its parts.")]
+    problem: Annotated[str, Field(description="What is wrong with it.")]
 
 
+@with_config(_CLOSED)
 class ErrorAnswer(TypedDict):
-    """The answer to a request that failed."""
+    """What went wrong. Every error has this shape."""
 
-    detail: str
-    errors: list[FieldProblem]
-    task_id: NotRequired[str]
-    request_id: NotRequired[str]
+    detail: Annotated[str, Field(description="What is wrong, and what to change.")]
+    errors: Annotated[
+        list[FieldProblem], Field(description="One entry per wrong field; often empty.")
+    ]
+    task_id: NotRequired[Annotated[str, Field(description="The task that the request concerned.")]]
+    request_id: NotRequired[
+        Annotated[str, Field(description="Finds the cause in the server's log.")]
+    ]
 
 
 class SwarmEndpointCleaned(TypedDict):
@@ -251,18 +385,20 @@ class PostSwarmsResponse(TypedDict):
     swarm_name: str
 
 
+@with_config(_CLOSED)
 class GetSwarmsDumpResponse(TypedDict):
-    """``GET /swarms/dump``; ``status`` is ``dumped``."""
+    """The swarm was written to the log."""
 
-    status: str
-    swarm_name: str
+    status: Annotated[Literal["dumped"], Field(description="Always `dumped`.")]
+    swarm_name: Annotated[str, Field(description="The swarm that is served.")]
 
 
+@with_config(_CLOSED)
 class PostSwarmsLoadResponse(TypedDict):
-    """``POST /swarms/load``; ``status`` is ``success``."""
+    """The swarm was replaced."""
 
-    status: str
-    swarm_name: str
+    status: Annotated[Literal["success"], Field(description="Always `success`.")]
+    swarm_name: Annotated[str, Field(description="The swarm that is served from now on.")]
 
 
 class PostInterswarmMessageResponse(TypedDict):

@@ -27,13 +27,13 @@ from mail.db.swarm_lock import SwarmClaim
 from mail.db.urls import open_store
 from mail.errors import ConfigError
 from mail.server.cors import Cors
-from mail.server.deps import check_audiences
 from mail.server.errors import install_error_handlers
 from mail.server.idempotency import forget_old_keys
 from mail.server.middleware import EdgeMiddleware
+from mail.server.openapi import OpenAPIDocument
 from mail.server.quotas import Quotas
-from mail.server.routes import auth as auth_routes
-from mail.server.routes import description, identity, messages, responses, root, swarms, tasks
+from mail.server.routes import messages, responses, server, tasks, tokens
+from mail.server.routing import MAILRoute
 from mail.server.state import ServerState
 from mail.server.swarm import open_swarm
 from mail.stdlib.settings import check_settings
@@ -42,6 +42,11 @@ if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate
 
 __all__ = ["STOP_SIGNALS", "call_on_stop", "create_app"]
+
+DESCRIBED: Final = (messages.router, tasks.router, server.router, tokens.router, tokens.authority)
+"""The routers of the OpenAPI document. One for another subject has its place here."""
+
+DOCUMENT: Final = OpenAPIDocument(DESCRIBED)
 
 _log = logging.getLogger("mail.server")
 
@@ -80,6 +85,7 @@ def create_app(
         auth=auth,
         open_swarm=partial(open_swarm, config, used, template),
         quotas=Quotas(config.limits),
+        document=DOCUMENT,
     )
     app = FastAPI(
         title="MAIL",
@@ -89,6 +95,7 @@ def create_app(
         openapi_url=None,
         redirect_slashes=False,
     )
+    app.router.route_class = MAILRoute
     app.state.mail, app.state.auth, app.state.debug = state, auth, config.debug
     _add_routes(app, state)
     return app
@@ -104,13 +111,15 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
         draining=lambda: state.draining,
     )
     install_error_handlers(app)
-    for module in (root, description, identity, messages, tasks, swarms):
-        module.add_routes(app)
-    if isinstance(state.auth, BuiltinAuth):
-        auth_routes.add_routes(app)
+    app.openapi = lambda: state.document.content  # type: ignore[method-assign]  # for all servers
+    routers = [*DESCRIBED]
+    if not isinstance(state.auth, BuiltinAuth):
+        routers.remove(tokens.authority)
     if state.config.debug:
-        responses.add_routes(app)
-    check_audiences(app)
+        routers.append(responses.router)
+    for router in routers:
+        # Not `include_router`: routes of an included router are looked up twice per request.
+        app.router.routes.extend(router.routes)
 
 
 def _make_store(config: ServerConfig, claim: SwarmClaim) -> Store:

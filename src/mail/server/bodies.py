@@ -1,209 +1,238 @@
-"""What callers may send: strict models, and one reader for them.
+"""Request bodies: how they are read, and the base class of their models.
 
-A field that is null counts as absent. Unknown fields are ignored, but named in a warning, so that
-a misspelt option is found (ruling 1). Wrong types are 400 with one entry per field (ruling 2).
+A body is JSON whatever its ``Content-Type`` says. Its depth and number of parts are limited before
+anything is built from it, types are strict, and a null stands for an absent field.
 """
 
 import difflib
+import json
 import logging
 import re
-from collections.abc import Iterable
-from typing import Annotated, Any, Final, Literal, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final, TypeVar, get_args
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StrictBool,
-    ValidationError,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import from_json
 from starlette.requests import Request
 
-from mail.core.schema import TaskId, problems_of
+from mail.core.schema import problems_of
 from mail.core.suggest import did_you_mean
 from mail.errors import ProtocolError
-from mail.server.jsonbody import body_of, parse_object
 
 __all__ = [
-    "MAX_TIMEOUT_SECONDS",
-    "MSG_TYPES",
-    "HealthIn",
-    "MessageIn",
-    "MessageOptions",
-    "SwarmIn",
-    "TaskIn",
+    "MAX_DEPTH",
+    "MAX_PARTS",
+    "JSONRequest",
+    "RequestBody",
+    "body_of",
+    "check_names",
+    "one_of",
+    "parse_object",
     "read_body",
+    "refusal",
+    "with_body",
 ]
 
-MAX_TIMEOUT_SECONDS: Final = 3600.0
-MAX_SUBJECT: Final = 1024
-MSG_TYPES: Final = ("request", "response", "broadcast", "interrupt")
-RESUME_FROM: Final = ("user_response", "breakpoint_tool_call")
-UNSEEN: Final = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
-"""A class of characters: control, and what is invisible or turns the writing direction."""
-_UNSEEN: Final = re.compile(f"[{UNSEEN}]")
+MAX_DEPTH: Final = 64
+MAX_PARTS: Final = 400_000
+"""Brackets, commas and strings: some 100,000 values."""
+
+# Possessive, so that hostile input cannot make it back-track; an unclosed string runs to the end.
+_TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[][{},]', re.DOTALL)
+
+_BIG_NUMBER: Final = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{200}")
+_SHOWN_PROBLEMS: Final = 5
 _SHOWN_FIELDS: Final = 10
 _SHOWN_OF_NAME: Final = 64
-_VALUE_ERROR: Final = "Value error, "
-_FORBIDDEN: Final = "Extra inputs are not permitted"
 
 _log = logging.getLogger("mail.server")
 
+B = TypeVar("B", bound="RequestBody")
 
-class _Body(BaseModel):
-    """A request body: strict types, null means absent, unknown fields are dropped."""
+
+class RequestBody(BaseModel):
+    """A request body. An unknown field is refused when it is close to a known one, else ignored.
+
+    A model with ``extra="forbid"`` refuses every unknown field.
+    """
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
 
-    @model_validator(mode="before")
     @classmethod
-    def _null_is_absent(cls, values: Any) -> Any:
-        if isinstance(values, dict):
-            return {name: value for name, value in values.items() if value is not None}
-        return values
+    def names(cls) -> list[str]:
+        """Return the names of the fields in JSON."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
 
 
-B = TypeVar("B", bound=_Body)
+class JSONRequest(Request):
+    """A request whose body has been read and parsed.
 
-
-def _whole(value: object) -> object:
-    """Take 3.0 for 3: to JSON they are the same number."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-class MessageOptions(_Body):
-    """``kwargs`` of ``POST /message``: the only options that reach the engine.
-
-    ``max_steps`` can lower the server's limit, not raise it. ``breakpoint_tool_caller`` is taken
-    for the sake of older clients; the call ids say whose calls they are.
+    It has no ``Content-Type``, so that FastAPI takes the body for JSON, as every body is.
     """
 
-    model_config = ConfigDict(extra="forbid")
+    def __init__(self, request: Request, text: bytes, values: dict[str, Any]) -> None:
+        headers = [pair for pair in request.scope["headers"] if pair[0] != b"content-type"]
+        super().__init__({**request.scope, "headers": headers}, request.receive)
+        self._text = text
+        self._values = values
 
-    max_steps: Annotated[int, Field(ge=1), BeforeValidator(_whole)] | None = None
-    breakpoint_tool_call_result: Any = None
-    breakpoint_tool_caller: str | None = None
-    timeout: Annotated[float, Field(gt=0, le=MAX_TIMEOUT_SECONDS)] = MAX_TIMEOUT_SECONDS
+    async def body(self) -> bytes:
+        """Return the body as it came."""
+        return self._text
 
-
-class MessageIn(_Body):
-    """``POST /message``. ``message`` is the old name of ``body`` (ruling 1)."""
-
-    body: str = ""
-    message: str = ""
-    subject: Annotated[str, Field(max_length=MAX_SUBJECT)] = ""
-    msg_type: str = "request"
-    entrypoint: str = ""
-    show_events: StrictBool = False
-    stream: StrictBool = False
-    stream_tokens: StrictBool = False
-    task_id: TaskId | None = None
-    resume_from: Literal["user_response", "breakpoint_tool_call"] | None = None
-    options: Annotated[MessageOptions, Field(alias="kwargs")] = MessageOptions()
-
-    @field_validator("msg_type", mode="after")
-    @classmethod
-    def _known_type(cls, value: str) -> str:
-        return _one_of(value or "request", MSG_TYPES, "invalid message type")
-
-    @field_validator("resume_from", mode="before")
-    @classmethod
-    def _known_resume(cls, value: Any) -> Any:
-        return _one_of(value, RESUME_FROM, "unknown value") if isinstance(value, str) else value
-
-    @field_validator("entrypoint", mode="after")
-    @classmethod
-    def _stripped(cls, value: str) -> str:
-        return value.strip()
-
-    @model_validator(mode="after")
-    def _complete(self) -> "MessageIn":
-        if self.resume_from and self.task_id is None:
-            raise ValueError("task_id is required with resume_from")
-        if self.resume_from == "breakpoint_tool_call":
-            if self.options.breakpoint_tool_call_result is None:
-                raise ValueError("kwargs.breakpoint_tool_call_result is required")
-        elif not self.text.strip():
-            raise ValueError("no message provided: body must not be empty")
-        return self
-
-    @property
-    def text(self) -> str:
-        """The message's body, under whichever name it came."""
-        return self.body or self.message
+    async def json(self) -> dict[str, Any]:
+        """Return the body as it was parsed."""
+        return self._values
 
 
-class TaskIn(_Body):
-    """``GET /task``."""
+async def body_of(request: Request) -> bytes:
+    """Return the body of a caller's request.
 
-    task_id: TaskId
-
-
-class HealthIn(_Body):
-    """``POST /health``."""
-
-    status: Annotated[str, Field(min_length=1, max_length=256)]
-
-    @field_validator("status", mode="after")
-    @classmethod
-    def _printable(cls, value: str) -> str:
-        if not value.strip() or _UNSEEN.search(value):
-            raise ValueError("must be printable text: not blank, no control characters")
-        return value
+    Raises:
+        QuotaExceeded: too many bodies of the caller's are still coming.
+        BodyTooLarge, BodyTooSlow: it is more, or takes longer, than the server takes.
+    """
+    with request.state.body_place():  # set by `mail.server.deps.Audience`
+        return await request.body()
 
 
-class SwarmIn(_Body):
-    """``POST /swarms/load``."""
+async def with_body(request: Request, model: type[RequestBody]) -> JSONRequest:
+    """Read and parse the body of a request, and check the names of its fields.
 
-    definition: Annotated[str, Field(alias="json", min_length=1)]
+    Raises:
+        ProtocolError: it is not a JSON object, or has a misspelt field.
+        QuotaExceeded, BodyTooLarge, BodyTooSlow: see `body_of`.
+    """
+    text = await body_of(request)
+    values = parse_object(text)
+    check_names(values, model, request.scope["path"])
+    return JSONRequest(request, text, values)
 
 
 async def read_body(request: Request, model: type[B]) -> B:
-    """Read a request's JSON body.
+    """Read a body that FastAPI does not, because the route's document has none.
 
     Raises:
-        ProtocolError: it is not a JSON object or does not fit the model.
-        BodyTooLarge: it is larger than the server takes.
+        ProtocolError: it does not fit the model.
+        QuotaExceeded, BodyTooLarge, BodyTooSlow: see `body_of`.
     """
-    values = parse_object(await body_of(request))
+    read = await with_body(request, model)
     try:
-        body = model.model_validate(values)
+        return model.model_validate(await read.json())
     except ValidationError as error:
-        problems = [
-            item | {"problem": _unknown_option(item) or item["problem"].removeprefix(_VALUE_ERROR)}
-            for item in problems_of(error)
-        ]
-        text = "; ".join(f"{item['field']}: {item['problem']}" for item in problems[:5])
-        raise ProtocolError(f"invalid request: {text}", problems) from None
-    known = {field.alias or name for name, field in model.model_fields.items()}
-    unknown = sorted(values.keys() - known)
-    if unknown:
-        _log.warning("%s: unknown fields ignored: %s", request.url.path, _names(unknown))
-    return body
+        raise refusal(problems_of(error)) from None
 
 
-def _unknown_option(problem: dict[str, str]) -> str | None:
-    """Tell what to write in place of an option that there is not; None for other problems."""
-    if problem["problem"] != _FORBIDDEN:
-        return None
-    name = problem["field"].rpartition(".")[2][:_SHOWN_OF_NAME]
-    known = list(MessageOptions.model_fields)
-    return f"unknown option '{name}'; allowed are {', '.join(known)}.{did_you_mean(name, known)}"
+def parse_object(text: bytes, what: str = "the request body") -> dict[str, Any]:
+    """Read a JSON object; ``what`` names it in errors.
+
+    Raises:
+        ProtocolError: it is not JSON, not an object, nested too deeply, or has too many parts.
+    """
+    _check_size(text, what)
+    try:
+        value = from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise ProtocolError(f"{what} is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ProtocolError(f"{what} must be a JSON object")
+    if _BIG_NUMBER.search(text):
+        _check_finite(value, what)
+    return value
 
 
-def _one_of(value: str, known: Iterable[str], problem: str) -> str:
+def check_names(values: Mapping[str, Any], model: type[RequestBody], path: str) -> None:
+    """Refuse misspelt fields of a body, and log other unknown fields; ``path`` is for the log.
+
+    Raises:
+        ProtocolError: a field is close to one that the model has, or the model forbids it.
+    """
+    problems = []
+    ignored = []
+    for field, name, owner in _unknown(values, model):
+        known = owner.names()
+        hint = did_you_mean(name[:_SHOWN_OF_NAME], known)
+        if owner.model_config["extra"] == "forbid":
+            problem = f"unknown option '{name[:_SHOWN_OF_NAME]}'; allowed are {', '.join(known)}."
+            problems.append({"field": field, "problem": problem + hint})
+        elif hint:
+            problems.append({"field": field, "problem": f"unknown field.{hint}"})
+        else:
+            ignored.append(name)
+    if problems:
+        raise refusal(problems)
+    if ignored:
+        _log.warning("%s: unknown fields ignored: %s", path, _shown(ignored))
+
+
+def refusal(problems: list[dict[str, str]]) -> ProtocolError:
+    """Make the error for a request with wrong fields."""
+    shown = problems[:_SHOWN_PROBLEMS]
+    text = "; ".join(f"{item['field']}: {item['problem']}" for item in shown)
+    return ProtocolError(f"invalid request: {text}", problems)
+
+
+def one_of(value: str, known: Iterable[str], problem: str) -> str:
+    """Return a value that is among the known ones.
+
+    Raises:
+        ValueError: it is not; the text begins with ``problem`` and names the closest.
+    """
     names = list(known)
     if value in names:
         return value
-    close = difflib.get_close_matches(value[:64], names, n=1)
+    close = difflib.get_close_matches(value[:_SHOWN_OF_NAME], names, n=1)
     hint = f"did you mean '{close[0]}'?" if close else f"one of {', '.join(names)}"
-    raise ValueError(f"{problem} {value[:64]!r}; {hint}")
+    raise ValueError(f"{problem} {value[:_SHOWN_OF_NAME]!r}; {hint}")
 
 
-def _names(unknown: list[str]) -> str:
-    shown = ", ".join(repr(name[:64]) for name in unknown[:_SHOWN_FIELDS])
+def _unknown(
+    values: Mapping[str, Any], model: type[RequestBody], prefix: str = ""
+) -> Iterator[tuple[str, str, type[RequestBody]]]:
+    """Yield the unknown fields: the path, the name, and the model that does not have it."""
+    known, nested = _fields(model)
+    for name in sorted(values.keys() - known):
+        yield prefix + name, name, model
+    for name, inner in nested.items():
+        if isinstance(values.get(name), dict):
+            yield from _unknown(values[name], inner, f"{prefix}{name}.")
+
+
+@cache
+def _fields(model: type[RequestBody]) -> tuple[frozenset[str], dict[str, type[RequestBody]]]:
+    """Return the names of a model's fields in JSON, and the models of those that are objects."""
+    nested = {}
+    for name, field in model.model_fields.items():
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, RequestBody):
+                nested[field.alias or name] = kind
+    return frozenset(model.names()), nested
+
+
+def _shown(unknown: list[str]) -> str:
+    shown = ", ".join(repr(name[:_SHOWN_OF_NAME]) for name in unknown[:_SHOWN_FIELDS])
     more = len(unknown) - _SHOWN_FIELDS
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _check_finite(value: object, what: str) -> None:
+    """Refuse numbers that no float holds: they were read as infinite, which is not JSON."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise ProtocolError(f"{what} holds a number that is too large") from None
+
+
+def _check_size(text: bytes, what: str) -> None:
+    depth = 0
+    for parts, token in enumerate(_TOKENS.finditer(text), 1):
+        char = text[token.start()]
+        if char in b"[{":
+            depth += 1
+        elif char in b"]}":
+            depth -= 1
+        if depth > MAX_DEPTH:
+            raise ProtocolError(f"{what} is nested deeper than {MAX_DEPTH} levels")
+        if parts > MAX_PARTS:
+            raise ProtocolError(f"{what} has more than {MAX_PARTS} parts")

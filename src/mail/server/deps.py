@@ -1,21 +1,25 @@
 """What routes ask for: the server's state, the caller, and an audience for every route.
 
-A route names its audience by depending on an `Audience`. `check_audiences` refuses to build a
-server with a route that names none: what is not allowed is denied.
+A route names its audience by depending on an `Audience`. `mail.server.routing.MAILRoute` admits it
+before anything else is read.
 """
 
+import re
 from functools import partial
 from typing import Annotated, Final
 
-from fastapi import Depends, FastAPI
-from fastapi.dependencies.models import Dependant
+from fastapi import Depends, Header, Query
+from fastapi.openapi.models import HTTPBearer
 from fastapi.routing import APIRoute
+from fastapi.security.base import SecurityBase
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from starlette.requests import Request
 
 from mail.auth.callers import Caller
 from mail.auth.guards import extract_token
-from mail.errors import ConfigError, Forbidden
+from mail.errors import Forbidden
 from mail.logcontext import note
+from mail.server.idempotency import HEADER
 from mail.server.state import ServerState, state_of
 
 __all__ = [
@@ -23,90 +27,142 @@ __all__ = [
     "AUTHENTICATED",
     "PEOPLE",
     "PUBLIC",
+    "Administrator",
+    "After",
+    "Anyone",
     "Audience",
     "BearerToken",
+    "IdempotencyKey",
+    "LastEventId",
     "Person",
+    "Roles",
     "State",
     "audience_of",
-    "check_audiences",
-    "current_caller",
 ]
 
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_EVENT_NUMBER: Final = re.compile(r"[0-9]{0,18}")
 
-async def _token(request: Request) -> str:  # async: FastAPI sends plain functions to a thread
-    return extract_token(request)
 
-
-async def _state(request: Request) -> ServerState:
+async def _state(request: Request) -> ServerState:  # async: FastAPI runs functions in a thread
     return state_of(request)
 
 
-BearerToken = Annotated[str, Depends(_token)]
+async def _token(request: Request) -> str:
+    token: str = request.state.token
+    return token
+
+
 State = Annotated[ServerState, Depends(_state)]
+BearerToken = Annotated[str, Depends(_token)]
+"""The token of the caller that has been admitted."""
 
 
-async def current_caller(request: Request, token: BearerToken, state: State) -> Caller:
-    """Resolve the caller, once per request.
+def _key(text: str) -> str:
+    if not _KEY.fullmatch(text):
+        raise ValueError("must be 1 to 255 visible ASCII characters")
+    return text
 
-    Raises:
-        Unauthenticated: no token, or one that the authority refuses.
-        AuthUnavailable: the authority did not answer.
-        QuotaExceeded: too many requests in a short time.
-    """
-    caller = await state.auth.authenticate(token)
-    note(caller_role=caller.role, caller_id=caller.id)
-    state.quotas.request(caller)
-    request.state.body_place = partial(state.quotas.body, caller)
-    return caller
+
+def _number(text: object) -> object:
+    """Read the number of an event; an empty text counts as none."""
+    if not isinstance(text, str) or not _EVENT_NUMBER.fullmatch(text):
+        raise ValueError("must be the number of an event")
+    return int(text) if text else None
+
+
+_Number = Annotated[
+    int | None,
+    BeforeValidator(_number),
+    WithJsonSchema({"type": "string", "pattern": f"^{_EVENT_NUMBER.pattern}$"}),
+]
+IdempotencyKey = Annotated[
+    Annotated[str, AfterValidator(_key)] | None,
+    WithJsonSchema({"type": "string", "pattern": f"^{_KEY.pattern}$"}),
+    Header(
+        alias=HEADER,
+        description="Names this request: 1 to 255 visible ASCII characters of the caller's choice. "
+        "A repeat with the same key and body gets the first answer again, and nothing is done "
+        "twice, also after a restart; another body with the same key is 409. A stream is repeated "
+        "from the beginning, or after the event that `Last-Event-ID` names.",
+    ),
+]
+LastEventId = Annotated[
+    _Number,
+    Header(
+        alias="Last-Event-ID",
+        description="The number of the last event that arrived; readers that reconnect by "
+        "themselves send it.",
+    ),
+]
+After = Annotated[
+    _Number,
+    Query(description="The number of the last event that is known. `Last-Event-ID` wins."),
+]
 
 
 class Audience:
-    """Roles that may use a route; as a dependency it yields the caller."""
+    """Who may use a route. This one is everybody, with or without a token."""
+
+    roles: frozenset[str] = frozenset()
+
+    async def admit(self, request: Request) -> None:
+        """Let the request pass."""
+
+    async def __call__(self) -> None:
+        """Depend on this to name the audience of a route."""
+
+
+class Roles(Audience, SecurityBase):
+    """Callers with one of some roles; as a dependency it yields the caller.
+
+    In the OpenAPI document it is the scheme by which a caller says who it is.
+    """
 
     def __init__(self, *roles: str) -> None:
-        self.roles: Final = frozenset(roles)
+        self.roles = frozenset(roles)
+        self.scheme_name = "bearer"
+        self.model = HTTPBearer(
+            description="A token of `mail token create` or of the external authority. It says who "
+            "calls: a role and an id."
+        )
 
-    async def __call__(self, caller: Annotated[Caller, Depends(current_caller)]) -> Caller:
-        """Return the caller.
+    async def admit(self, request: Request) -> None:
+        """Authenticate the caller, once per request.
 
         Raises:
-            Forbidden: its role is not in the audience.
+            Unauthenticated: no token, or one that the authority refuses.
+            AuthUnavailable: the authority did not answer.
+            QuotaExceeded: too many requests in a short time.
+            Forbidden: the caller's role is not in the audience.
         """
+        state = state_of(request)
+        token = extract_token(request)
+        caller = await state.auth.authenticate(token)
+        note(caller_role=caller.role, caller_id=caller.id)
+        state.quotas.request(caller)
         if caller.role not in self.roles:
             raise Forbidden(f"invalid role: this requires {' or '.join(sorted(self.roles))}")
+        request.state.caller, request.state.token = caller, token
+        request.state.body_place = partial(state.quotas.body, caller)
+
+    async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
+        """Return the caller that was admitted."""
+        caller: Caller = request.state.caller
         return caller
 
 
-class _Everyone(Audience):
-    """Anybody, with or without a token."""
+PUBLIC: Final = Audience()
+AUTHENTICATED: Final = Roles("admin", "user", "agent")
+PEOPLE: Final = Roles("admin", "user")
+ADMIN: Final = Roles("admin")
 
-    async def __call__(self) -> None:  # type: ignore[override]  # asks for no caller
-        """Let the request pass."""
-
-
-PUBLIC: Final = _Everyone()
-AUTHENTICATED: Final = Audience("admin", "user", "agent")
-PEOPLE: Final = Audience("admin", "user")
-ADMIN: Final = Audience("admin")
-
+Anyone = Annotated[Caller, Depends(AUTHENTICATED)]
 Person = Annotated[Caller, Depends(PEOPLE)]
+Administrator = Annotated[Caller, Depends(ADMIN)]
 
 
 def audience_of(route: APIRoute) -> Audience | None:
     """Return the audience that a route declares, or None."""
-    return next((guard for guard in _guards(route.dependant)), None)
-
-
-def check_audiences(app: FastAPI) -> None:
-    """Make sure that every route names its audience.
-
-    Raises:
-        ConfigError: one does not.
-    """
-    for route in app.routes:
-        if not isinstance(route, APIRoute) or audience_of(route) is None:
-            raise ConfigError(f"route {getattr(route, 'path', route)!r} declares no audience")
-
-
-def _guards(dependant: Dependant) -> list[Audience]:
-    return [d.call for d in dependant.dependencies if isinstance(d.call, Audience)]
+    calls = (dependency.call for dependency in route.dependant.dependencies)
+    return next((call for call in calls if isinstance(call, Audience)), None)

@@ -15,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Match
 
+from mail.core.schema import problems_in
 from mail.errors import (
     AlreadyAnswered,
     AuthUnavailable,
@@ -33,6 +34,7 @@ from mail.errors import (
     Unauthenticated,
     UnknownTask,
 )
+from mail.server.bodies import refusal
 
 __all__ = [
     "RETRY_AFTER",
@@ -226,9 +228,5 @@ def _methods_at(request: Request) -> list[str]:
 
 async def _validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - how it was registered
-    problems = [
-        {"field": ".".join(map(str, item["loc"][1:])), "problem": str(item["msg"])}
-        for item in error.errors()
-    ]
-    text = "; ".join(f"{item['field']}: {item['problem']}" for item in problems)
-    return error_response(400, f"invalid request: {text}", problems)
+    items = [{**item, "loc": item["loc"][1:]} for item in error.errors()]  # without "body", "query"
+    return mail_error_response(refusal(problems_in(items)))

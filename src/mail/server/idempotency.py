@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -22,13 +21,12 @@ from starlette.responses import Response
 
 from mail.db.base import IdempotencyRow, Owner, Store
 from mail.errors import MAILError, ProtocolError, StoreError
+from mail.server.bodies import body_of
 from mail.server.errors import KeyReused
-from mail.server.jsonbody import body_of
 from mail.server.keylocks import KeyLocks
 
 __all__ = [
     "HEADER",
-    "KEY",
     "REPLAYED",
     "Keyed",
     "OwnersLocks",
@@ -41,7 +39,6 @@ HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotency-Replayed"
 """The header of an answer to a repeat."""
 
-KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _FORGET_AT_ONCE: Final = 500
 _FORGET_EVERY: Final = 3600.0
 
@@ -72,20 +69,17 @@ class Keyed:
 
     @classmethod
     async def of(
-        cls, request: Request, store: Store, locks: OwnersLocks, owner: Owner
-    ) -> "Keyed | None":
-        """Return what a request says with its header; None when it has none.
+        cls, request: Request, key: str, store: Store, locks: OwnersLocks, owner: Owner
+    ) -> "Keyed":
+        """Return a request with its key.
 
         Raises:
-            ProtocolError: the header comes twice, or is no key.
+            ProtocolError: it has two.
         """
-        keys = request.headers.getlist(HEADER)
-        if not keys:
-            return None
-        if len(keys) > 1 or not KEY.fullmatch(keys[0]):
-            raise ProtocolError(f"{HEADER} must be one text of 1 to 255 visible ASCII characters")
+        if len(request.headers.getlist(HEADER)) > 1:
+            raise ProtocolError(f"{HEADER} must come once")
         found = fingerprint(request.method, request.scope["path"], await body_of(request))
-        return cls(store, locks, owner, keys[0], found)
+        return cls(store, locks, owner, key, found)
 
     def of_server(self) -> "Keyed":
         """Return the same, whichever swarm the server serves."""

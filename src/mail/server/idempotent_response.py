@@ -39,20 +39,17 @@ class Shortening(Protocol):
 
 
 def answered_once(
-    endpoint: Endpoint,
-    *,
-    keep: bool = True,
-    of_server: bool = False,
-    shortening: Shortening | None = None,
-) -> Callable[..., Awaitable[Response]]:
-    """Let an endpoint honour ``Idempotency-Key``.
+    *, keep: bool = True, of_server: bool = False, shortening: Shortening | None = None
+) -> Callable[[Endpoint], Callable[..., Awaitable[Response]]]:
+    """Let an endpoint honour ``Idempotency-Key``; a decorator below the one of the route.
+
+    The endpoint has parameters named ``request``, ``state``, ``caller`` and ``key``.
 
     A 2xx answer is kept, and a repeat gets it; a concurrent one waits for it. When the process dies
     between the work and the keeping, or the answer is larger than `LARGEST_KEPT`, a repeat does the
     work again: use it for endpoints whose work may be done twice.
 
     Args:
-        endpoint: Has parameters named ``request``, ``state`` and ``caller``.
         keep: Keep the answer. False is for answers with secrets: a repeat makes a new one, but
             the key still stands for one request only.
         of_server: The key holds for the server, whichever swarm it serves; without it, for the
@@ -60,25 +57,28 @@ def answered_once(
         shortening: How to keep an answer that may be large.
     """
 
-    @wraps(endpoint)
-    async def answer(**given: Any) -> Response:
-        state: ServerState = given["state"]
-        keyed = await state.keyed(given["request"], given["caller"])
-        if keyed is None:
-            return await endpoint(**given)
-        if of_server:
-            keyed = keyed.of_server()
-        async with keyed.locks.hold((keyed.owner, keyed.key)):
-            found = await keyed.find()
-            if found is not None and found.answer is not None:
-                return replayed(await _response(keyed, found.answer, shortening))
-            response = await endpoint(**given)
-            if found is None and response.status_code in _OK:
-                await _keep(keyed, _kept(response, shortening) if keep else None)
-            return response
+    def decorated(endpoint: Endpoint) -> Callable[..., Awaitable[Response]]:
+        @wraps(endpoint)
+        async def answer(**given: Any) -> Response:
+            state: ServerState = given["state"]
+            keyed = await state.keyed(given["request"], given["caller"], given["key"])
+            if keyed is None:
+                return await endpoint(**given)
+            if of_server:
+                keyed = keyed.of_server()
+            async with keyed.locks.hold((keyed.owner, keyed.key)):
+                found = await keyed.find()
+                if found is not None and found.answer is not None:
+                    return replayed(await _response(keyed, found.answer, shortening))
+                response = await endpoint(**given)
+                if found is None and response.status_code in _OK:
+                    await _keep(keyed, _kept(response, shortening) if keep else None)
+                return response
 
-    answer.answers_once = True  # type: ignore[attr-defined]  # a test looks for it on every POST
-    return answer
+        answer.answers_once = True  # type: ignore[attr-defined]  # a test looks for it on each POST
+        return answer
+
+    return decorated
 
 
 def _kept(response: JSONResponse, shortening: Shortening | None) -> str | None:

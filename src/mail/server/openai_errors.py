@@ -8,13 +8,13 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
-from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.errors import AlreadyAnswered, MAILError, ShuttingDown, TaskFailed, TaskPaused
 from mail.responses_api.problems import NoSuchResponse
 from mail.server.errors import KeyReused, mail_error_response, status_of
+from mail.server.routing import MAILRoute
 
 __all__ = ["OpenAIRoute", "openai_error_response"]
 
@@ -35,7 +35,7 @@ _TYPES: Final[Mapping[int, tuple[str, str | None]]] = {
 _INTERNAL: Final = 500
 
 
-class OpenAIRoute(APIRoute):
+class OpenAIRoute(MAILRoute):
     """A route whose errors have OpenAI's shape, those of its dependencies included."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:

@@ -21,6 +21,7 @@ from mail.server.quotas import Quotas
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate
+    from mail.server.openapi import OpenAPIDocument
 
 __all__ = ["ServerState", "SwarmOpener", "owner_of", "state_of", "step_limit"]
 
@@ -41,6 +42,7 @@ class ServerState:
     Attributes:
         open_swarm: Called once, by `prepare`.
         quotas: What each caller may take at once.
+        document: What the server says about its routes.
         health: What ``GET /health`` says, as set by an administrator.
         health_at: When it was set.
         draining: The server stops: it finishes what it has and takes no new work.
@@ -54,6 +56,7 @@ class ServerState:
     auth: AuthBackend
     open_swarm: SwarmOpener
     quotas: Quotas
+    document: "OpenAPIDocument"
     health: str = "healthy"
     health_at: str = field(default_factory=_now)
     draining: bool = False
@@ -149,13 +152,11 @@ class ServerState:
             return True
         return False
 
-    async def keyed(self, request: Request, caller: Caller) -> Keyed | None:
-        """Return what a request says with its ``Idempotency-Key``; None when it has none.
-
-        Raises:
-            ProtocolError: the header is no key.
-        """
-        return await Keyed.of(request, self.store, self._key_locks, owner_of(self, caller))
+    async def keyed(self, request: Request, caller: Caller, key: str | None) -> Keyed | None:
+        """Return what a request means with its ``Idempotency-Key``; None when it has none."""
+        if key is None:
+            return None
+        return await Keyed.of(request, key, self.store, self._key_locks, owner_of(self, caller))
 
     def begin_drain(self) -> "asyncio.Task[None]":
         """Take no more work, let what runs finish within the grace period, answer who waits.

@@ -10,38 +10,15 @@ from typing import Any, Final, TypeVar
 from starlette.requests import Request
 
 from mail.core.events import TaskEvent
-from mail.errors import AuthUnavailable, ProtocolError, StoreError, Unauthenticated
+from mail.errors import AuthUnavailable, StoreError, Unauthenticated
 from mail.server.middleware import WAITS
 
-__all__ = [
-    "CLIENT_GONE",
-    "MAX_EVENT_ID_DIGITS",
-    "RECHECK_SECONDS",
-    "last_event_id",
-    "streamed",
-    "while_connected",
-]
-
-MAX_EVENT_ID_DIGITS: Final = 18
+__all__ = ["CLIENT_GONE", "RECHECK_SECONDS", "streamed", "while_connected"]
 
 _log = logging.getLogger(__name__)
 
 RECHECK_SECONDS: Final = 60.0
 """How often a long stream asks whether its reader's token still holds."""
-
-
-def last_event_id(request: Request) -> int:
-    """Read where a reader stopped; the header of a reconnection outranks the first URL.
-
-    Raises:
-        ProtocolError: one of the two is not the number of an event.
-    """
-    said = (request.headers.get("last-event-id"), request.query_params.get("after"))
-    numbers = [text for text in said if text]
-    for text in numbers:
-        if not (text.isascii() and text.isdigit() and len(text) <= MAX_EVENT_ID_DIGITS):
-            raise ProtocolError("Last-Event-ID and ?after= must be the number of an event")
-    return int(numbers[0]) if numbers else 0
 
 
 async def streamed(

@@ -20,8 +20,8 @@ from mail.db.base import Store
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
 from mail.llm.provider_env import ModelUse
 from mail.llm.resolve import is_scripted
+from mail.server.bodies import parse_object
 from mail.server.instances import Served, SwarmFactory
-from mail.server.jsonbody import parse_object
 from mail.server.state import ServerState, step_limit
 from mail.swarms_json.references import ReferencePolicy
 

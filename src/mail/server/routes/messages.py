@@ -4,50 +4,239 @@ import uuid
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from fastapi import FastAPI
+from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.auth.callers import Caller
 from mail.core.runtime.settings import UNSET
+from mail.core.schema import TaskId
 from mail.core.tasks import TaskState
 from mail.db.base import IdempotencyRow, Owner
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.net.sse_response import event_source
-from mail.server.bodies import MessageIn, read_body
-from mail.server.deps import BearerToken, Person, State
+from mail.net.types import PostMessageResponse
+from mail.server.bodies import RequestBody, one_of
+from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Person, State
 from mail.server.errors import mail_error_response
 from mail.server.idempotency import replayed
+from mail.server.openapi import EVENT_STREAM, errors
+from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import CLIENT_GONE, last_event_id, streamed, while_connected
+from mail.server.streams import CLIENT_GONE, streamed, while_connected
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarm
     from mail.core.runtime import FollowedRun, Run, RunEnd
 
-__all__ = ["add_routes"]
+__all__ = ["MessageIn", "MessageOptions", "router"]
 
 
-def add_routes(app: FastAPI) -> None:
-    """Add the routes of this module."""
-    app.post("/message")(message)
+MAX_TIMEOUT_SECONDS: Final = 3600.0
+MAX_SUBJECT: Final = 1024
+MSG_TYPES: Final = ("request", "response", "broadcast", "interrupt")
+RESUME_FROM: Final = ("user_response", "breakpoint_tool_call")
+
+_NOT_BLANK: Final = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+"""What `str.strip` leaves, spelt out: engines differ in what their ``\\s`` matches."""
+
+router = MAILRouter("messages")
 
 
-async def message(request: Request, state: State, caller: Person, token: BearerToken) -> Response:
-    """Take a message of the caller's, and answer when its run ends, or stream its events."""
-    body = await read_body(request, MessageIn)
-    after = last_event_id(request)
+def _whole(value: object) -> object:
+    """Take 3.0 for 3: to JSON they are the same number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+class MessageOptions(RequestBody):
+    """Options of a run. Here an unknown name is always an error."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    max_steps: Annotated[
+        Annotated[int, Field(ge=1), BeforeValidator(_whole)] | None,
+        Field(
+            description="The most messages that this run may process. It can lower the server's "
+            "limit, not raise it."
+        ),
+    ] = None
+    breakpoint_tool_call_result: Annotated[
+        Any,
+        Field(
+            description="Results of breakpoint calls: a text, `{call_id, content}` or a list of "
+            "these."
+        ),
+    ] = None
+    breakpoint_tool_caller: Annotated[
+        str | None, Field(description="Accepted from older clients and ignored.")
+    ] = None
+    timeout: Annotated[
+        Annotated[float, Field(gt=0, le=MAX_TIMEOUT_SECONDS)] | None,
+        Field(description="Seconds to wait for the answer, 3600 by default. The task outlives it."),
+    ] = None
+
+
+def _message_rules(schema: dict[str, Any]) -> None:
+    """Say in JSON Schema what `MessageIn` demands across its fields."""
+
+    def text_in(name: str) -> dict[str, Any]:
+        return {name: {"type": "string", "pattern": _NOT_BLANK}}
+
+    fresh = {"resume_from": {"type": "null"}}
+    resumed = {"resume_from": {"const": "user_response"}, "task_id": {"type": "string"}}
+    no_body = {"body": {"enum": ["", None]}}
+    answers = {
+        "type": "object",
+        "properties": {"breakpoint_tool_call_result": {"not": {"type": "null"}}},
+        "required": ["breakpoint_tool_call_result"],
+    }
+    answering = {
+        "resume_from": {"const": "breakpoint_tool_call"},
+        "task_id": {"type": "string"},
+        "kwargs": answers,
+    }
+    again = ["resume_from", "task_id"]
+    old = text_in("message") | no_body
+    schema["anyOf"] = [
+        {"properties": text_in("body") | fresh, "required": ["body"]},
+        {"properties": text_in("body") | resumed, "required": ["body", *again]},
+        {"properties": answering, "required": ["kwargs", *again]},
+        {"properties": old | fresh, "required": ["message"]},
+        {"properties": old | resumed, "required": ["message", *again]},
+    ]
+
+
+class MessageIn(RequestBody):
+    """A message to the swarm.
+
+    A null counts as absent. A field that is not listed is ignored, unless its name is close to one
+    that is. There must be a text that is not blank, or the results of breakpoint calls; and with
+    `resume_from` there must be a `task_id`.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_message_rules)
+
+    body: Annotated[str | None, Field(description="The text of the message.")] = None
+    message: Annotated[
+        str | None,
+        Field(
+            description="An older name of `body`, read when that is empty.",
+            json_schema_extra={"deprecated": True},
+        ),
+    ] = None
+    subject: Annotated[
+        Annotated[str, Field(max_length=MAX_SUBJECT)] | None,
+        Field(description="The subject line, `New Message` by default."),
+    ] = None
+    msg_type: Annotated[
+        str | None,
+        Field(
+            description="The kind of message, `request` by default and when empty.",
+            json_schema_extra={"enum": [*MSG_TYPES, "", None]},
+        ),
+    ] = None
+    entrypoint: Annotated[
+        str | None,
+        Field(
+            description="The agent that gets the message: one with `enable_entrypoint`. The "
+            "swarm's own entrypoint by default and when empty."
+        ),
+    ] = None
+    show_events: Annotated[
+        bool | None, Field(description="Include the events of the task in the answer.")
+    ] = None
+    stream: Annotated[bool | None, Field(description="Answer with a stream of events.")] = None
+    stream_tokens: Annotated[
+        bool | None, Field(description="In the stream, include the pieces of the models' replies.")
+    ] = None
+    task_id: Annotated[
+        TaskId | None,
+        Field(
+            description="A name for the new task, or the task to continue. A new UUID by default."
+        ),
+    ] = None
+    resume_from: Annotated[
+        str | None,
+        Field(
+            description="How to continue a task: with another message, or with the results of its "
+            "open breakpoint calls.",
+            json_schema_extra={"enum": [*RESUME_FROM, None]},
+        ),
+    ] = None
+    kwargs_: Annotated[
+        MessageOptions | None, Field(alias="kwargs", description="Options of the run.")
+    ] = None
+
+    @field_validator("msg_type", mode="after")
+    @classmethod
+    def _known_type(cls, value: str | None) -> str | None:
+        return one_of(value, MSG_TYPES, "invalid message type") if value else None
+
+    @field_validator("resume_from", mode="after")
+    @classmethod
+    def _known_resume(cls, value: str | None) -> str | None:
+        return value if value is None else one_of(value, RESUME_FROM, "unknown value")
+
+    @model_validator(mode="after")
+    def _complete(self) -> "MessageIn":
+        if self.resume_from and self.task_id is None:
+            raise ValueError("task_id is required with resume_from")
+        if self.resume_from == "breakpoint_tool_call":
+            if self.options.breakpoint_tool_call_result is None:
+                raise ValueError("kwargs.breakpoint_tool_call_result is required")
+        elif not self.text.strip():
+            raise ValueError("no message provided: body must not be empty")
+        return self
+
+    @property
+    def text(self) -> str:
+        """The message's body, under whichever name it came."""
+        return self.body or self.message or ""
+
+    @property
+    def options(self) -> MessageOptions:
+        """The options, or the defaults."""
+        return self.kwargs_ or _NO_OPTIONS
+
+
+_NO_OPTIONS: Final = MessageOptions()
+
+
+@router.post(
+    "/message",
+    response_model=PostMessageResponse,
+    responses={**EVENT_STREAM, **errors(402, 404, 502, 504)},
+)
+async def message(  # noqa: PLR0913 - what FastAPI resolves for it
+    request: Request,
+    state: State,
+    caller: Person,
+    token: BearerToken,
+    body: MessageIn,
+    key: IdempotencyKey = None,
+    last_event_id: LastEventId = None,
+    after: After = None,
+) -> Response:
+    """Post a message, and get the answer or a stream of events.
+
+    Begins a task, continues one (`task_id`), joins one that is running, or answers the open
+    breakpoint calls of one that is paused (`resume_from`). The answer comes when the run ends. With
+    `stream` it is the events instead, from that of the message to the `task_complete` or
+    `task_error` of its run; the first brings `retry`. Closing the connection does not stop the
+    task. After 402, 502 and 504 the task exists, under `task_id` of the error.
+    """
     async with AsyncExitStack() as stack:
         if body.stream:
             stack.enter_context(state.quotas.stream(caller))
         # Before anything is looked up: from here on the caller's swarm stays the same one.
         swarm = await stack.enter_async_context(state.pool.lease(caller, token))
-        keyed = await state.keyed(request, caller)
+        keyed = await state.keyed(request, caller, key)
         owner = owner_of(state, caller)
-        posting = _Posting(request, state, caller, token, body, after, swarm, owner, stack)
+        known = last_event_id if last_event_id is not None else after
+        posting = _Posting(request, state, caller, token, body, known or 0, swarm, owner, stack)
         if keyed is None:
             run: Run | FollowedRun = await posting.begin()
         else:
@@ -80,14 +269,14 @@ class _Posting:
         run: Run = await self.swarm.open_run(
             body.text,
             body.subject or "New Message",
-            body.msg_type,
-            entrypoint=body.entrypoint or None,
+            body.msg_type or "request",
+            entrypoint=(body.entrypoint or "").strip() or None,
             task_id=task_id,
             resume_from=body.resume_from,
             max_steps=UNSET if asked is None else min(asked, self.state.max_steps(self.caller)),
             breakpoint_tool_call_result=body.options.breakpoint_tool_call_result,
-            stream_tokens=body.stream_tokens,
-            streamed=body.stream,
+            stream_tokens=bool(body.stream_tokens),
+            streamed=bool(body.stream),
             once=once,
         )
         return run
@@ -97,7 +286,7 @@ class _Posting:
         note(task_id=known.task_id)
         after = self.after if self.body.stream else 0
         followed: FollowedRun = await self.swarm.follow_run(
-            known, after=after, stream_tokens=self.body.stream_tokens
+            known, after=after, stream_tokens=bool(self.body.stream_tokens)
         )
         return followed
 
@@ -108,7 +297,8 @@ class _Posting:
             events = streamed(run.events(), self.held.pop_all(), recheck)
             return event_source(events, send_timeout=self.state.config.limits.send_timeout)
         try:
-            end = await while_connected(self.request, run.end(self.body.options.timeout))
+            timeout = self.body.options.timeout or MAX_TIMEOUT_SECONDS
+            end = await while_connected(self.request, run.end(timeout))
         except ShuttingDown:
             raise ShuttingDown(run.task_id) from None
         return Response(status_code=CLIENT_GONE) if end is None else await self._told(end)

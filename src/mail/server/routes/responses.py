@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import FastAPI
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -23,44 +22,30 @@ from mail.responses_api.bridge import Exchange, ResponsesBridge
 from mail.responses_api.problems import ResponsesError
 from mail.responses_api.records import Records
 from mail.responses_api.request import ResponseRequest
-from mail.server.deps import BearerToken, Person, State
+from mail.server.bodies import body_of, parse_object
+from mail.server.deps import BearerToken, IdempotencyKey, Person, State
 from mail.server.idempotency import replayed
 from mail.server.idempotent_response import answered_once
-from mail.server.jsonbody import body_of, parse_object
 from mail.server.openai_errors import OpenAIRoute, openai_error_response
+from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
 from mail.server.streams import CLIENT_GONE, streamed, while_connected
 
 if TYPE_CHECKING:
     from sse_starlette import ServerSentEvent
 
-__all__ = ["add_routes"]
+__all__ = ["router"]
 
-_PREFIXES: Final = ("", "/v1")
 _PING_SECONDS: Final = 15
 
 
-def add_routes(app: FastAPI) -> None:
-    """Add the routes of this module, under both prefixes."""
-    table = (
-        ("POST", "/responses", create_response),
-        ("GET", "/responses/{response_id}", get_response),
-        ("DELETE", "/responses/{response_id}", delete_response),
-        ("POST", "/responses/{response_id}/cancel", answered_once(cancel_response)),
-    )
-    for prefix in _PREFIXES:
-        for method, path, endpoint in table:
-            app.router.add_api_route(
-                prefix + path,
-                endpoint,
-                methods=[method],
-                include_in_schema=False,
-                route_class_override=OpenAIRoute,
-            )
+router = MAILRouter("responses", route_class=OpenAIRoute, include_in_schema=False)
 
 
+@router.post("/responses")
+@router.post("/v1/responses")
 async def create_response(
-    request: Request, state: State, caller: Person, token: BearerToken
+    request: Request, state: State, caller: Person, token: BearerToken, key: IdempotencyKey = None
 ) -> Response:
     """Run a task, or go on with one, and answer with a response or the stream of its events."""
     asked = ResponseRequest.from_json(parse_object(await body_of(request)))
@@ -79,7 +64,7 @@ async def create_response(
         async def follow(known: IdempotencyRow) -> Exchange:
             return await bridge.follow(asked, known)
 
-        keyed = await state.keyed(request, caller)
+        keyed = await state.keyed(request, caller, key)
         exchange = await (begin() if keyed is None else keyed.once(begin, follow))
         if asked.stream:
             recheck = partial(state.auth.authenticate, token)
@@ -96,6 +81,8 @@ async def create_response(
         return replayed(response) if exchange.repeats else response
 
 
+@router.get("/responses/{response_id}")
+@router.get("/v1/responses/{response_id}")
 async def get_response(
     response_id: str, request: Request, state: State, caller: Person, token: BearerToken
 ) -> JSONResponse:
@@ -106,6 +93,8 @@ async def get_response(
         return JSONResponse(await bridge.retrieve(response_id))
 
 
+@router.delete("/responses/{response_id}")
+@router.delete("/v1/responses/{response_id}")
 async def delete_response(
     response_id: str, state: State, caller: Person, token: BearerToken
 ) -> JSONResponse:
@@ -114,8 +103,16 @@ async def delete_response(
         return JSONResponse(await bridge.delete(response_id))
 
 
+@router.post("/responses/{response_id}/cancel")
+@router.post("/v1/responses/{response_id}/cancel")
+@answered_once()
 async def cancel_response(
-    response_id: str, request: Request, state: State, caller: Person, token: BearerToken
+    response_id: str,
+    request: Request,
+    state: State,
+    caller: Person,
+    token: BearerToken,
+    key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Cancel the task of a response that has not ended."""
     async with _bridge(state, caller, token) as bridge:

@@ -4,118 +4,53 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, FastAPI, Query
+from fastapi import Path, Query
+from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.auth.callers import Caller
-from mail.core.schema import check_task_id
+from mail.core.schema import TaskId, check_task_id
 from mail.core.tasks import MAILTask
 from mail.db.base import Owner
 from mail.errors import ProtocolError, UnknownTask
 from mail.logcontext import note
 from mail.net.sse_response import event_source
-from mail.server.bodies import TaskIn, read_body
-from mail.server.deps import BearerToken, Person, State
+from mail.net.types import TaskPage, TaskRecord
+from mail.server.bodies import RequestBody, body_of, read_body
+from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Person, State
 from mail.server.idempotency import Keyed
 from mail.server.idempotent_response import answered_once
-from mail.server.jsonbody import body_of
+from mail.server.openapi import EVENT_STREAM, errors
+from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import last_event_id, streamed
+from mail.server.streams import streamed
 
-__all__ = ["MAX_PAGE", "add_routes"]
+__all__ = ["router"]
 
 MAX_PAGE: Final = 1000
 _DEFAULT_PAGE: Final = 100
 
+router = MAILRouter("tasks")
 
-def add_routes(app: FastAPI) -> None:
-    """Add the routes of this module. Ids may hold slashes, so the longest paths come first."""
-    app.get("/tasks")(get_tasks)
-    app.get("/task")(get_task)
-    app.get("/tasks/{task_id:path}/events")(get_task_events)
-    app.post("/tasks/{task_id:path}/cancel")(answered_once(cancel_task, shortening=_EventsInLog()))
-    app.get("/tasks/{task_id:path}")(get_task_by_path)
+PathTaskId = Annotated[
+    TaskId, Path(description="The task. A slash in its id may be written as it is or as `%2F`.")
+]
 
 
-async def _task_id(request: Request) -> str:
-    """Return the task id of the path.
-
-    Raises:
-        ProtocolError: it is none; routing lets a line feed at the end of a path fall away.
-    """
-    lost = "\n" if request.scope["path"].endswith("\n") else ""
-    return check_task_id(request.path_params["task_id"] + lost)
-
-
-PathTaskId = Annotated[str, Depends(_task_id)]
+_NAMED_IN_QUERY: Final = {
+    "name": "task_id",
+    "in": "query",
+    "required": True,
+    "description": "The task.",
+    "schema": TypeAdapter(TaskId).json_schema(),
+}
 
 
-async def get_tasks(
-    state: State,
-    caller: Person,
-    token: BearerToken,
-    limit: Annotated[int | None, Query(ge=1, le=MAX_PAGE)] = None,
-    cursor: str | None = None,
-) -> JSONResponse:
-    """List the caller's tasks, newest first: a plain object, or a page of it when asked."""
-    paged = limit is not None or cursor is not None
-    size = (limit or _DEFAULT_PAGE) if paged else None
-    tasks = await _read_tasks(state, caller, token, size, cursor)
-    more = size is not None and len(tasks) > size
-    records = {task.task_id: _record(task) for task in tasks[:size]}
-    if not paged:
-        return JSONResponse(records)
-    return JSONResponse({"tasks": records, "next_cursor": list(records)[-1] if more else None})
+class TaskIn(RequestBody):
+    """``GET /task``."""
 
-
-async def get_task(
-    request: Request, state: State, caller: Person, token: BearerToken
-) -> JSONResponse:
-    """Return one task, named by the JSON body or by ``?task_id=``."""
-    if await body_of(request):
-        task_id = (await read_body(request, TaskIn)).task_id
-    else:
-        task_id = request.query_params.get("task_id", "")
-        if not task_id:
-            raise ProtocolError("task_id is required: in a JSON body or as ?task_id=")
-    return JSONResponse(_record(await _read_task(state, caller, token, task_id)))
-
-
-async def get_task_by_path(
-    state: State, caller: Person, token: BearerToken, task_id: PathTaskId
-) -> JSONResponse:
-    """Return one task."""
-    return JSONResponse(_record(await _read_task(state, caller, token, task_id)))
-
-
-async def cancel_task(
-    request: Request, state: State, caller: Person, token: BearerToken, task_id: PathTaskId
-) -> JSONResponse:
-    """Cancel a task and return it as ``GET /task`` does, with its events."""
-    await _check_owned(state, caller, task_id)
-    async with state.pool.lease(caller, token) as swarm:
-        await swarm.cancel_task(task_id)
-        # Now, because without this task the caller may be served by another swarm.
-        task: MAILTask | None = await swarm.read_task(task_id)
-    if task is None:
-        raise UnknownTask(task_id)
-    return JSONResponse(_record(task))
-
-
-async def get_task_events(
-    request: Request, state: State, caller: Person, token: BearerToken, task_id: PathTaskId
-) -> Response:
-    """Stream a task's events from its log, and follow it while it runs."""
-    after = last_event_id(request)
-    await _check_owned(state, caller, task_id)
-    async with AsyncExitStack() as stack:
-        stack.enter_context(state.quotas.stream(caller))
-        swarm = await stack.enter_async_context(state.pool.lease(caller, token))
-        await _check_owned(state, caller, task_id)  # the lease may be of a swarm loaded meanwhile
-        recheck = partial(state.auth.authenticate, token)
-        events = streamed(swarm.replay(task_id, after=after), stack.pop_all(), recheck)
-        return event_source(events, send_timeout=state.config.limits.send_timeout)
+    task_id: TaskId
 
 
 class _EventsInLog:
@@ -130,6 +65,127 @@ class _EventsInLog:
         logged = await keyed.store.events(keyed.owner, content["task_id"], limit=content["events"])
         events = [event.to_record() | {"data": event.data_text()} for event in logged]
         return content | {"events": events}
+
+
+# Ids may hold slashes, so the longest paths come first.
+@router.get("/tasks", response_model=TaskPage | dict[str, TaskRecord], responses=errors(400))
+async def get_tasks(
+    state: State,
+    caller: Person,
+    token: BearerToken,
+    limit: Annotated[
+        int | None,
+        Query(ge=1, le=MAX_PAGE, description="The size of a page, 100 by default."),
+    ] = None,
+    cursor: Annotated[
+        str | None,
+        Query(
+            description="Where the page begins: `next_cursor` of the page before. It is the id of "
+            "one of the caller's tasks; anything else is 400."
+        ),
+    ] = None,
+) -> JSONResponse:
+    """List the caller's tasks, newest first.
+
+    An object from task id to task; with `limit` or `cursor` a page of it.
+    """
+    paged = limit is not None or cursor is not None
+    size = (limit or _DEFAULT_PAGE) if paged else None
+    tasks = await _read_tasks(state, caller, token, size, cursor)
+    more = size is not None and len(tasks) > size
+    records = {task.task_id: _record(task) for task in tasks[:size]}
+    if not paged:
+        return JSONResponse(records)
+    return JSONResponse({"tasks": records, "next_cursor": list(records)[-1] if more else None})
+
+
+@router.get(
+    "/task",
+    response_model=TaskRecord,
+    responses=errors(400, 404, 408, 413),
+    openapi_extra={"parameters": [_NAMED_IN_QUERY]},
+)
+async def get_task(
+    request: Request,
+    state: State,
+    caller: Person,
+    token: BearerToken,
+    task_id: Annotated[str | None, Query(include_in_schema=False)] = None,
+) -> JSONResponse:
+    """Get one task, named in the query or in a body.
+
+    As in MAIL 1.3.6 the id may also be in a JSON body, `{"task_id": "…"}`. Such a body takes
+    precedence over the query, which is not needed then. Many tools cannot send a body with GET, so
+    the query is what is described here.
+    """
+    if await body_of(request):
+        task_id = (await read_body(request, TaskIn)).task_id
+    if not task_id:
+        raise ProtocolError("task_id is required: in a JSON body or as ?task_id=")
+    return JSONResponse(_record(await _read_task(state, caller, token, task_id)))
+
+
+@router.get(
+    "/tasks/{task_id:path}/events",
+    response_class=Response,
+    responses={**EVENT_STREAM, **errors(400, 404)},
+)
+async def get_task_events(
+    state: State,
+    caller: Person,
+    token: BearerToken,
+    task_id: PathTaskId,
+    last_event_id: LastEventId = None,
+    after: After = None,
+) -> Response:
+    """Read a task's events, and follow it while it runs.
+
+    From the beginning, or after the event that `Last-Event-ID` or `after` names. The stream ends
+    when the log is read and the task is not running.
+    """
+    known = last_event_id if last_event_id is not None else after
+    await _check_owned(state, caller, task_id)
+    async with AsyncExitStack() as stack:
+        stack.enter_context(state.quotas.stream(caller))
+        swarm = await stack.enter_async_context(state.pool.lease(caller, token))
+        await _check_owned(state, caller, task_id)  # the lease may be of a swarm loaded meanwhile
+        recheck = partial(state.auth.authenticate, token)
+        events = streamed(swarm.replay(task_id, after=known or 0), stack.pop_all(), recheck)
+        return event_source(events, send_timeout=state.config.limits.send_timeout)
+
+
+@router.post("/tasks/{task_id:path}/cancel", response_model=TaskRecord, responses=errors(404))
+@answered_once(shortening=_EventsInLog())
+async def cancel_task(
+    request: Request,
+    state: State,
+    caller: Person,
+    token: BearerToken,
+    task_id: PathTaskId,
+    key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Stop a task.
+
+    Running model calls are cancelled, waiting mail is dropped, open breakpoint calls are closed,
+    and whoever waits is answered. A task that has ended stays as it is. A later message can
+    continue it.
+    """
+    await _check_owned(state, caller, task_id)
+    async with state.pool.lease(caller, token) as swarm:
+        await swarm.cancel_task(task_id)
+        # Now, because without this task the caller may be served by another swarm.
+        task: MAILTask | None = await swarm.read_task(task_id)
+    if task is None:
+        raise UnknownTask(task_id)
+    return JSONResponse(_record(task))
+
+
+@router.get("/tasks/{task_id:path}", response_model=TaskRecord, responses=errors(400, 404))
+async def get_task_by_path(
+    state: State, caller: Person, token: BearerToken, task_id: PathTaskId
+) -> JSONResponse:
+    """Get one task."""
+    return JSONResponse(_record(await _read_task(state, caller, token, task_id)))
 
 
 async def _check_owned(state: ServerState, caller: Caller, task_id: str) -> None:

@@ -1,0 +1,211 @@
+"""The server and the swarm that it serves: ``/``, ``/health``, ``/status``, ``/swarms/…``."""
+
+import asyncio
+import logging
+import re
+from typing import Annotated, Any, Final
+
+from fastapi import Depends
+from pydantic import Field, field_validator
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from mail.net.types import (
+    GetHealthResponse,
+    GetRootResponse,
+    GetStatusResponse,
+    GetSwarmsDumpResponse,
+    PostSwarmsLoadResponse,
+)
+from mail.server.bodies import RequestBody
+from mail.server.deps import ADMIN, PUBLIC, Administrator, IdempotencyKey, Person, State
+from mail.server.errors import RETRY_AFTER
+from mail.server.idempotent_response import answered_once
+from mail.server.openapi import RETRY_LATER, answer_headers
+from mail.server.routing import MAILRouter
+from mail.server.state import ServerState
+from mail.server.swarm import load_swarm
+from mail.version import get_protocol_version, get_version
+
+__all__ = ["HealthIn", "SwarmIn", "router"]
+
+_UNAVAILABLE: Final = 503
+_UNSEEN: Final = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+"""A class of characters: control, and what is invisible or turns the writing direction."""
+_PRINTABLE: Final = rf"^[^{_UNSEEN}]*[^{_UNSEEN}\s][^{_UNSEEN}]*$"
+_DOCUMENT: Final = {"schema": {"type": "object", "description": "This document."}}
+
+_DRAINING: Final = {
+    "description": "The server shuts down.",
+    "headers": {**answer_headers(repeated=False), **RETRY_LATER},
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/GetHealthResponse"}}},
+}
+
+router = MAILRouter()
+_log = logging.getLogger("mail.server")
+
+
+class HealthIn(RequestBody):
+    """A status for ``GET /health``."""
+
+    status: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=256,
+            description="Printable text: not blank, without control or invisible characters.",
+            json_schema_extra={"pattern": _PRINTABLE},
+        ),
+    ]
+
+    @field_validator("status", mode="after")
+    @classmethod
+    def _printable(cls, value: str) -> str:
+        if not value.strip() or re.search(f"[{_UNSEEN}]", value):
+            raise ValueError("must be printable text: not blank, no control characters")
+        return value
+
+
+class SwarmIn(RequestBody):
+    """A swarm to serve from now on."""
+
+    definition: Annotated[
+        str,
+        Field(
+            alias="json",
+            min_length=1,
+            description="The definition of one swarm: the text of a JSON object.",
+        ),
+    ]
+
+
+@router.get("/", tags=["server"], dependencies=[Depends(PUBLIC)])
+async def root(state: State) -> GetRootResponse:
+    """Get the version of the server and the swarm that it serves."""
+    template = state.template
+    return {
+        "name": "mail",
+        "version": get_version(),
+        "protocol_version": get_protocol_version(),
+        "swarm": {
+            "name": template.name,
+            "version": template.version,
+            "description": template.description,
+            "entrypoint": template.entrypoint,
+            "keywords": list(template.keywords),
+            "public": template.public,
+        },
+        "status": "draining" if state.draining else "running",
+        "uptime": state.uptime,
+    }
+
+
+@router.get(
+    "/openapi.yaml",
+    tags=["server"],
+    dependencies=[Depends(PUBLIC)],
+    response_class=Response,
+    responses={200: {"content": {"application/yaml": _DOCUMENT}}},
+)
+async def openapi_yaml(state: State) -> Response:
+    """Get this document as YAML."""
+    # In a thread: it is made at the first call, which takes a moment.
+    made = await asyncio.to_thread(lambda: state.document.as_yaml)
+    return Response(made, media_type="application/yaml")
+
+
+@router.get(
+    "/openapi.json",
+    tags=["server"],
+    dependencies=[Depends(PUBLIC)],
+    response_class=Response,
+    responses={200: {"content": {"application/json": _DOCUMENT}}},
+)
+async def openapi_json(state: State) -> Response:
+    """Get this document as JSON."""
+    made = await asyncio.to_thread(lambda: state.document.as_json)
+    return Response(made, media_type="application/json")
+
+
+@router.get(
+    "/health",
+    tags=["server"],
+    dependencies=[Depends(PUBLIC)],
+    response_model=GetHealthResponse,
+    responses={503: _DRAINING},
+)
+async def health(state: State) -> JSONResponse:
+    """Check whether the server accepts work.
+
+    200 while it does; 503, in the same shape, while the server shuts down.
+    """
+    if state.draining:
+        answer = _health(state) | {"status": "draining"}
+        return JSONResponse(answer, _UNAVAILABLE, {"Retry-After": RETRY_AFTER})
+    degraded = {"status": "degraded"} if await state.is_degraded() else {}
+    return JSONResponse(_health(state) | degraded)
+
+
+@router.post("/health", tags=["server"], response_model=GetHealthResponse)
+@answered_once(of_server=True)
+async def health_post(
+    request: Request,
+    state: State,
+    caller: Administrator,
+    body: HealthIn,
+    key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Set the status that `GET /health` shows.
+
+    It informs load balancers and people, and changes nothing else.
+    """
+    state.set_health(body.status)
+    return JSONResponse(_health(state))
+
+
+@router.get("/status", tags=["server"])
+async def status(state: State, caller: Person) -> GetStatusResponse:
+    """Get the state of the swarm and of the caller's instance.
+
+    An instance is made with a caller's first message and removed when it has been idle.
+    """
+    present = state.pool.peek(caller) is not None
+    return {
+        "swarm": {"name": state.template.name, "status": "ready"},
+        "active_users": state.pool.count("user"),
+        "user_mail_ready": present,
+        "user_task_running": present,
+    }
+
+
+@router.get("/swarms/dump", tags=["swarms"], dependencies=[Depends(ADMIN)])
+async def dump_swarm(state: State) -> GetSwarmsDumpResponse:
+    """Write the names of the swarm and of its agents to the server's log, at level INFO."""
+    template = state.template
+    names = ", ".join(repr(agent.name) for agent in template.agents)
+    _log.info("the swarm is %r; its agents are %s", template.name, names)
+    return {"status": "dumped", "swarm_name": template.name}
+
+
+@router.post("/swarms/load", tags=["swarms"], response_model=PostSwarmsLoadResponse)
+@answered_once(of_server=True)
+async def load_swarm_from_json(
+    request: Request, state: State, caller: Administrator, body: SwarmIn, key: IdempotencyKey = None
+) -> JSONResponse:
+    """Replace the swarm that is served, until the next restart.
+
+    The definition is checked entirely before anything changes. Instances that are working finish on
+    the old swarm; everybody else gets the new one with the next request.
+    """
+    template = await load_swarm(state, body.definition)
+    _log.info("the swarm is %r from now on", template.name)
+    answer: PostSwarmsLoadResponse = {"status": "success", "swarm_name": template.name}
+    return JSONResponse(answer)
+
+
+def _health(state: ServerState) -> dict[str, Any]:
+    return {
+        "status": state.health,
+        "swarm_name": state.template.name,
+        "timestamp": state.health_at,
+    }

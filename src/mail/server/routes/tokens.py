@@ -1,0 +1,45 @@
+"""Who calls, and the built-in token authority in the shape that servers expect of one."""
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from mail.net.types import GetWhoamiResponse, LoginResponse, TokenInfo
+from mail.server.deps import Anyone, BearerToken, IdempotencyKey, Person, State
+from mail.server.idempotent_response import answered_once
+from mail.server.openapi import errors
+from mail.server.routing import MAILRouter
+
+__all__ = ["authority", "router"]
+
+router = MAILRouter("tokens")
+authority = MAILRouter("tokens")
+"""Served when the server itself is the authority."""
+
+
+@router.get("/whoami")
+async def whoami(caller: Person) -> GetWhoamiResponse:
+    """Get the caller's id and role."""
+    return {"id": caller.id, "role": caller.role, "username": caller.id}
+
+
+@authority.post("/auth/login", response_model=LoginResponse, responses=errors(404))
+@answered_once(keep=False)  # a token is not kept in the store
+async def login(
+    request: Request, state: State, caller: Anyone, token: BearerToken, key: IdempotencyKey = None
+) -> JSONResponse:
+    """Exchange a key for a token.
+
+    For servers that use this one as their `AUTH_ENDPOINT`. The key is the bearer token. 404 when
+    this server itself asks an external authority.
+    """
+    return JSONResponse({"token": token})
+
+
+@authority.get("/auth/check", responses=errors(404))
+async def check(caller: Anyone, token: BearerToken) -> TokenInfo:
+    """Get the role and id that a token stands for.
+
+    For servers that use this one as their `TOKEN_INFO_ENDPOINT`. 404 when this server itself asks
+    an external authority.
+    """
+    return {"role": caller.role, "id": caller.id, "api_key": token}
