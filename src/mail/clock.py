@@ -11,7 +11,7 @@ class Clock(Protocol):
     """Where the runtime gets wall-clock time and fresh identifiers."""
 
     def now(self) -> str:
-        """Return the current time as RFC 3339 text in UTC."""
+        """Return the current time as RFC 3339 text in UTC with microseconds."""
 
     def new_id(self) -> str:
         """Return a fresh UUID in its canonical text form."""
@@ -22,7 +22,7 @@ class SystemClock:
 
     def now(self) -> str:
         """Return the current time, for example ``2026-01-01T10:00:00.000000+00:00``."""
-        return datetime.now(UTC).isoformat()
+        return datetime.now(UTC).isoformat(timespec="microseconds")
 
     def new_id(self) -> str:
         """Return a random (version 4) UUID."""

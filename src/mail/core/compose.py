@@ -59,6 +59,7 @@ class Composer:
         ref: str | None = None,
         message_id: str | None = None,
         routing_info: Mapping[str, Any] = MappingProxyType({}),
+        timestamp: str | None = None,
     ) -> Envelope:
         """Build a message of any kind inside the swarm.
 
@@ -66,10 +67,11 @@ class Composer:
             ref: The payload's own id; for a response, the id of the request it answers.
             message_id: A given id for the message, in place of a random one.
             routing_info: Notes for whoever routes the message.
+            timestamp: When it is sent, if that is not now.
         """
         return Envelope(
             id=message_id or self.clock.new_id(),
-            timestamp=self.clock.now(),
+            timestamp=timestamp or self.clock.now(),
             kind=kind,
             task_id=task_id,
             ref=ref or self.clock.new_id(),
@@ -83,16 +85,24 @@ class Composer:
         )
 
     def completion(
-        self, task_id: str, sender: MAILAddress, body: str, subject: str = Subject.TASK_COMPLETE
+        self,
+        task_id: str,
+        sender: MAILAddress,
+        body: str,
+        subject: str = Subject.TASK_COMPLETE,
+        timestamp: str | None = None,
     ) -> Envelope:
         """Build the ``broadcast_complete`` that ends a run."""
+        to = [MAIL_ALL_LOCAL_AGENTS]
         return self.message(
-            "broadcast_complete", task_id, sender, [MAIL_ALL_LOCAL_AGENTS], subject, body
+            "broadcast_complete", task_id, sender, to, subject, body, timestamp=timestamp
         )
 
-    def system_completion(self, task_id: str, subject: str, body: str) -> Envelope:
+    def system_completion(
+        self, task_id: str, subject: str, body: str, timestamp: str | None = None
+    ) -> Envelope:
         """Build a ``broadcast_complete`` in the system's own name."""
-        return self.completion(task_id, self.system_address, body, subject)
+        return self.completion(task_id, self.system_address, body, subject, timestamp)
 
     def notice(self, task_id: str, agent: str, subject: str, body: str) -> Envelope:
         """Build a system response to one local agent."""

@@ -13,12 +13,13 @@ order of the calls. Rows are tuples that hold JSON as text: a store that keeps t
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 
 __all__ = [
+    "NEWEST_EVENTS",
     "CallRow",
     "Delivery",
     "EventRow",
@@ -34,6 +35,10 @@ __all__ = [
     "TokenRow",
     "TurnCommit",
 ]
+
+
+NEWEST_EVENTS: Final = 64
+"""How many events `Store.latest_time` looks at: turns at the same time store theirs as they end."""
 
 
 class Owner(NamedTuple):
@@ -311,6 +316,9 @@ class Store(Protocol):
         self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
     ) -> list[TaskEvent]:
         """Return a task's events with a number above ``after``, in order."""
+
+    async def latest_time(self, owner: Owner, task_id: str) -> str:
+        """Return the latest time among a task's newest events, or no text when it has none."""
 
     async def calls(self, owner: Owner, task_id: str) -> list[CallRow]:
         """Return a task's breakpoint calls in the order in which they were made."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.base import (
+    NEWEST_EVENTS,
     CallRow,
     Delivery,
     EventRow,
@@ -267,6 +268,12 @@ class MemoryStore:
             )
             for seq, row in enumerate(task.events[after:stop], after + 1)
         ]
+
+    async def latest_time(self, owner: Owner, task_id: str) -> str:
+        """See `mail.db.base.Store.latest_time`."""
+        task = self._task(owner, task_id)
+        newest = task.events[-NEWEST_EVENTS:] if task else []
+        return max((row.timestamp for row in newest), default="")
 
     async def calls(self, owner: Owner, task_id: str) -> list[CallRow]:
         """See `mail.db.base.Store.calls`."""

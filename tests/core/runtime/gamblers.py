@@ -22,6 +22,7 @@ from tests.core.runtime.metered import MODEL, tokens
 from tests.core.runtime.players import NAMES, text_call
 from tests.core.runtime.unsteady import UnsteadyStore
 from tests.support.swarm import runtime_of
+from tests.support.times import WanderingClock
 
 TOKEN = re.compile(r"\b[PWM]\d{4}\b")
 CALLS = 150  # afterwards agents only speak, so that every game comes to an end
@@ -80,6 +81,7 @@ class Process:
             store=self.store,
             breakpoint_tools=["review"],
             entrypoint="narrator",
+            clock=WanderingClock(Random(table.concurrency)),
             settings=RuntimeSettings(
                 task_token_limit=table.token_limit,
                 max_concurrent_turns=table.concurrency,

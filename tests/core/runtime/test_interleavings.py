@@ -23,6 +23,7 @@ from mail.errors import BreakpointError, ModelError, TaskPaused
 from mail.testing import tool_calls
 from tests.core.runtime.metered import MODEL, check_books, check_history, tokens
 from tests.support.swarm import runtime_of, supervisor, user_message, worker
+from tests.support.times import WanderingClock, check_times
 
 NAMES = ("supervisor", "w1", "w2", "w3")
 SEEDS = range(int(os.environ.get("INTERLEAVINGS", "40")))
@@ -161,6 +162,7 @@ async def test_whatever_happens_nothing_hangs_and_nothing_is_left_over(seed: int
         {name: players.agent(name) for name in NAMES},
         store=store,
         breakpoint_tools=["review"],
+        clock=WanderingClock(random.Random(seed)),
         settings=RuntimeSettings(
             task_token_limit=players.dice.choice([200, 500, 1000, 3000]),
             max_steps=players.dice.choice([3, 8, 20]),
@@ -196,3 +198,4 @@ async def check(runtime: MAILRuntime) -> None:
     names = [call.call_id for call in await store.calls(owner, "task-1")]
     assert len(names) == len(set(names))
     await check_books(runtime)
+    check_times(task.events)

@@ -22,6 +22,7 @@ from tests.core.runtime.drivers import Drivers
 from tests.core.runtime.gamblers import TOKEN, Table
 from tests.core.runtime.players import NAMES
 from tests.core.runtime.virtual import run_virtually
+from tests.support.times import check_times
 
 SEEDS = range(int(os.environ.get("MANUAL_INTERLEAVINGS", "300")))
 
@@ -108,6 +109,7 @@ class Record:
             body = json.loads(delivery.payload)["message"]["body"]
             mail.setdefault(body, []).append(delivery)
         events = await store.events(owner, task_id)
+        check_times(events)
         task = context.active_tasks.get(task_id)
         held = {letter.seq for letter in context.mailbox.queued_messages(task_id)}
         return cls(

@@ -5,6 +5,7 @@ that point is kept, as if the process had ended there. Subprocess kills are in t
 """
 
 import asyncio
+from random import Random
 
 import pytest
 
@@ -17,6 +18,7 @@ from mail.db.base import Post, TurnCommit
 from mail.errors import TaskTimeout
 from mail.testing import KillingStore, KillPoint, agent_from
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
+from tests.support.times import WanderingClock, check_times
 
 
 class Died(BaseException):
@@ -64,6 +66,7 @@ class World:
                 "worker": worker(agent_from(work, "work"), actions={"count": action}),
             },
             store=store,
+            clock=WanderingClock(Random(len(self.model))),
             settings=RuntimeSettings(max_steps=4),  # none is left for counting a message twice
         )
 
@@ -117,6 +120,7 @@ async def test_dying_at_any_commit_loses_and_doubles_nothing(store, when, nth, i
     else:
         assert events[-1].data["response"] == "SUCCESS: counted"
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    check_times(events)
     asked = world.model
     repeated = len(asked) - len(set(asked))
     assert repeated <= 1, asked

@@ -81,7 +81,7 @@ async def test_every_call_has_its_event_in_order_before_anything_is_done(store) 
     assert result.status is TaskState.PAUSED
     kinds = [event.kind for event in events]
     count = len(EVERY_TOOL)
-    assert kinds[1 : count + 2] == ["tool_call"] * count + ["model_usage"]
+    assert kinds[1 : count + 2] == ["model_usage"] + ["tool_call"] * count
     assert kinds.count("tool_call") == count
     calls = of_kind(events, "tool_call")
     assert [call["tool_name"] for call in calls] == [name for name, _ in EVERY_TOOL]

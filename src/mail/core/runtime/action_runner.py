@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,7 +14,14 @@ from pydantic_core import from_json
 from mail.core.actions import ActionCore
 from mail.core.compose import Subject
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.turn import EventDraft, Reprompt, ToolOutcome, Turn, storable
+from mail.core.runtime.turn import (
+    EventDraft,
+    Reprompt,
+    ToolOutcome,
+    Turn,
+    milliseconds,
+    storable,
+)
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.suggest import did_you_mean
 from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
@@ -74,9 +82,11 @@ class ActionRunner:
             turn_result.journal_row(key, "started", {})
         if turn_result.journal:
             await self.flush(turn, turn_result)
+        began = time.perf_counter()
         status, content = await self._execute(action, call)
+        duration = milliseconds(time.perf_counter() - began)
         turn_result.journal_row(key, "done", [status, content])
-        return _outcome(turn.agent, call, status, content)
+        return _outcome(turn.agent, call, status, content, duration_ms=duration)
 
     def _find(self, turn: Turn, call: AgentToolCall) -> ActionCore:
         name = call.tool_name
@@ -121,12 +131,15 @@ class ActionRunner:
         return ToolOutcome(ok=False, details=_UNKNOWN, events=(event,), reprompt=prompt)
 
 
-def _outcome(agent: str, call: AgentToolCall, status: str, content: str) -> ToolOutcome:
-    extra = {
+def _outcome(
+    agent: str, call: AgentToolCall, status: str, content: str, **measured: float
+) -> ToolOutcome:
+    extra: dict[str, Any] = {
         "caller": agent,
         "tool_name": call.tool_name,
         "tool_call_id": call.tool_call_id,
         "result": content,
+        **measured,
     }
     if status == "success":
         event = EventDraft(

@@ -4,11 +4,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json, to_json
 
+from mail.clock import Clock
 from mail.core.envelope import Envelope
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.turn import Turn
@@ -90,6 +91,7 @@ class ActiveTask:
 
     row: TaskRow
     fresh: bool
+    clock: Clock
     stored: bool = False
     turns: dict[str, Turn] = field(default_factory=dict)
     people: set[str] = field(default_factory=set)
@@ -112,6 +114,23 @@ class ActiveTask:
     request_id: str = ""
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
     _account: tuple[str, Spending] | None = None
+    _latest: str = ""
+
+    def now(self) -> str:
+        """Return the time for an event of the task, never earlier than the time before.
+
+        So a wall clock that is set back does not make times contradict the events' numbers.
+        """
+        self._latest = max(self._latest, self.clock.now())
+        return self._latest
+
+    def continue_from(self, latest: str) -> None:
+        """Give no times before the latest one that the task's stored events have."""
+        try:
+            moment = datetime.fromisoformat(latest).astimezone(UTC)
+        except (ValueError, OverflowError):  # no event, or the text that a caller wrote as a time
+            return
+        self._latest = max(self._latest, moment.isoformat(timespec="microseconds"))
 
     def drop_people(self) -> None:
         """Answer whoever waits with an end of everybody's; ends before it must leave them out."""

@@ -1,6 +1,6 @@
 """From composed messages to deliveries in the store, and from committed deliveries to lanes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -39,8 +39,12 @@ def tier_of(envelope: Envelope) -> int:
 
 @dataclass(slots=True, eq=False)
 class Mail:
-    """Messages on their way into a commit: one delivery per recipient, one event per message."""
+    """Messages on their way into a commit: one delivery per recipient, one event per message.
 
+    They are all sent at the same ``moment``: when their turn ended, or when they were accepted.
+    """
+
+    moment: str
     queued_messages: list[QueuedMessage] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     envelopes: list[Envelope] = field(default_factory=list)
@@ -57,16 +61,16 @@ class MailDelivery:
 
     context: RuntimeContext
 
-    def pack(self, envelopes: Iterable[Envelope]) -> Mail:
-        """Prepare messages for a commit.
-
-        Raises:
-            ToolError: a recipient is not an agent of this swarm.
-        """
-        mail = Mail()
-        for envelope in envelopes:
-            self.add(mail, envelope)
-        return mail
+    def send(
+        self,
+        mail: Mail,
+        envelope: Envelope,
+        control: Control | None = None,
+        *,
+        silent: bool = False,
+    ) -> None:
+        """Add a message of an agent or the system; it bears the time at which it is sent."""
+        self.add(mail, envelope._replace(timestamp=mail.moment), control, silent=silent)
 
     def add(
         self,
@@ -76,7 +80,7 @@ class MailDelivery:
         *,
         silent: bool = False,
     ) -> None:
-        """Add a message; ``silent`` leaves out its event."""
+        """Add a message as it is; ``silent`` leaves out its event."""
         payload = envelope.to_json()
         tier = tier_of(envelope)
         instruction = control.to_json() if control else None
@@ -92,7 +96,7 @@ class MailDelivery:
             mail.queued_messages.append(QueuedMessage(delivery, envelope, control))
         mail.envelopes.append(envelope)
         if not silent:
-            mail.events.append(message_event(payload, envelope.timestamp))
+            mail.events.append(message_event(payload, mail.moment))
 
     async def hand_out(self, task: ActiveTask, mail: Mail, receipt: Receipt) -> None:
         """Put committed mail into its lanes; interrupts first cancel what they interrupt."""
@@ -143,15 +147,14 @@ class MailDelivery:
         task.arriving += 1
         self.abandon(turn)
         sender = queued.envelope.sender["address"]
-        now = self.context.clock.now()
-        reports = turn.take_reports(now)
+        reports = turn.take_reports()
         event = EventDraft(
             "turn_interrupted",
             f"agent {turn.agent} was interrupted by {sender}",
             {"caller": turn.agent, "by": sender, "partial_text": "".join(turn.partial)},
         )
         try:
-            await self._log(task, turn.seq, (*reports, event.row(now)))
+            await self._log(task, turn.seq, (*reports, event.row(task.now())))
         finally:
             task.arriving -= 1
             self.unbuffer(turn)
@@ -171,11 +174,11 @@ class MailDelivery:
 
     async def log(self, task: ActiveTask, seq: int, event: EventDraft) -> None:
         """Commit one event about a delivery that stays waiting."""
-        await self._log(task, seq, (event.row(self.context.clock.now()),))
+        await self._log(task, seq, (event.row(task.now()),))
 
     async def log_reports(self, turn: Turn) -> None:
         """Commit what the model calls of a turn used that is not going to be committed now."""
-        reports = turn.take_reports(self.context.clock.now())
+        reports = turn.take_reports()
         if reports:
             await self._log(turn.task, turn.seq, reports)
 
@@ -197,7 +200,7 @@ class MailDelivery:
             TaskEvent(
                 task_id=turn.task.task_id,
                 kind="model_delta",
-                timestamp=self.context.clock.now(),
+                timestamp=turn.task.now(),
                 extra={"agent": turn.agent, "type": kind, "delta": text},
             )
         )

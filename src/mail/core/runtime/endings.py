@@ -54,7 +54,9 @@ class Endings:
     def complete_as(self, task: ActiveTask, agent: str, answer: str, subject: str) -> Ending:
         """End a task with an answer in an agent's name."""
         sender = create_agent_address(agent)
-        message = self.context.composer.completion(task.task_id, sender, answer, subject)
+        message = self.context.composer.completion(
+            task.task_id, sender, answer, subject, task.now()
+        )
         response = message.to_json()
         shown = message_event(response, message.timestamp, f"task_complete response from {agent}:")
         calls, histories = self._close_calls(task)
@@ -73,7 +75,10 @@ class Endings:
         """The task waits for the results of its open breakpoint calls (rulings 30, 31)."""
         shown = [from_json(call.shown) for call in task.open_calls()]
         message = self.context.composer.system_completion(
-            task.task_id, Subject.BREAKPOINT_TOOL_CALL, json.dumps(shown, ensure_ascii=False)
+            task.task_id,
+            Subject.BREAKPOINT_TOOL_CALL,
+            json.dumps(shown, ensure_ascii=False),
+            task.now(),
         )
         task.change(state=TaskState.PAUSED, awaited=False, finish_asked=False)
         task.pausing = False
@@ -90,7 +95,9 @@ class Endings:
             task.drop_people()
             waiting = self.context.mailbox.queued_messages(task.task_id)
             settled = tuple(queued.seq for queued in waiting if queued.personal)
-        message = self.context.composer.system_completion(task.task_id, Subject.TASK_ERROR, reason)
+        message = self.context.composer.system_completion(
+            task.task_id, Subject.TASK_ERROR, reason, task.now()
+        )
         calls, histories = self._close_calls(task)
         self._settle_row(task, TaskState.FAILED)
         return self._ending(
@@ -109,7 +116,7 @@ class Endings:
         """The owner cancelled the task; all of its mail is dropped."""
         reason = "the task was cancelled"
         message = self.context.composer.system_completion(
-            task.task_id, Subject.TASK_CANCELLED, reason
+            task.task_id, Subject.TASK_CANCELLED, reason, task.now()
         )
         calls, histories = self._close_calls(task)
         task.drop_people()

@@ -52,7 +52,7 @@ class Lanes:
         turn.task.out.discard(turn.seq)
         self.mail_delivery.unbuffer(turn)
         self.context.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
-        return turn.take_reports(self.context.clock.now())
+        return turn.take_reports()
 
     def reopen(self, task: ActiveTask, ending: Ending) -> None:
         """Let agents go on whose open calls an ending has answered, with these answers."""

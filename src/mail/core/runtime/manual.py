@@ -179,7 +179,7 @@ class ManualSteps:
         task = turn.task
         task.arriving += 1
         self.committer.mail_delivery.abandon(turn)
-        events = turn.take_reports(self.context.clock.now())
+        events = turn.take_reports()
         commit = TurnCommit(owner=self.context.owner, task=task.row, seq=turn.seq, events=events)
         try:
             receipt = await self.context.commit(commit)

@@ -214,7 +214,9 @@ class Submissions:
         """Hold a task in memory and alone at the door; find it in the store when it is new here."""
         task = self.context.active_tasks.get(task_id)
         if task is None:
-            task = self.context.active_tasks.add(ActiveTask(row=self._blank(task_id), fresh=True))
+            task = self.context.active_tasks.add(
+                ActiveTask(self._blank(task_id), fresh=True, clock=self.context.clock)
+            )
         task.arriving += 1
         owner = self.context.owner
         known = {"task_id": task_id, "caller_role": owner.role, "caller_id": owner.id}
@@ -250,6 +252,7 @@ class Submissions:
         task.calls = {(call.agent, call.call_id): call for call in calls}
         task.loaded = False
         task.offer = await load_offer(self.context, task.task_id)
+        task.continue_from(await self.context.store.latest_time(self.context.owner, task.task_id))
         if row.state is TaskState.PAUSED and not task.open_calls():
             task.change(state=TaskState.RUNNING)  # the turn that was to pause it was not stored
 
@@ -260,24 +263,30 @@ class Submissions:
         request: RunRequest,
         control: Control | None = None,
     ) -> Waiter | None:
-        mail = Mail()
-        self.mail_delivery.add(mail, envelope, control)
         if not task.stored:
             try:
-                return await self._open(task, envelope, mail, request, new=True)
+                return await self._open(task, envelope, request, control, new=True)
             except KeyTaken:
                 raise
             except StoreConflict:
                 await self._load(task)
         if task.row.state is TaskState.PAUSED:
             raise TaskPaused(task.task_id, [call.call_id for call in task.open_calls()])
-        return await self._open(task, envelope, mail, request, new=False)
+        return await self._open(task, envelope, request, control, new=False)
 
     async def _open(
-        self, task: ActiveTask, envelope: Envelope, mail: Mail, request: RunRequest, *, new: bool
+        self,
+        task: ActiveTask,
+        envelope: Envelope,
+        request: RunRequest,
+        control: Control | None,
+        *,
+        new: bool,
     ) -> Waiter | None:
         """Post a message into a new, finished or running task."""
         self._check_open()
+        mail = Mail(task.now())
+        self.mail_delivery.add(mail, envelope, control)
         before, offer = task.row, task.offer
         joins = before.state is TaskState.RUNNING and not new
         if joins and request.offer is not None:
@@ -293,7 +302,7 @@ class Submissions:
             new=new,
             deliveries=mail.deliveries,
             events=tuple(mail.events),
-            memories=offer_rows(task, offer, self.context.clock.now()) + request.memories,
+            memories=offer_rows(task, offer, mail.moment) + request.memories,
             once=request.once_for(task.task_id, envelope.id),
         )
         try:
@@ -328,7 +337,7 @@ class Submissions:
             task.pausing = True
         task.offer = next_offer(task, request.offer, keeps=True)
         post = Post(owner=self.context.owner, task=task.row, once=request.once_for(task.task_id))
-        post.memories = offer_rows(task, offer, self.context.clock.now()) + request.memories
+        post.memories = offer_rows(task, offer, resumption.mail.moment) + request.memories
         resumption.fill(post)
         try:
             async with task.commits:  # never before the commit that stores the calls
@@ -426,11 +435,11 @@ class Resumption:
 
     task: ActiveTask
     before: list[CallRow]
+    mail: Mail
     calls: list[CallRow] = field(default_factory=list)
     histories: list[HistoryRow] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     ready: dict[str, CallRow] = field(default_factory=dict)
-    mail: Mail = field(default_factory=Mail)
 
     @property
     def steps(self) -> frozenset[str]:
@@ -472,17 +481,16 @@ def prepare_resumption(
         UnknownAgent: a paused agent is not in the swarm any more.
     """
     answers = match_answers(task, payload)
-    resumption = Resumption(task, [row for row, _ in answers])
-    now = context.clock.now()
+    resumption = Resumption(task, [row for row, _ in answers], Mail(task.now()))
     for row, content in answers:
         if row.agent not in context.agents:
             raise UnknownAgent(f"agent '{row.agent}', whose call '{row.call_id}' is, has gone")
-        _record(resumption, row, content, now)
+        _record(resumption, row, content)
     resumption.ready = _ready(resumption)
     for agent in sorted(resumption.ready):
         control = Control.from_json(resumption.ready[agent].control)
         notice = context.composer.notice(task.task_id, agent, Subject.ACTION_COMPLETE_BROADCAST, "")
-        mail_delivery.add(
+        mail_delivery.send(
             resumption.mail, notice, control or Control(ControlKind.RESUME), silent=True
         )
     return resumption
@@ -498,7 +506,7 @@ def _ready(resumption: Resumption) -> dict[str, CallRow]:
     }
 
 
-def _record(resumption: Resumption, row: CallRow, content: str, timestamp: str) -> None:
+def _record(resumption: Resumption, row: CallRow, content: str) -> None:
     resumption.calls.append(row._replace(answer=content))
     made = AgentToolCall.model_validate_json(row.call)
     entry = to_json([made.create_response_msg(content)]).decode()
@@ -513,4 +521,4 @@ def _record(resumption: Resumption, row: CallRow, content: str, timestamp: str) 
             "result": content,
         },
     )
-    resumption.events.append(event.row(timestamp))
+    resumption.events.append(event.row(resumption.mail.moment))

@@ -28,8 +28,14 @@ _PRIVATE: Final = {"acknowledge_broadcast": "note", "ignore_broadcast": "reason"
 """Arguments that document 000 keeps inside the agent."""
 
 
-def log_tool_calls(turn_result: TurnResult, agent: str, calls: Sequence[AgentToolCall]) -> None:
-    """Log every call with its reasoning; a call without any points to the last that had some."""
+def log_tool_calls(
+    turn_result: TurnResult, agent: str, calls: Sequence[AgentToolCall], duration_ms: float
+) -> None:
+    """Log every call with its reasoning; a call without any points to the last that had some.
+
+    Args:
+        duration_ms: How long the agent took to make its reply, which all of the calls belong to.
+    """
     reasoned: str | None = None
     for call in calls:
         hidden = _PRIVATE.get(call.tool_name)
@@ -38,6 +44,7 @@ def log_tool_calls(turn_result: TurnResult, agent: str, calls: Sequence[AgentToo
             "tool_args": _without(call.tool_args, hidden) if hidden else call.tool_args,
             "tool_call_id": call.tool_call_id,
             "caller": agent,
+            "duration_ms": duration_ms,
         }
         blocks = [block for block in call.reasoning or () if block.strip()]
         if blocks:

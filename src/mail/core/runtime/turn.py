@@ -33,6 +33,7 @@ __all__ = [
     "ToolOutcome",
     "Turn",
     "message_event",
+    "milliseconds",
     "storable",
 ]
 
@@ -128,6 +129,11 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def milliseconds(seconds: float) -> float:
+    """Return a duration as events tell it: milliseconds, to the microsecond."""
+    return round(seconds * 1e3, 3)
+
+
 class EventDraft(NamedTuple):
     """An event that a handler wants logged."""
 
@@ -219,7 +225,7 @@ class Turn:
     void: bool = False
     handle: "asyncio.Task[None] | None" = None
     partial: list[str] = field(default_factory=list)
-    reports: list[EventDraft] = field(default_factory=list)
+    reports: list[EventRow] = field(default_factory=list)
     buffered: "list[QueuedMessage]" = field(default_factory=list)
     step: str = field(init=False)
     _made: int = 0
@@ -257,9 +263,9 @@ class Turn:
             return self.control.origin if self.control else None
         return Origin(sender["address_type"], sender["address"], self.envelope.ref)
 
-    def take_reports(self, timestamp: str) -> tuple[EventRow, ...]:
+    def take_reports(self) -> tuple[EventRow, ...]:
         """Return the events of its model calls for a commit of its own, once."""
-        rows = tuple(event.row(timestamp) for event in self.reports)
+        rows = tuple(self.reports)
         self.reports.clear()
         return rows
 

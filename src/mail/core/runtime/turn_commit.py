@@ -20,7 +20,7 @@ from mail.core.runtime.lanes import OPEN, Lanes
 from mail.core.runtime.mailbox import Hold, LaneKey, QueuedMessage
 from mail.core.runtime.manual_replies import ManualReplies
 from mail.core.runtime.system_messages import SystemMessages, note_failure
-from mail.core.runtime.turn import Control, ControlKind, Turn
+from mail.core.runtime.turn import Control, ControlKind, EventDraft, Turn
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.tasks import TaskState
 from mail.db.base import CallRow, EventRow, HistoryRow, Owner, Post, Receipt, TurnCommit
@@ -34,7 +34,7 @@ class CommitPlan:
     """What one commit will change, and what must be told afterwards."""
 
     task: ActiveTask
-    mail: Mail = field(default_factory=Mail)
+    mail: Mail = field(init=False)
     ending: Ending | None = None
     dead: str | None = None
     calls: tuple[CallRow, ...] = ()  # on which the turn pauses
@@ -42,6 +42,9 @@ class CommitPlan:
     follow_up: tuple[Envelope, Control] | None = None
     shown: tuple[int, ...] = ()  # buffered mail that a manual step has shown its agent
     cut_off: tuple[EventRow, ...] = ()  # of turns that end with the task
+
+    def __post_init__(self) -> None:
+        self.mail = Mail(self.task.now())
 
     def turn_commit(self, owner: Owner, turn: Turn, turn_result: TurnResult) -> TurnCommit:
         """Return the commit of a turn: what its draft holds and what was decided about it."""
@@ -207,7 +210,7 @@ class TurnCommitter:
 
     async def bury(self, turn: Turn) -> None:
         """Put mail aside that killed the process again and again."""
-        turn_result = TurnResult(self.context.clock.now())
+        turn_result = TurnResult(turn.task.now)
         turn_result.failure = (
             f"the server crashed {self.context.settings.max_attempts} times while agent "
             f"'{turn.agent}' worked on this message"
@@ -259,7 +262,7 @@ class TurnCommitter:
         self._consume(turn, turn_result, plan)
         if task.row.state is not TaskState.CANCELLED:
             for envelope in turn_result.mail:
-                self.mail_delivery.add(plan.mail, envelope)
+                self.mail_delivery.send(plan.mail, envelope)
         late = turn.queued.finish and turn.queued is not task.finish  # the run has ended otherwise
         task.finish = None if task.finish is turn.queued else task.finish
         if task.row.state in OPEN and not late:
@@ -273,7 +276,7 @@ class TurnCommitter:
         # A step that the run's end cuts off does not go on behind its driver's back.
         cut_off = plan.ending is not None and turn.manual and turn.manual.ref in task.steps_due
         if plan.follow_up and not cut_off:
-            self.mail_delivery.add(plan.mail, *plan.follow_up)
+            self.mail_delivery.send(plan.mail, *plan.follow_up)
         if turn_result.paused and not plan.calls:
             turn_result.close_paused(UNANSWERED)
         if plan.ending is not None:
@@ -300,7 +303,8 @@ class TurnCommitter:
             plan.ending = self.system_messages.what_there_is(task, self.endings, turn)
         elif turn_result.paused and task.exhausted is None:
             plan.calls = tuple(call_rows(turn, turn_result.paused))
-            turn_result.log_pause(turn.agent, plan.calls)
+            paused = turn_result.pause_event(turn.agent, plan.calls)
+            turn_result.events.append(paused.row(plan.mail.moment))
             task.calls.update(((call.agent, call.call_id), call) for call in plan.calls)
             self.context.mailbox.block(LaneKey(task.task_id, turn.agent))
             self._pause(task)
@@ -315,7 +319,7 @@ class TurnCommitter:
         """The run ended while the agent acted: it sees its results when the task goes on."""
         notice, instruction = self.system_messages.follow_up(turn, turn_result.reprompts)
         if notice is not None and not turn_result.paused:
-            self.mail_delivery.add(plan.mail, notice, instruction)
+            self.mail_delivery.send(plan.mail, notice, instruction)
 
     def _pause(self, task: ActiveTask) -> None:
         """Start no more turns; the pause is told when those that run have ended (ruling 31)."""
@@ -326,7 +330,10 @@ class TurnCommitter:
     def _report(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan, reason: str) -> None:
         """Tell whoever the agent works for that it failed (ruling 17)."""
         told = turn_result.told = note_failure(turn, reason)
-        turn_result.log("agent_error", f"error of agent {turn.agent}: {reason}", caller=turn.agent)
+        error = EventDraft(
+            "agent_error", f"error of agent {turn.agent}: {reason}", {"caller": turn.agent}
+        )
+        turn_result.events.append(error.row(plan.mail.moment))
         if turn.manual is not None:
             return  # its driver is told
         origin = turn.origin
@@ -339,7 +346,7 @@ class TurnCommitter:
             Subject.AGENT_ERROR,
             f"Agent '{turn.agent}' failed and cannot answer your message: {reason}",
         )
-        self.mail_delivery.add(plan.mail, notice, Control(ControlKind.NOTICE))
+        self.mail_delivery.send(plan.mail, notice, Control(ControlKind.NOTICE))
 
     def _look_after(self, plan: CommitPlan) -> None:
         task = plan.task
@@ -375,7 +382,7 @@ class TurnCommitter:
 
     def _pack_finish(self, plan: CommitPlan, reason: str) -> None:
         notice, instruction = self.system_messages.finish(plan.task, reason)
-        self.mail_delivery.add(plan.mail, notice, instruction)
+        self.mail_delivery.send(plan.mail, notice, instruction)
         plan.task.finish = plan.mail.queued_messages[-1]
 
     async def _ask_to_finish(self, task: ActiveTask) -> None:

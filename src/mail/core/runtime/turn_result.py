@@ -1,6 +1,6 @@
 """What a turn has produced so far and will commit together."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -8,7 +8,7 @@ from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.histories import Entry
-from mail.core.runtime.turn import Reprompt, ToolOutcome
+from mail.core.runtime.turn import EventDraft, Reprompt, ToolOutcome
 from mail.core.tools.call import AgentToolCall
 from mail.db.base import CallRow, EventRow, JournalRow, MemoryRow
 
@@ -40,13 +40,13 @@ class Reply:
 class TurnResult:
     """The parts of the turn's next commit.
 
-    ``entries`` belong to the agent's history; ``events`` and ``journal`` may be committed earlier
-    by a journal commit, which empties them here. ``paused`` are its
-    breakpoint calls. ``spoken`` is the message that ends a manual
-    step, ``told`` why the agent failed.
+    ``now`` tells the time of an event. ``entries`` belong to the agent's history; ``events`` and
+    ``journal`` may be committed earlier by a journal commit, which empties them here. ``paused``
+    are its breakpoint calls. ``spoken`` is the message that ends a manual step, ``told`` why the agent
+    failed.
     """
 
-    timestamp: str
+    now: Callable[[], str]
     entries: list[Entry] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     journal: list[JournalRow] = field(default_factory=list)
@@ -67,13 +67,13 @@ class TurnResult:
     def log(self, kind: str, description: str = "", **extra: Any) -> None:
         """Add an event."""
         self.events.append(
-            EventRow(kind, self.timestamp, description, to_json(extra).decode() if extra else "{}")
+            EventRow(kind, self.now(), description, to_json(extra).decode() if extra else "{}")
         )
 
     def take(self, call: AgentToolCall, outcome: ToolOutcome) -> None:
         """Add what a handler decided about a call."""
         self.entries.append(call.create_response_msg(outcome.tool_result()))
-        self.events.extend(event.row(self.timestamp) for event in outcome.events)
+        self.events.extend(event.row(self.now()) for event in outcome.events)
         self.mail.extend(outcome.mail)
         self.memories.extend(outcome.memories)
         if outcome.completes is not None:
@@ -91,13 +91,12 @@ class TurnResult:
         self.paused.clear()
         self.seal()
 
-    def log_pause(self, agent: str, calls: Sequence[CallRow]) -> None:
-        """Add the event of an agent's breakpoint calls, once they have their ids."""
+    def pause_event(self, agent: str, calls: Sequence[CallRow]) -> EventDraft:
+        """Return the event of an agent's breakpoint calls, once they have their ids."""
         names = ", ".join(call.tool_name for call in self.paused)
         arguments = ", ".join(to_json(call.tool_args).decode() for call in self.paused)
-        self.log(
+        return EventDraft(
             "breakpoint_tool_call",
             f"agent {agent} used breakpoint tools {names} with args: {arguments}",
-            caller=agent,
-            call_ids=[call.call_id for call in calls],
+            {"caller": agent, "call_ids": [call.call_id for call in calls]},
         )

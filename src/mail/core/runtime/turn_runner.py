@@ -8,6 +8,7 @@ task's state. Streams, waiters and the scheduler hear of it after the commit.
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -27,7 +28,15 @@ from mail.core.runtime.histories import Entry, HistoryView
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.text_replies import take_text
 from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS, TEXT_TOOL, ToolDispatcher, log_tool_calls
-from mail.core.runtime.turn import ControlKind, EventDraft, Phase, ToolOutcome, Turn, storable
+from mail.core.runtime.turn import (
+    ControlKind,
+    EventDraft,
+    Phase,
+    ToolOutcome,
+    Turn,
+    milliseconds,
+    storable,
+)
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_result import REPLY_KEY, Reply, TurnResult
 from mail.core.runtime.usage_accounting import Meter, log_usage, refusal
@@ -119,7 +128,7 @@ class TurnRunner:
             await self._failed(turn, f"internal error: {type(error).__name__}")
 
     async def _work(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
-        turn_result = TurnResult(self.context.clock.now())
+        turn_result = TurnResult(turn.task.now)
         try:
             reply = await self._reply(turn, turn_result, journal)
             if reply is None:
@@ -182,12 +191,14 @@ class TurnRunner:
             if reason is not None:
                 await self.committer.refuse(turn, reason)
                 return None
+            began = time.perf_counter()
             reply = await self._call_agent(turn, view)
+            duration = milliseconds(time.perf_counter() - began)
             if turn.abandoned:
                 return None
             turn.phase = Phase.ACTING
-            log_tool_calls(turn_result, turn.agent, reply.calls)
             log_usage(turn_result, turn)
+            log_tool_calls(turn_result, turn.agent, reply.calls, duration)
         turn_result.entries.extend(_assistant_entries(reply))
         return reply
 
@@ -265,7 +276,7 @@ class TurnRunner:
         return True
 
     async def _failed(self, turn: Turn, reason: str) -> None:
-        turn_result = TurnResult(self.context.clock.now())
+        turn_result = TurnResult(turn.task.now)
         log_usage(turn_result, turn)
         turn_result.failure = storable(reason)
         await self.committer.commit(turn, turn_result)

@@ -6,11 +6,12 @@ with the turn's own. A turn that takes its reply from the journal makes no call 
 
 import asyncio
 import logging
+import time
 from dataclasses import dataclass, field, replace
 
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.settings import RuntimeSettings
-from mail.core.runtime.turn import EventDraft, Turn, storable
+from mail.core.runtime.turn import EventDraft, Turn, milliseconds, storable
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.usage import Usage
 
@@ -23,12 +24,15 @@ logger = logging.getLogger(__name__)
 class Meter:
     """Takes the reports of one turn. ``priced`` tells that money is limited.
 
+    A model call has lasted since the report before it, the first one since the agent was called.
+
     Made in the runtime's event loop; a report may come from any thread.
     """
 
     turn: Turn
     priced: bool
     _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _began: float = field(default_factory=time.perf_counter)
 
     def report(self, model: str, usage: Usage) -> None:
         """Take what one call to a model used."""
@@ -51,23 +55,24 @@ class Meter:
                 "the price of '%s' is unknown; it does not count towards task_cost_limit", model
             )
         total = turn.task.spend(turn.agent, usage)
-        turn.reports.append(
-            EventDraft(
-                "model_usage",
-                f"agent {turn.agent} used {usage.total_tokens} tokens of {model}",
-                {
-                    "caller": turn.agent,
-                    "model": model,
-                    "usage": usage.to_dict(),
-                    "task_usage": total.to_dict(),
-                },
-            )
+        began, self._began = self._began, time.perf_counter()
+        event = EventDraft(
+            "model_usage",
+            f"agent {turn.agent} used {usage.total_tokens} tokens of {model}",
+            {
+                "caller": turn.agent,
+                "model": model,
+                "usage": usage.to_dict(),
+                "task_usage": total.to_dict(),
+                "duration_ms": milliseconds(self._began - began),
+            },
         )
+        turn.reports.append(event.row(turn.task.now()))
 
 
 def log_usage(turn_result: TurnResult, turn: Turn) -> None:
     """Add the events of a turn's reports that no commit has taken yet."""
-    turn_result.events.extend(event.row(turn_result.timestamp) for event in turn.reports)
+    turn_result.events.extend(turn.reports)
 
 
 _ACT = "no further model calls are made for it. Raise the limit or start a new task."

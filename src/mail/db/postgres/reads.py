@@ -2,11 +2,21 @@
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Final
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
-from mail.db.base import CallRow, Delivery, JournalRow, MemoryRow, Owner, TaskRow, TokenRow
+from mail.db.base import (
+    NEWEST_EVENTS,
+    CallRow,
+    Delivery,
+    JournalRow,
+    MemoryRow,
+    Owner,
+    TaskRow,
+    TokenRow,
+)
 from mail.db.postgres.values import Connection, moment_text, unescape_nul
 from mail.db.postgres.writes import memory_digest
 from mail.db.rows import (
@@ -29,6 +39,7 @@ __all__ = [
     "get_memory",
     "history",
     "journal",
+    "latest_time",
     "list_tasks",
     "list_tokens",
     "load_task",
@@ -90,6 +101,11 @@ ORDER BY seq
 _EVENTS: Final = f"""
 SELECT event_type, created_at, seq, description, event_data, time_text FROM task_events
 WHERE task = {_THE_TASK} AND seq > $5 ORDER BY seq LIMIT $6
+"""
+
+_TIMES: Final = f"""
+SELECT created_at, time_text FROM task_events
+WHERE task = {_THE_TASK} ORDER BY seq DESC LIMIT {NEWEST_EVENTS}
 """
 
 _CALLS: Final = f"""
@@ -189,6 +205,12 @@ async def events(
     return [_event(task_id, row) for row in rows]
 
 
+async def latest_time(connection: Connection, owner: Owner, task_id: str) -> str:
+    """See `mail.db.base.Store.latest_time`."""
+    rows = await connection.fetch(_TIMES, *owner, task_id)
+    return max((_time(*row) for row in rows), default="")
+
+
 async def calls(connection: Connection, owner: Owner, task_id: str) -> list[CallRow]:
     """See `mail.db.base.Store.calls`."""
     return [CallRow(*row) for row in await connection.fetch(_CALLS, *owner, task_id)]
@@ -256,12 +278,16 @@ def _task(row: Any) -> TaskRow:
 
 def _event(task_id: str, row: Any) -> TaskEvent:
     kind, created_at, seq, description, data, time_text = row
-    # In the tables of 1.3.6 the time may be missing.
-    if time_text is None:
-        time_text = "" if created_at is None else moment_text(created_at)
+    time_text = _time(created_at, time_text)
     if description is None:
         return _event_of_136(task_id, kind, time_text, seq, data)
     return as_event(task_id, (kind, time_text, seq, description, data))
+
+
+def _time(created_at: datetime | None, time_text: str | None) -> str:
+    if time_text is None:  # in the tables of 1.3.6 the time may be missing
+        return "" if created_at is None else moment_text(created_at)
+    return time_text
 
 
 def _event_of_136(

@@ -6,7 +6,16 @@ from typing import Final
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
-from mail.db.base import CallRow, Delivery, JournalRow, MemoryRow, Owner, TaskRow, TokenRow
+from mail.db.base import (
+    NEWEST_EVENTS,
+    CallRow,
+    Delivery,
+    JournalRow,
+    MemoryRow,
+    Owner,
+    TaskRow,
+    TokenRow,
+)
 from mail.db.rows import (
     as_deliveries,
     as_event,
@@ -28,6 +37,7 @@ __all__ = [
     "get_memory",
     "history",
     "journal",
+    "latest_time",
     "list_tasks",
     "list_tokens",
     "load_task",
@@ -88,6 +98,10 @@ ORDER BY seq
 _EVENTS: Final = f"""
 SELECT event_type, created_at, seq, description, event_data FROM task_events
 WHERE task = {_THE_TASK} AND seq > ? ORDER BY seq LIMIT ?
+"""
+
+_TIMES: Final = f"""
+SELECT created_at FROM task_events WHERE task = {_THE_TASK} ORDER BY seq DESC LIMIT {NEWEST_EVENTS}
 """
 
 _CALLS: Final = f"""
@@ -188,6 +202,12 @@ def events(
     """See `mail.db.base.Store.events`."""
     rows = connection.execute(_EVENTS, (*owner, task_id, after, _limit(limit)))
     return [as_event(task_id, row) for row in rows]
+
+
+def latest_time(connection: sqlite3.Connection, owner: Owner, task_id: str) -> str:
+    """See `mail.db.base.Store.latest_time`."""
+    rows = connection.execute(_TIMES, (*owner, task_id))
+    return max((created_at or "" for (created_at,) in rows), default="")
 
 
 def calls(connection: sqlite3.Connection, owner: Owner, task_id: str) -> list[CallRow]:

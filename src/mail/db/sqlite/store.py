@@ -233,6 +233,10 @@ class SQLiteStore:
         """See `mail.db.base.Store.events`."""
         return await self._read(lambda db: reads.events(db, owner, task_id, after, limit))
 
+    async def latest_time(self, owner: Owner, task_id: str) -> str:
+        """See `mail.db.base.Store.latest_time`."""
+        return await self._read(lambda db: reads.latest_time(db, owner, task_id))
+
     async def calls(self, owner: Owner, task_id: str) -> list[CallRow]:
         """See `mail.db.base.Store.calls`."""
         return await self._read(lambda db: reads.calls(db, owner, task_id))
