@@ -179,6 +179,17 @@ class TestEvents:
         assert await store.events(rows.alice, "t1", after=6) == []
         assert await store.events(rows.bob, "t1") == []
 
+    async def test_the_latest_time_is_the_greatest_of_the_newest(
+        self, store: Store, rows: Rows
+    ) -> None:
+        assert await store.latest_time(rows.alice, "t1") == ""
+        times = [f"2026-01-01T12:00:00.{number:06}+00:00" for number in (1, 3, 2)]
+        events = tuple(rows.event()._replace(timestamp=time) for time in times)
+        await store.post(rows.post(events=events))
+        await store.post(rows.post("other", events=(rows.event(),)))
+        assert await store.latest_time(rows.alice, "t1") == times[1]
+        assert await store.latest_time(rows.bob, "t1") == ""
+
     async def test_a_refused_commit_leaves_no_gap(self, store: Store, rows: Rows) -> None:
         seq = await begin(store, rows, events=(rows.event(),))
         with pytest.raises(StoreConflict):
