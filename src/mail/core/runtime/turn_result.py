@@ -42,8 +42,8 @@ class TurnResult:
 
     ``now`` tells the time of an event. ``entries`` belong to the agent's history; ``events`` and
     ``journal`` may be committed earlier by a journal commit, which empties them here. ``paused``
-    are its breakpoint calls. ``spoken`` is the message that ends a manual step, ``told`` why the agent
-    failed.
+    are its breakpoint calls. ``spoken`` is the message that ends a manual step, ``told`` why the
+    agent failed.
     """
 
     now: Callable[[], str]
