@@ -222,7 +222,7 @@ BAD = {
     "half a surrogate": ('{"name": "\\ud800"}', "not valid JSON"),
     "a number beyond all": ('{"name": 1e999}', "too large"),
     "an unknown reference": (wrong(factory="python::tests.support.loadable:nothing"), "nothing"),
-    "a forbidden import": (wrong(factory="python::os:system"), "may not be imported"),
+    "a forbidden import": (wrong(factory="python::os:system"), "must not be imported"),
     "a forbidden address": (
         wrong(agents=[definition()["agents"][0] | {"agent_params": {"x": "url::http://10.0.0.1"}}]),
         "url:: reference",
@@ -343,6 +343,6 @@ async def test_the_client_does_both(client: httpx.AsyncClient) -> None:
         loaded = await admin.load_swarm_from_json(json.dumps(definition(name="second")))
         assert loaded == {"status": "success", "swarm_name": "second"}
         assert await admin.dump_swarm() == {"status": "dumped", "swarm_name": "second"}
-        with pytest.raises(ClientHTTPError, match="may not be imported") as failure:
+        with pytest.raises(ClientHTTPError, match="must not be imported") as failure:
             await admin.load_swarm_from_json(wrong(factory="python::os:system"))
         assert failure.value.status == 400

@@ -406,18 +406,18 @@ def test_a_file_that_is_not_text_of_ours_says_what_to_do(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('[{"name": "a", "name": "b"}]', "the key 'name' comes twice in one object"),
-        ('[{"name": "a", "x": {"b": 1, "b": 2}}]', "the key 'b' comes twice in one object"),
+        ('[{"name": "a", "name": "b"}]', "the key 'name' appears twice in one object"),
+        ('[{"name": "a", "x": {"b": 1, "b": 2}}]', "the key 'b' appears twice in one object"),
         (
             '[{"name": "a", "public": true, "public": false}]',
-            "the key 'public' comes twice in one object (the one whose name is 'a')",
+            "the key 'public' appears twice in one object (the one whose name is 'a')",
         ),
-        ("[NaN]", "it holds NaN, which is not a number"),
-        ("[-Infinity]", "it holds -Infinity, which is not a number"),
+        ("[NaN]", "it contains NaN, which is not a number"),
+        ("[-Infinity]", "it contains -Infinity, which is not a number"),
         ("\ufeff[]", "it begins with a byte order mark; save it as UTF-8 without one"),
         ("[" + "1" * 5000 + "]", "is not valid JSON"),
-        ('[{"name": 1e999}]', "holds a number that is not finite at 'name'"),
-        ('[{"name": "a\\ud800"}]', "holds half of a surrogate pair"),
+        ('[{"name": 1e999}]', "contains a number that is not finite at 'name'"),
+        ('[{"name": "a\\ud800"}]', "contains an unpaired surrogate"),
         ('[{"agents": ' + "[" * 70 + "]" * 70 + "}]", "is nested more than 64 levels deep"),
         (" " * (16 * 1024 * 1024) + "[]", "it is larger than 16 MiB"),
     ],
@@ -431,8 +431,8 @@ def test_text_that_readers_disagree_about_is_refused(text: str, problem: str) ->
 def test_keys_must_be_text_in_code_too(swarm: dict[str, Any]) -> None:
     text = _refused(_change(swarm, 1, agent_params={"deep": [{1: "one"}]}))
     assert text == (
-        "swarm candidate holds the key 1, which is not text at 'agents.1.agent_params.deep.0' "
-        "('team')"
+        "swarm candidate contains the key 1, which is not a string at "
+        "'agents.1.agent_params.deep.0' ('team')"
     )
 
 
@@ -449,12 +449,12 @@ def test_python_objects_in_parameters_are_left_alone(swarm: dict[str, Any]) -> N
         ({"$schema": 5}, "are not a JSON Schema: $schema"),
         ({"properties": {"a": {"pattern": "("}}}, "are not a JSON Schema: properties.a.pattern"),
         ({"type": "string"}, "must describe an object"),
-        ({"city": {"type": "string"}}, "describe 'city' outside of 'properties'"),
-        ({"city": "string"}, "describe 'city' outside of 'properties'"),
-        ({"type": "object", "days": "int"}, "describe 'days' outside of 'properties'"),
+        ({"city": {"type": "string"}}, "describe 'city' outside 'properties'"),
+        ({"city": "string"}, "describe 'city' outside 'properties'"),
+        ({"type": "object", "days": "int"}, "describe 'days' outside 'properties'"),
         ({"type": "object", "city": {"type": "string"}}, '"properties": {"city": …}'),
         ({"type": ["array", "null"]}, "must describe an object"),
-        ({"$ref": "#/$defs/a"}, "refer to '#/$defs/a', which is not part of them"),
+        ({"$ref": "#/$defs/a"}, "refer to '#/$defs/a', which they do not contain"),
         ({"properties": {"a": {"$ref": "https://example.com/a"}}}, "refer to 'https://example.com"),
         ({"$ref": "#"}, "refer to '#', which refers to itself"),
         (
@@ -512,7 +512,7 @@ def test_a_pipe_or_a_device_is_no_file(tmp_path: Path) -> None:
 def test_a_key_that_comes_twice_among_many_is_found_soon() -> None:
     many = ",".join(f'"{number}": 0' for number in range(50_000))
     began = time.process_time()
-    with pytest.raises(ConfigError, match="the key '49999' comes twice"):
+    with pytest.raises(ConfigError, match="the key '49999' appears twice"):
         parse_json(f'{{{many}, "49999": 1}}', "x")
     assert time.process_time() - began < 5
 

@@ -126,8 +126,8 @@ def _check_targets(swarm: _Object, agents: Iterable[_Object], names: list[str]) 
         alone = agent.get("enable_entrypoint") is agent.get("can_complete_tasks") is True
         if agent.get("comm_targets") == [] and not alone:
             text = (
-                f"{_called(agent)} must have at least one communication target, got 0; it could do "
-                "without only with both enable_entrypoint and can_complete_tasks"
+                f"{_called(agent)} must have at least one communication target, got 0; "
+                "only an agent with both enable_entrypoint and can_complete_tasks may have none"
             )
             raise _fault(swarm, text, "comm_targets", _called(agent))
 

@@ -62,17 +62,17 @@ def parse_json(text: str, source: str) -> Any:
     if not isinstance(text, str):
         raise ConfigError(f"{source} must be JSON text, actually got {type(text).__name__}")
     if len(text) > MAX_BYTES:
-        raise ConfigError(f"{source} is not usable: {_TOO_LARGE}")
+        raise ConfigError(f"{source} cannot be used: {_TOO_LARGE}")
     if text.startswith("\ufeff"):
         raise ConfigError(f"{source} is not valid JSON: {_HAS_MARK}")
 
     def refuse_constant(name: str) -> NoReturn:
-        raise ConfigError(f"{source} is not valid JSON: it holds {name}, which is not a number")
+        raise ConfigError(f"{source} is not valid JSON: it contains {name}, which is not a number")
 
     def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            raise ConfigError(f"{source} is not usable: {_twice(pairs)}")
+            raise ConfigError(f"{source} cannot be used: {_twice(pairs)}")
         return found
 
     try:
@@ -109,7 +109,7 @@ def _twice(pairs: Sequence[tuple[str, Any]]) -> str:
     twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
     owner = dict(pairs).get("name")
     of = f" (the one whose name is '{owner}')" if isinstance(owner, str) and twice != "name" else ""
-    return f"the key '{twice}' comes twice in one object{of}"
+    return f"the key '{twice}' appears twice in one object{of}"
 
 
 MAX_DEPTH: Final = 64
@@ -150,13 +150,13 @@ def _value_problem(item: object, depth: int) -> str | None:
     if isinstance(item, dict):
         return next(filter(None, map(_key_problem, item)), None)
     if isinstance(item, float) and not math.isfinite(item):
-        return "holds a number that is not finite"
+        return "contains a number that is not finite"
     return _text_problem(item) if isinstance(item, str) else None
 
 
 def _key_problem(key: object) -> str | None:
     if not isinstance(key, str):
-        return f"holds the key {key!r}, which is not text"
+        return f"contains the key {key!r}, which is not a string"
     return _text_problem(key)
 
 
@@ -166,7 +166,7 @@ def _text_problem(text: str) -> str | None:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        return "holds half of a surrogate pair, which cannot be written anywhere,"
+        return "contains an unpaired surrogate, which cannot be encoded,"
     return None
 
 

@@ -95,7 +95,7 @@ def _references(values: Sequence[str]) -> str | None:
 
 
 def _no_blanks(values: Sequence[str]) -> str | None:
-    return None if all(value.strip() for value in values) else "must not hold an empty string"
+    return None if all(value.strip() for value in values) else "must not contain an empty string"
 
 
 def _not_blank(value: str) -> str | None:

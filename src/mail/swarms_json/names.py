@@ -34,7 +34,7 @@ def check_agent_name(name: str) -> str:
     if not name:
         raise ConfigError("agent name must be at least 1 character long, got 0")
     if name.lower() in RESERVED_AGENT_NAMES:
-        raise ConfigError(f"agent name '{name}' is reserved: it addresses every agent of a swarm")
+        raise ConfigError(f"agent name '{name}' is reserved: it addresses all agents of a swarm")
     return _one_word("agent", name)
 
 
@@ -63,7 +63,7 @@ def check_action_name(name: str) -> str:
         raise ConfigError(f"action name '{name}' is the name of a MAIL tool; choose another")
     if name in BUILTIN_TOOLS or name == TEXT_TOOL:
         raise ConfigError(
-            f"action name '{name}' is reserved for what a model's provider does; choose another"
+            f"action name '{name}' is reserved for a tool that model providers run; choose another"
         )
     return name
 
@@ -87,7 +87,7 @@ def _one_word(noun: str, name: str) -> str:
             f"{noun} name '{name[:_SHOWN]}…' must have at most {MAX_ID} characters, got {len(name)}"
         )
     if any(sign.isspace() for sign in name):
-        raise ConfigError(f"{noun} name {name!r} must not contain blanks")
+        raise ConfigError(f"{noun} name {name!r} must not contain white space")
     for mark in _SEPARATORS:
         if mark in name:
             raise ConfigError(f"{noun} name '{name}' must not contain '{mark}'")

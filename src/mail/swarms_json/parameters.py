@@ -52,7 +52,7 @@ def check_schema(action: str, schema: dict[str, Any]) -> None:
 
     wrong = f"parameters of action '{action}' are not a JSON Schema"
     if not isinstance(schema.get("$schema", ""), str):
-        raise ConfigError(f"{wrong}: $schema: it must name a dialect")
+        raise ConfigError(f"{wrong}: $schema: it must be the URI of a dialect")
     try:
         validator_for(schema, default=Draft202012Validator).check_schema(schema)
     except SchemaError as error:
@@ -87,7 +87,7 @@ def _check_properties(action: str, schema: dict[str, Any]) -> None:
         known = name in _HOLD_SCHEMAS or name in _HOLD_TEXT or name.startswith(("$", "x-"))
         if not known and _describes(part):
             raise ConfigError(
-                f"parameters of action '{action}' describe '{name}' outside of 'properties'; "
+                f"parameters of action '{action}' describe '{name}' outside 'properties'; "
                 f'write {{"type": "object", "properties": {{"{name}": …}}}}'
             )
 
@@ -119,7 +119,7 @@ def _check_references(action: str, schema: dict[str, Any]) -> None:
                 target = resolver.lookup(step).contents
             except (Unresolvable, ValueError, TypeError):
                 raise ConfigError(
-                    f"parameters of action '{action}' refer to '{step}', which is not part of them"
+                    f"parameters of action '{action}' refer to '{step}', which they do not contain"
                 ) from None
             step = target.get("$ref") if isinstance(target, Mapping) else None
 

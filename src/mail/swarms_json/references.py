@@ -75,7 +75,7 @@ class ReferenceBudget:
         """
         self._counted += 1
         if self._counted > self._documents:
-            raise _refusal(f"there may be {self._documents} of them")
+            raise _refusal(f"at most {self._documents} are allowed")
         self.check()
         return min(TIMEOUT, self._left()), min(MAX_BYTES, self._size - self._received)
 
@@ -90,9 +90,9 @@ class ReferenceBudget:
             ConfigError: the time is up, or there were too many bytes.
         """
         if self._received >= self._size:
-            raise _refusal(f"the documents may have {self._size / _MEBIBYTE:g} MiB together")
+            raise _refusal(f"at most {self._size / _MEBIBYTE:g} MiB in total are allowed")
         if self._left() <= 0:
-            raise _refusal(f"the documents may take {self._seconds:g} seconds together")
+            raise _refusal(f"at most {self._seconds:g} seconds in total are allowed")
 
     def _left(self) -> float:
         now = self._clock()
@@ -102,7 +102,7 @@ class ReferenceBudget:
 
 
 def _refusal(limit: str) -> ConfigError:
-    return ConfigError(f"too many url:: references in a definition from elsewhere: {limit}")
+    return ConfigError(f"too many or too large url:: references in an external definition: {limit}")
 
 
 logger = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ class ReferencePolicy:
         if self.imports is None:
             return
         if not self._allows(module):
-            raise self._refusal(reference, f"module '{module}' may not be imported")
+            raise self._refusal(reference, f"module '{module}' must not be imported")
         for name in path:
             if name.startswith("_"):
                 raise self._refusal(reference, f"'{name}' is private")
@@ -176,7 +176,9 @@ class ReferencePolicy:
             ConfigError: it is anything else.
         """
         if self.imports is not None and not isinstance(found, ModuleType | type):
-            raise self._refusal(reference, f"it goes through a {type(found).__name__}")
+            raise self._refusal(
+                reference, f"it goes through an object of type {type(found).__name__}"
+            )
         self.check_found(reference, found)
 
     def check_found(self, reference: str, found: Any) -> None:
@@ -203,7 +205,7 @@ class ReferencePolicy:
                 raise self._leads_to(reference, code)
 
     def _leads_to(self, reference: str, home: str) -> ConfigError:
-        return self._refusal(reference, f"it leads to something of '{home or 'builtins'}'")
+        return self._refusal(reference, f"it refers to code from '{home or 'builtins'}'")
 
     def _allows(self, module: str) -> bool:
         allowed = self.imports or ()
@@ -211,8 +213,8 @@ class ReferencePolicy:
 
     def _refusal(self, reference: str, problem: str) -> ConfigError:
         return ConfigError(
-            f"'{reference}' is refused in a definition from elsewhere: {problem}; allowed is what "
-            f"is in {', '.join(self.imports or ()) or 'no module'} ([server.swarm] remote_imports)"
+            f"'{reference}' is not allowed in an external definition: {problem}; allowed "
+            f"modules: {', '.join(self.imports or ()) or 'none'} ([server.swarm] remote_imports)"
         )
 
 
@@ -229,7 +231,7 @@ def read_python_string(string: str, *, references: ReferencePolicy = TRUSTED) ->
         references: What may be imported.
 
     Raises:
-        ValueError: the text is not of that form, or (a `ConfigError`) may not be imported.
+        ValueError: the text is not of that form, or (a `ConfigError`) must not be imported.
         ImportError: there is no such module.
         AttributeError: the module has no such object.
     """
@@ -288,7 +290,7 @@ def read_url_string(
             raise RuntimeError(f"error reading URL string: '{error}'") from None
         if isinstance(error, RefusedAddress) and not references.trusted:
             raise ConfigError(f"a url:: reference to {_host(url)} is refused: {error}") from None
-        logger.warning("a url:: reference to %s is used as it stands: %s", _host(url), error)
+        logger.warning("a url:: reference to %s was not resolved: %s", _host(url), error)
         return url
 
 
