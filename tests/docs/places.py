@@ -15,6 +15,12 @@ from pathlib import Path
 
 from tests.docs.pages import ROOT
 
+_COMMANDS = {
+    "python": "",
+    "python3": "",
+    "mail": "-m mail.cli ",
+    "pytest": "-m pytest -p no:cacheprovider ",
+}
 _COPIED = ("mail.toml", "swarms.json", "pyproject.toml", "constraints.txt", "Makefile")
 _FOREIGN = ("_API_KEY", "_API_BASE", "_BASE_URL", "_ENDPOINT")
 _DROPPED = ("DATABASE_URL", "MAIL_CONFIG_PATH", "MAIL_LOG_LEVEL", "MAIL_URL", "MAKEFLAGS")
@@ -68,7 +74,7 @@ def install(folder: Path, source: Path = ROOT / "src") -> None:
     commands = folder / ".venv" / "bin"
     commands.mkdir(parents=True)
     python = f"PYTHONPATH={source} exec {sys.executable}"
-    for name, module in {"python": "", "python3": "", "mail": "-m mail.cli "}.items():
+    for name, module in _COMMANDS.items():
         (commands / name).write_text(f'#!/bin/sh\n{python} {module}"$@"\n', encoding="utf-8")
         (commands / name).chmod(0o755)
     (commands / "activate").write_text(f'PATH="{commands}:$PATH"\n', encoding="utf-8")

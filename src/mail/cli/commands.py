@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from mail.cli import client, db, ping, register, server, swarms, tasks, token, version
+from mail.cli import client, db, init, ping, register, server, swarms, tasks, token, version
 from mail.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
 from mail.cli.plain import cleaned
 from mail.errors import ConfigError, MAILError, ProtocolError
@@ -29,6 +29,7 @@ class Command(NamedTuple):
 
 
 COMMANDS: Final = (
+    Command("init", "create a project with a swarm of your own", init.configure, init.run),
     Command("server", "run the MAIL server", server.configure, server.run),
     Command("client", "talk to a MAIL server", client.configure, client.run, reads_words=True),
     Command("ping", "check whether a MAIL server is reachable", ping.configure, ping.run),

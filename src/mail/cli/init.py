@@ -1,0 +1,78 @@
+"""``mail init``: a project of one's own, with a swarm, an action and a test, that runs offline."""
+
+import argparse
+import importlib.util
+import shlex
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from mail.errors import ConfigError
+
+__all__ = ["configure", "run"]
+
+_FILES: Final = (
+    "mail.toml",
+    "swarms.json",
+    "actions.py",
+    "model.py",
+    "test_swarm.py",
+    "README.md",
+    ".env.example",
+    ".gitignore",
+)
+_NEXT: Final = """
+Start the server:
+
+{enter}    mail server
+
+In a second terminal, in the same folder, make a token and ask:
+
+{enter}    export MAIL_API_KEY=$(mail token create --role user --id me)
+    mail client http://localhost:8000 message "How many apples are left?"
+
+Run the test there, too; it needs neither the server nor a model:
+
+{install}    pytest
+
+model.py selects the model; README.md explains the files."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the folder."""
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        default=Path(),
+        help="where to create the project (default: the current folder)",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Write the files of the project and print the next commands.
+
+    Raises:
+        ConfigError: the folder is none, or has one of the files; nothing is written then.
+        OSError: the folder or a file cannot be created.
+    """
+    folder: Path = arguments.folder
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"'{folder}' is not a folder; name another one: mail init my-swarm")
+    taken = [name for name in _FILES if (folder / name).exists()]
+    if taken:
+        raise ConfigError(
+            f"{', '.join(taken)} in '{folder}' would be overwritten, so nothing was written; "
+            "name another folder: mail init my-swarm"
+        )
+    templates = resources.files("mail.cli").joinpath("project")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in _FILES:
+        text = templates.joinpath(f"{name.removeprefix('.')}.txt").read_text("utf-8")
+        with (folder / name).open("x", encoding="utf-8") as file:
+            file.write(text)
+    print(f"created in {folder.resolve()}: {', '.join(_FILES)}")
+    enter = "" if folder.resolve() == Path.cwd() else f"    cd {shlex.quote(str(folder))}\n"
+    install = "" if importlib.util.find_spec("pytest") else "    pip install pytest\n"
+    print(_NEXT.format(enter=enter, install=install))
+    return 0
