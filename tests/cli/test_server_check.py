@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from mail.cli import main
+from mail.db.base import SwarmClaim
 from mail.db.postgres.store import PostgresStore
 from mail.db.sqlite.lock import LockFile
-from mail.db.swarm_lock import SwarmClaim
 from mail.db.urls import open_store
 from tests.support.postgres import PASSWORD, Cluster, execute, query
 

@@ -6,10 +6,9 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from mail.db.base import MemoryRow, Owner
+from mail.db.base import MemoryRow, Owner, SwarmClaim
 from mail.db.postgres.store import PostgresStore
 from mail.db.postgres.swarm_lock import claim_key
-from mail.db.swarm_lock import SwarmClaim
 from mail.errors import StoreError, StoreLocked
 from tests.support.postgres import Cluster, execute, query
 

@@ -16,10 +16,8 @@ import pytest
 
 from mail.core.tasks import TaskState
 from mail.db.base import HistoryRow, IdempotencyRow, TokenRow
-from mail.db.migrate import migrate, packaged_migrations
 from mail.db.sqlite.store import SQLiteStore
 from mail.db.sqlite.writer import Work
-from mail.db.sqlite.writes import apply_post
 from mail.errors import StoreConflict, StoreError, StoreLocked
 
 Rows = Any
@@ -534,15 +532,14 @@ class TestPlans:
 
 
 @pytest.mark.parametrize(("once", "statements"), [(None, 3), (IdempotencyRow("k", "f", "now"), 4)])
-def test_a_key_costs_one_statement_and_none_costs_nothing(
-    rows: Rows, once: IdempotencyRow | None, statements: int
+async def test_a_key_costs_one_statement_and_none_costs_nothing(
+    store: SQLiteStore, rows: Rows, once: IdempotencyRow | None, statements: int
 ) -> None:
     """Accepting a message: the task, the delivery, the event; and the key, if there is one."""
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    migrate(connection, packaged_migrations())
     seen: list[str] = []
-    connection.set_trace_callback(seen.append)
+    await write(store, lambda cursor: cursor.connection.set_trace_callback(seen.append))
+    seen.clear()
     post = rows.post(new=True, deliveries=(rows.mail(),), events=(rows.event(),), once=once)
-    apply_post(connection.cursor(), post)
-    assert len(seen) == statements, seen
-    connection.close()
+    await store.post(post)
+    assert [seen[0], seen[-1]] == ["BEGIN IMMEDIATE", "COMMIT"]
+    assert len(seen[1:-1]) == statements, seen

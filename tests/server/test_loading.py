@@ -14,10 +14,9 @@ from mail.api import MAILSwarmTemplate
 from mail.client import MAILClient
 from mail.config import ClientConfig
 from mail.config.server import SwarmConfig
-from mail.db.base import IdempotencyRow, Owner, Store
+from mail.db.base import IdempotencyRow, Owner, Store, SwarmClaim
 from mail.db.memory import MemoryStore
 from mail.db.postgres.store import PostgresStore
-from mail.db.swarm_lock import SwarmClaim
 from mail.errors import ClientHTTPError
 from mail.server.app import create_app
 from tests.server.kit import TOKENS, bearer, config, serving

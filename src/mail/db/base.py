@@ -1,17 +1,23 @@
-"""The persistence seam: what is stored, and the few verbs that store and read it.
+"""The interface of a store: the records, and a protocol for each subject.
 
-Everything that changes happens in one of two verbs, and each call is one commit, all or nothing:
+A task changes in one of two verbs, and each call is one transaction, all or nothing:
 
-- `Store.post` accepts something from outside a turn: a user's message, a resume, a cancellation;
-- `Store.commit_turn` records a step of a turn. With ``done`` false it is a *journal* commit (the
-  model replied, an action started or ended); with ``done`` true it ends the turn: the delivery is
-  consumed, its journal goes, and history, outgoing mail, events and the task's state appear.
+- `Tasks.post` accepts something from outside a turn: a user's message, a resume, a cancellation.
+- `Tasks.commit_turn` records a step of a turn. With ``done`` false it is a *journal* commit (the
+  model replied, an action started or ended). With ``done`` true it ends the turn: the delivery is
+  consumed, its journal is removed, and history, outgoing mail, events and the task's state appear.
 
-Both return a `Receipt` with the sequence numbers that the store gave out. Commits are made in the
-order of the calls. Rows are tuples that hold JSON as text: a store that keeps them keeps copies.
+What else belongs in the transaction (events, histories, memories, an idempotency key) is a field of
+`Post` or `TurnCommit`. Both verbs return a `Receipt` with the sequence numbers that the store gave
+out; the caller finds out from it that a task has ready mail. Transactions are committed in the
+order of the calls.
+
+A new subject is a protocol here, listed among the bases of `Store`; a class of the same name in
+``statements`` of each database; and a contract test under ``tests/db/``. Records are tuples that
+hold JSON as text, so a store that keeps them keeps copies.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -23,22 +29,29 @@ __all__ = [
     "CallRow",
     "Delivery",
     "EventRow",
+    "Events",
+    "Histories",
     "HistoryRow",
+    "IdempotencyKeys",
     "IdempotencyRow",
     "JournalRow",
+    "Memories",
     "MemoryRow",
     "Owner",
     "Post",
     "Receipt",
     "Store",
+    "SwarmClaim",
     "TaskRow",
+    "Tasks",
     "TokenRow",
+    "Tokens",
     "TurnCommit",
 ]
 
 
 NEWEST_EVENTS: Final = 64
-"""How many events `Store.latest_time` looks at: turns at the same time store theirs as they end."""
+"""How many events `Events.latest_time` reads: concurrent turns store theirs as they end."""
 
 
 class Owner(NamedTuple):
@@ -56,10 +69,10 @@ class TaskRow(NamedTuple):
     """A task's current state; written whole with every commit of the task.
 
     ``awaited`` tells that a caller waits for an answer of the current run. ``finish_asked`` tells
-    that the finisher was asked to end the task already (rulings 16 and 34). ``steps`` counts the
-    messages processed in this run, ``max_steps`` limits them (None: no limit). ``usage`` is what
-    the task's model calls have used, per agent and over all runs, as JSON (see
-    `mail.core.runtime.active_tasks.Spending`).
+    that the finisher was asked to end the task, which happens once in a run (MAIL-TASK-14 and
+    MAIL-TASK-15 in ``spec/SPEC.md``). ``steps`` counts the messages processed in this run,
+    ``max_steps`` limits them (None: no limit). ``usage`` is what the task's model calls have used,
+    per agent and over all runs, as JSON (see `mail.core.runtime.active_tasks.Spending`).
     """
 
     task_id: str
@@ -228,25 +241,22 @@ class Receipt(NamedTuple):
     seqs: tuple[int, ...]
 
 
-class Store(Protocol):
-    """Durable state of any number of owners. Methods raise `mail.errors.StoreError`."""
+class SwarmClaim(NamedTuple):
+    """What a server wants of a store that several processes can open.
 
-    @property
-    def durable(self) -> bool:
-        """Tell whether committed state survives the process."""
+    Attributes:
+        swarm: The swarm that it serves. Another server that claims it in the same database is
+            refused.
+        lost: Called once, from any thread, when another server has the swarm after the database
+            was away. From then on the store refuses to write.
+    """
 
-    async def open(self) -> None:
-        """Connect and migrate. May be called again; the first call does the work."""
+    swarm: str
+    lost: Callable[[], None]
 
-    async def close(self) -> None:
-        """Finish what is queued and let go of everything."""
 
-    async def claim_swarm(self, swarm: str) -> None:
-        """Keep other servers from one more swarm, as from the first one, until `close`.
-
-        Raises:
-            StoreLocked: another server has it.
-        """
+class Tasks(Protocol):
+    """Tasks and the messages to their agents, and the two verbs that change them."""
 
     async def post(self, post: Post) -> Receipt:
         """Commit something from outside a turn.
@@ -292,9 +302,10 @@ class Store(Protocol):
         """Return the owners in a swarm that have tasks, in order."""
 
     async def open_owners(self, swarm: str) -> list[Owner]:
-        """Return the owners in a swarm that have work left: a running task, or a pause untold.
+        """Return the owners in a swarm that have work left, in order.
 
-        A paused task that is still ``awaited`` has callers who were not told of the pause.
+        That is a running task, or a paused one that is still ``awaited``: its callers were not
+        told of the pause.
         """
 
     async def waiting_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
@@ -303,14 +314,28 @@ class Store(Protocol):
     async def all_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
         """Return all of a task's deliveries by seq, consumed or not."""
 
-    async def history(self, owner: Owner, task_id: str, agent: str) -> list[str]:
-        """Return the ``entries`` texts of an agent's history in order of their commits."""
-
     async def journal(self, owner: Owner, seq: int) -> list[JournalRow]:
         """Return the journal of a delivery's turn in order."""
 
     async def begun(self, owner: Owner, task_id: str) -> list[int]:
         """Return the numbers of a task's waiting deliveries that have a journal, in order."""
+
+    async def calls(self, owner: Owner, task_id: str) -> list[CallRow]:
+        """Return a task's breakpoint calls in the order in which they were made."""
+
+    async def response(self, owner: Owner, task_id: str) -> str | None:
+        """Return the final message of a task's last finished run as JSON, or None."""
+
+
+class Histories(Protocol):
+    """What the agents of a task remember of it; commits append to it."""
+
+    async def history(self, owner: Owner, task_id: str, agent: str) -> list[str]:
+        """Return the ``entries`` texts of an agent's history in order of their commits."""
+
+
+class Events(Protocol):
+    """The event logs of tasks; commits append to them."""
 
     async def events(
         self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
@@ -320,29 +345,31 @@ class Store(Protocol):
     async def latest_time(self, owner: Owner, task_id: str) -> str:
         """Return the latest time among a task's newest events, or no text when it has none."""
 
-    async def calls(self, owner: Owner, task_id: str) -> list[CallRow]:
-        """Return a task's breakpoint calls in the order in which they were made."""
 
-    async def response(self, owner: Owner, task_id: str) -> str | None:
-        """Return the final message of a task's last finished run as JSON, or None."""
+class IdempotencyKeys(Protocol):
+    """The idempotency keys that owners have used; a `Post` may bring one."""
 
     async def find_key(self, owner: Owner, key: str) -> IdempotencyRow | None:
         """Return what is known of an idempotency key, or None."""
 
     async def put_key(self, owner: Owner, row: IdempotencyRow) -> None:
-        """Keep a key without a commit of its own.
+        """Store a key without a commit of a task.
 
         Raises:
             KeyTaken: the owner has used it before.
         """
 
     async def drop_keys(self, before: str, limit: int) -> int:
-        """Forget keys, of any owner, that were made before a time; return how many.
+        """Remove keys, of any owner, that were made before a time; return how many.
 
         Args:
             before: RFC 3339 text in UTC.
             limit: At most so many, the oldest first.
         """
+
+
+class Memories(Protocol):
+    """The memories of owners, in namespaces; commits may write some too."""
 
     async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
         """Insert or replace memories by (namespace, key)."""
@@ -373,6 +400,10 @@ class Store(Protocol):
     async def memory_namespaces(self, owner: Owner) -> list[tuple[str, ...]]:
         """Return the owner's namespaces in order."""
 
+
+class Tokens(Protocol):
+    """The access tokens of the built-in authority. They belong to no owner."""
+
     async def put_token(self, token: TokenRow) -> None:
         """Insert or replace a token by its hash."""
 
@@ -381,3 +412,24 @@ class Store(Protocol):
 
     async def list_tokens(self) -> list[TokenRow]:
         """Return all tokens, oldest first."""
+
+
+class Store(Tasks, Histories, Events, IdempotencyKeys, Memories, Tokens, Protocol):
+    """Durable state of any number of owners. Methods raise `mail.errors.StoreError`."""
+
+    @property
+    def durable(self) -> bool:
+        """Tell whether committed state survives the process."""
+
+    async def open(self) -> None:
+        """Connect and migrate. May be called again; the first call does the work."""
+
+    async def close(self) -> None:
+        """Finish what is queued and disconnect."""
+
+    async def claim_swarm(self, swarm: str) -> None:
+        """Keep other servers from one more swarm, as from the first one, until `close`.
+
+        Raises:
+            StoreLocked: another server has it.
+        """

@@ -26,7 +26,7 @@ from mail.db.base import (
     TokenRow,
     TurnCommit,
 )
-from mail.db.words import distinct_words
+from mail.db.rows import best_matches, distinct_words
 from mail.errors import KeyTaken, StoreConflict
 
 __all__ = ["MemoryStore"]
@@ -341,9 +341,7 @@ class MemoryStore:
         found = [row for row in shelf.memories.values() if row.namespace[: len(prefix)] == prefix]
         found.sort(key=lambda row: row.updated_at, reverse=True)
         if words:
-            scored = [(sum(w in row.value.casefold() for w in words), row) for row in found]
-            scored.sort(key=lambda pair: pair[0], reverse=True)
-            found = [row for score, row in scored if score]
+            return best_matches(found, words, limit, offset)
         return found[offset : offset + limit]
 
     async def memory_namespaces(self, owner: Owner) -> list[tuple[str, ...]]:

@@ -1,20 +1,30 @@
-"""From columns to rows and back, the same for every store that keeps SQL."""
+"""What the SQL stores share: columns and the records made of them, and the search of memories.
+
+Each list of columns has the order that the function, or the record, below it takes.
+"""
 
 import json
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
-from mail.db.base import Delivery, MemoryRow, TaskRow, TokenRow
+from mail.db.base import Delivery, MemoryRow, TaskRow
 
 __all__ = [
-    "as_deliveries",
+    "CALL_COLUMNS",
+    "KEY_COLUMNS",
+    "MAIL_COLUMNS",
+    "MEMORY_COLUMNS",
+    "OWNER_COLUMNS",
+    "TOKEN_COLUMNS",
+    "as_delivery",
     "as_event",
     "as_memory",
     "as_namespaces",
     "as_task",
-    "as_token",
+    "best_matches",
+    "distinct_words",
     "join_lists",
     "list_text",
     "namespace_range",
@@ -22,43 +32,47 @@ __all__ = [
     "tool_format",
 ]
 
+OWNER_COLUMNS: Final = "swarm_name, caller_role, caller_id"
+"""The columns of a `mail.db.base.Owner`."""
+
+CALL_COLUMNS: Final = "agent, call_id, call, shown, answer, control"
+"""The columns of a `mail.db.base.CallRow`."""
+
+KEY_COLUMNS: Final = "key, fingerprint, created_at, task_id, first_event, message_id, answer"
+"""The columns of a `mail.db.base.IdempotencyRow`."""
+
+TOKEN_COLUMNS: Final = "token_hash, role, caller_id, created_at, label, expires_at, revoked_at"  # noqa: S105 - columns
+"""The columns of a `mail.db.base.TokenRow`."""
+
 
 def as_task(row: Iterable[Any]) -> TaskRow:
-    """Make a task of its columns, in the order of `TaskRow` but for the defaults' own."""
-    task_id, task_owner, contributors, start_time, entrypoint, state, remote_swarms, *rest = row
+    """Make a task of its columns, which are in the order of `TaskRow`."""
+    task_id, owner, contributors, start_time, entrypoint, state, remote_swarms, *rest = row
     steps, max_steps, awaited, finish_asked, title, usage = rest
     return TaskRow(
-        task_id=task_id,
-        task_owner=task_owner,
-        task_contributors=tuple(json.loads(contributors)),
-        start_time=start_time,
-        entrypoint=entrypoint,
-        state=TaskState(state),
-        remote_swarms=tuple(json.loads(remote_swarms)),
-        steps=steps,
-        max_steps=max_steps,
-        awaited=bool(awaited),
-        finish_asked=bool(finish_asked),
-        title=title,
-        usage=usage,
+        task_id,
+        owner,
+        tuple(json.loads(contributors)),
+        start_time,
+        entrypoint,
+        TaskState(state),
+        tuple(json.loads(remote_swarms)),
+        steps,
+        max_steps,
+        bool(awaited),
+        bool(finish_asked),
+        title,
+        usage,
     )
 
 
-def as_deliveries(task_id: str, rows: Iterable[Any]) -> list[Delivery]:
-    """Make deliveries of recipient, tier, interrupt, payload, control, seq and attempts."""
-    return [
-        Delivery(
-            task_id=task_id,
-            recipient=recipient,
-            tier=tier,
-            interrupt=bool(interrupt),
-            payload=payload,
-            control=control,
-            seq=seq,
-            attempts=attempts,
-        )
-        for recipient, tier, interrupt, payload, control, seq, attempts in rows
-    ]
+MAIL_COLUMNS: Final = "recipient, tier, interrupt, payload, control, seq, attempts"
+
+
+def as_delivery(task_id: str, row: Iterable[Any]) -> Delivery:
+    """Make a delivery of `MAIL_COLUMNS`."""
+    recipient, tier, interrupt, *rest = row
+    return Delivery(task_id, recipient, tier, bool(interrupt), *rest)
 
 
 def as_event(task_id: str, row: Iterable[Any]) -> TaskEvent:
@@ -74,35 +88,18 @@ def as_event(task_id: str, row: Iterable[Any]) -> TaskEvent:
     )
 
 
+MEMORY_COLUMNS: Final = "namespace, key, value, created_at, updated_at"
+
+
 def as_memory(row: Iterable[Any]) -> MemoryRow:
-    """Make a memory of namespace, key, value, created_at and updated_at."""
-    namespace, key, value, created_at, updated_at = row
-    return MemoryRow(
-        namespace=tuple(json.loads(namespace)),
-        key=key,
-        value=value,
-        created_at=created_at,
-        updated_at=updated_at,
-    )
+    """Make a memory of `MEMORY_COLUMNS`."""
+    namespace, *rest = row
+    return MemoryRow(tuple(json.loads(namespace)), *rest)
 
 
-def as_namespaces(texts: Iterable[str]) -> list[tuple[str, ...]]:
-    """Return namespaces, given as `namespace_text`, in order."""
-    return sorted(tuple(json.loads(text)) for text in texts)
-
-
-def as_token(row: Iterable[Any]) -> TokenRow:
-    """Make a token of its columns in the order hash, role, id, created, label, expires, revoked."""
-    token_hash, role, caller_id, created_at, label, expires_at, revoked_at = row
-    return TokenRow(
-        token_hash=token_hash,
-        role=role,
-        id=caller_id,
-        created_at=created_at,
-        label=label,
-        expires_at=expires_at,
-        revoked_at=revoked_at,
-    )
+def as_namespaces(rows: Iterable[Any]) -> list[tuple[str, ...]]:
+    """Make namespaces, in order, of rows with one column, a `namespace_text`."""
+    return sorted(tuple(json.loads(text)) for (text,) in rows)
 
 
 def list_text(texts: Sequence[str]) -> str:
@@ -118,19 +115,55 @@ def namespace_text(namespace: tuple[str, ...]) -> str:
 def namespace_range(prefix: tuple[str, ...]) -> tuple[str, str]:
     """Return between which keys (the second excluded) the namespaces with this prefix lie.
 
-    Behind the prefix stands "," or "]" (or the first quote): all of them sort before "^".
+    The prefix is followed by "," or "]" (or the first quote): all of them sort before "^".
     """
     start = namespace_text(prefix)[:-1]
     return start, start + "^"
 
 
-_DECISIVE_ROLES: Final = frozenset({"assistant", "tool"})
+_AROUND_WORDS: Final = ".,;:!?…\"'()[]{}«»“”"
+
+
+def distinct_words(query: str) -> set[str]:
+    """Return the different words of a query, without case and the punctuation around them.
+
+    >>> sorted(distinct_words("Friday? FRIDAY, 50%."))
+    ['50%', 'friday']
+    """
+    return {word.strip(_AROUND_WORDS) or word for word in query.casefold().split()}
+
+
+Memory = TypeVar("Memory", bound=Sequence[Any])
+
+
+def best_matches(
+    memories: Iterable[Memory], words: set[str], limit: int, offset: int
+) -> list[Memory]:
+    """Return a page of the memories that contain most of the words; equals keep their order.
+
+    Args:
+        memories: A `MemoryRow` each, or its columns.
+        words: Those of the query; a memory without any of them is left out.
+        limit: At most so many.
+        offset: So many are passed over.
+    """
+    scored = []
+    for memory in memories:
+        text = memory[2].casefold()
+        score = sum(word in text for word in words)
+        if score:
+            scored.append((score, memory))
+    scored.sort(key=lambda pair: pair[0], reverse=True)
+    return [memory for _, memory in scored[offset : offset + limit]]
 
 
 def join_lists(lists: Iterable[str]) -> str:
     """Return JSON lists, given as text, as one list."""
     insides = (text.strip()[1:-1].strip() for text in lists)
     return f"[{','.join(inside for inside in insides if inside)}]"
+
+
+_DECISIVE_ROLES: Final = frozenset({"assistant", "tool"})
 
 
 def tool_format(lists: Sequence[str]) -> str | None:

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple, cast
 
-from mail.db.base import Store
-from mail.db.swarm_lock import SwarmClaim
+from mail.db.base import Store, SwarmClaim
 from mail.errors import ConfigError
 
 __all__ = ["STORE_SCHEMES", "Durability", "open_store"]

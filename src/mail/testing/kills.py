@@ -47,7 +47,7 @@ class KillPoint:
 
 
 class KillingStore:
-    """A store that hands everything on to another one and dies at a `KillPoint` (ruling 53)."""
+    """A store that hands everything on to another one and dies at a `KillPoint`."""
 
     def __init__(self, store: Store, point: KillPoint) -> None:
         self._store = store

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -12,17 +12,16 @@ from mail.db.postgres.connect import (
     in_store_terms,
     with_retries,
 )
-from mail.db.postgres.values import Connection, Pool
+from mail.db.postgres.values import Pool
+from mail.db.postgres.writer import Work
 from mail.errors import StoreError
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-__all__ = ["Query", "Reader"]
+__all__ = ["Reader"]
 
 T = TypeVar("T")
-Query = Callable[[Connection], Awaitable[T]]
-"""A statement and what is made of its rows."""
 
 
 class Reader:
@@ -39,7 +38,7 @@ class Reader:
         self._open = True
         self._expired = False
 
-    async def run(self, query: Query[T]) -> T:
+    async def run(self, query: Work[T]) -> T:
         """Run a query and return its result.
 
         Raises:
@@ -67,7 +66,7 @@ class Reader:
         reading.close()
         raise StoreError("the store is closed")
 
-    async def _read(self, query: Query[T]) -> T:
+    async def _read(self, query: Work[T]) -> T:
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._under_way.add(task)
         try:
@@ -80,7 +79,7 @@ class Reader:
         finally:
             self._under_way.discard(task)
 
-    async def _once(self, query: Query[T]) -> T:
+    async def _once(self, query: Work[T]) -> T:
         async with (
             asyncio.timeout(ANSWER_SECONDS),
             self._places,

@@ -1,4 +1,7 @@
-"""What PostgreSQL's types cannot hold as it is: NUL in texts, odd JSON, the wording of times."""
+"""What PostgreSQL's types cannot hold as it is: NUL in texts, odd JSON, the wording of times.
+
+And the records that are made of such columns.
+"""
 
 import json
 import math
@@ -6,15 +9,21 @@ import re
 from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from typing import Any, Final, TypeAlias
 
+from mail.core.events import TaskEvent
+from mail.db.base import TaskRow
+from mail.db.rows import as_event, as_task
+
 __all__ = [
     "Connection",
     "Pool",
     "decode_text",
     "encode_text",
     "escape_nul",
+    "event_of",
     "jsonb_text",
     "moment",
     "moment_text",
+    "task_of",
     "unescape_nul",
 ]
 
@@ -95,3 +104,49 @@ def _tamed(value: Any) -> Any:
     if isinstance(value, dict):
         return {_tamed(key): _tamed(item) for key, item in value.items()}
     return value
+
+
+def task_of(row: Any) -> TaskRow:
+    """Make a task of its columns, in the order of `TaskRow`, and ``start_text``."""
+    *columns, start_text = row
+    columns[3] = moment_text(columns[3]) if start_text is None else start_text
+    task = as_task(columns)
+    # The lists are JSONB, which the text codec does not see.
+    return task._replace(
+        task_contributors=tuple(map(unescape_nul, task.task_contributors)),
+        remote_swarms=tuple(map(unescape_nul, task.remote_swarms)),
+    )
+
+
+def event_of(task_id: str, row: Any) -> TaskEvent:
+    """Make an event of its columns and ``time_text``."""
+    kind, created_at, seq, description, data, time_text = row
+    # In the tables of 1.3.6 the time may be missing.
+    if time_text is None:
+        time_text = "" if created_at is None else moment_text(created_at)
+    if description is None:
+        return _event_of_136(task_id, kind, time_text, seq, data)
+    return as_event(task_id, (kind, time_text, seq, description, data))
+
+
+def _event_of_136(
+    task_id: str, kind: str | None, timestamp: str, seq: int, data: str | None
+) -> TaskEvent:
+    """Read an event that version 1.3.6 stored: its data is the whole payload of the stream."""
+    try:
+        payload = json.loads(data or "{}")
+    except ValueError:
+        payload = data
+    if not isinstance(payload, dict):
+        payload = {"description": str(payload)}
+    extra = payload.get("extra_data")
+    if not isinstance(extra, dict):
+        extra = {key: value for key, value in payload.items() if key == "response"}
+    return TaskEvent(
+        task_id=task_id,
+        kind=kind or "message",
+        timestamp=str(payload.get("timestamp") or timestamp),
+        seq=seq,
+        description=str(payload.get("description", "")),
+        extra=extra,
+    )

@@ -1,4 +1,4 @@
-"""One connection that writes, group commit (ruling 38), and commits whose outcome is never guessed.
+"""The connection that writes, with group commit, and commits whose outcome is never guessed.
 
 As with SQLite there is no timer: what queues up during a commit shares the next one, at most
 `BATCH_LIMIT` units, and a unit that fails takes nobody with it. A batch that fails for a passing

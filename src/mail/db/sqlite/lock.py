@@ -1,4 +1,4 @@
-"""The lock file that keeps a second owner off the same database file (ruling 36)."""
+"""The lock file that lets one process at a time own a database file."""
 
 import fcntl
 import os

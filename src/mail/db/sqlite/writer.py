@@ -1,4 +1,4 @@
-"""One thread that writes, and group commit (ruling 38).
+"""The thread that writes, with group commit.
 
 There is no timer. While a commit waits for the disk, units of work pile up in the queue; the next
 commit takes them all, at most `BATCH_LIMIT`. A unit that fails takes nobody with it: the batch is

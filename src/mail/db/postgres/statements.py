@@ -1,41 +1,107 @@
-"""The statements behind the verbs that write. Each function runs inside a transaction.
+"""What is PostgreSQL's own among the statements: its dialect, and the verbs of several statements.
 
-All SQL is constant text, so each connection prepares each statement once. Times of the rows
-themselves are the database's (``now()``).
+All SQL is constant text, so each connection prepares each statement once. ``created_at`` and
+``updated_at`` are the database's time (``now()``).
 """
 
 import hashlib
-from collections.abc import Sequence
-from typing import Final
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final, TypeVar
 
+from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.base import (
     Delivery,
-    HistoryRow,
     JournalRow,
     MemoryRow,
     Owner,
     Post,
     Receipt,
     TaskRow,
-    TokenRow,
     TurnCommit,
 )
-from mail.db.postgres.idempotency import put_key
-from mail.db.postgres.values import Connection, escape_nul, jsonb_text, moment
-from mail.db.rows import join_lists, list_text, namespace_text, tool_format
-from mail.errors import StoreConflict
+from mail.db.postgres.values import (
+    Connection,
+    escape_nul,
+    event_of,
+    jsonb_text,
+    moment,
+    task_of,
+)
+from mail.db.postgres.writer import Work
+from mail.db.rows import (
+    CALL_COLUMNS,
+    MEMORY_COLUMNS,
+    OWNER_COLUMNS,
+    join_lists,
+    list_text,
+    namespace_text,
+    tool_format,
+)
+from mail.db.statements import PUT_KEY, Row, Statements
+from mail.errors import KeyTaken, StoreConflict
 
-__all__ = [
-    "apply_post",
-    "apply_turn",
-    "change_attempts",
-    "delete_memory",
-    "memory_digest",
-    "put_memories",
-    "put_token",
-    "update_snapshots",
-]
+__all__ = ["PostgresStatements"]
+
+T = TypeVar("T")
+
+
+class PostgresStatements(Statements):
+    """The verbs of `mail.db.base.Store` in PostgreSQL."""
+
+    _TASK_KEY = "key"
+    _TASK = (
+        "task_id, task_owner, coalesce(task_contributors, '[]'), start_time, entrypoint, state, "
+        "coalesce(remote_swarms, '[]'), steps, max_steps, awaited, finish_asked, title, usage, "
+        "start_text"
+    )
+    _RUNNING = "is_running"
+    _OPEN = "is_running OR (state = 'paused' AND awaited)"
+    _RESPONSE = "coalesce(response_text, response::text)"
+    _EVENT = "event_type, created_at, seq, description, event_data, time_text"
+    _THIS_MEMORY = "digest = $4"
+
+    @abstractmethod
+    async def _read(self, work: Work[T]) -> T:
+        """Run one statement that only reads, so it sees one moment."""
+
+    @abstractmethod
+    async def _write(self, work: Work[T]) -> T:
+        """Run some statements in a transaction; return their result once it is committed."""
+
+    async def _fetch(self, make: Callable[[Iterable[Row]], T], text: str, *values: object) -> T:
+        async def work(db: Connection) -> T:
+            return make(await db.fetch(text, *values))
+
+        return await self._read(work)
+
+    async def _change(self, text: str, *values: object) -> list[Row]:
+        async def work(db: Connection) -> list[Row]:
+            rows: list[Row] = await db.fetch(text, *values)
+            return rows
+
+        return await self._write(work)
+
+    def _as_task(self, row: Row) -> TaskRow:
+        return task_of(row)
+
+    def _as_event(self, task_id: str, row: Row) -> TaskEvent:
+        return event_of(task_id, row)
+
+    def _memory_id(self, namespace: tuple[str, ...], key: str) -> tuple[str, ...]:
+        return (_memory_digest(namespace, key),)
+
+    async def post(self, post: Post) -> Receipt:
+        return await self._write(partial(_post, post))
+
+    async def commit_turn(self, turn: TurnCommit) -> Receipt:
+        return await self._write(partial(_commit_turn, turn))
+
+    async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
+        await self._write(partial(_put_memories, owner, tuple(rows)))
+
 
 _INSERT_TASK: Final = """
 INSERT INTO tasks (
@@ -107,8 +173,8 @@ INSERT INTO task_events (
 ) VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8, now()), $9, $10, $11, $12)
 """
 
-_PUT_CALL: Final = """
-INSERT INTO calls (task, agent, call_id, call, shown, answer, control)
+_PUT_CALL: Final = f"""
+INSERT INTO calls (task, {CALL_COLUMNS})
 VALUES ($1, $2, $3, $4, $5, $6, $7)
 ON CONFLICT (task, md5(agent), md5(call_id))
 DO UPDATE SET call = excluded.call, shown = excluded.shown, answer = excluded.answer,
@@ -124,118 +190,46 @@ DO UPDATE SET response = excluded.response, response_text = excluded.response_te
     created_at = excluded.created_at, task = excluded.task
 """
 
-_PUT_MEMORY: Final = """
-INSERT INTO memories (
-    swarm_name, caller_role, caller_id, digest, namespace, key, value, created_at, updated_at
-) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+_PUT_MEMORY: Final = f"""
+INSERT INTO memories ({OWNER_COLUMNS}, digest, {MEMORY_COLUMNS})
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (swarm_name, caller_role, caller_id, digest)
 DO UPDATE SET value = excluded.value, created_at = excluded.created_at,
     updated_at = excluded.updated_at
 """
 
-_DELETE_MEMORY: Final = """
-DELETE FROM memories
-WHERE swarm_name = $1 AND caller_role = $2 AND caller_id = $3 AND digest = $4
-"""
 
-_CHANGE_ATTEMPTS: Final = """
-UPDATE messages SET attempts = greatest(0, attempts + $1::bigint)
-FROM tasks
-WHERE seq = $2 AND messages.state = 'ready' AND tasks.key = messages.task
-    AND swarm_name = $3 AND caller_role = $4 AND caller_id = $5
-RETURNING attempts
-"""
-
-_PUT_TOKEN: Final = """
-INSERT INTO tokens (token_hash, role, caller_id, label, created_at, expires_at, revoked_at)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
-ON CONFLICT (token_hash)
-DO UPDATE SET role = excluded.role, caller_id = excluded.caller_id, label = excluded.label,
-    created_at = excluded.created_at, expires_at = excluded.expires_at,
-    revoked_at = excluded.revoked_at
-"""  # noqa: S105 - SQL, not a password
-
-
-async def apply_post(connection: Connection, post: Post) -> Receipt:
-    """Write a commit from outside a turn; see `mail.db.base.Store.post`."""
-    known = await _put_task(connection, _NEW_TASK if post.new else _UPSERT_TASK, post)
+async def _post(post: Post, db: Connection) -> Receipt:
+    known = await _put_task(db, _NEW_TASK if post.new else _UPSERT_TASK, post)
     if known is None:
         raise StoreConflict(f"task '{post.task.task_id}' already exists")
+    task, first_event = known
     if post.once is not None:
-        await put_key(connection, post.owner, post.once._replace(first_event=known[1]))
-    return await _write(connection, post, *known)
+        key = post.once._replace(first_event=first_event)
+        if await db.fetchval(PUT_KEY, *post.owner, *key) is None:
+            raise KeyTaken
+    return await _write(db, post, task, first_event)
 
 
-async def apply_turn(connection: Connection, turn: TurnCommit) -> Receipt:
-    """Write a step of a turn; see `mail.db.base.Store.commit_turn`."""
-    known = await _put_task(connection, _UPDATE_TASK, turn)
+async def _commit_turn(turn: TurnCommit, db: Connection) -> Receipt:
+    known = await _put_task(db, _UPDATE_TASK, turn)
     if known is None:
         raise StoreConflict(f"delivery {turn.seq} is not waiting: its task is unknown")
+    task, first_event = known
     if turn.done:
         state = "acked" if turn.dead is None else "dead"
-        if await connection.fetchval(_CONSUME, state, turn.dead, [turn.seq], known[0]) != 1:
+        if await db.fetchval(_CONSUME, state, turn.dead, [turn.seq], task) != 1:
             raise StoreConflict(f"delivery {turn.seq} is not waiting")
     else:
-        await _write_journal(connection, turn.seq, known[0], turn.journal)
-    return await _write(connection, turn, *known)
+        await _write_journal(db, turn.seq, task, turn.journal)
+    return await _write(db, turn, task, first_event)
 
 
-async def change_attempts(connection: Connection, owner: Owner, seq: int, change: int) -> int:
-    """Add to the attempts of a waiting delivery and return the new count."""
-    count = await connection.fetchval(_CHANGE_ATTEMPTS, change, seq, *owner)
-    if count is None:
-        raise StoreConflict(f"delivery {seq} is not waiting")
-    return int(count)
-
-
-async def put_memories(connection: Connection, owner: Owner, rows: Sequence[MemoryRow]) -> None:
-    """Insert or replace memories."""
-    values = [
-        (
-            *owner,
-            memory_digest(row.namespace, row.key),
-            namespace_text(row.namespace),
-            row.key,
-            row.value,
-            row.created_at,
-            row.updated_at,
-        )
-        for row in rows
-    ]
-    await connection.executemany(_PUT_MEMORY, values)
-
-
-async def delete_memory(
-    connection: Connection, owner: Owner, namespace: tuple[str, ...], key: str
-) -> None:
-    """Remove a memory if it is there."""
-    await connection.execute(_DELETE_MEMORY, *owner, memory_digest(namespace, key))
-
-
-async def put_token(connection: Connection, token: TokenRow) -> None:
-    """Insert or replace a token."""
-    await connection.execute(
-        _PUT_TOKEN,
-        token.token_hash,
-        token.role,
-        token.id,
-        token.label,
-        token.created_at,
-        token.expires_at,
-        token.revoked_at,
-    )
-
-
-def memory_digest(namespace: tuple[str, ...], key: str) -> str:
-    """Return what stands for a namespace and a key, however long they are, in the index."""
-    return hashlib.sha256(f"{namespace_text(namespace)}{key}".encode()).hexdigest()
-
-
-async def _put_task(connection: Connection, statement: str, post: Post) -> tuple[int, int] | None:
+async def _put_task(db: Connection, statement: str, post: Post) -> tuple[int, int] | None:
     """Write the task row; return its key and the number of the commit's first event."""
     row: TaskRow = post.task
     started, started_text = moment(row.start_time)
-    found = await connection.fetchrow(
+    found = await db.fetchrow(
         statement,
         row.task_owner,
         list_text([escape_nul(text) for text in row.task_contributors]),
@@ -260,47 +254,39 @@ async def _put_task(connection: Connection, statement: str, post: Post) -> tuple
 
 
 async def _write_journal(
-    connection: Connection, seq: int, task: int, journal: Sequence[JournalRow]
+    db: Connection, seq: int, task: int, journal: Sequence[JournalRow]
 ) -> None:
-    if await connection.fetchval(_LOCK_READY, seq, task) is None:
+    if await db.fetchval(_LOCK_READY, seq, task) is None:
         raise StoreConflict(f"delivery {seq} is not waiting")
-    await connection.executemany(_PUT_JOURNAL, [(seq, *row) for row in journal])
+    await db.executemany(_PUT_JOURNAL, [(seq, *row) for row in journal])
 
 
-async def _write(connection: Connection, post: Post, task: int, first_event: int) -> Receipt:
+async def _write(db: Connection, post: Post, task: int, first_event: int) -> Receipt:
     """Write what posts and turns have in common."""
     if post.settled:
-        await connection.fetchval(_CONSUME, "acked", None, list(post.settled), task)
+        await db.fetchval(_CONSUME, "acked", None, list(post.settled), task)
     if post.cancel_mail:
-        await connection.execute(_CANCEL_MAIL, task)
+        await db.execute(_CANCEL_MAIL, task)
     if post.histories:
-        await _add_histories(connection, task, post.histories)
-    seqs = await _add_messages(connection, task, post.deliveries) if post.deliveries else ()
+        await db.executemany(_ADD_HISTORY, [(task, *row) for row in post.histories])
+    seqs = await _add_messages(db, task, post.deliveries) if post.deliveries else ()
     if post.events:
-        await _add_events(connection, post, task, first_event)
+        await _add_events(db, post, task, first_event)
     if post.calls:
-        await connection.executemany(_PUT_CALL, [(task, *row) for row in post.calls])
+        await db.executemany(_PUT_CALL, [(task, *row) for row in post.calls])
     if post.memories:
-        await put_memories(connection, post.owner, post.memories)
+        await _put_memories(post.owner, post.memories, db)
     if post.response is not None:
         shown = jsonb_text(post.response)
         key = (post.task.task_id, *post.owner)
-        await connection.execute(_PUT_RESPONSE, *key, shown, post.response, task)
+        await db.execute(_PUT_RESPONSE, *key, shown, post.response, task)
     if post.snapshot:
-        await update_snapshots(connection, post.owner, post.task.task_id, task)
+        await _update_snapshots(db, post.owner, post.task.task_id, task)
     return Receipt(first_event, seqs)
 
 
-async def _add_histories(
-    connection: Connection, task: int, histories: Sequence[HistoryRow]
-) -> None:
-    await connection.executemany(
-        _ADD_HISTORY, [(task, row.agent, row.entries) for row in histories]
-    )
-
-
 async def _add_messages(
-    connection: Connection, task: int, deliveries: Sequence[Delivery]
+    db: Connection, task: int, deliveries: Sequence[Delivery]
 ) -> tuple[int, ...]:
     values = [
         (
@@ -314,10 +300,10 @@ async def _add_messages(
         )
         for mail in deliveries
     ]
-    return tuple(row[0] for row in await connection.fetchmany(_ADD_MESSAGE, values))
+    return tuple(row[0] for row in await db.fetchmany(_ADD_MESSAGE, values))
 
 
-async def _add_events(connection: Connection, post: Post, task: int, first: int) -> None:
+async def _add_events(db: Connection, post: Post, task: int, first: int) -> None:
     key = (post.task.task_id, *post.owner)
     values = [
         (
@@ -332,16 +318,34 @@ async def _add_events(connection: Connection, post: Post, task: int, first: int)
         )
         for seq, event in enumerate(post.events, first)
     ]
-    await connection.executemany(_ADD_EVENT, values)
+    await db.executemany(_ADD_EVENT, values)
 
 
-_ADDED: Final = """
+async def _put_memories(owner: Owner, rows: Sequence[MemoryRow], db: Connection) -> None:
+    values = [
+        (
+            *owner,
+            _memory_digest(row.namespace, row.key),
+            namespace_text(row.namespace),
+            *row[1:],
+        )
+        for row in rows
+    ]
+    await db.executemany(_PUT_MEMORY, values)
+
+
+def _memory_digest(namespace: tuple[str, ...], key: str) -> str:
+    """Return what stands for a namespace and a key, however long they are, in the index."""
+    return hashlib.sha256(f"{namespace_text(namespace)}{key}".encode()).hexdigest()
+
+
+_GROWN: Final = """
 SELECT agent, entries, e.id FROM history_entries AS e
 LEFT JOIN agent_histories AS h ON h.task = e.task AND h.agent_name = e.agent
 WHERE e.task = $1 AND e.id > coalesce(h.through, 0) ORDER BY agent, e.id
 """
 
-_PUT: Final = """
+_PUT_SNAPSHOT: Final = """
 INSERT INTO agent_histories (swarm_name, caller_role, caller_id, tool_format, task_id, agent_name,
     history, task, through)
 VALUES ($1, $2, $3, coalesce($4, 'completions'), $5, $6, $7, $8, $9)
@@ -351,11 +355,11 @@ DO UPDATE SET tool_format = coalesce($4, agent_histories.tool_format),
 """
 
 
-async def update_snapshots(connection: Connection, owner: Owner, task_id: str, task: int) -> None:
+async def _update_snapshots(db: Connection, owner: Owner, task_id: str, task: int) -> None:
     """Bring the rows of those agents up to date whose history has grown."""
     grown: dict[str, list[str]] = {}
     newest: dict[str, int] = {}
-    for agent, entries, number in await connection.fetch(_ADDED, task):
+    for agent, entries, number in await db.fetch(_GROWN, task):
         grown.setdefault(agent, []).append(entries)
         newest[agent] = number
     rows = [
@@ -370,4 +374,4 @@ async def update_snapshots(connection: Connection, owner: Owner, task_id: str, t
         )
         for agent, added in grown.items()
     ]
-    await connection.executemany(_PUT, rows)
+    await db.executemany(_PUT_SNAPSHOT, rows)

@@ -1,40 +1,98 @@
-"""The statements behind the verbs that write. Each function runs inside a transaction.
+"""What is SQLite's own among the statements: its dialect, and the verbs of several statements.
 
 All SQL is constant text, so sqlite3's statement cache prepares each statement once.
 """
 
 import sqlite3
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
+from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.base import (
-    CallRow,
     Delivery,
-    EventRow,
     JournalRow,
     MemoryRow,
     Owner,
     Post,
     Receipt,
     TaskRow,
-    TokenRow,
     TurnCommit,
 )
-from mail.db.rows import join_lists, list_text, namespace_text, tool_format
-from mail.db.sqlite.idempotency import put_key
-from mail.errors import StoreConflict
+from mail.db.rows import (
+    CALL_COLUMNS,
+    MEMORY_COLUMNS,
+    OWNER_COLUMNS,
+    as_event,
+    as_task,
+    join_lists,
+    list_text,
+    namespace_text,
+    tool_format,
+)
+from mail.db.sqlite.writer import Work
+from mail.db.statements import PUT_KEY, Row, Statements
+from mail.errors import KeyTaken, StoreConflict
 
-__all__ = [
-    "apply_post",
-    "apply_turn",
-    "change_attempts",
-    "delete_memory",
-    "put_memories",
-    "put_token",
-    "update_snapshots",
-]
+__all__ = ["SQLiteStatements"]
+
+T = TypeVar("T")
+
+
+class SQLiteStatements(Statements):
+    """The verbs of `mail.db.base.Store` in SQLite."""
+
+    _TASK_KEY = "id"
+    _TASK = (
+        "task_id, task_owner, task_contributors, start_time, entrypoint, state, remote_swarms, "
+        "steps, max_steps, awaited, finish_asked, title, usage"
+    )
+    _RUNNING = "is_running = 1"
+    _OPEN = "is_running = 1 OR (state = 'paused' AND awaited = 1)"
+    _RESPONSE = "response"
+    _EVENT = "event_type, created_at, seq, description, event_data"
+    _THIS_MEMORY = "namespace = $4 AND key = $5"
+
+    @abstractmethod
+    async def _read(self, work: Work[T]) -> T:
+        """Run some statements that only read."""
+
+    @abstractmethod
+    async def _write(self, work: Work[T]) -> T:
+        """Run some statements in a transaction; return their result once it is committed."""
+
+    async def _fetch(self, make: Callable[[Iterable[Row]], T], text: str, *values: object) -> T:
+        return await self._read(lambda db: make(db.execute(_numbered(text), values)))
+
+    async def _change(self, text: str, *values: object) -> list[Row]:
+        return await self._write(lambda db: db.execute(_numbered(text), values).fetchall())
+
+    def _as_task(self, row: Row) -> TaskRow:
+        return as_task(row)
+
+    def _as_event(self, task_id: str, row: Row) -> TaskEvent:
+        return as_event(task_id, row)
+
+    def _memory_id(self, namespace: tuple[str, ...], key: str) -> tuple[str, ...]:
+        return namespace_text(namespace), key
+
+    async def post(self, post: Post) -> Receipt:
+        return await self._write(partial(_post, post))
+
+    async def commit_turn(self, turn: TurnCommit) -> Receipt:
+        return await self._write(partial(_commit_turn, turn))
+
+    async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
+        await self._write(partial(_put_memories, owner, tuple(rows)))
+
+
+def _numbered(text: str) -> str:
+    """Return a statement with its parameters as SQLite numbers them."""
+    return text.replace("$", "?")
+
 
 _INSERT_TASK: Final = """
 INSERT INTO tasks (
@@ -99,8 +157,8 @@ INSERT INTO task_events (
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 
-_PUT_CALL: Final = """
-INSERT INTO calls (task, agent, call_id, call, shown, answer, control)
+_PUT_CALL: Final = f"""
+INSERT INTO calls (task, {CALL_COLUMNS})
 VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (task, agent, call_id)
 DO UPDATE SET call = excluded.call, shown = excluded.shown, answer = excluded.answer,
@@ -114,132 +172,68 @@ VALUES (?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (task) DO UPDATE SET response = excluded.response, created_at = excluded.created_at
 """
 
-_PUT_MEMORY: Final = """
-INSERT INTO memories
-    (swarm_name, caller_role, caller_id, namespace, key, value, created_at, updated_at)
+_PUT_MEMORY: Final = f"""
+INSERT INTO memories ({OWNER_COLUMNS}, {MEMORY_COLUMNS})
 VALUES (?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (swarm_name, caller_role, caller_id, namespace, key)
 DO UPDATE SET value = excluded.value, created_at = excluded.created_at,
     updated_at = excluded.updated_at
 """
 
-_DELETE_MEMORY: Final = """
-DELETE FROM memories
-WHERE swarm_name = ? AND caller_role = ? AND caller_id = ? AND namespace = ? AND key = ?
-"""
-
-_CHANGE_ATTEMPTS: Final = """
-UPDATE messages SET attempts = max(0, attempts + ?)
-WHERE seq = ? AND state = 'ready' AND EXISTS (
-    SELECT 1 FROM tasks
-    WHERE id = messages.task AND swarm_name = ? AND caller_role = ? AND caller_id = ?)
-RETURNING attempts
-"""
-
-_PUT_TOKEN: Final = """
-INSERT INTO tokens (token_hash, role, caller_id, label, created_at, expires_at, revoked_at)
-VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (token_hash)
-DO UPDATE SET role = excluded.role, caller_id = excluded.caller_id, label = excluded.label,
-    created_at = excluded.created_at, expires_at = excluded.expires_at,
-    revoked_at = excluded.revoked_at
-"""  # noqa: S105 - SQL, not a password
+_PUT_KEY: Final = _numbered(PUT_KEY)
 
 
-def apply_post(cursor: sqlite3.Cursor, post: Post) -> Receipt:
-    """Write a commit from outside a turn; see `mail.db.base.Store.post`."""
+def _post(post: Post, db: sqlite3.Cursor) -> Receipt:
     now = _now()
-    statement = _NEW_TASK if post.new else _UPSERT_TASK
-    known = _put_task(cursor, statement, post, now)
+    known = _put_task(db, _NEW_TASK if post.new else _UPSERT_TASK, post, now)
     if known is None:
         raise StoreConflict(f"task '{post.task.task_id}' already exists")
+    task, first_event = known
     if post.once is not None:
-        put_key(cursor, post.owner, post.once._replace(first_event=known[1]))
-    return _write(cursor, post, *known, now)
+        key = post.once._replace(first_event=first_event)
+        if db.execute(_PUT_KEY, (*post.owner, *key)).fetchone() is None:
+            raise KeyTaken
+    return _write(db, post, task, first_event, now)
 
 
-def apply_turn(cursor: sqlite3.Cursor, turn: TurnCommit) -> Receipt:
-    """Write a step of a turn; see `mail.db.base.Store.commit_turn`."""
+def _commit_turn(turn: TurnCommit, db: sqlite3.Cursor) -> Receipt:
     now = _now()
-    known = _put_task(cursor, _UPDATE_TASK, turn, now)
+    known = _put_task(db, _UPDATE_TASK, turn, now)
     if known is None:
         raise StoreConflict(f"delivery {turn.seq} is not waiting: its task is unknown")
+    task, first_event = known
     if turn.done:
-        _consume(cursor, turn, known[0])
+        _consume(db, turn, task)
     else:
-        _write_journal(cursor, turn.seq, known[0], turn.journal)
-    return _write(cursor, turn, *known, now)
-
-
-def change_attempts(cursor: sqlite3.Cursor, owner: Owner, seq: int, change: int) -> int:
-    """Add to the attempts of a waiting delivery and return the new count."""
-    row = cursor.execute(_CHANGE_ATTEMPTS, (change, seq, *owner)).fetchone()
-    if row is None:
-        raise StoreConflict(f"delivery {seq} is not waiting")
-    return int(row[0])
-
-
-def put_memories(cursor: sqlite3.Cursor, owner: Owner, rows: Sequence[MemoryRow]) -> None:
-    """Insert or replace memories."""
-    cursor.executemany(
-        _PUT_MEMORY,
-        [
-            (*owner, namespace_text(r.namespace), r.key, r.value, r.created_at, r.updated_at)
-            for r in rows
-        ],
-    )
-
-
-def delete_memory(
-    cursor: sqlite3.Cursor, owner: Owner, namespace: tuple[str, ...], key: str
-) -> None:
-    """Remove a memory if it is there."""
-    cursor.execute(_DELETE_MEMORY, (*owner, namespace_text(namespace), key))
-
-
-def put_token(cursor: sqlite3.Cursor, token: TokenRow) -> None:
-    """Insert or replace a token."""
-    cursor.execute(
-        _PUT_TOKEN,
-        (
-            token.token_hash,
-            token.role,
-            token.id,
-            token.label,
-            token.created_at,
-            token.expires_at,
-            token.revoked_at,
-        ),
-    )
+        _write_journal(db, turn.seq, task, turn.journal)
+    return _write(db, turn, task, first_event, now)
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-def _put_task(
-    cursor: sqlite3.Cursor, statement: str, post: Post, now: str
-) -> tuple[int, int] | None:
+def _put_task(db: sqlite3.Cursor, statement: str, post: Post, now: str) -> tuple[int, int] | None:
     """Write the task row; return its key and the number of the commit's first event."""
     row: TaskRow = post.task
     state = row.state
     events = len(post.events)
-    found = cursor.execute(
+    found = db.execute(
         statement,
         (
             row.task_owner,
             list_text(row.task_contributors),
             list_text(row.remote_swarms),
-            1 if state is TaskState.RUNNING else 0,
-            1 if state is TaskState.COMPLETED else 0,
+            int(state is TaskState.RUNNING),
+            int(state is TaskState.COMPLETED),
             row.start_time,
             now,
             state.value,
             row.entrypoint,
             row.steps,
             row.max_steps,
-            1 if row.awaited else 0,
-            1 if row.finish_asked else 0,
+            int(row.awaited),
+            int(row.finish_asked),
             row.title,
             events,
             *post.owner,
@@ -250,73 +244,68 @@ def _put_task(
     return None if found is None else (found[0], found[1] - events)
 
 
-def _consume(cursor: sqlite3.Cursor, turn: TurnCommit, task: int) -> None:
+def _consume(db: sqlite3.Cursor, turn: TurnCommit, task: int) -> None:
     state = "acked" if turn.dead is None else "dead"
-    if cursor.execute(_CONSUME, (state, turn.dead, turn.seq, task)).rowcount != 1:
+    if db.execute(_CONSUME, (state, turn.dead, turn.seq, task)).rowcount != 1:
         raise StoreConflict(f"delivery {turn.seq} is not waiting")
-    cursor.execute(_DROP_JOURNAL, (turn.seq,))
+    db.execute(_DROP_JOURNAL, (turn.seq,))
 
 
-def _write_journal(
-    cursor: sqlite3.Cursor, seq: int, task: int, journal: Sequence[JournalRow]
-) -> None:
-    if cursor.execute(_IS_READY, (seq, task)).fetchone() is None:
+def _write_journal(db: sqlite3.Cursor, seq: int, task: int, journal: Sequence[JournalRow]) -> None:
+    if db.execute(_IS_READY, (seq, task)).fetchone() is None:
         raise StoreConflict(f"delivery {seq} is not waiting")
     for row in journal:
-        cursor.execute(_PUT_JOURNAL, (seq, row.key, row.state, row.payload))
+        db.execute(_PUT_JOURNAL, (seq, row.key, row.state, row.payload))
 
 
-def _write(cursor: sqlite3.Cursor, post: Post, task: int, first_event: int, now: str) -> Receipt:
+def _write(db: sqlite3.Cursor, post: Post, task: int, first_event: int, now: str) -> Receipt:
     """Write what posts and turns have in common."""
     for seq in post.settled:
-        if cursor.execute(_CONSUME, ("acked", None, seq, task)).rowcount == 1:
-            cursor.execute(_DROP_JOURNAL, (seq,))
+        if db.execute(_CONSUME, ("acked", None, seq, task)).rowcount == 1:
+            db.execute(_DROP_JOURNAL, (seq,))
     if post.cancel_mail:
-        cursor.execute(_CANCEL_JOURNALS, (task,))
-        cursor.execute(_CANCEL_MAIL, (task,))
+        db.execute(_CANCEL_JOURNALS, (task,))
+        db.execute(_CANCEL_MAIL, (task,))
     for entry in post.histories:
-        cursor.execute(_ADD_HISTORY, (task, entry.agent, entry.entries))
-    seqs = _add_messages(cursor, task, post.deliveries) if post.deliveries else ()
+        db.execute(_ADD_HISTORY, (task, *entry))
+    seqs = _add_messages(db, task, post.deliveries) if post.deliveries else ()
     if post.events:
-        _add_events(cursor, post, task, first_event)
+        _add_events(db, post, task, first_event)
     if post.calls:
-        _put_calls(cursor, task, post.calls)
+        db.executemany(_PUT_CALL, [(task, *row) for row in post.calls])
     if post.memories:
-        put_memories(cursor, post.owner, post.memories)
+        _put_memories(post.owner, post.memories, db)
     if post.response is not None:
-        cursor.execute(_PUT_RESPONSE, (post.task.task_id, *post.owner, post.response, now, task))
+        db.execute(_PUT_RESPONSE, (post.task.task_id, *post.owner, post.response, now, task))
     if post.snapshot:
-        update_snapshots(cursor, post.owner, post.task.task_id, task, now)
+        _update_snapshots(db, post.owner, post.task.task_id, task, now)
     return Receipt(first_event, seqs)
 
 
-def _add_messages(
-    cursor: sqlite3.Cursor, task: int, deliveries: Sequence[Delivery]
-) -> tuple[int, ...]:
+def _add_messages(db: sqlite3.Cursor, task: int, deliveries: Sequence[Delivery]) -> tuple[int, ...]:
     seqs = []
     for mail in deliveries:
-        cursor.execute(
+        db.execute(
             _ADD_MESSAGE,
             (
                 task,
                 mail.recipient,
                 mail.tier,
-                1 if mail.interrupt else 0,
+                int(mail.interrupt),
                 mail.attempts,
                 mail.control,
                 mail.payload,
             ),
         )
-        seqs.append(cursor.lastrowid or 0)
+        seqs.append(db.lastrowid or 0)
     return tuple(seqs)
 
 
-def _add_events(cursor: sqlite3.Cursor, post: Post, task: int, first: int) -> None:
+def _add_events(db: sqlite3.Cursor, post: Post, task: int, first: int) -> None:
     task_id = post.task.task_id
     swarm, role, caller = post.owner
-    event: EventRow
     for seq, event in enumerate(post.events, first):
-        cursor.execute(
+        db.execute(
             _ADD_EVENT,
             (
                 task_id,
@@ -334,9 +323,9 @@ def _add_events(cursor: sqlite3.Cursor, post: Post, task: int, first: int) -> No
         )
 
 
-def _put_calls(cursor: sqlite3.Cursor, task: int, calls: Sequence[CallRow]) -> None:
-    for row in calls:
-        cursor.execute(_PUT_CALL, (task, *row))
+def _put_memories(owner: Owner, rows: Sequence[MemoryRow], db: sqlite3.Cursor) -> None:
+    values = [(*owner, namespace_text(row.namespace), *row[1:]) for row in rows]
+    db.executemany(_PUT_MEMORY, values)
 
 
 _NEWEST: Final = "SELECT agent, max(id) FROM history_entries WHERE task = ? GROUP BY agent"
@@ -351,7 +340,7 @@ _ADDED: Final = """
 SELECT entries FROM history_entries WHERE task = ? AND agent = ? AND id > ? ORDER BY id
 """
 
-_PUT: Final = """
+_PUT_SNAPSHOT: Final = """
 INSERT INTO agent_histories (swarm_name, caller_role, caller_id, tool_format, task_id, agent_name,
     history, created_at, updated_at, task, through)
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, ?10)
@@ -360,17 +349,15 @@ DO UPDATE SET tool_format = ?4, history = ?7, updated_at = ?8, through = ?10
 """
 
 
-def update_snapshots(
-    cursor: sqlite3.Cursor, owner: Owner, task_id: str, task: int, now: str
-) -> None:
+def _update_snapshots(db: sqlite3.Cursor, owner: Owner, task_id: str, task: int, now: str) -> None:
     """Bring the rows of those agents up to date whose history has grown."""
-    through = dict(cursor.execute(_THROUGH, (task,)).fetchall())
-    for agent, newest in cursor.execute(_NEWEST, (task,)).fetchall():
+    through = dict(db.execute(_THROUGH, (task,)).fetchall())
+    for agent, newest in db.execute(_NEWEST, (task,)).fetchall():
         seen = through.get(agent, 0)
         if newest <= seen:
             continue
-        old = cursor.execute(_SNAPSHOT, (task, agent)).fetchone()
-        added = [row[0] for row in cursor.execute(_ADDED, (task, agent, seen)).fetchall()]
+        old = db.execute(_SNAPSHOT, (task, agent)).fetchone()
+        added = [row[0] for row in db.execute(_ADDED, (task, agent, seen)).fetchall()]
         shape = tool_format(added) or (old[0] if old else "completions")
         history = join_lists([old[1], *added] if old else added)
-        cursor.execute(_PUT, (*owner, shape, task_id, agent, history, now, task, newest))
+        db.execute(_PUT_SNAPSHOT, (*owner, shape, task_id, agent, history, now, task, newest))

@@ -1,0 +1,334 @@
+"""The verbs that are one statement, written once for SQLite and PostgreSQL, subject by subject.
+
+Parameters are numbered, ``$1`` and so on. `Dialect` names what the two databases call or keep
+differently. The verbs that take several statements, `post` and `commit_turn` above all, are in
+``mail.db.sqlite.statements`` and ``mail.db.postgres.statements``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Final, TypeVar
+
+from mail.core.events import TaskEvent
+from mail.core.tasks import TaskState
+from mail.db.base import (
+    NEWEST_EVENTS,
+    CallRow,
+    Delivery,
+    IdempotencyRow,
+    JournalRow,
+    MemoryRow,
+    Owner,
+    TaskRow,
+    TokenRow,
+)
+from mail.db.rows import (
+    CALL_COLUMNS,
+    KEY_COLUMNS,
+    MAIL_COLUMNS,
+    MEMORY_COLUMNS,
+    OWNER_COLUMNS,
+    TOKEN_COLUMNS,
+    as_delivery,
+    as_memory,
+    as_namespaces,
+    best_matches,
+    distinct_words,
+    namespace_range,
+)
+from mail.errors import KeyTaken, StoreConflict
+
+__all__ = ["OWNED", "PUT_KEY", "Row", "Statements"]
+
+T = TypeVar("T")
+Row = Any
+"""The columns of a row, as the driver returns them."""
+
+OWNED: Final = "swarm_name = $1 AND caller_role = $2 AND caller_id = $3"
+
+PUT_KEY: Final = f"""
+INSERT INTO idempotency ({OWNER_COLUMNS}, {KEY_COLUMNS})
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING RETURNING 1
+"""
+
+
+def _each(make: Callable[[Row], T]) -> Callable[[Iterable[Row]], list[T]]:
+    return lambda rows: [make(row) for row in rows]
+
+
+def _first(make: Callable[[Row], T]) -> Callable[[Iterable[Row]], T | None]:
+    return lambda rows: next((make(row) for row in rows), None)
+
+
+def _number(row: Row) -> int:
+    return int(row[0])
+
+
+def _text(row: Row) -> str:
+    return str(row[0])
+
+
+class Dialect(ABC):
+    """How a database runs a statement, and what it keeps in a way of its own.
+
+    Attributes:
+        _TASK_KEY: The column of ``tasks`` that other tables refer to.
+        _TASK: The columns that `_as_task` makes a task of.
+        _RUNNING: The condition of a running task.
+        _OPEN: The condition of a task with work left, see `mail.db.base.Tasks.open_owners`.
+        _RESPONSE: The column with the JSON of a final message.
+        _EVENT: The columns that `_as_event` makes an event of.
+        _THIS_MEMORY: The condition of one memory; its parameters from ``$4`` on are `_memory_id`.
+    """
+
+    _TASK_KEY: ClassVar[str]
+    _TASK: ClassVar[str]
+    _RUNNING: ClassVar[str]
+    _OPEN: ClassVar[str]
+    _RESPONSE: ClassVar[str]
+    _EVENT: ClassVar[str]
+    _THIS_MEMORY: ClassVar[str]
+
+    @abstractmethod
+    async def _fetch(self, make: Callable[[Iterable[Row]], T], text: str, *values: object) -> T:
+        """Run a query and return what is made of its rows."""
+
+    @abstractmethod
+    async def _change(self, text: str, *values: object) -> list[Row]:
+        """Commit a statement and return its rows."""
+
+    @abstractmethod
+    def _as_task(self, row: Row) -> TaskRow: ...
+
+    @abstractmethod
+    def _as_event(self, task_id: str, row: Row) -> TaskEvent: ...
+
+    @abstractmethod
+    def _memory_id(self, namespace: tuple[str, ...], key: str) -> tuple[str, ...]: ...
+
+    @property
+    def _the_task(self) -> str:
+        """The key of the task that ``$1`` to ``$4`` name."""
+        return f"(SELECT {self._TASK_KEY} FROM tasks WHERE {OWNED} AND task_id = $4)"
+
+
+class _Tasks(Dialect):
+    """`mail.db.base.Tasks`, but for its transactions."""
+
+    async def claim(self, owner: Owner, seq: int) -> int:
+        return await self._change_attempts(owner, seq, "+ 1")
+
+    async def release(self, owner: Owner, seq: int) -> None:
+        await self._change_attempts(owner, seq, "- 1")
+
+    async def _change_attempts(self, owner: Owner, seq: int, change: str) -> int:
+        text = f"""
+            UPDATE messages
+            SET attempts = CASE WHEN attempts {change} > 0 THEN attempts {change} ELSE 0 END
+            WHERE seq = $4 AND state = 'ready' AND EXISTS (
+                SELECT 1 FROM tasks WHERE tasks.{self._TASK_KEY} = messages.task AND {OWNED})
+            RETURNING attempts"""
+        rows = await self._change(text, *owner, seq)
+        if not rows:
+            raise StoreConflict(f"delivery {seq} is not waiting")
+        return int(rows[0][0])
+
+    async def load_task(self, owner: Owner, task_id: str) -> TaskRow | None:
+        text = f"SELECT {self._TASK} FROM tasks WHERE {OWNED} AND task_id = $4"
+        return await self._fetch(_first(self._as_task), text, *owner, task_id)
+
+    async def list_tasks(
+        self,
+        owner: Owner,
+        *,
+        states: Sequence[TaskState] = (),
+        limit: int | None = None,
+        before: str | None = None,
+    ) -> list[TaskRow]:
+        text = f"SELECT {self._TASK} FROM tasks WHERE {OWNED}"
+        values: list[object] = [*owner]
+
+        def parameter(value: object) -> str:
+            values.append(value)
+            return f"${len(values)}"
+
+        if before is not None:
+            values.append(before)
+            text += f" AND {self._TASK_KEY} < {self._the_task}"
+        if tuple(states) == (TaskState.RUNNING,):
+            text += f" AND {self._RUNNING}"  # no parameter, so that it has an index
+        elif states:
+            text += f" AND state IN ({', '.join(parameter(state.value) for state in states)})"
+        text += f" ORDER BY {self._TASK_KEY} DESC"
+        if limit is not None:
+            text += f" LIMIT {parameter(limit)}"
+        return await self._fetch(_each(self._as_task), text, *values)
+
+    async def owners(self, swarm: str) -> list[Owner]:
+        return await self._owners_of("swarm_name = $1", swarm)
+
+    async def open_owners(self, swarm: str) -> list[Owner]:
+        return await self._owners_of(f"swarm_name = $1 AND ({self._OPEN})", swarm)
+
+    async def _owners_of(self, condition: str, swarm: str) -> list[Owner]:
+        text = f"SELECT DISTINCT {OWNER_COLUMNS} FROM tasks WHERE {condition}"
+        return sorted(await self._fetch(_each(Owner._make), text, swarm))
+
+    async def waiting_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
+        return await self._mail(owner, task_id, "AND state = 'ready' ORDER BY tier, seq")
+
+    async def all_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
+        return await self._mail(owner, task_id, "ORDER BY seq")
+
+    async def _mail(self, owner: Owner, task_id: str, which: str) -> list[Delivery]:
+        text = f"SELECT {MAIL_COLUMNS} FROM messages WHERE task = {self._the_task} {which}"
+        return await self._fetch(_each(partial(as_delivery, task_id)), text, *owner, task_id)
+
+    async def journal(self, owner: Owner, seq: int) -> list[JournalRow]:
+        text = f"""
+            SELECT journal.key, journal.state, journal.payload FROM journal
+            JOIN messages ON messages.seq = journal.message
+            JOIN tasks ON tasks.{self._TASK_KEY} = messages.task
+            WHERE {OWNED} AND journal.message = $4 ORDER BY journal.id"""
+        return await self._fetch(_each(JournalRow._make), text, *owner, seq)
+
+    async def begun(self, owner: Owner, task_id: str) -> list[int]:
+        text = f"""
+            SELECT seq FROM messages WHERE task = {self._the_task} AND state = 'ready'
+                AND EXISTS (SELECT 1 FROM journal WHERE message = messages.seq)
+            ORDER BY seq"""
+        return await self._fetch(_each(_number), text, *owner, task_id)
+
+    async def calls(self, owner: Owner, task_id: str) -> list[CallRow]:
+        text = f"SELECT {CALL_COLUMNS} FROM calls WHERE task = {self._the_task} ORDER BY id"
+        return await self._fetch(_each(CallRow._make), text, *owner, task_id)
+
+    async def response(self, owner: Owner, task_id: str) -> str | None:
+        text = f"SELECT {self._RESPONSE} FROM task_responses WHERE task = {self._the_task}"
+        return await self._fetch(_first(_text), text, *owner, task_id)
+
+
+class _Histories(Dialect):
+    """`mail.db.base.Histories`."""
+
+    async def history(self, owner: Owner, task_id: str, agent: str) -> list[str]:
+        text = f"""
+            SELECT entries FROM history_entries
+            WHERE task = {self._the_task} AND agent = $5 ORDER BY id"""
+        return await self._fetch(_each(_text), text, *owner, task_id, agent)
+
+
+class _Events(Dialect):
+    """`mail.db.base.Events`."""
+
+    async def events(
+        self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
+    ) -> list[TaskEvent]:
+        text = f"""
+            SELECT {self._EVENT} FROM task_events
+            WHERE task = {self._the_task} AND seq > $5 ORDER BY seq"""
+        values = [*owner, task_id, after]
+        if limit is not None:
+            text += " LIMIT $6"
+            values.append(limit)
+        return await self._fetch(_each(partial(self._as_event, task_id)), text, *values)
+
+    async def latest_time(self, owner: Owner, task_id: str) -> str:
+        text = f"""
+            SELECT {self._EVENT} FROM task_events
+            WHERE task = {self._the_task} ORDER BY seq DESC LIMIT {NEWEST_EVENTS}"""
+
+        def latest(rows: Iterable[Row]) -> str:
+            return max((self._as_event(task_id, row).timestamp for row in rows), default="")
+
+        return await self._fetch(latest, text, *owner, task_id)
+
+
+class _IdempotencyKeys(Dialect):
+    """`mail.db.base.IdempotencyKeys`."""
+
+    async def find_key(self, owner: Owner, key: str) -> IdempotencyRow | None:
+        text = f"SELECT {KEY_COLUMNS} FROM idempotency WHERE {OWNED} AND key = $4"
+        return await self._fetch(_first(IdempotencyRow._make), text, *owner, key)
+
+    async def put_key(self, owner: Owner, row: IdempotencyRow) -> None:
+        if not await self._change(PUT_KEY, *owner, *row):
+            raise KeyTaken
+
+    async def drop_keys(self, before: str, limit: int) -> int:
+        text = """
+            DELETE FROM idempotency WHERE id IN (
+                SELECT id FROM idempotency WHERE created_at < $1 ORDER BY created_at LIMIT $2)
+            RETURNING 1"""
+        return len(await self._change(text, before, limit))
+
+
+class _Memories(Dialect):
+    """`mail.db.base.Memories`, but for `put_memories`."""
+
+    async def delete_memory(self, owner: Owner, namespace: tuple[str, ...], key: str) -> None:
+        text = f"DELETE FROM memories WHERE {OWNED} AND {self._THIS_MEMORY}"
+        await self._change(text, *owner, *self._memory_id(namespace, key))
+
+    async def get_memory(
+        self, owner: Owner, namespace: tuple[str, ...], key: str
+    ) -> MemoryRow | None:
+        text = f"SELECT {MEMORY_COLUMNS} FROM memories WHERE {OWNED} AND {self._THIS_MEMORY}"
+        values = self._memory_id(namespace, key)
+        return await self._fetch(_first(as_memory), text, *owner, *values)
+
+    async def search_memories(
+        self,
+        owner: Owner,
+        prefix: tuple[str, ...],
+        query: str = "",
+        *,
+        limit: int = 10,
+        offset: int = 0,
+    ) -> list[MemoryRow]:
+        text = f"""
+            SELECT {MEMORY_COLUMNS} FROM memories
+            WHERE {OWNED} AND namespace >= $4 AND namespace < $5
+            ORDER BY updated_at DESC, namespace, key"""
+        values = (*owner, *namespace_range(prefix))
+        words = distinct_words(query)
+        if not words:
+            page = f"{text} LIMIT $6 OFFSET $7"
+            return await self._fetch(_each(as_memory), page, *values, limit, offset)
+
+        # SQLite ignores the case of ASCII letters only, and PostgreSQL as the database's locale
+        # tells it, so Python compares.
+        def ranked(rows: Iterable[Row]) -> list[MemoryRow]:
+            return [as_memory(row) for row in best_matches(rows, words, limit, offset)]
+
+        return await self._fetch(ranked, text, *values)
+
+    async def memory_namespaces(self, owner: Owner) -> list[tuple[str, ...]]:
+        text = f"SELECT DISTINCT namespace FROM memories WHERE {OWNED}"
+        return await self._fetch(as_namespaces, text, *owner)
+
+
+class _Tokens(Dialect):
+    """`mail.db.base.Tokens`."""
+
+    async def put_token(self, token: TokenRow) -> None:
+        text = f"""
+            INSERT INTO tokens ({TOKEN_COLUMNS}) VALUES ($1, $2, $3, $4, $5, $6, $7)
+            ON CONFLICT (token_hash) DO UPDATE SET role = excluded.role,
+                caller_id = excluded.caller_id, created_at = excluded.created_at,
+                label = excluded.label, expires_at = excluded.expires_at,
+                revoked_at = excluded.revoked_at"""
+        await self._change(text, *token)
+
+    async def find_token(self, token_hash: str) -> TokenRow | None:
+        text = f"SELECT {TOKEN_COLUMNS} FROM tokens WHERE token_hash = $1"
+        return await self._fetch(_first(TokenRow._make), text, token_hash)
+
+    async def list_tokens(self) -> list[TokenRow]:
+        text = f"SELECT {TOKEN_COLUMNS} FROM tokens ORDER BY created_at, id"
+        return await self._fetch(_each(TokenRow._make), text)
+
+
+class Statements(_Tasks, _Histories, _Events, _IdempotencyKeys, _Memories, _Tokens):
+    """Every verb of `mail.db.base.Store` that is one statement."""
