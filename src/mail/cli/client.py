@@ -34,13 +34,13 @@ HELP: Final = (["help"], ["?"])
 
 _PROG: Final = "mail client URL"
 _DESCRIPTION: Final = """\
-Talk to a MAIL server. Without COMMAND, commands are read one by one: typed at a prompt, or from
-standard input. `mail client URL help` lists them.
+Talk to a MAIL server. Without COMMAND, read commands at a prompt or from standard input.
+`mail client URL help` lists the commands.
 """
 _EPILOG: Final = f"""\
-URL may be http://, https:// or swarm://; without it, the environment variable {URL_VARIABLE} names
-the server. {KEY_VARIABLE} stands for --api-key (not with swarm:// links, which bring their own).
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 the task is paused, 4 no answer from the server.
+URL is an http://, https:// or swarm:// URL; its default is the environment variable {URL_VARIABLE}.
+The default of --api-key is {KEY_VARIABLE} (except with swarm:// links, which have their own token).
+Exit codes: 0 success, 1 failure, 2 usage error, 3 task paused, 4 no response from the server.
 """
 
 

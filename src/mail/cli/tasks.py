@@ -90,8 +90,8 @@ async def _cancel(arguments: argparse.Namespace) -> None:
     arguments.url = arguments.url or setting(URL_VARIABLE)
     if not arguments.url:
         raise ConfigError(
-            "only the server that runs a task can cancel it; give its URL with --url, "
-            "and give the owner's token with --api-key"
+            "only the server that runs a task can cancel it; pass its URL with --url, "
+            "and the owner's token with --api-key"
         )
     task = await _ask(arguments, "cancel_task", arguments.task_id)
     if arguments.json:
