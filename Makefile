@@ -37,10 +37,10 @@ demo: $(STAMP)  ## Watch a swarm answer a question over HTTP: offline, no key ne
 serve: $(STAMP)  ## Run the server described by mail.toml and swarms.json
 	@$(BIN)/mail server
 
-test: $(STAMP)  ## Run the tests; pass more with PYTEST_ARGS="-k mailbox -x -n0"
+test: $(STAMP)  ## Run the tests; pass options with PYTEST_ARGS="-k mailbox -x -n0"
 	$(BIN)/python -m pytest $(WORKERS) $(PYTEST_ARGS)
 
-soak: $(STAMP)  ## Take PostgreSQL away from a server under load for 20 s, in four ways
+soak: $(STAMP)  ## Test a server under load while PostgreSQL is unavailable for 20 s, in four ways
 	OUTAGE_SECONDS=20 $(BIN)/python -m pytest -s tests/e2e/test_outage.py $(PYTEST_ARGS)
 
 lint: $(STAMP)  ## Check style, types, layers, the samples in spec/ and the pages in docs/
@@ -51,25 +51,25 @@ lint: $(STAMP)  ## Check style, types, layers, the samples in spec/ and the page
 	$(BIN)/python spec/validate_samples.py
 	$(MKDOCS) build --strict --quiet
 
-format: $(STAMP)  ## Format the code and apply the safe fixes
+format: $(STAMP)  ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
 
 openapi: $(STAMP)  ## Write spec/openapi.yaml from the routes
 	$(BIN)/python scripts/openapi.py
 
-docs: $(STAMP)  ## Make a website of docs/
+docs: $(STAMP)  ## Build the documentation website
 	@$(MKDOCS) build --strict --quiet
 	@echo "Open build/site/index.html; it needs no web server and no network."
 
-fuzz: $(STAMP)  ## Fuzz a running server for some minutes; FUZZ_ARGS="--seed 7" repeats a run
+fuzz: $(STAMP)  ## Fuzz a running server for a few minutes; FUZZ_ARGS="--seed 7" repeats a run
 	@$(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
 bench: $(STAMP)  ## Measure messages per second, latency and memory
 	@$(BIN)/python -m benchmarks
 
 # Names and versions only: an address would tie the project to one machine or one index.
-lock:  ## Look up the newest versions and write constraints.txt
+lock:  ## Resolve the newest versions and write constraints.txt
 	@set -eu; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
 	echo "Installing the newest versions in a scratch environment; this takes a few minutes."; \
 	$(PYTHON) -m venv "$$scratch/venv"; \
