@@ -65,9 +65,9 @@ class Pairs:
 
 @asynccontextmanager
 async def running(kind: str, users: int) -> AsyncIterator[Server]:
-    """Run one of the two servers in a process of its own, with so many users."""
+    """Run one of the servers in a process of its own, with so many users."""
     with TemporaryDirectory() as folder:
-        if kind == "mail":
+        if kind != "bare":
             await make_tokens(f"sqlite:///{Path(folder) / 'mail.db'}", users)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -123,7 +123,11 @@ def _checked(measured: Measured) -> Measured:
 
 
 async def streams(
-    ours: Server, bare: Server, users: int = NEWCOMERS, rounds: int = _ROUNDS
+    ours: Server,
+    bare: Server,
+    users: int = NEWCOMERS,
+    rounds: int = _ROUNDS,
+    first: int = CALLERS,
 ) -> Pairs:
     """Let users that the server has never seen open a stream each, all at once.
 
@@ -132,7 +136,7 @@ async def streams(
     """
     pairs = Pairs()
     for number in range(rounds):
-        tokens = [token_of(CALLERS + number * users + user) for user in range(users)]
+        tokens = [token_of(first + number * users + user) for user in range(users)]
         for server, path, waits in (
             (bare, "/stream", pairs.bare),
             (ours, "/message", pairs.ours),
@@ -145,11 +149,14 @@ async def streams(
 
 async def report(rounds: int = _ROUNDS, seconds: float = _SECONDS) -> None:
     """Print both tables with their aims."""
-    async with running("bare", 0) as bare, running("mail", CALLERS + rounds * NEWCOMERS) as ours:
+    async with running("bare", 0) as bare, running("mail", CALLERS) as ours:
         await turns(ours, bare, CALLERS, 1, seconds)  # both warm, every caller known
         for concurrent, aim in AIMS.items():
             pairs = await turns(ours, bare, concurrent, rounds, seconds)
             print(_line(concurrent, pairs, aim), flush=True)
+    users = CALLERS + rounds * NEWCOMERS
+    async with running("bare", 0) as bare, running("example", users) as ours:
+        await streams(ours, bare, users=CALLERS, rounds=1, first=0)  # both warm
         waits = await streams(ours, bare, rounds=rounds)
         print(
             f"first event of {NEWCOMERS} new users at once   bare {min(waits.bare):7.1f} ms"

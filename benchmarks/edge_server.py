@@ -1,9 +1,9 @@
-"""The servers of `benchmarks.edge`: ``python -m benchmarks.edge_server {mail,bare} FOLDER PORT``.
+"""The servers of `benchmarks.edge`: ``python -m benchmarks.edge_server KIND FOLDER PORT``.
 
 ``mail`` is the server with a swarm of one agent, which reads its newest message and answers at
-once; it logs as ``mail server`` does. ``bare`` is the floor: a FastAPI route that reads an equal
-body and does one group-committed insert into SQLite, and one that streams as many events of the
-same size.
+once, ``example`` with the packaged example swarm; both log as ``mail server`` does. ``bare`` is the
+floor: a FastAPI route that reads an equal body and does one group-committed insert into SQLite, and
+one that streams as many events of the same size.
 """
 
 import asyncio
@@ -63,18 +63,28 @@ def _text(message: dict[str, Any]) -> str:
 
 
 def serve_mail(folder: Path, port: int) -> None:
-    """Serve the swarm; the limits per caller are lifted."""
+    """Serve the swarm of one agent."""
+    _serve(folder, port, edge_template(), "edge")
+
+
+def serve_example(folder: Path, port: int) -> None:
+    """Serve the example of three scripted agents with their tools and actions."""
+    _serve(folder, port, None, "example-no-proxy")
+
+
+def _serve(folder: Path, port: int, template: MAILSwarmTemplate | None, name: str) -> None:
+    """Serve a swarm; the limits per caller are lifted."""
     config = ServerConfig(
         host="127.0.0.1",
         port=port,
-        swarm=SwarmConfig(name="edge"),
+        swarm=SwarmConfig(name=name),
         store=StoreConfig(url=f"sqlite:///{folder / 'mail.db'}"),
         settings=SettingsConfig(print_llm_streams=False),
         limits=LimitsConfig(max_requests=0, max_running_tasks=0, max_streams=0, request_rate=0.0),
     )
     with Path(os.devnull).open("w") as stream:
         init_logger(log_dir=folder / "logs", stream=stream, log_format="json")
-        run_server(config, template=edge_template())
+        run_server(config, template=template)
 
 
 class Question(BaseModel):
@@ -177,4 +187,6 @@ def serve_bare(folder: Path, port: int) -> None:
 
 if __name__ == "__main__":
     kind, folder, port = sys.argv[1:]
-    {"mail": serve_mail, "bare": serve_bare}[kind](Path(folder), int(port))
+    {"mail": serve_mail, "example": serve_example, "bare": serve_bare}[kind](
+        Path(folder), int(port)
+    )

@@ -214,6 +214,7 @@ class MAILAction:
         self.idempotent, self.timeout = idempotent, timeout
         self.parameters_model = reader.model if reader else None
         self._reader = reader
+        self._checked: dict[str, Any] | None = None
         self._validate()
         self.parameters = deepcopy(parameters)
         self.function = self._build_action_function(function)
@@ -325,7 +326,9 @@ class MAILAction:
         Raises:
             ConfigError: the parameters are not a JSON Schema.
         """
-        check_schema(self.name, self.parameters)
+        if self._checked != self.parameters:  # an action is part of every caller's swarm
+            check_schema(self.name, self.parameters)
+            self._checked = deepcopy(self.parameters)
 
     def to_core(self) -> ActionCore:
         """Return the action as the runtime takes it.

@@ -1,6 +1,7 @@
 """An agent's tool declarations, converted once for each wire format."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, overload
 
 from pydantic_core import from_json, to_json
@@ -23,12 +24,7 @@ class ToolSet(Sequence[Mapping[str, Any]]):
         named: dict[str, Mapping[str, Any]] = {}
         for position, tool in enumerate(tools):
             named.setdefault(get_tool_spec_name(tool) or f"#{position}", tool)
-        self._nested = [nested_tool(tool) for tool in named.values()]
-        self._written = {
-            "completions": to_json(self._nested),
-            "anthropic": to_json(self._nested),
-            "responses": to_json([flat_tool(tool) for tool in named.values()]),
-        }
+        self._nested, self._written = _layouts(to_json(list(named.values())))
 
     @overload
     def __getitem__(self, index: int) -> Mapping[str, Any]: ...
@@ -47,6 +43,16 @@ class ToolSet(Sequence[Mapping[str, Any]]):
         """Return a fresh copy in a wire's layout; libraries change what they are given."""
         tools: list[dict[str, Any]] = from_json(self._written[wire])
         return tools
+
+
+@lru_cache(maxsize=256)  # every caller's agents have the same tools
+def _layouts(tools: bytes) -> tuple[list[dict[str, Any]], dict[Wire, bytes]]:
+    """Convert declarations into the layouts of all wires; the first one is shared, not changed."""
+    declared = from_json(tools)
+    nested = [nested_tool(tool) for tool in declared]
+    written = to_json(nested)
+    flat = to_json([flat_tool(tool) for tool in declared])
+    return nested, {"completions": written, "anthropic": written, "responses": flat}
 
 
 def tools_for(tools: Sequence[Mapping[str, Any]], wire: Wire) -> list[dict[str, Any]]:

@@ -1,9 +1,10 @@
 """The tools that an agent is offered, built from the catalogue."""
 
-import json
 from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
+
+from pydantic_core import from_json, to_json
 
 from mail.core.tools.catalogue import CATALOGUE, SendArgs
 from mail.core.tools.schema import ToolStyle, pydantic_model_to_tool
@@ -28,14 +29,14 @@ Tool = dict[str, Any]
 
 
 @cache
-def _written(name: str, style: ToolStyle) -> str:
+def _written(name: str, style: ToolStyle) -> bytes:
     spec = CATALOGUE[name]
-    return json.dumps(pydantic_model_to_tool(spec.model, name, spec.description, style))
+    return to_json(pydantic_model_to_tool(spec.model, name, spec.description, style))
 
 
 def _plain(name: str, style: ToolStyle) -> Tool:
     """Return a fresh copy: callers may change it, and a new schema costs 20 times more."""
-    tool: Tool = json.loads(_written(name, style))
+    tool: Tool = from_json(_written(name, style))
     return tool
 
 
