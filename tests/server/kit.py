@@ -118,7 +118,9 @@ class Template:
         self.name, self.version, self.description = "test-swarm", "1.3.6", "a swarm for tests"
         self.entrypoint, self.keywords, self.public = "supervisor", ["test"], False
         self.task_message_limit: int | None = None
-        agent = SimpleNamespace(name="supervisor", agent_params={}, function=self.script)
+        agent = SimpleNamespace(
+            name="supervisor", agent_params={}, function=self.script, tool_format="responses"
+        )
         self.agents = [agent]
         self.others: tuple[str, ...] = ()  # further agents, which do the same
         self.options = options

@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from mail.auth.callers import Caller
 from mail.errors import AuthUnavailable, ConfigError
 from mail.server.app import create_app
-from tests.server.kit import TOKENS, Template, bearer, config, serving
+from tests.server.kit import TOKENS, Script, Template, bearer, config, serving
 from tests.server.token_stub import Service
 
 ROUTES = [
@@ -111,11 +111,38 @@ async def test_whoami_and_status_make_no_instance(
     assert status.json() == {
         "swarm": {"name": "test-swarm", "status": "ready"},
         "active_users": 0,
-        "user_mail_ready": False,
+        "user_mail_ready": True,
         "user_task_running": False,
     }
     assert (await client.get("/tasks", headers=bearer("alice"))).json() == {}
     assert template.started == []
+
+
+async def test_status_tells_whose_tasks_run(
+    client: httpx.AsyncClient, app: FastAPI, script: Script
+) -> None:
+    async def status(who: str) -> tuple[int, bool, bool]:
+        told = (await client.get("/status", headers=bearer(who))).json()
+        return told["active_users"], told["user_mail_ready"], told["user_task_running"]
+
+    def post(who: str, body: str) -> "asyncio.Task[httpx.Response]":
+        return asyncio.create_task(
+            client.post("/message", json={"body": body}, headers=bearer(who))
+        )
+
+    await post("alice", "Hello")
+    assert await status("alice") == (0, True, False)  # the instance is there, and idle
+    begun = [post(who, "hang") for who in ("alice", "alice", "admin")]
+    async with asyncio.timeout(5):
+        while script.calls < 4:
+            await asyncio.sleep(0.005)
+    assert await status("alice") == (2, True, True)
+    assert await status("bob") == (2, True, False)
+    script.gate.set()
+    await asyncio.gather(*begun)
+    assert await status("alice") == (0, True, False)
+    await app.state.mail.begin_drain()
+    assert await status("alice") == (0, False, False)
 
 
 async def test_the_built_in_authority_serves_other_servers(client: httpx.AsyncClient) -> None:

@@ -129,9 +129,15 @@ class GetStatusResponse(TypedDict):
     """The state of the swarm, and of the caller's tasks in it."""
 
     swarm: Annotated[SwarmStatus, Field(description="The swarm.")]
-    active_users: Annotated[Count, Field(description="How many users have an instance.")]
-    user_mail_ready: Annotated[bool, Field(description="Whether the caller has an instance.")]
-    user_task_running: Annotated[bool, Field(description="Whether the caller's instance runs.")]
+    active_users: Annotated[
+        Count, Field(description="How many callers have tasks that run or wait for their turn.")
+    ]
+    user_mail_ready: Annotated[
+        bool, Field(description="Whether a message of the caller would be processed now.")
+    ]
+    user_task_running: Annotated[
+        bool, Field(description="Whether the caller has a task that runs or waits for its turn.")
+    ]
 
 
 @with_config(_COMPLETE)

@@ -38,6 +38,7 @@ __all__ = [
     "Roles",
     "State",
     "audience_of",
+    "token_of",
 ]
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
@@ -48,9 +49,14 @@ async def _state(request: Request) -> ServerState:  # async: FastAPI runs functi
     return state_of(request)
 
 
-async def _token(request: Request) -> str:
+def token_of(request: Request) -> str:
+    """Return the token of the caller that has been admitted."""
     token: str = request.state.token
     return token
+
+
+async def _token(request: Request) -> str:
+    return token_of(request)
 
 
 State = Annotated[ServerState, Depends(_state)]

@@ -125,15 +125,6 @@ class InstancePool:
         """Make new instances of something else from now on; see `sweep` for those that idle."""
         self._served = served
 
-    def peek(self, caller: Caller) -> "MAILSwarm | None":
-        """Return the caller's instance if there is one."""
-        instance = self._live.get(caller)
-        return instance.swarm if instance else None
-
-    def count(self, role: str) -> int:
-        """Return how many instances callers of a role have."""
-        return sum(caller.role == role for caller in self._live)
-
     def start(self) -> None:
         """Begin to close instances that idle."""
         self._sweeper = asyncio.create_task(self._sweep_forever(), name="instance sweeper")

@@ -12,7 +12,6 @@ from starlette.requests import Request
 from mail.auth.builtin import AuthBackend
 from mail.auth.callers import Caller
 from mail.config.server import ServerConfig
-from mail.core.tasks import TaskState
 from mail.db.base import Owner, Store
 from mail.errors import ShuttingDown, StoreError
 from mail.server.idempotency import Keyed, OwnersLocks
@@ -135,11 +134,6 @@ class ServerState:
         """Take what an administrator says about the server's health."""
         self.health = status
         self.health_at = _now()
-
-    async def running_tasks(self, caller: Caller) -> set[str]:
-        """Return the ids of the caller's tasks that are running."""
-        tasks = await self.store.list_tasks(owner_of(self, caller), states=(TaskState.RUNNING,))
-        return {task.task_id for task in tasks}
 
     async def is_degraded(self) -> bool:
         """Tell whether the store fails: it does not answer now, or it failed an instance's work."""

@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from mail.core.tasks import TaskState
 from mail.net.types import (
     GetHealthResponse,
     GetRootResponse,
@@ -23,7 +24,7 @@ from mail.server.errors import RETRY_AFTER
 from mail.server.idempotent_response import answered_once
 from mail.server.openapi import RETRY_LATER, answer_headers
 from mail.server.routing import MAILRouter
-from mail.server.state import ServerState
+from mail.server.state import ServerState, owner_of
 from mail.server.swarm import load_swarm
 from mail.version import get_protocol_version, get_version
 
@@ -165,16 +166,20 @@ async def health_post(
 
 @router.get("/status", tags=["server"])
 async def status(state: State, caller: Person) -> GetStatusResponse:
-    """Get the state of the swarm and of the caller's instance.
+    """Get the state of the swarm and of the caller's work.
 
-    An instance is made with a caller's first message and removed when it has been idle.
+    `active_users` counts the callers who have tasks that run or wait for their turn, on all
+    servers of the swarm. `user_task_running` tells whether the caller has one. `user_mail_ready`
+    tells whether a message of the caller would be processed now: it is false while the server shuts
+    down or cannot reach its store.
     """
-    present = state.pool.peek(caller) is not None
+    owner = owner_of(state, caller)
+    running = await state.store.list_tasks(owner, states=(TaskState.RUNNING,), limit=1)
     return {
         "swarm": {"name": state.template.name, "status": "ready"},
-        "active_users": state.pool.count("user"),
-        "user_mail_ready": present,
-        "user_task_running": present,
+        "active_users": len(await state.store.open_owners(owner.swarm)),
+        "user_mail_ready": not (state.draining or state.pool.degraded),
+        "user_task_running": bool(running),
     }
 
 
