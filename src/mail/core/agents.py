@@ -13,7 +13,11 @@ __all__ = ["AgentCore", "AgentFunction", "AgentOutput", "ToolChoice"]
 ToolChoice = str | dict[str, Any]
 AgentOutput = tuple[str | None, list[AgentToolCall]]
 AgentFunction = Callable[[list[dict[str, Any]], ToolChoice], Awaitable[AgentOutput]]
-"""``await function(history, tool_choice)`` gives the reply's text and its tool calls."""
+"""``await function(history, tool_choice)`` gives the reply's text and its tool calls.
+
+The list is the function's own. Its entries are shared with later turns, and read-only: what an
+agent does to one is never stored, but may be seen by its next turn in the same process.
+"""
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ from mail.lazy import lazy_exports
 
 __all__ = [
     "FakeClock",
+    "HistoryGuard",
     "KillPoint",
     "KillingStore",
     "LoopbackPeer",
@@ -26,7 +27,9 @@ __all__ = [
 __getattr__ = lazy_exports(
     __name__,
     {
-        **dict.fromkeys(("agent_from", "replies", "tool_calls"), "mail.testing.calls"),
+        **dict.fromkeys(
+            ("HistoryGuard", "agent_from", "replies", "tool_calls"), "mail.testing.calls"
+        ),
         "FakeClock": "mail.testing.clock",
         **dict.fromkeys(("KillPoint", "KillingStore"), "mail.testing.kills"),
         "LoopbackPeer": "mail.testing.peer",

@@ -19,7 +19,7 @@ class FakeClock:
     >>> clock = FakeClock()
     >>> clock.advance(minutes=5)
     >>> clock.now()
-    '2026-01-01T12:05:00.000000+00:00'
+    '2026-01-01T12:05:00+00:00'
     """
 
     def __init__(self, start: datetime = _START, *, seed: int = 0) -> None:
@@ -28,8 +28,8 @@ class FakeClock:
         self._made = 0
 
     def now(self) -> str:
-        """Return the time as RFC 3339 text in UTC with microseconds."""
-        return self._now.isoformat(timespec="microseconds")
+        """Return the time as RFC 3339 text in UTC."""
+        return self._now.isoformat()
 
     def new_id(self) -> str:
         """Return the next id; the n-th of a clock is always the same."""

@@ -1,6 +1,7 @@
 """Agents and tools that go wrong: the agent gets an error it can act on, the caller the reason."""
 
 import asyncio
+import json
 
 import pytest
 
@@ -291,6 +292,63 @@ async def test_what_an_agent_does_to_its_history_does_not_persist() -> None:
     assert lengths == [1, 4]
     rows = await runtime._context.store.history(runtime._context.owner, "task-1", "supervisor")
     assert "vandalised" not in "".join(rows)
+    await runtime.shutdown()
+
+
+async def test_what_an_agent_does_to_its_reply_later_does_not_persist(store) -> None:
+    """The row is written from what the agent returned, while its actions still run."""
+    calls = tool_calls(("wait", {}))
+
+    async def vandal(messages, choice):
+        if len(messages) == 1:
+            return None, calls
+        return None, tool_calls(*DONE)
+
+    async def wait(args):
+        calls[0].completion["content"] = "vandalised"
+        calls[0].completion["tool_calls"].clear()
+
+    lead = supervisor(vandal, ())
+    lead.actions = {"wait": ActionCore(function=wait, name="wait")}
+    runtime = runtime_of({"supervisor": lead}, store=store)
+    await runtime.submit_and_wait(user_message())
+    rows = await store.history(runtime._context.owner, "task-1", "supervisor")
+    entries = [entry for row in rows for entry in json.loads(row)]
+    assert [call["id"] for entry in entries for call in entry.get("tool_calls", ())][0] == "call_0"
+    assert "vandalised" not in "".join(rows)
+    await runtime.shutdown()
+
+
+async def test_a_history_is_a_plain_list_that_is_new_in_every_turn() -> None:
+    lengths: list[int] = []
+
+    async def reader(messages, choice):
+        assert type(messages) is list
+        assert all(type(entry) is dict for entry in messages)
+        lengths.append(len(messages))
+        messages.clear()
+        return None, tool_calls(*(DONE if len(lengths) > 1 else [("help", {})]))
+
+    runtime = runtime_of({"supervisor": supervisor(reader, ())})
+    await runtime.submit_and_wait(user_message())
+    await runtime.submit_and_wait(user_message("And again"))
+    assert lengths == [1, 4, 7]
+    await runtime.shutdown()
+
+
+async def test_entries_are_the_same_objects_in_every_turn() -> None:
+    """Nothing is copied: a turn in a long task costs as much as the first one."""
+    seen: list[list[dict]] = []
+
+    async def reader(messages, choice):
+        seen.append(list(messages))
+        return None, tool_calls(*(DONE if len(seen) == 3 else [("help", {})]))
+
+    runtime = runtime_of({"supervisor": supervisor(reader, ())})
+    await runtime.submit_and_wait(user_message())
+    first, second, third = seen
+    assert len(first) == 1 and len(third) > len(second) > 1
+    assert all(a is b for a, b in zip(second, third, strict=False))
     await runtime.shutdown()
 
 

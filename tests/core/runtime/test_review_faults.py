@@ -7,7 +7,6 @@ import pytest
 
 from mail.core.actions import ActionCore
 from mail.core.runtime import RunRequest
-from mail.core.runtime.histories import HistoryView
 from mail.core.tasks import TaskState
 from mail.errors import ModelError, ShuttingDown, StoreConflict, StoreError
 from mail.testing import tool_calls
@@ -228,21 +227,3 @@ async def test_a_caller_that_waited_at_the_door_of_a_stopping_runtime_is_told(st
     with pytest.raises(ShuttingDown):
         await waiting
     assert len(task) == 0
-
-
-def test_no_way_of_joining_lists_shares_entries() -> None:
-    known = [{"role": "user", "content": "as it was"}]
-    for join in (
-        lambda view: [{"role": "system"}] + view,  # noqa: RUF005 - what agents do
-        lambda view: view + [],  # noqa: RUF005
-        lambda view: view * 2,
-        lambda view: 2 * view,
-        lambda view: [*view],
-        lambda view: view[:],
-        lambda view: sorted(view, key=str),
-        lambda view: list(view),
-        lambda view: list(reversed(view)),
-    ):
-        joined = join(HistoryView(known))
-        joined[-1]["content"] = "vandalised"
-        assert known == [{"role": "user", "content": "as it was"}]

@@ -130,7 +130,7 @@ class ActiveTask:
             moment = datetime.fromisoformat(latest).astimezone(UTC)
         except (ValueError, OverflowError):  # no event, or the text that a caller wrote as a time
             return
-        self._latest = max(self._latest, moment.isoformat(timespec="microseconds"))
+        self._latest = max(self._latest, moment.isoformat())
 
     def drop_people(self) -> None:
         """Answer whoever waits with an end of everybody's; ends before it must leave them out."""

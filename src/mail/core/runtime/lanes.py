@@ -58,7 +58,7 @@ class Lanes:
         """Let agents go on whose open calls an ending has answered, with these answers."""
         for row in ending.histories:
             task.fresh = False  # the store knows more of them than there is here
-            self.context.histories.forget(task.task_id, (row.agent,))
+            self.context.histories.forget(task.task_id, row.agent)
             self.context.mailbox.unblock(LaneKey(task.task_id, row.agent))
 
     def step_back(self, turn: Turn) -> None:
@@ -77,6 +77,6 @@ class Lanes:
         if self.context.active_tasks.get(task.task_id) is not task:
             return
         self.context.mailbox.drop(task.task_id)
-        self.context.histories.forget(task.task_id, self.context.agents)
+        self.context.histories.forget(task.task_id)
         for forgotten in self.context.active_tasks.remove(task):
             self.context.events.forget(forgotten)

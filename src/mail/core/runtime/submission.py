@@ -465,7 +465,8 @@ class Resumption:
 
     def stored(self, context: RuntimeContext) -> None:
         """Let the agents see their results, and those go on that have all of them."""
-        context.histories.forget(self.task.task_id, {row.agent for row in self.calls})
+        for agent in {row.agent for row in self.calls}:
+            context.histories.forget(self.task.task_id, agent)
         self.task.fresh = False  # the store knows more of them now
         for agent in self.ready:
             context.mailbox.unblock(LaneKey(self.task.task_id, agent))

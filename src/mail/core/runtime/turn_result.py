@@ -40,10 +40,10 @@ class Reply:
 class TurnResult:
     """The parts of the turn's next commit.
 
-    ``now`` tells the time of an event. ``entries`` belong to the agent's history; ``events`` and
-    ``journal`` may be committed earlier by a journal commit, which empties them here. ``paused``
-    are its breakpoint calls. ``spoken`` is the message that ends a manual step, ``told`` why the
-    agent failed.
+    ``now`` tells the time of an event. ``entries`` belong to the agent's history; agents share
+    them, so the store gets what `remember` has written. ``events`` and ``journal`` may be committed
+    earlier by a journal commit, which empties them here. ``paused`` are its breakpoint calls.
+    ``spoken`` is the message that ends a manual step, ``told`` why the agent failed.
     """
 
     now: Callable[[], str]
@@ -58,11 +58,21 @@ class TurnResult:
     spoken: Envelope | None = None
     failure: str | None = None
     told: str | None = None
-    history: str = ""
+    _written: list[str] = field(default_factory=list)
 
-    def seal(self) -> None:
-        """Write the entries as JSON; fails on what an agent put into them and JSON cannot hold."""
-        self.history = to_json(self.entries).decode() if self.entries else ""
+    @property
+    def history(self) -> str:
+        """The entries as a JSON list, or no text when there are none."""
+        return f"[{','.join(self._written)}]" if self._written else ""
+
+    def remember(self, *entries: Entry) -> None:
+        """Add entries to the agent's history, and write them down as they are now.
+
+        Raises:
+            ValueError: JSON cannot hold what an agent put into one.
+        """
+        self.entries.extend(entries)
+        self._written.extend(to_json(entry).decode() for entry in entries)
 
     def log(self, kind: str, description: str = "", **extra: Any) -> None:
         """Add an event."""
@@ -72,7 +82,7 @@ class TurnResult:
 
     def take(self, call: AgentToolCall, outcome: ToolOutcome) -> None:
         """Add what a handler decided about a call."""
-        self.entries.append(call.create_response_msg(outcome.tool_result()))
+        self.remember(call.create_response_msg(outcome.tool_result()))
         self.events.extend(event.row(self.now()) for event in outcome.events)
         self.mail.extend(outcome.mail)
         self.memories.extend(outcome.memories)
@@ -87,9 +97,8 @@ class TurnResult:
 
     def close_paused(self, answer: str) -> None:
         """Answer the breakpoint calls here and now: the task does not pause on them."""
-        self.entries.extend(call.create_response_msg(answer) for call in self.paused)
+        self.remember(*(call.create_response_msg(answer) for call in self.paused))
         self.paused.clear()
-        self.seal()
 
     def pause_event(self, agent: str, calls: Sequence[CallRow]) -> EventDraft:
         """Return the event of an agent's breakpoint calls, once they have their ids."""

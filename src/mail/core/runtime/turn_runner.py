@@ -24,7 +24,7 @@ from mail.core.runtime.client_tools import (
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.handlers import HANDLERS
-from mail.core.runtime.histories import Entry, HistoryView
+from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.text_replies import take_text
 from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS, TEXT_TOOL, ToolDispatcher, log_tool_calls
@@ -134,7 +134,6 @@ class TurnRunner:
             if reply is None:
                 return
             await self._act(turn, turn_result, reply, journal)
-            turn_result.seal()
         except (StoreError, asyncio.CancelledError):
             raise
         except ModelError as error:
@@ -179,27 +178,27 @@ class TurnRunner:
         """Return the agent's reply; None when it was not asked, or nobody wants its reply."""
         known = journal.get(REPLY_KEY)
         incoming = self._incoming(turn)
-        turn_result.entries.extend(incoming)
+        turn_result.remember(*incoming)
         if known is not None:
             turn.phase = Phase.ACTING
             reply = Reply.from_json(known.payload)
         else:
             key = LaneKey(turn.task.task_id, turn.agent)
-            view = await self.context.histories.view(key, incoming, fresh=turn.task.fresh)
+            messages = await self.context.histories.view(key, incoming, fresh=turn.task.fresh)
             # Nothing is awaited between this look at the account and the call.
             reason = refusal(turn.task, turn.agent, self.context.settings)
             if reason is not None:
                 await self.committer.refuse(turn, reason)
                 return None
             began = time.perf_counter()
-            reply = await self._call_agent(turn, view)
+            reply = await self._call_agent(turn, messages)
             duration = milliseconds(time.perf_counter() - began)
             if turn.abandoned:
                 return None
             turn.phase = Phase.ACTING
             log_usage(turn_result, turn)
             log_tool_calls(turn_result, turn.agent, reply.calls, duration)
-        turn_result.entries.extend(_assistant_entries(reply))
+        turn_result.remember(*_assistant_entries(reply))
         return reply
 
     def _incoming(self, turn: Turn) -> list[Entry]:
@@ -210,11 +209,11 @@ class TurnRunner:
             return [self.committer.mail_delivery.open_buffer(turn)]
         return [turn.envelope.to_entry()]
 
-    async def _call_agent(self, turn: Turn, view: HistoryView) -> Reply:
+    async def _call_agent(self, turn: Turn, messages: list[Entry]) -> Reply:
         enter_call(self._surroundings(turn))
         function = self.context.agents[turn.agent].function
         try:
-            output = await function(view, _choice(turn))
+            output = await function(messages, _choice(turn))
         except asyncio.CancelledError:
             handle = turn.handle
             if turn.abandoned or handle is None or handle.cancelling():
