@@ -94,15 +94,17 @@ class _Readers(_PingPong):
     def __init__(self, messages: int, sampled: int) -> None:
         super().__init__(messages)
         self._sampled = sampled
+        self._own: tuple[History, History] = ([], [])
         self.times: dict[str, list[float]] = {"history": [], "list": [], "loop": []}
 
     def read(self, messages: History) -> None:
-        """Read everything, thrice."""
+        """Read everything, thrice; the history first, as an agent comes upon it."""
         if self._left > self._sampled:
             super().read(messages)
             return
         self._time("history", _encoded, messages)
-        own = json.loads(json.dumps(messages))
+        own = self._own[self._left % 2]
+        own += json.loads(json.dumps(messages[len(own) :]))
         self._time("list", _encoded, own)
         self._time("loop", _walked, own)
 

@@ -314,7 +314,7 @@ async def test_what_an_agent_does_to_its_reply_later_does_not_persist(store) -> 
     await runtime.submit_and_wait(user_message())
     rows = await store.history(runtime._context.owner, "task-1", "supervisor")
     entries = [entry for row in rows for entry in json.loads(row)]
-    assert [call["id"] for entry in entries for call in entry.get("tool_calls", ())][0] == "call_0"
+    assert "call_0" in [call["id"] for entry in entries for call in entry.get("tool_calls", ())]
     assert "vandalised" not in "".join(rows)
     await runtime.shutdown()
 
