@@ -345,8 +345,14 @@ class TestFailures:
             await store.load_task(rows.alice, "t1")
 
     async def test_a_missing_folder_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(StoreError, match="nowhere"):
+        with pytest.raises(StoreError, match="nowhere for the database does not exist; create it"):
             await SQLiteStore(tmp_path / "nowhere" / "mail.db").open()
+
+    def test_a_folder_is_no_file_and_gets_no_lock_beside_it(self, tmp_path: Path) -> None:
+        (tmp_path / "data").mkdir()
+        with pytest.raises(StoreError, match=r"data is a folder; name a file"):
+            asyncio.run(SQLiteStore(tmp_path / "data").open())
+        assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
     @pytest.mark.parametrize("content", [b"not a database at all" * 100, b"SQLite format 3\0" * 99])
     async def test_a_file_that_is_no_database_is_refused(

@@ -27,8 +27,15 @@ class LockFile:
             StoreLocked: somebody holds it; the text names the process.
             StoreError: the lock file cannot be made.
         """
+        if self._guarded.is_dir():
+            raise StoreError(f"{self._guarded} is a folder; name a file for the database")
         try:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError as exc:
+            folder = self.path.parent
+            raise StoreError(
+                f"the folder {folder} for the database does not exist; create it"
+            ) from exc
         except OSError as exc:
             raise StoreError(f"cannot create the lock file {self.path}: {exc.strerror}") from exc
         try:
