@@ -39,7 +39,7 @@ async def test_one_server_per_swarm_which_stops_when_it_has_lost_it(
                 assert await place.process.wait() == 1  # type: ignore[union-attr]
         finally:
             await usurper.close()
-        assert "another server took the swarm over" in place.log
+        assert "another server took over the swarm" in place.log
         assert "draining" in place.log
         assert PASSWORD not in place.log + second.stderr
         assert "Traceback" not in place.log

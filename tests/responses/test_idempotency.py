@@ -111,7 +111,7 @@ async def test_the_sdk_sees_a_conflict_once(
         for _ in range(2)
     ]
     assert made[0] == made[1]
-    with pytest.raises(ConflictError, match="another request") as caught:
+    with pytest.raises(ConflictError, match="a different request") as caught:
         await openai.responses.create(model="m", input="other", extra_headers=headers)
     assert caught.value.response.headers["x-should-retry"] == "false"
     assert caught.value.type == "invalid_request_error"
@@ -187,4 +187,4 @@ async def test_another_body_is_refused_in_the_sdk_s_shape(
         ),
     ):
         assert answer.status_code == 409
-        assert "another request" in answer.json()["error"]["message"]
+        assert "a different request" in answer.json()["error"]["message"]

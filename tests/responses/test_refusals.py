@@ -24,7 +24,7 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({"input": 7}, "input", "Invalid value"),
     ({"input": ["hello"]}, "input[0]", "expected an object"),
     ({"input": [USER, {"role": "robot", "content": "x"}]}, "input[1].role", "robot"),
-    ({"input": [{"role": "user"}]}, "input[0].content", "expected text"),
+    ({"input": [{"role": "user"}]}, "input[0].content", "expected a string"),
     ({"input": [{"role": "user", "content": [7]}]}, "input[0].content[0]", "part with text"),
     (
         {"input": [{"role": "user", "content": [{"type": "input_image"}]}]},

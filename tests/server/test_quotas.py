@@ -91,7 +91,7 @@ def test_tasks_queue_behind_those_that_run_and_an_open_one_can_be_written_to() -
     shares = Quotas(LimitsConfig(max_running_tasks=2, max_queued_tasks=1))
     for count in range(3):
         shares.message(ALICE, "new", {str(number) for number in range(count)})
-    with pytest.raises(QuotaExceeded, match=r"2 tasks running and 1 queued.* max_queued_tasks"):
+    with pytest.raises(QuotaExceeded, match=r"2 running and 1 queued.* max_queued_tasks"):
         shares.message(ALICE, "new", {"0", "1", "2"})
     shares.message(ALICE, "0", {"0", "1", "2"})
 

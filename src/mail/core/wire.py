@@ -66,7 +66,7 @@ class MAILRequest(TypedDict):
 
 
 class MAILResponse(TypedDict):
-    """The answer to a request; ``request_id`` names the request (ruling 12)."""
+    """The answer to a request; ``request_id`` names the request."""
 
     task_id: TaskName
     request_id: ExchangeId

@@ -31,7 +31,7 @@ from mail.responses_api.request import ResponseRequest
 __all__ = ["BridgedEnd", "BridgedRun", "BridgedSwarm", "Exchange", "ResponsesBridge"]
 
 _CUT = "the stream ended before the response did; poll the response to see its end"
-_GONE = "the task went on without this response"
+_GONE = "the task continued without this response"
 
 
 class BridgedEnd(Protocol):
@@ -288,7 +288,8 @@ class ResponsesBridge:
         newest = await self.records.newest(record.task_id)
         if newest not in (None, record.id):
             raise ResponsesError(
-                f"The task goes on for a later response; cancel '{newest}'.", "response_id"
+                f"The task continues for a later response; cancel '{newest}' instead.",
+                "response_id",
             )
         await self.swarm.cancel_task(record.task_id)
         return (await self._current(response_id)).response

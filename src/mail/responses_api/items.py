@@ -192,7 +192,7 @@ def _content(content: object, where: str) -> str:
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
-        raise ResponsesError(f"Invalid type for '{where}': expected text or a list.", where)
+        raise ResponsesError(f"Invalid type for '{where}': expected a string or a list.", where)
     return "\n".join(_part(part, f"{where}[{index}]") for index, part in enumerate(content))
 
 

@@ -74,7 +74,7 @@ def _new_task(conversation: Conversation, tail: Tail) -> RunPlan:
     _refuse_strangers(tail, tail.answers)
     body = conversation.as_text()
     if not body.strip():
-        raise ResponsesError("'input' has no message.", "input")
+        raise ResponsesError("'input' contains no message.", "input")
     return RunPlan(task_id=str(uuid.uuid4()), body=body, before=Usage.none())
 
 
@@ -115,7 +115,7 @@ async def _previous(response_id: str, records: Records, tasks: TaskSource) -> MA
     later = await records.load(newest or "")
     if later is not None and later.response["status"] == "completed":
         raise ResponsesError(
-            f"The conversation went on after '{response_id}', and a task has no branches; "
+            f"The conversation has continued after '{response_id}', and tasks have no branches; "
             f"continue with '{newest}'.",
             "previous_response_id",
         )
@@ -143,5 +143,5 @@ def _results(answers: Sequence[Answer], words: str) -> list[dict[str, Any]]:
 
 def _new_words(conversation: Conversation, tail: Tail) -> str:
     if not tail.words.strip():
-        raise ResponsesError("'input' has no new message of the user's.", "input")
+        raise ResponsesError("'input' contains no new user message.", "input")
     return conversation.as_text()

@@ -24,7 +24,7 @@ __all__ = [
 _VERBOSITY: Final = ("low", "medium", "high")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _JSON_OBJECT: Final = "The final answer must be one JSON object and nothing else."
-_JSON_SCHEMA: Final = "The final answer must be JSON that fits this schema, and nothing else:\n"
+_JSON_SCHEMA: Final = "The final answer must be JSON that matches this schema, and nothing else:\n"
 
 
 def read_text_config(text: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -181,7 +181,7 @@ def _shown(tool: Mapping[str, Any], index: int) -> dict[str, Any]:
     where = f"tools[{index}]"
     if tool.get("type") != "function":
         raise ResponsesError(
-            f"Tools of type {tool.get('type')!r} are not supported; only functions of the caller.",
+            f"Tools of type {tool.get('type')!r} are not supported; only functions are.",
             f"{where}.type",
             "invalid_value",
         )
@@ -256,7 +256,7 @@ _IGNORED: Final = frozenset(
 
 _REFUSED: Final = {
     "conversation": "continue with previous_response_id",
-    "prompt": "give instructions instead",
+    "prompt": "use instructions instead",
 }
 """Fields that would change what the request means."""
 
@@ -332,7 +332,9 @@ class ResponseRequest:
         fields = _checked(values)
         _log_ignored(values)
         if fields.stream and fields.background:
-            raise ResponsesError("a background response is not streamed; poll it", "stream")
+            raise ResponsesError(
+                "a background response cannot be streamed; poll it instead", "stream"
+            )
         if fields.background and not fields.store:
             raise ResponsesError("a background response must be stored", "store")
         conversation = read_input(fields.input)

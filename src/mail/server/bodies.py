@@ -221,7 +221,7 @@ def _check_finite(value: object, what: str) -> None:
     try:
         json.dumps(value, allow_nan=False)
     except ValueError:
-        raise ProtocolError(f"{what} holds a number that is too large") from None
+        raise ProtocolError(f"{what} contains a number that is too large") from None
 
 
 def _check_size(text: bytes, what: str) -> None:

@@ -127,7 +127,7 @@ class GuardedConnection(asyncio.Protocol):
         if now - since >= self.limits.header_timeout:
             self._cut("its request headers did not arrive in time")
         elif self._stalls():
-            self._cut("its reader stalled")
+            self._cut("the client stopped reading")
         else:
             self._watch = self.loop.call_later(self._period, self._look)
 
@@ -144,7 +144,7 @@ class GuardedConnection(asyncio.Protocol):
         return self._looks * self._period >= self.limits.send_timeout
 
     def _cut(self, why: str) -> None:
-        _log.info("connection cut: %s", why)
+        _log.info("connection closed: %s", why)
         self.transport.abort()
 
 
@@ -267,4 +267,6 @@ def allow_open_files(limits: LimitsConfig) -> None:
         allowed = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
         if allowed < wanted:
-            _log.warning("only %d open files are allowed: fewer connections than set", allowed)
+            _log.warning(
+                "the limit of %d open files allows fewer connections than configured", allowed
+            )

@@ -20,7 +20,8 @@ _METHODS: Final = ("GET", "POST", "DELETE")
 _REQUEST_HEADERS: Final = ("Authorization", "Idempotency-Key", "Last-Event-ID", "X-Request-ID")
 _ANSWER_HEADERS: Final = ("Idempotency-Replayed", "Retry-After", "X-Request-ID")
 _RULES: Final = (
-    f"cors_origins in mail.toml names the origins; their pages may use {', '.join(_METHODS)}, "
+    "cors_origins in mail.toml lists the allowed origins; their pages may use "
+    f"{', '.join(_METHODS)}, "
     f"and send {', '.join(_REQUEST_HEADERS)}"
 )
 

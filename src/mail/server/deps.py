@@ -87,7 +87,8 @@ IdempotencyKey = Annotated[
     WithJsonSchema({"type": "string", "pattern": f"^{_KEY.pattern}$"}),
     Header(
         alias=HEADER,
-        description="Names this request: 1 to 255 visible ASCII characters of the caller's choice. "
+        description="Identifies this request: 1 to 255 visible ASCII characters of the "
+        "caller's choice. "
         "A repeat with the same key and body gets the first answer again, and nothing is done "
         "twice, also after a restart; another body with the same key is 409. A stream is repeated "
         "from the beginning, or after the event that `Last-Event-ID` names.",
@@ -103,7 +104,9 @@ LastEventId = Annotated[
 ]
 After = Annotated[
     _Number,
-    Query(description="The number of the last event that is known. `Last-Event-ID` wins."),
+    Query(
+        description="The number of the last event that is known. `Last-Event-ID` takes precedence."
+    ),
 ]
 
 
@@ -129,8 +132,8 @@ class Roles(Audience, SecurityBase):
         self.roles = frozenset(roles)
         self.scheme_name = "bearer"
         self.model = HTTPBearer(
-            description="A token of `mail token create` or of the external authority. It says who "
-            "calls: a role and an id."
+            description="A token from `mail token create` or from the external authority. It "
+            "identifies the caller by a role and an id."
         )
 
     async def admit(self, request: Request) -> None:

@@ -77,8 +77,8 @@ class KeyReused(MAILError):
 
     def __init__(self, key: str) -> None:
         super().__init__(
-            f"Idempotency-Key '{key}' was used for another request; repeat that one as it was, or "
-            "take a new key"
+            f"Idempotency-Key '{key}' was used for a different request; repeat that request "
+            "unchanged, or use a new key"
         )
 
 

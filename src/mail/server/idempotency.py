@@ -77,7 +77,7 @@ class Keyed:
             ProtocolError: it has two.
         """
         if len(request.headers.getlist(HEADER)) > 1:
-            raise ProtocolError(f"{HEADER} must come once")
+            raise ProtocolError(f"{HEADER} must be sent only once")
         found = fingerprint(request.method, request.scope["path"], await body_of(request))
         return cls(store, locks, owner, key, found)
 
@@ -159,5 +159,5 @@ async def forget_old_keys(store: Store, hours: float) -> None:
             while await store.drop_keys(before, _FORGET_AT_ONCE) == _FORGET_AT_ONCE:
                 pass
         except StoreError as error:
-            _log.warning("old idempotency keys could not be forgotten: %s", error)
+            _log.warning("old idempotency keys could not be deleted: %s", error)
         await asyncio.sleep(_FORGET_EVERY)

@@ -96,7 +96,7 @@ async def _keep(keyed: Keyed, kept: str | None) -> None:
     except KeyTaken:  # by another process, for the same request at the same time
         pass
     except StoreError as error:  # the work is done: its answer must not be an error
-        _log.warning("an idempotency key could not be kept: %s", error)
+        _log.warning("an idempotency key could not be stored: %s", error)
 
 
 async def _response(keyed: Keyed, kept: str, shortening: Shortening | None) -> Response:

@@ -224,7 +224,7 @@ class InstancePool:
             )
             if oldest is None:
                 raise ServerBusy(
-                    f"the server works for {self._max} callers, which is the most at a time; try "
+                    f"the server serves {self._max} callers, which is its limit; try "
                     "again later, or raise [server.limits] max_instances"
                 )
             async with self._locks.hold(oldest):
@@ -264,7 +264,7 @@ async def recover_owners(store: Store, pool: InstancePool) -> None:
         await pool.sweep()
         await _recover_all(await store.open_owners(pool.served.template.name), pool)
     except Exception:  # noqa: BLE001 - the server goes on; the tasks wait for their callers
-        _log.exception("unfinished tasks could not be found")
+        _log.exception("unfinished tasks could not be looked up")
 
 
 async def _recover_all(owners: list[Owner], pool: InstancePool) -> None:
@@ -281,7 +281,7 @@ async def _recover_all(owners: list[Owner], pool: InstancePool) -> None:
         if waiting:
             await asyncio.sleep(_BUSY_SECONDS)
     if owners:
-        _log.info("unfinished tasks taken up again", extra={"callers": len(owners)})
+        _log.info("unfinished tasks resumed", extra={"callers": len(owners)})
 
 
 async def _recover(pool: InstancePool, owner: Owner) -> bool:
@@ -296,5 +296,5 @@ async def _recover(pool: InstancePool, owner: Owner) -> bool:
     except ShuttingDown:
         return True
     except Exception:  # noqa: BLE001 - the other owners' tasks must continue
-        _log.exception("the unfinished tasks of a caller could not be taken up")
+        _log.exception("the unfinished tasks of a caller could not be resumed")
         return True

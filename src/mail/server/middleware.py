@@ -118,10 +118,14 @@ class EdgeMiddleware:
             if not exchange.started:
                 await self._unforeseen(error, scope, receive, exchange)
             else:
-                _log.info("stream cut: its reader stalled", extra={"request_id": exchange.id})
+                _log.info(
+                    "stream closed: the client stopped reading", extra={"request_id": exchange.id}
+                )
                 await _hang_up(scope)
         except ClientDisconnect:
-            _log.debug("request %s: the client left before its body was complete", exchange.id)
+            _log.debug(
+                "request %s: the client disconnected before its body was complete", exchange.id
+            )
         except MAILError as error:
             if not exchange.started:
                 await self._refuse(error, scope, receive, exchange)
@@ -137,7 +141,9 @@ class EdgeMiddleware:
         if exchange.header_bytes > MAX_HEADER_BYTES:
             raise HeadersTooLarge(f"the headers are larger than {MAX_HEADER_BYTES} bytes")
         if given.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity"):
-            raise BadEncoding("a request body must not be compressed: send no Content-Encoding")
+            raise BadEncoding(
+                "a request body must not be compressed; remove the Content-Encoding header"
+            )
         if self._cors is not None and self._cors.asks(scope, headers := Headers(scope=scope)):
             await self._cors.answer(headers)(scope, receive, exchange.send)
             return
@@ -155,12 +161,12 @@ class EdgeMiddleware:
             return
         if 0 < self._max_requests <= len(self._working):
             raise ServerBusy(
-                f"the server works on {self._max_requests} requests, which is the most at a time; "
+                f"the server is processing {self._max_requests} requests, which is its limit; "
                 "try again later, or raise [server.limits] max_requests"
             )
         if CROWDED in scope["state"]:
             raise ServerBusy(
-                "the server has as many connections as it takes; try again later, or raise "
+                "the server has reached its limit of connections; try again later, or raise "
                 "[server.limits] max_connections"
             )
 

@@ -21,11 +21,11 @@ from mail.version import get_protocol_version, get_version
 __all__ = ["EVENT_STREAM", "RETRY_LATER", "OpenAPIDocument", "answer_headers", "errors"]
 
 TAGS: Final[Mapping[str, str]] = {
-    "messages": "Give the swarm work.",
-    "tasks": "Follow the work. A task of somebody else looks exactly like none.",
+    "messages": "Post messages to the swarm.",
+    "tasks": "Follow the work. Another caller's task cannot be told from one that does not exist.",
     "server": "The server, its health and its version.",
     "swarms": "The swarm that is served; for administrators.",
-    "tokens": "The caller, and the built-in token authority in the shape that servers expect.",
+    "tokens": "The caller, and the built-in token authority, in the format that servers expect.",
 }
 """Tag to its description, in the order of the document."""
 
@@ -42,7 +42,7 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     402: ("BudgetUsedUp", "The task has used up its budget of tokens or money."),
     403: ("Forbidden", "The token's role may not do this."),
     404: ("NotFound", "The caller has no such task, or this server does not have the route."),
-    405: ("MethodNotAllowed", "The path does not have the method; no operation answers this."),
+    405: ("MethodNotAllowed", "The path does not support the method; no operation answers this."),
     408: ("BodyTooSlow", "The rest of the body did not arrive."),
     409: (
         "Conflict",
@@ -51,22 +51,26 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     ),
     413: ("BodyTooLarge", "The body is larger than the server accepts."),
     415: ("BodyCompressed", "The body is compressed."),
-    429: ("TooMuch", "One caller asks for too much at once, or too fast."),
+    429: (
+        "TooMuch",
+        "The caller has too many requests, tasks or streams at once, or sends requests too fast.",
+    ),
     431: ("HeadersTooLarge", "The headers are larger than the server accepts."),
-    500: ("Fault", "A fault of the server; `request_id` finds it in the log."),
+    500: ("Fault", "An error in the server; search the log for `request_id`."),
     502: ("RunFailed", "The run failed; `detail` is the reason."),
     503: (
         "Unavailable",
-        "The server shuts down or is full, or its store or token authority does not answer.",
+        "The server is shutting down or at its limit, or its store or token "
+        "authority does not answer.",
     ),
-    504: ("RunTooLong", "The time to wait is over; the task goes on."),
+    504: ("RunTooLong", "The time to wait is over; the task continues."),
 }
 """Status to the name and the description of the error in the OpenAPI document."""
 
 RETRY_LATER: Final[Mapping[str, Any]] = {
     "Retry-After": {
         "required": True,
-        "description": "Seconds after which another try makes sense.",
+        "description": "Seconds to wait before trying again.",
         "schema": {"type": "integer", "minimum": 0},
     }
 }
@@ -75,8 +79,9 @@ RETRY_LATER: Final[Mapping[str, Any]] = {
 _HEADERS: Final[Mapping[str, dict[str, Any]]] = {
     "X-Request-ID": {
         "required": True,
-        "description": "Finds the request in the server's log: what the request said under this "
-        "name, if that is 1 to 128 letters, digits, dots, dashes and underscores; else made up.",
+        "description": "Identifies the request in the server's log. Taken from the request if "
+        "its value is 1 to "
+        "128 letters, digits, dots, dashes and underscores; otherwise generated.",
         "schema": {"type": "string", "pattern": f"^{REQUEST_ID.pattern}$"},
     },
     REPLAYED: {
@@ -95,7 +100,7 @@ _AUTHENTICATE: Final = {
 _ALLOW: Final = {
     "Allow": {
         "required": True,
-        "description": "The methods that the path has.",
+        "description": "The methods that the path supports.",
         "schema": {"type": "string"},
     }
 }

@@ -72,8 +72,8 @@ class Quotas:
         There are as many as requests in a burst: bodies that trickle in keep none from others.
         """
         limit = self._limits.request_burst if self._limits.request_rate else 0
-        what = f"{limit} requests whose bodies are still coming"
-        excuse = ("send them whole", "request_burst")
+        what = f"{limit} requests whose bodies are still arriving"
+        excuse = ("send complete requests", "request_burst")
         with _counted(self._bodies, caller, limit, what, *excuse):
             yield
 
@@ -91,11 +91,11 @@ class Quotas:
         """
         if 0 < self._limits.max_open_streams <= self.open_streams:
             raise ServerBusy(
-                f"the server has {self._limits.max_open_streams} streams open, which is the most "
-                "at a time; try again later, or raise [server.limits] max_open_streams"
+                f"the server has {self._limits.max_open_streams} open streams, which is its limit; "
+                "try again later, or raise [server.limits] max_open_streams"
             )
         limit = self._limits.max_streams
-        what = f"{limit} streams open"
+        what = f"{limit} open streams"
         with _counted(self._streams, caller, limit, what, "close one", "max_streams"):
             yield
 
@@ -110,7 +110,7 @@ class Quotas:
         running, queued = self._limits.max_running_tasks, self._limits.max_queued_tasks
         if 0 < queued <= len(open_tasks) - running and task_id not in open_tasks:
             raise _at_once(
-                f"{running} tasks running and {queued} queued", "wait for one", "max_queued_tasks"
+                f"{running} running and {queued} queued tasks", "wait for one", "max_queued_tasks"
             )
 
 
@@ -131,7 +131,6 @@ def _counted(
 
 def _at_once(what: str, instead: str, setting: str) -> QuotaExceeded:
     return QuotaExceeded(
-        f"you have {what}, which is the most at a time; {instead}, or raise [server.limits] "
-        f"{setting}",
+        f"you have {what}, which is the limit; {instead}, or raise [server.limits] {setting}",
         int(RETRY_AFTER),
     )

@@ -99,7 +99,7 @@ class DrainingServer(uvicorn.Server):
             self.should_exit = True
 
     def _drain_then_exit(self) -> None:
-        _log.info("draining; a second signal exits at once")
+        _log.info("draining; a second signal exits immediately")
         self._stopping = asyncio.create_task(self._drain(), name="drain then exit")
 
     async def _drain(self) -> None:
@@ -240,7 +240,7 @@ def _serve(
     allow_open_files(state.config.limits)
     DrainingServer(options, state, last_act).run(sockets)
     if state.taken_over:
-        raise StoreLocked("another server took the swarm over while the database was away")
+        raise StoreLocked("another server took over the swarm while the database was unreachable")
 
 
 def _run_reloading(config: ServerConfig, state: ServerState, sockets: list[socket.socket]) -> None:
@@ -287,7 +287,7 @@ def _load(uses: Sequence[ModelUse]) -> None:
         for text in model_warnings(load_library(), uses):
             _log.warning("%s", text)
     except Exception:  # noqa: BLE001 - whoever needs the library learns of it with the first call
-        _log.exception("the library behind the models cannot be loaded")
+        _log.exception("the model library cannot be loaded")
         return
     gc.collect()
     gc.freeze()

@@ -66,7 +66,7 @@ class MessageOptions(RequestBody):
     breakpoint_tool_call_result: Annotated[
         Any,
         Field(
-            description="Results of breakpoint calls: a text, `{call_id, content}` or a list of "
+            description="Results of breakpoint calls: a string, `{call_id, content}` or a list of "
             "these."
         ),
     ] = None
@@ -75,7 +75,10 @@ class MessageOptions(RequestBody):
     ] = None
     timeout: Annotated[
         Annotated[float, Field(gt=0, le=MAX_TIMEOUT_SECONDS)] | None,
-        Field(description="Seconds to wait for the answer, 3600 by default. The task outlives it."),
+        Field(
+            description="Seconds to wait for the answer, 3600 by default. The task "
+            "continues after that."
+        ),
     ] = None
 
 
@@ -150,12 +153,13 @@ class MessageIn(RequestBody):
     ] = None
     stream: Annotated[bool | None, Field(description="Answer with a stream of events.")] = None
     stream_tokens: Annotated[
-        bool | None, Field(description="In the stream, include the pieces of the models' replies.")
+        bool | None, Field(description="In the stream, include the chunks of the models' replies.")
     ] = None
     task_id: Annotated[
         TaskId | None,
         Field(
-            description="A name for the new task, or the task to continue. A new UUID by default."
+            description="The id for the new task, or of the task to continue. A new UUID "
+            "by default."
         ),
     ] = None
     resume_from: Annotated[

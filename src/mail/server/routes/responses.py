@@ -88,7 +88,7 @@ async def get_response(
 ) -> JSONResponse:
     """Return a response as it is now."""
     if request.query_params.get("stream", "false").lower() == "true":
-        raise ResponsesError("a stored response is not streamed; poll it", "stream")
+        raise ResponsesError("a stored response cannot be streamed; poll it instead", "stream")
     async with _bridge(state, caller, token) as bridge:
         return JSONResponse(await bridge.retrieve(response_id))
 

@@ -37,7 +37,7 @@ _PRINTABLE: Final = rf"^[^{_UNSEEN}]*[^{_UNSEEN}\s][^{_UNSEEN}]*$"
 _DOCUMENT: Final = {"schema": {"type": "object", "description": "This document."}}
 
 _DRAINING: Final = {
-    "description": "The server shuts down.",
+    "description": "The server is shutting down.",
     "headers": {**answer_headers(repeated=False), **RETRY_LATER},
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/GetHealthResponse"}}},
 }
@@ -75,7 +75,7 @@ class SwarmIn(RequestBody):
         Field(
             alias="json",
             min_length=1,
-            description="The definition of one swarm: the text of a JSON object.",
+            description="The definition of one swarm, as the text of a JSON object.",
         ),
     ]
 

@@ -80,7 +80,8 @@ async def get_tasks(
     cursor: Annotated[
         str | None,
         Query(
-            description="Where the page begins: `next_cursor` of the page before. It is the id of "
+            description="Where the page begins: the `next_cursor` of the previous page. It "
+            "is the id of "
             "one of the caller's tasks; anything else is 400."
         ),
     ] = None,
@@ -121,7 +122,7 @@ async def get_task(
     if await body_of(request):
         task_id = (await read_body(request, TaskIn)).task_id
     if not task_id:
-        raise ProtocolError("task_id is required: in a JSON body or as ?task_id=")
+        raise ProtocolError("task_id is required, as ?task_id= or in a JSON body")
     return JSONResponse(_record(await _read_task(state, caller, token, task_id)))
 
 
@@ -209,7 +210,9 @@ async def _read_tasks(
 ) -> list[MAILTask]:
     owner = owner_of(state, caller)
     if cursor is not None and await _is_unknown(state, owner, cursor):
-        raise ProtocolError("cursor names no task of yours; take it from 'next_cursor' of a page")
+        raise ProtocolError(
+            "cursor is not the id of one of your tasks; use the 'next_cursor' of a page"
+        )
     if not await state.store.list_tasks(owner, limit=1):
         return []  # without making an instance for somebody who only looks
     async with state.pool.lease(caller, token) as swarm:
