@@ -103,7 +103,7 @@ def test_the_api_page_has_every_route_and_no_other() -> None:
     served = {
         f"{method} {route.path.replace(':path', '')}"
         for route in app.routes
-        if isinstance(route, APIRoute)
+        if isinstance(route, APIRoute) and route.path != "/docs/{name}"
         for method in route.methods
     }
     described = {

@@ -20,6 +20,7 @@ from tests.support.till import definition
 LIMIT = 65_536
 EVENTS = "events"
 DOCUMENT = "the document"
+PAGE = "a page or a part of it"
 RESPONSE = "a response of OpenAI's"
 NOWHERE = {"detail": "not found", "errors": []}
 PEOPLE = frozenset({"admin", "user"})
@@ -110,6 +111,8 @@ TABLE = [
         required=("status",),
         wrong={"status": [*NO_TEXT, "", " ", "a\nb", "x" * 257]},
     ),
+    Row("GET", "/docs", PUBLIC, PAGE),
+    Row("GET", "/docs/{name}", PUBLIC, PAGE, on_page=False),
     Row("GET", "/openapi.yaml", PUBLIC, DOCUMENT),
     Row("GET", "/openapi.json", PUBLIC, DOCUMENT),
     Row("GET", "/whoami", PEOPLE, GetWhoamiResponse),

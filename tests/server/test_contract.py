@@ -37,6 +37,7 @@ from tests.server.contract import (
     NOT_BUILT,
     NOWHERE,
     OPTIONS_WRONG,
+    PAGE,
     PEOPLE,
     RESPONSE,
     RESPONSES,
@@ -51,7 +52,7 @@ from tests.support.background import served
 from tests.support.shapes import misfits
 from tests.support.till import known_callers, settings, till
 
-PAGE = Path(__file__).parents[2] / "docs" / "api.md"
+API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +74,14 @@ def http(url: str) -> Iterator[httpx.Client]:
         yield client
 
 
+def some(row: Row) -> str:
+    """Return the row's path with ids that nobody needs to have."""
+    return re.sub(r"\{(task|response)_id\}", "seen", row.path).replace("{name}", "docs.js")
+
+
 def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
     """Return the row's path with the id of a task, or a response, that the caller has."""
-    path = row.path
+    path = row.path.replace("{name}", "docs.js")
     if "{task_id}" in path or row.path == "/task":
         made = http.post("/message", headers=bearer(who), json={"body": "hi", "task_id": "seen"})
         assert made.status_code == 200, made.text
@@ -129,7 +135,7 @@ def names(rows: list[Row]) -> list[str]:
 
 def test_the_page_lists_these_routes_for_these_roles() -> None:
     listed = {}
-    for line in PAGE.read_text().splitlines():
+    for line in API_PAGE.read_text().splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if len(cells) == 3 and (found := re.match(r"\[`([A-Z]+ /[^`]*)`\]", cells[0])):
             roles = set() if cells[1] == "anybody" else set(cells[1].split(", "))
@@ -160,6 +166,8 @@ def test_the_right_role_gets_the_documented_answer(http: httpx.Client, row: Row)
         assert answer.status_code == 200, answer.text
         if row.shape is EVENTS:
             check_stream(answer)
+        elif row.shape is PAGE:
+            assert answer.headers["content-type"].startswith("text/")
         elif row.shape is DOCUMENT:
             assert yaml.safe_load(answer.content)["openapi"] == "3.1.0"
         elif row.shape is RESPONSE:
@@ -233,7 +241,11 @@ def test_a_place_in_a_log_is_a_number_wherever_it_is_said(http: httpx.Client) ->
 
 @pytest.mark.parametrize("row", [row for row in ALL if row.who], ids=lambda row: row.name)
 def test_each_wrong_role_is_403_whatever_the_body_is(http: httpx.Client, row: Row) -> None:
-    path = row.path.replace("{task_id}", "seen").replace("{response_id}", "seen")
+    path = (
+        row.path.replace("{name}", "docs.js")
+        .replace("{task_id}", "seen")
+        .replace("{response_id}", "seen")
+    )
     for role in {"admin", "user", "agent"} - row.who:
         for body in (row.body, b"{", b""):
             answer = send(http, row, path, bearer(BY_ROLE[role]), body)
@@ -253,7 +265,11 @@ STRANGERS = {
 
 @pytest.mark.parametrize("row", ALL, ids=names(ALL))
 def test_strangers_get_the_public_routes_only(http: httpx.Client, row: Row) -> None:
-    path = row.path.replace("{task_id}", "seen").replace("{response_id}", "seen")
+    path = (
+        row.path.replace("{name}", "docs.js")
+        .replace("{task_id}", "seen")
+        .replace("{response_id}", "seen")
+    )
     for headers in STRANGERS.values():
         for body in (row.body, b"{"):
             answer = send(http, row, path, headers, body)

@@ -87,7 +87,7 @@ def test_hostile_json_is_refused_quickly(text: bytes) -> None:
 
 
 async def test_unknown_paths_and_methods_are_json(client: httpx.AsyncClient) -> None:
-    for path in ("/nowhere", "/docs", "/redoc", "/ui/agents", "/responses"):
+    for path in ("/nowhere", "/docs/nothing", "/redoc", "/ui/agents", "/responses"):
         answer = await client.get(path)
         assert answer.status_code == 404
         assert answer.json() == {"detail": "not found", "errors": []}
@@ -150,6 +150,8 @@ def test_every_route_declares_its_audience(app: FastAPI) -> None:
     people, anyone = ["admin", "user"], ["admin", "agent", "user"]
     assert declared == {
         ("GET", "/"): [],
+        ("GET", "/docs"): [],
+        ("GET", "/docs/{name}"): [],
         ("GET", "/openapi.yaml"): [],
         ("GET", "/openapi.json"): [],
         ("GET", "/health"): [],

@@ -31,7 +31,7 @@ from mail.server.idempotency import forget_old_keys
 from mail.server.middleware import EdgeMiddleware
 from mail.server.openapi import OpenAPIDocument
 from mail.server.quotas import Quotas
-from mail.server.routes import messages, responses, server, tasks, tokens
+from mail.server.routes import messages, pages, responses, server, tasks, tokens
 from mail.server.routing import MAILRoute
 from mail.server.state import ServerState
 from mail.server.swarm import open_swarm
@@ -114,6 +114,8 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
     routers = [*DESCRIBED]
     if not isinstance(state.auth, BuiltinAuth):
         routers.remove(tokens.authority)
+    if state.config.docs:
+        routers.append(pages.router)
     if state.config.debug:
         routers.append(responses.router)
     for router in routers:

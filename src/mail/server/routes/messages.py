@@ -103,6 +103,7 @@ def _message_rules(schema: dict[str, Any]) -> None:
     }
     again = ["resume_from", "task_id"]
     old = text_in("message") | no_body
+    schema["examples"] = [{"body": "What is 17 * 23?"}]
     schema["anyOf"] = [
         {"properties": text_in("body") | fresh, "required": ["body"]},
         {"properties": text_in("body") | resumed, "required": ["body", *again]},

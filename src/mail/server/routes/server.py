@@ -10,6 +10,7 @@ from pydantic import Field, field_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from mail.auth.builtin import BuiltinAuth
 from mail.core.tasks import TaskState
 from mail.net.types import (
     GetHealthResponse,
@@ -23,6 +24,7 @@ from mail.server.deps import ADMIN, PUBLIC, Administrator, IdempotencyKey, Perso
 from mail.server.errors import RETRY_AFTER
 from mail.server.idempotent_response import answered_once
 from mail.server.openapi import RETRY_LATER, answer_headers
+from mail.server.routes.pages import landing_page, prefers_html
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
 from mail.server.swarm import load_swarm
@@ -56,6 +58,7 @@ class HealthIn(RequestBody):
             max_length=256,
             description="Printable text: not blank, without control or invisible characters.",
             json_schema_extra={"pattern": _PRINTABLE},
+            examples=["healthy"],
         ),
     ]
 
@@ -80,11 +83,21 @@ class SwarmIn(RequestBody):
     ]
 
 
-@router.get("/", tags=["server"], dependencies=[Depends(PUBLIC)])
-async def root(state: State) -> GetRootResponse:
-    """Get the version of the server and the swarm that it serves."""
+@router.get(
+    "/",
+    tags=["server"],
+    dependencies=[Depends(PUBLIC)],
+    response_model=GetRootResponse,
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}},
+)
+async def root(request: Request, state: State) -> Response:
+    """Get the version of the server and the swarm that it serves.
+
+    A page with the same facts for browsers, that is, if `Accept` ranks `text/html` above
+    `application/json`.
+    """
     template = state.template
-    return {
+    answer: GetRootResponse = {
         "name": "mail",
         "version": get_version(),
         "protocol_version": get_protocol_version(),
@@ -99,6 +112,14 @@ async def root(state: State) -> GetRootResponse:
         "status": "draining" if state.draining else "running",
         "uptime": state.uptime,
     }
+    if prefers_html(",".join(request.headers.getlist("accept"))):
+        return landing_page(
+            answer,
+            str(request.base_url),
+            docs=state.config.docs,
+            own_tokens=isinstance(state.auth, BuiltinAuth),
+        )
+    return JSONResponse(answer, headers={"Vary": "Accept"})
 
 
 @router.get(

@@ -34,7 +34,8 @@ _DEFAULT_PAGE: Final = 100
 router = MAILRouter("tasks")
 
 PathTaskId = Annotated[
-    TaskId, Path(description="The task. A slash in its id may be written as it is or as `%2F`.")
+    TaskId,
+    Path(description="The task. A slash in its id may be written as it is or as `%2F`."),
 ]
 
 

@@ -1,0 +1,144 @@
+"""What a browser gets: the page at ``/``, and the documentation of the API at ``/docs``.
+
+Everything that the pages load is in the package, and their ``Content-Security-Policy`` keeps a
+browser from loading anything else.
+"""
+
+import base64
+import hashlib
+import html
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from string import Template
+from typing import Final
+
+from fastapi import Depends
+from starlette.exceptions import HTTPException
+from starlette.responses import FileResponse, HTMLResponse, Response
+
+from mail.net.types import GetRootResponse
+from mail.server.deps import PUBLIC
+from mail.server.routing import MAILRouter
+
+__all__ = ["landing_page", "prefers_html", "router"]
+
+_FOLDER: Final = Path(__file__).parent.parent / "pages"
+_ASSETS: Final[Mapping[str, tuple[str, str]]] = {
+    "swagger-ui-bundle.js": ("swagger-ui/swagger-ui-bundle.js", "text/javascript"),
+    "swagger-ui.css": ("swagger-ui/swagger-ui.css", "text/css"),
+    "docs.js": ("docs.js", "text/javascript"),
+    "docs.css": ("docs.css", "text/css"),
+    "mark.svg": ("mark.svg", "image/svg+xml"),
+}
+"""Name of an asset to its file in the package and its media type."""
+
+_DOCS_LINK: Final = '<a href="docs">API documentation</a>'
+_LINKS: Final = '<a href="openapi.yaml">openapi.yaml</a><a href="health">Health</a>'
+_OWN_TOKENS: Final = (
+    "<p>On the server's machine, create a token:</p>"
+    "<pre><code>export TOKEN=$(mail token create --role user --id alice)</code></pre>"
+)
+_OTHER_TOKENS: Final = (
+    "<p>Get a token from the token service of this server:</p>"
+    "<pre><code>export TOKEN=…</code></pre>"
+)
+_HOUR: Final = 3600
+_WEIGHT: Final = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
+_NOTHING_ELSE: Final = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_DOCS_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    f"img-src 'self' data:; connect-src 'self'; {_NOTHING_ELSE}"
+)
+
+router = MAILRouter(include_in_schema=False)
+"""The documentation of the API; ``[server] docs`` switches it off."""
+
+
+@router.get("/docs", dependencies=[Depends(PUBLIC)])
+async def docs() -> Response:
+    """Show the API and try it out."""
+    return FileResponse(
+        _FOLDER / "docs.html",
+        media_type="text/html",
+        headers={"Content-Security-Policy": _DOCS_POLICY},
+    )
+
+
+@router.get("/docs/{name}", dependencies=[Depends(PUBLIC)])
+async def docs_asset(name: str) -> Response:
+    """Load a part of that page."""
+    if name not in _ASSETS:
+        raise HTTPException(404)
+    file, media_type = _ASSETS[name]
+    headers = {"Cache-Control": f"public, max-age={_HOUR}"}
+    return FileResponse(_FOLDER / file, media_type=media_type, headers=headers)
+
+
+def prefers_html(accept: str) -> bool:
+    """Tell whether an ``Accept`` header ranks HTML above JSON, as those of browsers do.
+
+    >>> prefers_html("text/html,application/xml;q=0.9,*/*;q=0.8"), prefers_html("*/*")
+    (True, False)
+    """
+    return _quality(accept, "text/html") > _quality(accept, "application/json")
+
+
+def _quality(accept: str, kind: str) -> float:
+    """Return the quality of a media type: that of the most specific range which has it."""
+    ranks = {"*/*": 1, f"{kind.partition('/')[0]}/*": 2, kind: 3}
+    best, quality = 0, 0.0
+    for item in accept.lower().split(","):
+        name, *parameters = (part.strip() for part in item.split(";"))
+        if ranks.get(name, 0) > best:
+            best, quality = ranks[name], _weight(parameters)
+    return quality
+
+
+def _weight(parameters: list[str]) -> float:
+    said = next((text[2:] for text in parameters if text.startswith("q=")), "1")
+    return float(said) if _WEIGHT.fullmatch(said) else 0.0
+
+
+def landing_page(root: GetRootResponse, url: str, *, docs: bool, own_tokens: bool) -> Response:
+    """Make the page at ``/`` for people.
+
+    Args:
+        root: What programs get there.
+        url: The address that the browser used.
+        docs: There is a page with the documentation of the API.
+        own_tokens: This server makes the tokens itself.
+    """
+    swarm = root["swarm"]
+    texts = {
+        "name": swarm["name"],
+        "description": swarm["description"] or "A swarm of agents.",
+        "entrypoint": swarm["entrypoint"],
+        "swarm_version": swarm["version"],
+        "version": root.get("version", ""),
+        "protocol_version": root["protocol_version"],
+        "status": root["status"],
+        "url": url.rstrip("/"),
+    }
+    style, mark = _file("landing.css"), _file("mark.svg")
+    digest = _base64(hashlib.sha256(style.encode()).digest())
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; {_NOTHING_ELSE}"
+    page = Template(_file("landing.html")).substitute(
+        {name: html.escape(text) for name, text in texts.items()},
+        style=style,
+        mark=mark,
+        icon=_base64(mark.encode()),
+        links=f"{_DOCS_LINK if docs else ''}{_LINKS}",
+        token=_OWN_TOKENS if own_tokens else _OTHER_TOKENS,
+    )
+    return HTMLResponse(page, headers={"Content-Security-Policy": policy, "Vary": "Accept"})
+
+
+@cache
+def _file(name: str) -> str:
+    return (_FOLDER / name).read_text("utf-8")
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
