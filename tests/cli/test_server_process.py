@@ -255,7 +255,11 @@ async def test_the_log_of_a_start_says_which_model_cannot_be_asked(tmp_path: Pat
 WRONG = [
     (["--config", "none.toml"], 2, "none.toml', which is not a file; correct the path"),
     (["--store", "mysql://u:hunter2@h/d"], 2, "--store: a store URL cannot begin with 'mysql:'"),
-    (["--store", "mail.db"], 2, "mail: --store: a store URL cannot begin with 'mail.db'; "),
+    (
+        ["--store", "mail.db"],
+        2,
+        "mail: --store: a store URL begins with a scheme; write sqlite:///mail.db",
+    ),
     (["--swarm-source", "none.json"], 2, "mail: --swarm-source: swarms file 'none.json' not"),
     (
         ["--config", "source.toml"],

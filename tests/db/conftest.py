@@ -1,29 +1,17 @@
 """Every store, and short ways to make rows."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import Delivery, EventRow, Owner, Post, Store, TaskRow, TurnCommit
+from mail.db.base import Delivery, EventRow, MemoryRow, Owner, Post, Store, TaskRow, TurnCommit
 from mail.db.memory import MemoryStore
-from mail.db.postgres.store import PostgresStore
-from mail.db.sqlite.store import SQLiteStore
+from tests.support.databases import DATABASES, Database
 
 NOW = "2026-01-01T10:00:00.000000+00:00"
-
-Making = Callable[[pytest.FixtureRequest, Path], Store]
-
-STORES: dict[str, Making] = {
-    "memory": lambda request, folder: MemoryStore(),
-    "sqlite": lambda request, folder: SQLiteStore(folder / "mail.db"),
-    "postgres": lambda request, folder: PostgresStore(
-        request.getfixturevalue("cluster").schema(), exclusive=False
-    ),
-}
-"""A new store gets the whole contract suite for one line here."""
 
 
 class Rows:
@@ -59,15 +47,49 @@ class Rows:
         fields: dict[str, Any] = {"owner": self.alice, "task": self.task(task_id)}
         return TurnCommit(seq=seq, **fields | changes)
 
+    def memory(
+        self,
+        key: str,
+        value: str = "{}",
+        *,
+        namespace: tuple[str, ...] = ("notes",),
+        age: int = 0,
+    ) -> MemoryRow:
+        """Make a memory; a greater ``age`` is older."""
+        at = f"2026-01-{28 - age:02d}T10:00:00+00:00"
+        return MemoryRow(namespace, key, value, created_at=at, updated_at=at)
+
+    async def begin(self, store: Store, task_id: str = "t1", **changes: Any) -> int:
+        """Post a task with one delivery and return the delivery's number."""
+        post = self.post(task_id, deliveries=(self.mail(task_id),), **changes)
+        return (await store.post(post)).seqs[0]
+
 
 @pytest.fixture
 def rows() -> Rows:
     return Rows()
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=["memory", *DATABASES])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    made = STORES[request.param](request, tmp_path)
+    """Each store in turn; a new one gets the whole contract suite by its name here."""
+    name: str = request.param
+    made = MemoryStore() if name == "memory" else DATABASES[name](request, tmp_path).store()
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture(params=DATABASES)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
+    """An empty database of each kind that keeps what is committed."""
+    return DATABASES[request.param](request, tmp_path)
+
+
+@pytest.fixture
+async def durable(database: Database) -> AsyncIterator[Store]:
+    """An open store over `database`."""
+    made = database.store()
     await made.open()
     yield made
     await made.close()

@@ -147,57 +147,6 @@ class TestDocumentedTables:
         assert expected <= set(found)
         assert await store.missing_tables() == []
 
-    async def test_a_task_shows_its_documented_state(
-        self, store: PostgresStore, url: str, rows: Rows
-    ) -> None:
-        state = "SELECT is_running, completed, created_at, start_time::text FROM tasks"
-        await store.post(rows.post(events=(rows.event(extra='{"a": 1}'),), response='{"b": 1}'))
-        (before,) = query(url, state)
-        await store.post(rows.post(task=rows.task(state=TaskState.COMPLETED)))
-        (after,) = query(url, state)
-        assert (before[:2], after[:2]) == ((True, False), (False, True))
-        assert before[2:] == after[2:]
-        ((contributors,),) = query(url, "SELECT task_contributors->>0 FROM tasks")
-        assert contributors == "user:alice@example"
-        (event,) = query(url, "SELECT event_type, event_data, event_id FROM task_events")
-        assert event == ("new_message", '{"a": 1}', "1")
-        owned = "SELECT task_id, swarm_name, caller_role, caller_id, response->>'b' "
-        assert query(url, f"{owned} FROM task_responses") == [("t1", *rows.alice, "1")]
-
-    async def test_a_snapshot_holds_the_whole_history_once(
-        self, store: PostgresStore, url: str, rows: Rows
-    ) -> None:
-        def entry(text: str) -> dict[str, str]:
-            return {"role": "assistant", "content": text}
-
-        async def add(*texts: str, snapshot: bool) -> None:
-            added = tuple(HistoryRow("supervisor", json.dumps([entry(t)])) for t in texts)
-            await store.post(rows.post(histories=added, snapshot=snapshot))
-
-        await add("a", "b", snapshot=False)
-        assert query(url, "SELECT * FROM agent_histories") == []
-        await add("c", snapshot=True)
-        await add(snapshot=True)
-        await add("d", snapshot=False)
-        await add("é", snapshot=True)
-        (row,) = query(
-            url,
-            "SELECT swarm_name, caller_role, caller_id, tool_format, task_id, agent_name, history "
-            "FROM agent_histories",
-        )
-        assert row[:6] == (*rows.alice, "completions", "t1", "supervisor")
-        assert json.loads(row[6]) == [entry(text) for text in ("a", "b", "c", "d", "é")]
-
-    async def test_the_shape_of_a_history_is_told(
-        self, store: PostgresStore, url: str, rows: Rows
-    ) -> None:
-        shapes = []
-        for entries in ('[{"role": "user"}]', '[{"type": "function_call", "name": "f"}]', "[]"):
-            await store.post(rows.post(histories=(HistoryRow("a", entries),), snapshot=True))
-            ((shape,),) = query(url, "SELECT tool_format FROM agent_histories")
-            shapes.append(shape)
-        assert shapes == ["completions", "responses", "responses"]
-
 
 class TestMigrations:
     async def test_they_run_once_in_order_and_whole(self, url: str) -> None:

@@ -1,13 +1,11 @@
 """The SQLite store beyond the contract: durability, group commit, locking, damage."""
 
 import asyncio
-import json
 import os
 import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -15,10 +13,11 @@ from typing import Any, ClassVar
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import HistoryRow, IdempotencyRow, TokenRow
+from mail.db.base import IdempotencyRow, TokenRow
 from mail.db.sqlite.store import SQLiteStore
 from mail.db.sqlite.writer import Work
-from mail.errors import StoreConflict, StoreError, StoreLocked
+from mail.errors import StoreError, StoreLocked
+from tests.support.databases import Hold
 
 Rows = Any
 
@@ -93,25 +92,6 @@ def query(store: SQLiteStore, text: str, *values: object) -> list[Any]:
         connection.close()
 
 
-class Hold:
-    """Keeps the writer busy inside a transaction until it is released."""
-
-    def __init__(self, store: SQLiteStore) -> None:
-        self.entered, self.gate = threading.Event(), threading.Event()
-        self.task = asyncio.create_task(write(store, self._wait))
-
-    def _wait(self, cursor: sqlite3.Cursor) -> None:
-        self.entered.set()
-        assert self.gate.wait(10)
-
-    async def until_busy(self) -> None:
-        assert await asyncio.to_thread(self.entered.wait, 10)
-
-    async def release(self) -> None:
-        self.gate.set()
-        await self.task
-
-
 class TestDurability:
     @pytest.mark.parametrize(("durability", "level"), [("full", 2), ("normal", 1)])
     async def test_the_setting_selects_the_sync_level_on_wal(
@@ -124,23 +104,6 @@ class TestDurability:
         # PRAGMA synchronous reads the same inside a transaction; it cannot be changed there.
         assert await pragma(store, "synchronous") == level
         await store.close()
-
-    async def test_everything_is_there_after_close_and_reopen(
-        self, tmp_path: Path, rows: Rows
-    ) -> None:
-        store = SQLiteStore(tmp_path / "mail.db")
-        await store.open()
-        receipt = await store.post(rows.post(deliveries=(rows.mail(),), events=(rows.event(),)))
-        await store.close()
-        await store.open()
-        assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == list(receipt.seqs)
-        await store.close()
-        again = SQLiteStore(tmp_path / "mail.db")
-        await again.open()
-        later = await again.post(rows.post(deliveries=(rows.mail(),), events=(rows.event(),)))
-        assert later.first_event == 2
-        assert later.seqs[0] > receipt.seqs[0]
-        await again.close()
 
     async def test_closing_moves_the_log_into_the_file(self, tmp_path: Path, rows: Rows) -> None:
         store = SQLiteStore(tmp_path / "mail.db")
@@ -196,97 +159,6 @@ class TestGroupCommit:
         assert len(wakeups) == 3
         assert len(await store.list_tasks(rows.alice)) == 100
 
-    async def test_only_the_faulty_units_of_a_batch_fail(
-        self, store: SQLiteStore, rows: Rows
-    ) -> None:
-        seqs = [
-            (await store.post(rows.post(f"t{n}", deliveries=(rows.mail(),)))).seqs[0]
-            for n in range(10)
-        ]
-        await store.commit_turn(rows.turn(seqs[3], "t3"))
-        hold = Hold(store)
-        await hold.until_busy()
-        turns = [
-            rows.turn(seq, f"t{n}", events=(rows.event(),), deliveries=(rows.mail(),))
-            for n, seq in enumerate(seqs)
-        ]
-        turns[5] = rows.turn(seqs[5], "t5", histories=(HistoryRow("a", "\udc00"),))
-        commits = [asyncio.create_task(store.commit_turn(turn)) for turn in turns]
-        await asyncio.sleep(0)
-        await hold.release()
-        results = await asyncio.gather(*commits, return_exceptions=True)
-        failed = {n: type(r) for n, r in enumerate(results) if isinstance(r, BaseException)}
-        assert failed == {3: StoreConflict, 5: StoreError}
-        given = [r.seqs[0] for r in results if not isinstance(r, BaseException)]
-        assert given == sorted(set(given))
-        assert [m.seq for m in await store.waiting_mail(rows.alice, "t5")] == [seqs[5]]
-
-    async def test_lone_surrogates_are_refused_wherever_they_stand(
-        self, store: SQLiteStore, rows: Rows
-    ) -> None:
-        bad = "bad \ud800"
-        for post in (
-            rows.post(bad),
-            rows.post(task=rows.task(title=bad)),
-            rows.post(deliveries=(rows.mail(payload=bad),)),
-            rows.post(events=(rows.event(description=bad),)),
-            rows.post(response=bad),
-        ):
-            with pytest.raises(StoreError, match="surrogates"):
-                await store.post(post)
-        with pytest.raises(StoreError, match="surrogates"):
-            await store.load_task(rows.alice, bad)
-        await store.post(rows.post("good"))
-        assert [row.task_id for row in await store.list_tasks(rows.alice)] == ["good"]
-
-    async def test_a_number_too_large_is_refused(self, store: SQLiteStore, rows: Rows) -> None:
-        with pytest.raises(StoreError):
-            await store.post(rows.post(task=rows.task(steps=2**70)))
-        await store.post(rows.post("good"))
-
-    async def test_a_cancelled_caller_is_committed_and_passed_over(
-        self, store: SQLiteStore, rows: Rows
-    ) -> None:
-        hold = Hold(store)
-        await hold.until_busy()
-        gone = asyncio.create_task(store.post(rows.post("gone")))
-        there = asyncio.create_task(store.post(rows.post("there")))
-        await asyncio.sleep(0)
-        gone.cancel()
-        await hold.release()
-        await there
-        assert gone.cancelled()
-        assert len(await store.list_tasks(rows.alice)) == 2
-
-    async def test_callers_of_several_event_loops_share_the_store(
-        self, store: SQLiteStore, rows: Rows
-    ) -> None:
-        async def many(prefix: str) -> int:
-            posts = [rows.post(f"{prefix}{n}", events=(rows.event(),)) for n in range(50)]
-            receipts = await asyncio.gather(*(store.post(post) for post in posts))
-            found = await asyncio.gather(*(store.load_task(rows.alice, f"{prefix}7"),) * 2)
-            return len(receipts) + len(found)
-
-        elsewhere = [asyncio.to_thread(asyncio.run, many(prefix)) for prefix in "ab"]
-        assert await asyncio.gather(many("c"), *elsewhere) == [52, 52, 52]
-        assert len(await store.list_tasks(rows.alice)) == 150
-
-    async def test_a_caller_whose_loop_is_gone_does_not_stop_the_writer(
-        self, store: SQLiteStore, rows: Rows
-    ) -> None:
-        hold = Hold(store)
-        await hold.until_busy()
-
-        async def leave() -> None:
-            waiting = asyncio.create_task(store.post(rows.post("left")))
-            await asyncio.sleep(0)
-            waiting.cancel()
-
-        await asyncio.to_thread(asyncio.run, leave())
-        await hold.release()
-        await store.post(rows.post("next"))
-        assert len(await store.list_tasks(rows.alice)) == 2
-
 
 class TestFailures:
     async def test_a_full_disk_fails_the_commit_whole(self, store: SQLiteStore, rows: Rows) -> None:
@@ -334,15 +206,6 @@ class TestFailures:
         foreign.execute("ROLLBACK")
         foreign.close()
         await store.post(rows.post())
-
-    async def test_a_store_that_is_not_open_says_so(self, tmp_path: Path, rows: Rows) -> None:
-        store = SQLiteStore(tmp_path / "mail.db")
-        with pytest.raises(StoreError, match="not open"):
-            await store.post(rows.post())
-        await store.open()
-        await store.close()
-        with pytest.raises(StoreError, match="not open"):
-            await store.load_task(rows.alice, "t1")
 
     async def test_a_missing_folder_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="nowhere for the database does not exist; create it"):
@@ -438,65 +301,6 @@ class TestDocumentedTables:
     def test_they_have_their_columns(self, store: SQLiteStore, table: str) -> None:
         there = {row[1] for row in query(store, f"PRAGMA table_info({table})")}
         assert set(self.COLUMNS[table].split()) <= there
-
-    async def test_a_task_shows_its_documented_state(self, store: SQLiteStore, rows: Rows) -> None:
-        await store.post(rows.post(events=(rows.event(extra='{"a": 1}'),), response="{}"))
-        (before,) = query(store, "SELECT is_running, completed, created_at FROM tasks")
-        await store.post(rows.post(task=rows.task(state=TaskState.COMPLETED)))
-        (after,) = query(store, "SELECT is_running, completed, created_at FROM tasks")
-        assert (before[:2], after[:2]) == ((1, 0), (0, 1))
-        assert before[2] == after[2]
-        (event,) = query(store, "SELECT event_type, event_data, event_id FROM task_events")
-        assert event == ("new_message", '{"a": 1}', "1")
-        owned = "SELECT task_id, swarm_name, caller_role, caller_id, response FROM task_responses"
-        assert query(store, owned) == [("t1", *rows.alice, "{}")]
-
-    async def test_dead_mail_keeps_its_reason(self, store: SQLiteStore, rows: Rows) -> None:
-        seq = (await store.post(rows.post(deliveries=(rows.mail(),)))).seqs[0]
-        await store.commit_turn(rows.turn(seq, dead="five attempts"))
-        assert query(store, "SELECT state, reason FROM messages") == [("dead", "five attempts")]
-
-    async def test_a_snapshot_holds_the_whole_history_once(
-        self, store: SQLiteStore, rows: Rows
-    ) -> None:
-        def entry(text: str) -> dict[str, str]:
-            return {"role": "assistant", "content": text}
-
-        async def add(*texts: str, snapshot: bool) -> None:
-            added = tuple(HistoryRow("supervisor", json.dumps([entry(t)])) for t in texts)
-            await store.post(rows.post(histories=added, snapshot=snapshot))
-
-        await add("a", "b", snapshot=False)
-        assert query(store, "SELECT * FROM agent_histories") == []
-        await add("c", snapshot=True)
-        await add(snapshot=True)
-        await add("d", snapshot=False)
-        await add("é", snapshot=True)
-        (row,) = query(
-            store,
-            "SELECT swarm_name, caller_role, caller_id, tool_format, task_id, agent_name, history "
-            "FROM agent_histories",
-        )
-        assert row[:6] == (*rows.alice, "completions", "t1", "supervisor")
-        assert json.loads(row[6]) == [entry(text) for text in ("a", "b", "c", "d", "é")]
-
-    @pytest.mark.parametrize(
-        ("entries", "expected"),
-        [
-            ('[{"role": "user", "content": "q"}, {"role": "tool"}]', "completions"),
-            ('[{"role": "user"}, {"type": "function_call", "name": "f"}]', "responses"),
-            ('[{"role": "user"}, {"type": "message", "role": "assistant"}]', "responses"),
-            ('[{"role": "user", "content": "only"}]', "completions"),
-            (" [ ] ", "completions"),
-        ],
-    )
-    async def test_a_snapshot_tells_the_shape_of_the_history(
-        self, store: SQLiteStore, rows: Rows, entries: str, expected: str
-    ) -> None:
-        await store.post(rows.post(histories=(HistoryRow("a", entries),), snapshot=True))
-        ((shape, history),) = query(store, "SELECT tool_format, history FROM agent_histories")
-        assert shape == expected
-        assert json.loads(history) == json.loads(entries)
 
 
 class TestPlans:

@@ -54,10 +54,10 @@ def test_making_a_store_touches_no_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("url", "hint"),
     [
-        ("", "must begin"),
-        ("mail.db", "must begin"),
-        ("mysql://root:hunter2@db/mail", "must begin"),
-        ("hunter2", "must begin"),
+        ("", "begins with a scheme"),
+        ("mail.db", "begins with a scheme"),
+        ("mysql://root:hunter2@db/mail", "begin with 'mysql:'"),
+        ("hunter2", "begins with a scheme"),
         ("sqlite://hunter2.db", "sqlite:///"),
         ("sqlite:///", "sqlite:///"),
         ("sqlite:", "sqlite:///"),

@@ -11,6 +11,7 @@ __all__ = ["STORE_SCHEMES", "Durability", "open_store"]
 Durability = Literal["full", "normal"]
 
 _LONGEST: Final = 60
+_FORMS: Final = "write sqlite:///mail.db, postgresql://host/database or memory://"
 
 
 class _Use(NamedTuple):
@@ -47,11 +48,10 @@ def open_store(
         raise ConfigError(f"durability must be 'full' or 'normal', not {durability!r}")
     scheme, colon, rest = url.partition(":")
     build = STORE_SCHEMES.get(scheme.lower())
-    if not colon or build is None:
-        raise ConfigError(
-            f"a store URL cannot begin with '{scheme[:_LONGEST]}{colon}'; write sqlite:///mail.db, "
-            "postgresql://host/database or memory://"
-        )
+    if not colon:
+        raise ConfigError(f"a store URL begins with a scheme; {_FORMS}")
+    if build is None:
+        raise ConfigError(f"a store URL cannot begin with '{scheme[:_LONGEST]}:'; {_FORMS}")
     return build(rest, _Use(cast("Durability", durability), exclusive, claim))
 
 

@@ -1,7 +1,7 @@
-"""What every store must do; the text of `mail.db.base` as tests."""
+"""What every store must do with tasks and their mail: `mail.db.base.Tasks`."""
 
 import asyncio
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -9,23 +9,14 @@ from mail.core.tasks import TaskState
 from mail.db.base import (
     CallRow,
     HistoryRow,
-    IdempotencyRow,
     JournalRow,
     MemoryRow,
     Owner,
     Store,
-    TokenRow,
 )
-from mail.db.memory import MemoryStore
-from mail.errors import KeyTaken, StoreConflict
+from mail.errors import StoreConflict
 
 Rows = Any
-
-
-async def begin(store: Store, rows: Rows, task_id: str = "t1", **changes: Any) -> int:
-    """Post a task with one delivery and return the delivery's number."""
-    receipt = await store.post(rows.post(task_id, deliveries=(rows.mail(task_id),), **changes))
-    return receipt.seqs[0]
 
 
 class TestTasks:
@@ -56,7 +47,7 @@ class TestTasks:
         assert await store.load_task(rows.alice, "t1") == later
 
     async def test_new_refuses_a_task_that_exists(self, store: Store, rows: Rows) -> None:
-        await begin(store, rows, new=True, events=(rows.event(),))
+        await rows.begin(store, new=True, events=(rows.event(),))
         with pytest.raises(StoreConflict):
             await store.post(
                 rows.post(
@@ -71,8 +62,8 @@ class TestTasks:
         assert len(await store.events(rows.alice, "t1")) == 1
 
     async def test_owners_do_not_share_task_ids(self, store: Store, rows: Rows) -> None:
-        await begin(store, rows, new=True, events=(rows.event("tool_call"),))
-        await begin(store, rows, new=True, owner=rows.bob, events=(rows.event(),))
+        await rows.begin(store, new=True, events=(rows.event("tool_call"),))
+        await rows.begin(store, new=True, owner=rows.bob, events=(rows.event(),))
         assert [e.kind for e in await store.events(rows.alice, "t1")] == ["tool_call"]
         assert [e.kind for e in await store.events(rows.bob, "t1")] == ["new_message"]
         assert await store.load_task(Owner("other", "user", "alice"), "t1") is None
@@ -154,64 +145,6 @@ class TestTasks:
         assert await store.open_owners("example") == []
 
 
-class TestEvents:
-    async def test_numbers_are_contiguous_within_a_task(self, store: Store, rows: Rows) -> None:
-        receipts = []
-        for count in (2, 0, 1):
-            receipts.append(await store.post(rows.post(events=(rows.event(),) * count)))
-            await store.post(rows.post("other", events=(rows.event(),) * 2))
-        assert [receipt.first_event for receipt in receipts] == [1, 3, 3]
-        assert [event.seq for event in await store.events(rows.alice, "t1")] == [1, 2, 3]
-        assert [event.seq for event in await store.events(rows.alice, "other")] == [*range(1, 7)]
-
-    async def test_every_field_round_trips(self, store: Store, rows: Rows) -> None:
-        row = rows.event("tool_call", description="höhere [/red]\n", extra='{"a": [1, null]}')
-        await store.post(rows.post(events=(row,)))
-        (event,) = await store.events(rows.alice, "t1")
-        assert (event.task_id, event.kind, event.timestamp) == ("t1", "tool_call", rows.now)
-        assert (event.description, event.extra) == ("höhere [/red]\n", {"a": [1, None]})
-
-    async def test_reading_after_a_number_with_a_limit(self, store: Store, rows: Rows) -> None:
-        await store.post(rows.post(events=(rows.event(),) * 6))
-        numbers = [e.seq for e in await store.events(rows.alice, "t1", after=2, limit=3)]
-        assert numbers == [3, 4, 5]
-        assert [e.seq for e in await store.events(rows.alice, "t1", after=4)] == [5, 6]
-        assert await store.events(rows.alice, "t1", after=6) == []
-        assert await store.events(rows.bob, "t1") == []
-
-    async def test_the_latest_time_is_the_greatest_of_the_newest(
-        self, store: Store, rows: Rows
-    ) -> None:
-        assert await store.latest_time(rows.alice, "t1") == ""
-        times = [f"2026-01-01T12:00:00.{number:06}+00:00" for number in (1, 3, 2)]
-        events = tuple(rows.event()._replace(timestamp=time) for time in times)
-        await store.post(rows.post(events=events))
-        await store.post(rows.post("other", events=(rows.event(),)))
-        assert await store.latest_time(rows.alice, "t1") == times[1]
-        assert await store.latest_time(rows.bob, "t1") == ""
-
-    async def test_a_refused_commit_leaves_no_gap(self, store: Store, rows: Rows) -> None:
-        seq = await begin(store, rows, events=(rows.event(),))
-        with pytest.raises(StoreConflict):
-            await store.commit_turn(rows.turn(seq + 100, events=(rows.event(),) * 3))
-        receipt = await store.commit_turn(rows.turn(seq, events=(rows.event(),)))
-        assert receipt.first_event == 2
-        assert [event.seq for event in await store.events(rows.alice, "t1")] == [1, 2]
-
-    async def test_parallel_commits_number_without_gap_or_double(
-        self, store: Store, rows: Rows
-    ) -> None:
-        posts = [rows.post(events=(rows.event(),) * (n % 3 + 1)) for n in range(200)]
-        receipts = await asyncio.gather(*(store.post(post) for post in posts))
-        taken = [
-            number
-            for post, receipt in zip(posts, receipts, strict=True)
-            for number in range(receipt.first_event, receipt.first_event + len(post.events))
-        ]
-        assert taken == [*range(1, len(taken) + 1)]
-        assert [event.seq for event in await store.events(rows.alice, "t1")] == taken
-
-
 class TestMail:
     async def test_every_field_round_trips(self, store: Store, rows: Rows) -> None:
         mail = rows.mail(
@@ -249,7 +182,7 @@ class TestMail:
     async def test_a_turn_consumes_its_delivery_and_posts_the_next(
         self, store: Store, rows: Rows
     ) -> None:
-        seq = await begin(store, rows)
+        seq = await rows.begin(store)
         receipt = await store.commit_turn(rows.turn(seq, deliveries=(rows.mail(),)))
         waiting = await store.waiting_mail(rows.alice, "t1")
         assert tuple(m.seq for m in waiting) == receipt.seqs
@@ -259,7 +192,7 @@ class TestMail:
     async def test_a_consumed_delivery_conflicts_and_nothing_is_written(
         self, store: Store, rows: Rows, done: bool
     ) -> None:
-        seq = await begin(store, rows)
+        seq = await rows.begin(store)
         await store.commit_turn(rows.turn(seq))
         late = rows.turn(
             seq,
@@ -270,7 +203,7 @@ class TestMail:
             histories=(HistoryRow("supervisor", "[1]"),),
             journal=(JournalRow("reply", "done", "{}"),),
             calls=(CallRow(agent="a", call_id="c", call="{}", shown="{}"),),
-            memories=(memory(rows, "k"),),
+            memories=(rows.memory("k"),),
             response="{}",
         )
         with pytest.raises(StoreConflict):
@@ -285,9 +218,9 @@ class TestMail:
         assert await store.memory_namespaces(rows.alice) == []
 
     async def test_a_turn_cannot_consume_mail_of_others(self, store: Store, rows: Rows) -> None:
-        seq = await begin(store, rows)
-        await begin(store, rows, "t2")
-        await begin(store, rows, owner=rows.bob)
+        seq = await rows.begin(store)
+        await rows.begin(store, "t2")
+        await rows.begin(store, owner=rows.bob)
         for turn in (
             rows.turn(seq, "t2"),
             rows.turn(seq, owner=rows.bob),
@@ -299,7 +232,7 @@ class TestMail:
         assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == [seq]
 
     async def test_dead_mail_is_put_aside(self, store: Store, rows: Rows) -> None:
-        seq = await begin(store, rows)
+        seq = await rows.begin(store)
         await store.commit_turn(rows.turn(seq, dead="five attempts"))
         assert await store.waiting_mail(rows.alice, "t1") == []
         assert [m.seq for m in await store.all_mail(rows.alice, "t1")] == [seq]
@@ -309,9 +242,9 @@ class TestMail:
     async def test_cancelling_drops_only_the_waiting_mail_of_the_task(
         self, store: Store, rows: Rows
     ) -> None:
-        old = await begin(store, rows)
-        other = await begin(store, rows, "t2")
-        fresh = await begin(store, rows, cancel_mail=True)
+        old = await rows.begin(store)
+        other = await rows.begin(store, "t2")
+        fresh = await rows.begin(store, cancel_mail=True)
         assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == [fresh]
         assert [m.seq for m in await store.waiting_mail(rows.alice, "t2")] == [other]
         assert [m.seq for m in await store.all_mail(rows.alice, "t1")] == [old, fresh]
@@ -321,8 +254,8 @@ class TestMail:
     async def test_a_turn_may_end_its_own_delivery_and_cancel_the_rest(
         self, store: Store, rows: Rows
     ) -> None:
-        seq = await begin(store, rows)
-        rest = await begin(store, rows)
+        seq = await rows.begin(store)
+        rest = await rows.begin(store)
         ended = rows.task(state=TaskState.FAILED)
         await store.commit_turn(rows.turn(seq, task=ended, cancel_mail=True))
         assert await store.waiting_mail(rows.alice, "t1") == []
@@ -332,8 +265,8 @@ class TestMail:
         self, store: Store, rows: Rows
     ) -> None:
         row = JournalRow("reply", "done", "{}")
-        seqs = [await begin(store, rows) for _ in range(4)]
-        elsewhere = await begin(store, rows, "t2")
+        seqs = [await rows.begin(store) for _ in range(4)]
+        elsewhere = await rows.begin(store, "t2")
         await store.commit_turn(rows.turn(seqs[1], done=False, journal=(row,)))
         await store.commit_turn(rows.turn(seqs[0], settled=(seqs[1], elsewhere, 999)))
         assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == seqs[2:]
@@ -349,7 +282,7 @@ class TestMail:
     async def test_one_conflict_among_parallel_turns_fails_alone(
         self, store: Store, rows: Rows
     ) -> None:
-        seqs = [await begin(store, rows, f"t{n}") for n in range(20)]
+        seqs = [await rows.begin(store, f"t{n}") for n in range(20)]
         await store.commit_turn(rows.turn(seqs[7], "t7"))
         turns = [rows.turn(seq, f"t{n}", events=(rows.event(),)) for n, seq in enumerate(seqs)]
         results = await asyncio.gather(
@@ -375,7 +308,7 @@ class TestMail:
 
 class TestAttempts:
     async def test_a_claim_counts_and_a_release_takes_back(self, store: Store, rows: Rows) -> None:
-        seq = await begin(store, rows)
+        seq = await rows.begin(store)
         assert await store.claim(rows.alice, seq) == 1
         assert await store.claim(rows.alice, seq) == 2
         await store.release(rows.alice, seq)
@@ -385,7 +318,7 @@ class TestAttempts:
     async def test_only_the_owners_waiting_mail_can_be_claimed(
         self, store: Store, rows: Rows
     ) -> None:
-        seq = await begin(store, rows)
+        seq = await rows.begin(store)
         with pytest.raises(StoreConflict):
             await store.claim(rows.bob, seq)
         await store.commit_turn(rows.turn(seq))
@@ -395,7 +328,7 @@ class TestAttempts:
 
 class TestJournal:
     async def test_rows_keep_their_order_and_the_last_state(self, store: Store, rows: Rows) -> None:
-        seq = await begin(store, rows)
+        seq = await rows.begin(store)
         steps = [
             (JournalRow("reply", "done", '{"text": "é"}'),),
             (JournalRow("call-2", "started", "{}"), JournalRow("call-1", "started", "{}")),
@@ -414,13 +347,13 @@ class TestJournal:
         assert [m.seq for m in await store.waiting_mail(rows.alice, "t1")] == [seq]
 
     async def test_a_journal_commit_carries_its_events(self, store: Store, rows: Rows) -> None:
-        seq = await begin(store, rows)
+        seq = await rows.begin(store)
         turn = rows.turn(seq, done=False, events=(rows.event("action_call"),))
         assert (await store.commit_turn(turn)).first_event == 1
         assert [e.kind for e in await store.events(rows.alice, "t1")] == ["action_call"]
 
     async def test_the_end_of_the_turn_removes_it(self, store: Store, rows: Rows) -> None:
-        first, second = await begin(store, rows), await begin(store, rows)
+        first, second = await rows.begin(store), await rows.begin(store)
         row = JournalRow("reply", "done", "{}")
         for seq in (first, second):
             assert seq not in await store.begun(rows.alice, "t1")
@@ -433,15 +366,6 @@ class TestJournal:
 
 
 class TestWhatATaskKeeps:
-    async def test_histories_append_per_task_and_agent(self, store: Store, rows: Rows) -> None:
-        seq = await begin(store, rows, histories=(HistoryRow("supervisor", '["a"]'),))
-        both = (HistoryRow("supervisor", '["b"]'), HistoryRow("weather", '["w"]'))
-        await store.commit_turn(rows.turn(seq, histories=both))
-        await store.post(rows.post("t2", histories=(HistoryRow("supervisor", '["x"]'),)))
-        assert await store.history(rows.alice, "t1", "supervisor") == ['["a"]', '["b"]']
-        assert await store.history(rows.alice, "t1", "weather") == ['["w"]']
-        assert await store.history(rows.bob, "t1", "supervisor") == []
-
     async def test_calls_keep_the_order_of_their_first_commit(
         self, store: Store, rows: Rows
     ) -> None:
@@ -468,12 +392,6 @@ class TestWhatATaskKeeps:
         assert await store.response(rows.alice, "t1") == '{"run": 2}'
         assert await store.response(rows.bob, "t1") is None
 
-    async def test_a_snapshot_changes_nothing_that_is_read(self, store: Store, rows: Rows) -> None:
-        history = (HistoryRow("supervisor", '[{"role": "user"}]'),)
-        await store.post(rows.post(histories=history, snapshot=True))
-        await store.post(rows.post(histories=history, snapshot=True))
-        assert await store.history(rows.alice, "t1", "supervisor") == ['[{"role": "user"}]'] * 2
-
     async def test_text_with_nul_round_trips(self, store: Store, rows: Rows) -> None:
         task_id, agent, text = "t\0one", "age\0nt", '["x\0y"]'
         task = rows.task(task_id, title="a\0b")
@@ -492,243 +410,47 @@ class TestWhatATaskKeeps:
         assert logged.description == "d\0e"
 
 
-def memory(
-    rows: Rows,
-    key: str,
-    value: str = "{}",
-    *,
-    namespace: tuple[str, ...] = ("notes",),
-    age: int = 0,
-) -> MemoryRow:
-    """Make a memory; a greater ``age`` is older."""
-    at = f"2026-01-{28 - age:02d}T10:00:00+00:00"
-    return MemoryRow(namespace=namespace, key=key, value=value, created_at=at, updated_at=at)
+class TestOddValues:
+    TIMES: ClassVar = [
+        "2026-01-01T10:00:00+00:00",
+        "2026-01-01T10:00:00.000000+00:00",
+        "2026-01-01T10:00:00.25+02:00",
+        "2026-01-01T10:00:00+02:00",
+        "2026-01-01T10:00:00.123456-05:30",
+        "0001-01-01T00:00:00+05:00",
+        "0001-01-01T00:00:00+00:00",
+        "9999-12-31T23:59:59.999999-05:00",
+        "9999-12-31T23:59:59.999999+00:00",
+        "2026-01-01T10:00:00Z",
+        "2026-01-01T10:00:00",
+        "yesterday",
+        "",
+    ]
 
+    async def test_times_come_back_as_they_were_written(self, store: Store, rows: Rows) -> None:
+        for number, text in enumerate(self.TIMES):
+            task = rows.task(f"t{number}", start_time=text)
+            await store.post(rows.post(task=task, events=(rows.event(timestamp=text),)))
+            assert await store.load_task(rows.alice, f"t{number}") == task
+            (event,) = await store.events(rows.alice, f"t{number}")
+            assert event.timestamp == text
 
-class TestMemories:
-    async def search(self, store: Store, rows: Rows, *args: Any, **kwargs: Any) -> list[str]:
-        return [row.key for row in await store.search_memories(rows.alice, *args, **kwargs)]
-
-    async def test_they_are_replaced_by_namespace_and_key(self, store: Store, rows: Rows) -> None:
-        old, new = memory(rows, "k", '"old"', age=2), memory(rows, "k", '"new"', age=1)
-        other = memory(rows, "k", '"other"', namespace=("notes", "deep"))
-        await store.put_memories(rows.alice, [old, other])
-        await store.put_memories(rows.alice, [new])
-        assert await store.get_memory(rows.alice, ("notes",), "k") == new
-        assert await store.get_memory(rows.alice, ("notes", "deep"), "k") == other
-        assert await store.get_memory(rows.alice, ("notes",), "missing") is None
-        assert await store.get_memory(rows.bob, ("notes",), "k") is None
-
-    async def test_deleting_is_quiet_about_what_is_not_there(
+    async def test_control_signs_and_nul_round_trip_in_lists_too(
         self, store: Store, rows: Rows
     ) -> None:
-        await store.put_memories(rows.alice, [memory(rows, "k")])
-        await store.delete_memory(rows.bob, ("notes",), "k")
-        assert await store.get_memory(rows.alice, ("notes",), "k") is not None
-        await store.delete_memory(rows.alice, ("notes",), "k")
-        await store.delete_memory(rows.alice, ("notes",), "k")
-        assert await store.get_memory(rows.alice, ("notes",), "k") is None
+        task = rows.task("a\x1a0\0", task_contributors=("x\0\x1a", "y\x1a1"), remote_swarms=("\0",))
+        await store.post(rows.post(task=task))
+        assert await store.load_task(rows.alice, task.task_id) == task
 
-    async def test_commits_write_them_too(self, store: Store, rows: Rows) -> None:
-        seq = await begin(store, rows, memories=(memory(rows, "posted"),))
-        await store.commit_turn(rows.turn(seq, memories=(memory(rows, "turned", age=1),)))
-        assert await self.search(store, rows, ("notes",)) == ["posted", "turned"]
-
-    async def test_a_prefix_matches_whole_parts_only(self, store: Store, rows: Rows) -> None:
-        spaces = [("a",), ("a", "b"), ("ab",), ('a"', "b"), ("a,b",), ("a]",), ("ä", "b"), ("a^",)]
-        await store.put_memories(
-            rows.alice, [memory(rows, repr(space), namespace=space) for space in spaces]
-        )
-        assert sorted(await self.search(store, rows, ("a",))) == ["('a', 'b')", "('a',)"]
-        assert await self.search(store, rows, ("ä",)) == ["('ä', 'b')"]
-        assert len(await self.search(store, rows, (), limit=100)) == len(spaces)
-        assert await store.memory_namespaces(rows.alice) == sorted(spaces)
-        assert await store.memory_namespaces(rows.bob) == []
-
-    async def test_without_a_query_the_newest_come_first_in_pages(
-        self, store: Store, rows: Rows
-    ) -> None:
-        await store.put_memories(rows.alice, [memory(rows, f"k{n}", age=n) for n in (3, 0, 2, 1)])
-        assert await self.search(store, rows, ("notes",)) == ["k0", "k1", "k2", "k3"]
-        assert await self.search(store, rows, ("notes",), limit=2, offset=1) == ["k1", "k2"]
-        assert await self.search(store, rows, ("notes",), "  ") == ["k0", "k1", "k2", "k3"]
-
-    async def test_a_query_ranks_by_different_words_then_age(
-        self, store: Store, rows: Rows
-    ) -> None:
-        values = {
-            "none": '"cloud"',
-            "one-new": '"rain rain rain"',
-            "one-old": '"wind"',
-            "two": '"Rain and WIND"',
-        }
-        await store.put_memories(
-            rows.alice, [memory(rows, k, v, age=n) for n, (k, v) in enumerate(values.items())]
-        )
-        ranked = ["two", "one-new", "one-old"]
-        assert await self.search(store, rows, ("notes",), "rain wind RAIN") == ranked
-        assert await self.search(store, rows, ("notes",), "wind rain", limit=1, offset=1) == [
-            "one-new"
-        ]
-
-    async def test_case_is_ignored_beyond_ascii(self, store: Store, rows: Rows) -> None:
-        await store.put_memories(
-            rows.alice, [memory(rows, "de", '"Äpfel STRASSE"'), memory(rows, "ru", '"ПОГОДА"')]
-        )
-        assert await self.search(store, rows, ("notes",), "äPFEL") == ["de"]
-        assert await self.search(store, rows, ("notes",), "straße") == ["de"]
-        assert await self.search(store, rows, ("notes",), "(Straße)?!") == ["de"]
-        assert await self.search(store, rows, ("notes",), "погода") == ["ru"]
-
-    async def test_wildcards_are_ordinary_characters(self, store: Store, rows: Rows) -> None:
-        await store.put_memories(
-            rows.alice,
-            [memory(rows, "percent", '"100% sure"'), memory(rows, "plain", '"100 a_b"', age=1)],
-        )
-        assert await self.search(store, rows, ("notes",), "0%") == ["percent"]
-        assert await self.search(store, rows, ("notes",), "a_b") == ["plain"]
-        assert await self.search(store, rows, ("notes",), "_00") == []
-        assert await self.search(store, rows, ("notes",), "*") == []
-
-
-class TestTokens:
-    async def test_they_are_found_by_hash_and_replaced(self, store: Store, rows: Rows) -> None:
-        token = TokenRow(
-            token_hash="ab" * 32,
-            role="user",
-            id="alice",
-            created_at=rows.now,
-            label="laptop",
-            expires_at="2027-01-01T00:00:00+00:00",
-        )
-        await store.put_token(token)
-        assert await store.find_token(token.token_hash) == token
-        assert await store.find_token("cd" * 32) is None
-        revoked = TokenRow(
-            token_hash=token.token_hash,
-            role="user",
-            id="alice",
-            created_at=rows.now,
-            revoked_at=rows.now,
-        )
-        await store.put_token(revoked)
-        assert await store.find_token(token.token_hash) == revoked
-        assert await store.list_tokens() == [revoked]
-
-    async def test_they_are_listed_oldest_first(self, store: Store, rows: Rows) -> None:
-        for day in (3, 1, 2):
-            at = f"2026-01-0{day}T00:00:00+00:00"
-            await store.put_token(
-                TokenRow(token_hash=f"h{day}", role="user", id="alice", created_at=at)
-            )
-        assert [token.token_hash for token in await store.list_tokens()] == ["h1", "h2", "h3"]
-
-
-class TestLifetime:
-    async def test_opening_twice_is_harmless(self, store: Store, rows: Rows) -> None:
-        await store.post(rows.post())
-        await asyncio.gather(store.open(), store.open())
-        assert await store.load_task(rows.alice, "t1") == rows.task()
-
-    async def test_closing_twice_is_harmless(self, store: Store, rows: Rows) -> None:
-        await store.close()
-        await store.close()
-
-    async def test_closing_waits_for_what_was_handed_in(self, store: Store, rows: Rows) -> None:
-        posts = [asyncio.create_task(store.post(rows.post(f"t{n}"))) for n in range(100)]
-        await asyncio.sleep(0)
-        await store.close()
-        assert len(await asyncio.gather(*posts)) == 100
-
-
-def once(key: str = "k1", **changes: Any) -> IdempotencyRow:
-    """Return a key's row as a route hands it in."""
-    made = IdempotencyRow(key, fingerprint="f" * 64, created_at="2026-01-01T10:00:00+00:00")
-    return made._replace(**changes)
-
-
-class TestIdempotencyKeys:
-    async def test_a_key_comes_with_the_commit_and_names_its_first_event(
-        self, store: Store, rows: Rows
-    ) -> None:
-        assert await store.find_key(rows.alice, "k1") is None
-        await begin(store, rows, events=(rows.event(), rows.event()))
-        row = once(task_id="t1", message_id="m1", answer='{"id":"résp"}')
-        receipt = await store.post(rows.post(events=(rows.event(),), once=row))
-        assert receipt.first_event == 3
-        assert await store.find_key(rows.alice, "k1") == row._replace(first_event=3)
-
-    async def test_a_taken_key_leaves_nothing_of_the_commit(self, store: Store, rows: Rows) -> None:
-        await begin(store, rows, events=(rows.event(),), once=once(task_id="t1"))
-        for task_id in ("t1", "t2"):
-            again = rows.post(
-                task=rows.task(task_id, title="again"),
-                deliveries=(rows.mail(task_id),),
-                events=(rows.event(),),
-                memories=(MemoryRow(("a",), "k", "1", rows.now, rows.now),),
-                once=once(task_id=task_id, fingerprint="0" * 64),
-            )
-            with pytest.raises(KeyTaken):
-                await store.post(again)
-        assert await store.load_task(rows.alice, "t1") == rows.task()
-        assert await store.load_task(rows.alice, "t2") is None
-        assert len(await store.all_mail(rows.alice, "t1")) == 1
-        assert len(await store.events(rows.alice, "t1")) == 1
-        assert await store.get_memory(rows.alice, ("a",), "k") is None
-        assert await store.find_key(rows.alice, "k1") == once(task_id="t1", first_event=1)
-
-    async def test_of_many_commits_with_one_key_one_is_made(self, store: Store, rows: Rows) -> None:
-        posts = [rows.post(f"t{n}", new=True, once=once(task_id=f"t{n}")) for n in range(20)]
-        results = await asyncio.gather(*(store.post(p) for p in posts), return_exceptions=True)
-        assert sum(isinstance(result, KeyTaken) for result in results) == len(posts) - 1
-        [made] = await store.list_tasks(rows.alice)
-        found = await store.find_key(rows.alice, "k1")
-        assert found is not None
-        assert found.task_id == made.task_id
-
-    async def test_owners_do_not_share_keys(self, store: Store, rows: Rows) -> None:
-        await store.put_key(rows.alice, once(fingerprint="a"))
-        await store.put_key(rows.bob, once(fingerprint="b"))
-        await store.post(rows.post(owner=Owner("other", "user", "alice"), once=once()))
-        found = [await store.find_key(owner, "k1") for owner in (rows.alice, rows.bob)]
-        assert found == [once(fingerprint="a"), once(fingerprint="b")]
-
-    async def test_a_key_is_put_once(self, store: Store, rows: Rows) -> None:
-        await store.put_key(rows.alice, once(answer='{"status":200}'))
-        with pytest.raises(KeyTaken):
-            await store.put_key(rows.alice, once(answer="{}"))
-        with pytest.raises(KeyTaken):
-            await store.post(rows.post(once=once()))
-        assert await store.find_key(rows.alice, "k1") == once(answer='{"status":200}')
-        assert await store.find_key(rows.alice, "K1") is None
-
-    async def test_old_keys_go_and_the_oldest_first(self, store: Store, rows: Rows) -> None:
-        for hour in (12, 10, 11, 13):
-            row = once(f"k{hour}", created_at=f"2026-01-01T{hour}:00:00+00:00")
-            await store.put_key(rows.bob if hour % 2 else rows.alice, row)
-        await begin(store, rows, once=once("early", created_at="2026-01-01T09:00:00+00:00"))
-        assert await store.drop_keys("2026-01-01T13:00:00+00:00", 2) == 2
-        assert await store.find_key(rows.alice, "early") is None
-        assert await store.find_key(rows.alice, "k10") is None
-        assert await store.find_key(rows.bob, "k11") is not None
-        assert await store.drop_keys("2026-01-01T13:00:00+00:00", 10) == 2
-        assert await store.drop_keys("2026-01-01T13:00:00+00:00", 10) == 0
-        assert await store.find_key(rows.bob, "k13") is not None
-        assert await store.load_task(rows.alice, "t1") is not None
-        await store.put_key(rows.alice, once("early"))
-
-
-class TestForgettingKeys:
-    async def test_memory_forgets_the_keys_of_forgotten_tasks(self, rows: Rows) -> None:
-        store = MemoryStore(keep_finished=2)
-        done = TaskState.COMPLETED
-        for n in range(4):
-            made = rows.post(task=rows.task(f"t{n}", state=done), once=once(f"k{n}"))
-            made.once = made.once._replace(task_id=f"t{n}")
-            await store.post(made)
-            await store.put_key(rows.alice, once(f"loose{n}"))
-        found = [
-            [(await store.find_key(rows.alice, f"{kind}{n}")) is not None for n in range(4)]
-            for kind in ("k", "loose")
-        ]
-        assert found == [[False, False, True, True]] * 2
+    async def test_keys_may_be_longer_than_an_index_takes(self, store: Store, rows: Rows) -> None:
+        long = "".join(chr(0x4E00 + n * 7919 % 20000) for n in range(9000))
+        memory = MemoryRow((long,), long, "{}", rows.now, rows.now)
+        call = CallRow("a", long, "{}", "{}")
+        (seq,) = (await store.post(rows.post(deliveries=(rows.mail(),)))).seqs
+        journal = (JournalRow(long, "started", "{}"),)
+        for _ in range(2):
+            turn = rows.turn(seq, done=False, journal=journal, calls=(call,), memories=(memory,))
+            await store.commit_turn(turn)
+        assert await store.get_memory(rows.alice, (long,), long) == memory
+        assert await store.journal(rows.alice, seq) == list(journal)
+        assert await store.calls(rows.alice, "t1") == [call]
