@@ -8,9 +8,9 @@ from pathlib import Path
 from benchmarks.crowd import Crowd, Figures, describe
 from benchmarks.crowd_server import crowd_config, crowd_template, make_tokens
 from mail.core.runtime.active_tasks import ActiveTask
-from mail.core.runtime.event_log import Subscription
 from mail.server.app import create_app
 from mail.server.connections import GuardedConnection
+from mail.services.event_log import Subscription
 from tests.server.kit import running_server
 
 USERS, TASKS, STREAMS, STALLED = 20, 100, 40, 10

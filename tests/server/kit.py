@@ -167,7 +167,7 @@ class Swarm:
             **template.options,
         )
 
-        self.template = template
+        self.template, self.name = template, template.name
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.runtime, name)

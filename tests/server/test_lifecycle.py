@@ -74,6 +74,8 @@ async def test_unfinished_tasks_of_a_swarm_with_user_tokens_wait_for_their_owner
     again = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
     async with serving(again) as client:
         await asyncio.sleep(0.05)
+        task = await client.get("/tasks/t-1", headers=bearer("alice"))
+        assert task.json()["status"] == "running"
         assert template.started == []
         assert "1 callers have unfinished tasks" in caplog.text
         events = await client.get("/tasks/t-1/events", headers=bearer("alice"))
@@ -101,7 +103,10 @@ async def test_one_owner_that_cannot_be_taken_up_does_not_keep_the_others_waitin
     async with serving(again) as client:
         events = await client.get("/tasks/t-1/events", headers=bearer("bob"))
         assert frames(events.text)[-1]["event"] == "task_complete"
-        assert (await client.get("/tasks", headers=bearer("alice"))).status_code == 500
+        tasks = await client.get("/tasks", headers=bearer("alice"))  # reading needs no instance
+        assert tasks.json()["t-1"]["status"] == "running"
+        posted = await client.post("/message", json={"body": "hi"}, headers=bearer("alice"))
+        assert posted.status_code == 500
 
 
 PROGRAM = """

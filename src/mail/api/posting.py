@@ -13,6 +13,7 @@ from mail.core.runtime.settings import UNSET, Unset
 from mail.core.runtime.submission import RunRequest
 from mail.core.suggest import hinted
 from mail.errors import TaskError, UnknownAgent
+from mail.services.tasks import PING_INTERVAL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mail.core.tools.offer import Offer
     from mail.core.wire import MAILMessage
     from mail.db.base import IdempotencyRow, MemoryRow
+    from mail.services.event_log import EventLog
 
 __all__ = ["PING_INTERVAL", "MessagePoster", "MessageSender", "TaskReader", "until_timeout"]
 
@@ -81,10 +83,6 @@ def _timed_out(task_id: str, clock: Clock) -> TaskEvent:
     )
 
 
-PING_INTERVAL = 15.0
-"""Seconds of silence on a stream after which a ``ping`` goes out."""
-
-
 class TaskReader:
     """The user's tasks. Methods that are not ``async`` see live and recently finished ones only."""
 
@@ -118,6 +116,11 @@ class TaskReader:
             UnknownTask: the user has no such task.
         """
         return self._runtime.replay(task_id, after, ping_interval)
+
+    @property
+    def event_log(self) -> EventLog:
+        """The live side of the log of this user's tasks."""
+        return self._runtime.event_log
 
     def get_pending_requests(self) -> dict[str, asyncio.Future[MAILMessage]]:
         """Return, by task, what will be the final message that its newest caller waits for.

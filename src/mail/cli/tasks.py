@@ -150,7 +150,7 @@ async def _owners(store: "Store", arguments: argparse.Namespace, swarm: str) -> 
 
 async def _record(store: "Store", owner: "Owner", task_id: str) -> Record:
     """Return a task in the form of ``GET /task``."""
-    from mail.core.runtime.active_tasks import task_view
+    from mail.services.tasks import task_view
 
     row = await store.load_task(owner, task_id)
     if row is None:

@@ -72,7 +72,7 @@ class TaskRow(NamedTuple):
     that the finisher was asked to end the task, which happens once in a run (MAIL-TASK-14 and
     MAIL-TASK-15 in ``spec/SPEC.md``). ``steps`` counts the messages processed in this run,
     ``max_steps`` limits them (None: no limit). ``usage`` is what the task's model calls have used,
-    per agent and over all runs, as JSON (see `mail.core.runtime.active_tasks.Spending`).
+    per agent and over all runs, as JSON (see `mail.core.usage.Spending`).
     """
 
     task_id: str

@@ -23,6 +23,8 @@ from mail.server.keylocks import KeyLocks
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarm, MAILSwarmTemplate
+    from mail.services.event_log import EventLog
+    from mail.services.tasks import LiveEvents
 
 __all__ = ["InstancePool", "Served", "SwarmFactory", "recover_owners"]
 
@@ -67,6 +69,23 @@ class _Instance:
         if self.served is not served:
             return True
         return served.needs_token and bool(token) and self.token_hash != hash_token(token)
+
+
+@dataclass(frozen=True, slots=True)
+class _CallersEvents:
+    """The log of the instance that a caller has at the moment, if it is one of that swarm."""
+
+    pool: "InstancePool"
+    caller: Caller
+    swarm: str
+
+    @property
+    def log(self) -> "EventLog | None":
+        return self.pool.log_of(self.caller, self.swarm)
+
+    @property
+    def closing(self) -> bool:
+        return self.pool.closed
 
 
 class InstancePool:
@@ -124,6 +143,18 @@ class InstancePool:
     def replace(self, served: Served) -> None:
         """Make new instances of something else from now on; see `sweep` for those that idle."""
         self._served = served
+
+    def log_of(self, caller: Caller, swarm: str) -> "EventLog | None":
+        """Return the live log of a caller's instance, if there is one of that swarm."""
+        instance = self._live.get(caller)
+        if instance is None or instance.swarm.name != swarm:
+            return None
+        log: EventLog = instance.swarm.event_log
+        return log
+
+    def live(self, caller: Caller, swarm: str) -> "LiveEvents":
+        """Return where the events of a caller's running tasks in a swarm are heard of."""
+        return _CallersEvents(self, caller, swarm)
 
     def start(self) -> None:
         """Begin to close instances that idle."""

@@ -11,12 +11,14 @@ from starlette.requests import Request
 
 from mail.auth.builtin import AuthBackend
 from mail.auth.callers import Caller
+from mail.clock import SystemClock
 from mail.config.server import ServerConfig
 from mail.db.base import Owner, Store
 from mail.errors import ShuttingDown, StoreError
 from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
 from mail.server.quotas import Quotas
+from mail.services.tasks import TaskReader
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate
@@ -28,6 +30,7 @@ SwarmOpener = Callable[[], Awaitable[Served]]
 """Loads the swarm; raises `ConfigError`."""
 
 _STORE_SECONDS: Final = 2.0
+_CLOCK: Final = SystemClock()
 
 
 def _now() -> str:
@@ -129,6 +132,11 @@ class ServerState:
     def max_steps(self, caller: Caller) -> int:
         """Return how many messages a task of the caller's may process in one run."""
         return step_limit(self.config, self.template_for(caller))
+
+    def tasks_of(self, caller: Caller) -> TaskReader:
+        """Return a reader of the caller's tasks; it needs no instance."""
+        owner = owner_of(self, caller)
+        return TaskReader(self.store, owner, _CLOCK, self.pool.live(caller, owner.swarm))
 
     def set_health(self, status: str) -> None:
         """Take what an administrator says about the server's health."""

@@ -4,7 +4,7 @@ import asyncio
 import gc
 
 from mail.core.runtime import RunRequest
-from mail.core.runtime.event_log import Subscription
+from mail.services.event_log import Subscription
 from mail.testing import tool_calls
 from tests.support.swarm import runtime_of, supervisor, user_message, worker
 

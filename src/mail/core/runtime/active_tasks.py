@@ -2,67 +2,24 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
-
-from pydantic_core import from_json, to_json
 
 from mail.clock import Clock
 from mail.core.envelope import Envelope
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.waiters import Waiter
-from mail.core.tasks import MAILTask
 from mail.core.tools.offer import NO_OFFER, Offer
-from mail.core.usage import Usage
+from mail.core.usage import Spending, Usage
 from mail.db.base import CallRow, TaskRow
 
 if TYPE_CHECKING:
     from mail.core.wire import MAILMessage
 
-__all__ = ["ActiveTask", "ActiveTasks", "Spending", "task_view"]
-
-_LATEST = "latest_prompt_tokens"
-
-
-@dataclass(frozen=True, slots=True)
-class Spending:
-    """The account of one task, over all of its runs.
-
-    ``latest`` has the prompt tokens of each agent's newest call. An agent's history only grows, so
-    its next call takes as many at least.
-    """
-
-    agents: Mapping[str, Usage]
-    latest: Mapping[str, int]
-    total: Usage
-
-    @classmethod
-    def from_json(cls, text: str) -> "Spending":
-        """Read what `to_json` wrote."""
-        stored = from_json(text)
-        agents = {agent: Usage.from_dict(counts) for agent, counts in stored.items()}
-        latest = {agent: counts.get(_LATEST, 0) for agent, counts in stored.items()}
-        return cls(agents, latest, sum(agents.values(), Usage.none()))
-
-    def to_json(self) -> str:
-        """Return the account as JSON: an object from agent to counts."""
-        stored = {
-            agent: usage.to_dict() | {_LATEST: self.latest[agent]}
-            for agent, usage in self.agents.items()
-        }
-        return to_json(stored).decode()
-
-    def plus(self, agent: str, usage: Usage) -> "Spending":
-        """Return the account after one more call of an agent's."""
-        before = self.agents.get(agent, Usage.none())
-        return Spending(
-            {**self.agents, agent: before + usage},
-            {**self.latest, agent: usage.prompt_tokens},
-            self.total + usage,
-        )
+__all__ = ["ActiveTask", "ActiveTasks"]
 
 
 @dataclass(slots=True, eq=False)
@@ -256,18 +213,3 @@ class ActiveTasks:
     def lanes(self) -> list[LaneKey]:
         """Return the lanes whose turns run."""
         return [LaneKey(task.task_id, agent) for task in self for agent in task.turns]
-
-
-def task_view(row: TaskRow, calls: Iterable[CallRow] = ()) -> MAILTask:
-    """Return the documented record of a task, still without events and queue."""
-    return MAILTask(
-        task_id=row.task_id,
-        task_owner=row.task_owner,
-        task_contributors=list(row.task_contributors),
-        start_time=datetime.fromisoformat(row.start_time),
-        status=row.state,
-        remote_swarms=list(row.remote_swarms),
-        breakpoints=[from_json(call.shown) for call in calls if call.answer is None],
-        title=row.title,
-        usage=dict(Spending.from_json(row.usage).agents),
-    )

@@ -11,12 +11,12 @@ from mail.core.actions import ActionCore, ActionOverrideFunction
 from mail.core.agents import AgentCore
 from mail.core.compose import Composer
 from mail.core.runtime.active_tasks import ActiveTasks
-from mail.core.runtime.event_log import EventLog
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Owner, Post, Receipt, Store, TurnCommit
 from mail.errors import StoreConflict, StoreError
+from mail.services.event_log import EventLog
 
 __all__ = ["RuntimeContext"]
 

@@ -16,7 +16,6 @@ from mail.core.runtime.active_tasks import ActiveTasks
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.endings import Endings
-from mail.core.runtime.event_log import EventLog
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.interswarm import Federation
 from mail.core.runtime.lanes import Lanes
@@ -29,18 +28,20 @@ from mail.core.runtime.scheduler import Scheduler
 from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.system_messages import SystemMessages
-from mail.core.runtime.task_reader import RuntimeViews, TaskReader
 from mail.core.runtime.tool_dispatch import ToolDispatcher
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_result import TurnResult
 from mail.core.runtime.turn_runner import TurnRunner
 from mail.core.runtime.validation import check_names
+from mail.core.runtime.views import OwnEvents, RuntimeViews
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.wire import MAILMessage
 from mail.db.base import IdempotencyRow, Owner, Store
 from mail.errors import ConfigError, MAILError, ShuttingDown, StoreError, TaskTimeout, UnknownTask
+from mail.services.event_log import EventLog
+from mail.services.tasks import TaskReader
 
 __all__ = ["MAILRuntime", "RunMode"]
 
@@ -150,7 +151,8 @@ class MAILRuntime(Federation, RuntimeViews):
         mailbox_loader = MailboxLoader(context, mail_delivery, self._committer)
         self._submissions = Submissions(context, mail_delivery, self._committer, mailbox_loader)
         self._manual = ManualSteps(context, self._submissions, self._committer)
-        self._reader = TaskReader(context)
+        events = OwnEvents(context.events)
+        self._reader = TaskReader(context.store, context.owner, context.clock, events)
 
     async def _run_turn(self, turn: Turn) -> None:
         await self._turns.run(turn)

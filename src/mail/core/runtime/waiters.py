@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mail.core.events import TaskEvent
-from mail.core.runtime.event_log import Subscription
 from mail.core.tasks import TaskState
 from mail.core.wire import MAILMessage
+from mail.services.event_log import Subscription
 
 if TYPE_CHECKING:
     import asyncio

@@ -25,6 +25,7 @@ from mail.server.openapi import EVENT_STREAM, errors
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
 from mail.server.streams import streamed
+from mail.services.tasks import PING_INTERVAL
 
 __all__ = ["router"]
 
@@ -73,7 +74,6 @@ class _EventsInLog:
 async def get_tasks(
     state: State,
     caller: Person,
-    token: BearerToken,
     limit: Annotated[
         int | None,
         Query(ge=1, le=MAX_PAGE, description="The size of a page, 100 by default."),
@@ -93,7 +93,7 @@ async def get_tasks(
     """
     paged = limit is not None or cursor is not None
     size = (limit or _DEFAULT_PAGE) if paged else None
-    tasks = await _read_tasks(state, caller, token, size, cursor)
+    tasks = await _read_tasks(state, caller, size, cursor)
     more = size is not None and len(tasks) > size
     records = {task.task_id: _record(task) for task in tasks[:size]}
     if not paged:
@@ -111,7 +111,6 @@ async def get_task(
     request: Request,
     state: State,
     caller: Person,
-    token: BearerToken,
     task_id: Annotated[str | None, Query(include_in_schema=False)] = None,
 ) -> JSONResponse:
     """Get one task, named in the query or in a body.
@@ -124,7 +123,7 @@ async def get_task(
         task_id = (await read_body(request, TaskIn)).task_id
     if not task_id:
         raise ProtocolError("task_id is required, as ?task_id= or in a JSON body")
-    return JSONResponse(_record(await _read_task(state, caller, token, task_id)))
+    return JSONResponse(_record(await _read_task(state, caller, task_id)))
 
 
 @router.get(
@@ -149,10 +148,11 @@ async def get_task_events(
     await _check_owned(state, caller, task_id)
     async with AsyncExitStack() as stack:
         stack.enter_context(state.quotas.stream(caller))
-        swarm = await stack.enter_async_context(state.pool.lease(caller, token))
-        await _check_owned(state, caller, task_id)  # the lease may be of a swarm loaded meanwhile
+        if state.pool.served.needs_token:  # the caller's unfinished tasks may be waiting for it
+            await stack.enter_async_context(state.pool.lease(caller, token))
         recheck = partial(state.auth.authenticate, token)
-        events = streamed(swarm.replay(task_id, after=known or 0), stack.pop_all(), recheck)
+        replay = state.tasks_of(caller).replay(task_id, known or 0, PING_INTERVAL)
+        events = streamed(replay, stack.pop_all(), recheck)
         return event_source(events, send_timeout=state.config.limits.send_timeout)
 
 
@@ -183,11 +183,9 @@ async def cancel_task(
 
 
 @router.get("/tasks/{task_id:path}", response_model=TaskRecord, responses=errors(400, 404))
-async def get_task_by_path(
-    state: State, caller: Person, token: BearerToken, task_id: PathTaskId
-) -> JSONResponse:
+async def get_task_by_path(state: State, caller: Person, task_id: PathTaskId) -> JSONResponse:
     """Get one task."""
-    return JSONResponse(_record(await _read_task(state, caller, token, task_id)))
+    return JSONResponse(_record(await _read_task(state, caller, task_id)))
 
 
 async def _check_owned(state: ServerState, caller: Caller, task_id: str) -> None:
@@ -197,28 +195,24 @@ async def _check_owned(state: ServerState, caller: Caller, task_id: str) -> None
         raise UnknownTask(task_id)
 
 
-async def _read_task(state: ServerState, caller: Caller, token: str, task_id: str) -> MAILTask:
-    await _check_owned(state, caller, task_id)
-    async with state.pool.lease(caller, token) as swarm:
-        task: MAILTask | None = await swarm.read_task(task_id)
+async def _read_task(state: ServerState, caller: Caller, task_id: str) -> MAILTask:
+    check_task_id(task_id)
+    note(task_id=task_id)
+    task = await state.tasks_of(caller).task(task_id)
     if task is None:
         raise UnknownTask(task_id)
     return task
 
 
 async def _read_tasks(
-    state: ServerState, caller: Caller, token: str, size: int | None, cursor: str | None
+    state: ServerState, caller: Caller, size: int | None, cursor: str | None
 ) -> list[MAILTask]:
     owner = owner_of(state, caller)
     if cursor is not None and await _is_unknown(state, owner, cursor):
         raise ProtocolError(
             "cursor is not the id of one of your tasks; use the 'next_cursor' of a page"
         )
-    if not await state.store.list_tasks(owner, limit=1):
-        return []  # without making an instance for somebody who only looks
-    async with state.pool.lease(caller, token) as swarm:
-        limit = None if size is None else size + 1
-        return list(await swarm.read_tasks(limit=limit, cursor=cursor))
+    return await state.tasks_of(caller).tasks(None if size is None else size + 1, cursor)
 
 
 async def _is_unknown(state: ServerState, owner: Owner, task_id: str) -> bool:

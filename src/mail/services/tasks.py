@@ -1,0 +1,194 @@
+"""Reading one owner's tasks: from the store, and from the live log while they run.
+
+Reading starts no engine. Docs: ``docs/tasks.md``.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from pydantic_core import from_json
+
+from mail.clock import Clock
+from mail.core.events import TaskEvent
+from mail.core.schema import check_task_id
+from mail.core.tasks import MAILTask, TaskState
+from mail.core.usage import Spending
+from mail.db.base import CallRow, Owner, Store, TaskRow
+from mail.errors import ProtocolError, UnknownTask
+from mail.services.event_log import EventLog, Subscription
+
+__all__ = ["PING_INTERVAL", "LiveEvents", "TaskReader", "task_view"]
+
+PING_INTERVAL: Final = 15.0
+"""Seconds of silence on a stream after which a ``ping`` goes out."""
+
+_POLL_SECONDS: Final = 1.0
+"""How often a stream looks into the store while no engine in this process has the task."""
+
+
+class LiveEvents(Protocol):
+    """Where the events of an owner's running tasks are heard of."""
+
+    @property
+    def log(self) -> EventLog | None:
+        """The log of the engine at work for the owner, or None when there is none."""
+
+    @property
+    def closing(self) -> bool:
+        """Whether streams are to end because the server stops."""
+
+
+def task_view(row: TaskRow, calls: Iterable[CallRow] = ()) -> MAILTask:
+    """Return the documented record of a task, still without events and queue."""
+    return MAILTask(
+        task_id=row.task_id,
+        task_owner=row.task_owner,
+        task_contributors=list(row.task_contributors),
+        start_time=datetime.fromisoformat(row.start_time),
+        status=row.state,
+        remote_swarms=list(row.remote_swarms),
+        breakpoints=[from_json(call.shown) for call in calls if call.answer is None],
+        title=row.title,
+        usage=dict(Spending.from_json(row.usage).agents),
+    )
+
+
+@dataclass(slots=True, eq=False)
+class TaskReader:
+    """Reads one owner's tasks and changes nothing. The store must be open."""
+
+    store: Store
+    owner: Owner
+    clock: Clock
+    live: LiveEvents
+
+    async def task(self, task_id: str, *, with_events: bool = True) -> MAILTask | None:
+        """Return a task as the store has it, or None."""
+        row = await self.store.load_task(self.owner, task_id)
+        return None if row is None else await self._view(row, with_events=with_events)
+
+    async def tasks(
+        self, limit: int | None, cursor: str | None, *, with_events: bool = True
+    ) -> list[MAILTask]:
+        """Return the owner's tasks as the store has them, newest first.
+
+        Args:
+            limit: The most to return; all of them when None.
+            cursor: Only tasks older than the one with this id.
+            with_events: Whether to read their events, too.
+
+        Raises:
+            ProtocolError: the limit is not a whole number from 0, or the cursor is not an id.
+        """
+        if limit is not None and (type(limit) is not int or limit < 0):
+            raise ProtocolError(f"limit must be a whole number from 0, or None; got {limit!r}")
+        if cursor is not None:
+            check_task_id(cursor)
+        rows = await self.store.list_tasks(self.owner, limit=limit, before=cursor)
+        return [await self._view(row, with_events=with_events) for row in rows]
+
+    async def _view(self, row: TaskRow, *, with_events: bool) -> MAILTask:
+        store, owner = self.store, self.owner
+        view = task_view(row, await store.calls(owner, row.task_id))
+        if with_events:
+            view.events = await store.events(owner, row.task_id)
+        if row.state is not TaskState.RUNNING:
+            waiting = await store.waiting_mail(owner, row.task_id)
+            view.task_message_queue = [from_json(delivery.payload) for delivery in waiting]
+        return view
+
+    async def replay(
+        self, task_id: str, after: int, ping_interval: float
+    ) -> AsyncGenerator[TaskEvent, None]:
+        """Yield a task's events after number ``after``, and follow it while it runs.
+
+        Ends when the log is exhausted and the task is not running, or with ``server_drain``.
+        While it is silent, a ``ping`` is yielded every ``ping_interval`` seconds.
+
+        Raises:
+            UnknownTask: the owner has no such task.
+        """
+        follower = _Follower(self.live, task_id, after)
+        heard = time.monotonic()
+        try:
+            while True:
+                events = await follower.take(self.store, self.owner)
+                if not events and not await self._is_running(task_id):
+                    # The end may be stored and not yet published; the store has it for certain.
+                    events = await follower.catch_up(self.store, self.owner)
+                    if not events and not follower.closed:
+                        return
+                for event in events:
+                    yield event
+                if events:
+                    heard = time.monotonic()
+                    continue
+                if follower.closed:
+                    yield self._note(task_id, "server_drain")
+                    return
+                if not await follower.wait(heard + ping_interval - time.monotonic()):
+                    heard = time.monotonic()
+                    yield self._note(task_id, "ping")
+        finally:
+            follower.leave()
+
+    async def _is_running(self, task_id: str) -> bool:
+        row = await self.store.load_task(self.owner, task_id)
+        if row is None:
+            raise UnknownTask(task_id)
+        return row.state is TaskState.RUNNING
+
+    def _note(self, task_id: str, kind: str) -> TaskEvent:
+        return TaskEvent(task_id=task_id, kind=kind, timestamp=self.clock.now())
+
+
+class _Follower:
+    """A place in a task's log that moves with the engine, which may come and go meanwhile."""
+
+    def __init__(self, live: LiveEvents, task_id: str, after: int) -> None:
+        self._live = live
+        self._task_id = task_id
+        self._log = live.log
+        self._place = self._enter(after)
+
+    def _enter(self, after: int) -> Subscription:
+        if self._log is not None:
+            return self._log.subscribe(self._task_id, after=after)
+        place = Subscription(self._task_id, 0, deltas=False)
+        place.cursor = after
+        return place
+
+    @property
+    def closed(self) -> bool:
+        """Tell whether nothing more is to come because the server stops."""
+        return self._place.closed if self._log is not None else self._live.closing
+
+    async def take(self, store: Store, owner: Owner) -> list[TaskEvent]:
+        """Return what can be read now."""
+        if self._live.log is not self._log:
+            self.leave()
+            self._log = self._live.log
+            self._place = self._enter(self._place.cursor)
+        elif self._log is None:
+            self._place.lag()
+        return await self._place.take(store, owner)
+
+    async def catch_up(self, store: Store, owner: Owner) -> list[TaskEvent]:
+        """Return what the store has beyond what was read."""
+        return await self._place.catch_up(store, owner)
+
+    async def wait(self, seconds: float) -> bool:
+        """Wait until there may be something to read; False when the time ran out."""
+        if self._log is not None:
+            return await self._place.wait(seconds)
+        await asyncio.sleep(min(max(seconds, 0.0), _POLL_SECONDS))
+        return seconds > _POLL_SECONDS
+
+    def leave(self) -> None:
+        """Stop listening; doing so twice is fine."""
+        if self._log is not None:
+            self._log.unsubscribe(self._place)
