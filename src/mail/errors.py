@@ -15,8 +15,8 @@
     │       └── AlreadyAnswered
     ├── TaskFailed                      a run ended in failure; carries the reason
     │   ├── BudgetExceeded              the task has used up its tokens or its money
-    │   └── TaskTimeout                 the caller stopped waiting; the task goes on
-    ├── ShuttingDown                    the runtime takes no more work
+    │   └── TaskTimeout                 the caller stopped waiting; the task continues
+    ├── ShuttingDown                    the runtime accepts no more work
     ├── AgentError                      an agent function broke its contract
     ├── ModelError                      a model call failed after its retries
     ├── ToolError (ValueError)          a tool call the agent can correct
@@ -149,11 +149,11 @@ class BudgetExceeded(TaskFailed):
 
 
 class TaskTimeout(TaskFailed):
-    """The caller's time ran out; the task itself goes on."""
+    """The caller stopped waiting; the task itself continues."""
 
 
 class ShuttingDown(MAILError):
-    """The runtime stops and takes no more work; accepted work is kept for the next start."""
+    """The runtime is shutting down; accepted work is kept and continues after the next start."""
 
     def __init__(self, task_id: str | None = None) -> None:
         super().__init__(
@@ -168,7 +168,7 @@ class AgentError(MAILError):
 
 
 class StepFailed(AgentError):
-    """A manual step ended without the agent's words. The agent's buffered mail is kept."""
+    """A manual step ended without an answer. The agent's buffered mail is kept."""
 
     def __init__(self, reason: str, task_id: str, agent: str) -> None:
         super().__init__(reason)
@@ -196,11 +196,11 @@ class StoreError(MAILError):
 
 
 class StoreConflict(StoreError):
-    """The delivery that a turn wanted to consume was consumed already."""
+    """The delivery that a turn was about to consume was already consumed."""
 
 
 class KeyTaken(StoreConflict):
-    """The owner has used the idempotency key already; nothing of the commit is stored."""
+    """The owner has already used the idempotency key; nothing of the commit is stored."""
 
     def __init__(self) -> None:
         super().__init__("the idempotency key is already in use")
@@ -215,7 +215,7 @@ class PortInUse(MAILError, OSError):
 
 
 class AuthError(MAILError):
-    """Base of what may be wrong with a caller's credentials."""
+    """Base of the errors about a caller's credentials."""
 
 
 class Unauthenticated(AuthError):
@@ -223,15 +223,15 @@ class Unauthenticated(AuthError):
 
 
 class Forbidden(AuthError):
-    """Good credentials, but the role may not do this."""
+    """The credentials are valid, but the role is not allowed to do this."""
 
 
 class AuthUnavailable(AuthError):
-    """The external authority did not answer, or not sensibly."""
+    """The external authority did not answer, or its answer was invalid."""
 
 
 class ClientError(MAILError):
-    """Base of what a MAIL client raises."""
+    """Base of the errors that a MAIL client raises."""
 
 
 class ClientHTTPError(ClientError, RuntimeError):

@@ -59,7 +59,7 @@ class MAILAgent:
         comm_targets: The agents that it may write to.
         agent_params: What the factory was given beside the top-level parameters.
         enable_entrypoint: It takes mail from users.
-        enable_interswarm: It takes part in mail between swarms.
+        enable_interswarm: It takes part in interswarm messaging.
         can_complete_tasks: It is a supervisor: it may end tasks.
         tool_format: The style of its tool declarations.
         exclude_tools: Tools that it may not call.

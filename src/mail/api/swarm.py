@@ -175,7 +175,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
             entrypoint: The agent that gets messages without an entrypoint of their own.
             user_id: Whose instance this is; tasks belong to (swarm, role, id).
             user_role: admin, agent or user.
-            swarm_registry: For mail between swarms.
+            swarm_registry: For interswarm messaging.
             enable_interswarm: Whether mail may go to other swarms.
             breakpoint_tools: Tools whose calls pause a task.
             exclude_tools: Tools that no agent may call.
@@ -434,8 +434,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             instance_params: Given to every agent's factory, above all ``user_token``.
             user_id: Whose instance this is.
             user_role: admin, agent or user.
-            base_url: Where this server is reached; used for mail between swarms.
-            registry_file: Where known swarms are kept; used for mail between swarms.
+            base_url: Where this server is reached; used for interswarm messaging.
+            registry_file: Where known swarms are kept; used for interswarm messaging.
             print_llm_streams: Whether replies of models are printed as they stream in.
             store: A store to share, or the URL of one; memory when None.
             settings: Limits of the runtime.

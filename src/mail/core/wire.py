@@ -120,7 +120,7 @@ class MAILMessage(TypedDict):
 
 
 class MAILInterswarmMessage(TypedDict):
-    """The wrapper for mail between swarms."""
+    """The wrapper for interswarm messages."""
 
     message_id: str
     source_swarm: str

@@ -79,8 +79,8 @@ async def test_the_reason_has_numbers_that_people_can_read() -> None:
     runtime = runtime_of({"supervisor": supervisor(talker, ())}, settings=limited(18_000))
     reason = await run_out(runtime)
     assert reason == (
-        "the task has used 12,400 tokens, and the next call of agent 'supervisor' takes 6,000 more "
-        "at least; its budget is 18,000 (task_token_limit), so no further model calls are made "
+        "the task has used 12,400 tokens, and the next call of agent 'supervisor' needs at least "
+        "6,000 more; its budget is 18,000 (task_token_limit), so no further model calls are made "
         "for it. Raise the limit or start a new task."
     )
     assert (await runtime.read_task("task-1")).events[-1].data["response"] == reason

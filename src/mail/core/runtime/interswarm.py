@@ -1,4 +1,4 @@
-"""The calls for mail between swarms. This version has no router for it yet: they say so."""
+"""The calls for interswarm messaging, which raise an error because there is no router yet."""
 
 from typing import Literal, NoReturn
 

@@ -95,8 +95,8 @@ def refusal(task: ActiveTask, agent: str, settings: RuntimeSettings) -> str | No
             need = f"the task has used {used:,} tokens"
         else:
             need = (
-                f"the task has used {used:,} tokens, and the next call of agent '{agent}' takes "
-                f"{coming:,} more at least"
+                f"the task has used {used:,} tokens, and the next call of agent '{agent}' needs "
+                f"at least {coming:,} more"
             )
         return f"{need}; its budget is {tokens:,} (task_token_limit), so {_ACT}"
     spent = spending.total.cost or 0.0
