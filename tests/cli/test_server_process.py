@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -313,13 +314,21 @@ def check_refused(done: "subprocess.CompletedProcess[str]", code: int, words: st
 
 
 async def test_a_reloading_server_writes_lines_like_any_other(tmp_path: Path) -> None:
-    async with serving(tmp_path, flags=("--reload",)) as place:
+    (tmp_path / "changed.py").write_text("")
+    swarms = shutil.copy(ROOT / "swarms.json", tmp_path)
+    async with serving(tmp_path, Path(swarms), flags=("--reload",)) as place:
         async with asyncio.timeout(10):  # the line comes after the answer
             while not (lines := [ln for ln in place.log.splitlines() if "GET /health" in ln]):
                 await asyncio.sleep(0.05)
         records = [json.loads(line) for line in lines]
         assert {record["logger"] for record in records} == {"mail.server.access"}
         assert all(record["request_id"] for record in records)
+        (tmp_path / "swarms.json").write_text("[]")
+        async with asyncio.timeout(60):
+            while "not serving until the code changes: " not in place.log:
+                (tmp_path / "changed.py").write_text("")
+                await asyncio.sleep(1)
+        assert "Traceback" not in place.log
         await place.stop()
 
 
