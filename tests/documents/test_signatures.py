@@ -27,6 +27,47 @@ SIGNATURES = {
     "mail.api:MAILAction.from_swarm_json": "json_str",
     "mail.api:MAILAction.to_tool_dict": "style='responses'",
     "mail.api:MAILAction.to_pydantic_model": "for_tools=False",
+    "mail.factories:MAILAgentFunction": (
+        "name, comm_targets, tools, enable_entrypoint=False, enable_interswarm=False, "
+        "can_complete_tasks=False, tool_format='responses', exclude_tools=None"
+    ),
+    "mail.factories:ActionAgentFunction": (
+        "name, comm_targets, tools, enable_entrypoint=False, enable_interswarm=False, "
+        "can_complete_tasks=False, tool_format='responses', exclude_tools=None"
+    ),
+    "mail.factories:SupervisorFunction": (
+        "name, comm_targets, tools, can_complete_tasks=True, enable_entrypoint=False, "
+        "enable_interswarm=False, tool_format='responses', exclude_tools=None"
+    ),
+    "mail.factories:LiteLLMAgentFunction": (
+        "name, comm_targets, tools, llm, system='', user_token='', enable_entrypoint=False, "
+        "enable_interswarm=False, can_complete_tasks=False, tool_format='responses', "
+        "exclude_tools=None, reasoning_effort=None, thinking_budget=None, max_tokens=None, "
+        "memory=True, use_proxy=True, stream_tokens=False, print_llm_streams=True, "
+        "_debug_include_mail_tools=True, default_tool_choice=None"
+    ),
+    "mail.factories:LiteLLMActionAgentFunction": (
+        "name, comm_targets, tools, llm, system, user_token='', enable_entrypoint=False, "
+        "enable_interswarm=False, can_complete_tasks=False, tool_format='responses', "
+        "exclude_tools=None, reasoning_effort=None, thinking_budget=None, max_tokens=None, "
+        "memory=True, use_proxy=True, _debug_include_mail_tools=True, stream_tokens=False, "
+        "print_llm_streams=True, default_tool_choice=None"
+    ),
+    "mail.factories:LiteLLMSupervisorFunction": (
+        "name, comm_targets, tools, llm, system='', user_token='', can_complete_tasks=True, "
+        "enable_entrypoint=False, enable_interswarm=False, tool_format='responses', "
+        "exclude_tools=None, reasoning_effort=None, thinking_budget=None, max_tokens=None, "
+        "memory=True, use_proxy=True, _debug_include_mail_tools=True, stream_tokens=False, "
+        "print_llm_streams=True, default_tool_choice=None"
+    ),
+    "mail.stdlib.openai:OpenAIResponsesAgentFunction": (
+        "name, comm_targets, model, tools, enable_entrypoint=False, enable_interswarm=False, "
+        "can_complete_tasks=False, tool_format=None, exclude_tools=None"
+    ),
+    "mail.stdlib.openai:OpenAIResponsesSupervisorFunction": (
+        "name, comm_targets, model, tools, can_complete_tasks=True, enable_entrypoint=False, "
+        "enable_interswarm=False, tool_format=None, exclude_tools=None"
+    ),
     "mail.core.tools:create_request_tool": "targets, enable_interswarm=False, style='completions'",
     "mail.core.tools:create_response_tool": "targets, enable_interswarm=False, style='completions'",
     "mail.core.tools:create_interrupt_tool": (

@@ -1,6 +1,7 @@
 """Agent functions: what they offer to the model, what they return, what they leave alone."""
 
 import copy
+import inspect
 import re
 import warnings
 from collections.abc import AsyncGenerator, Awaitable
@@ -25,6 +26,7 @@ from mail.factories import (
     supervisor_factory,
 )
 from mail.llm.request import CallPiece, Delta, ModelRequest
+from mail.stdlib.openai.agents import OpenAIOptions
 from tests.support.provider import problems_of
 
 LOOK_UP = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
@@ -174,9 +176,48 @@ def test_wrong_settings_are_told_when_the_agent_is_made(values: Any, text: str) 
         plain(**values)
 
 
-def test_unknown_parameters_are_refused() -> None:
-    with pytest.raises(TypeError, match="lmm"):
-        plain(lmm="openai/fake")
+MODEL_CLASSES = [LiteLLMAgentFunction, LiteLLMActionAgentFunction, LiteLLMSupervisorFunction]
+
+
+@pytest.mark.parametrize("kind", MODEL_CLASSES)
+def test_unknown_and_missing_parameters_are_named(kind: Any) -> None:
+    values: dict[str, Any] = {"name": "a", "comm_targets": [], "tools": [], "system": "s"}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'lmm'"):
+        kind(**values, llm="openai/fake", model=Spy(), lmm="openai/fake")
+    with pytest.raises(TypeError, match=r"missing .* argument: 'llm'"):
+        kind(**values, model=Spy())
+
+
+@pytest.mark.parametrize("kind", MODEL_CLASSES)
+def test_positions_are_those_of_the_signature(kind: Any) -> None:
+    parameters = inspect.signature(kind).parameters.values()
+    values: dict[str, Any] = {"tool_format": "completions", "max_tokens": 90}
+    flags = [one.name for one in parameters if isinstance(one.default, bool)]
+    for chosen in flags:
+        given = {**dict.fromkeys(flags, False), **values, chosen: True}
+        given |= {"name": "a", "comm_targets": ["b"], "tools": [], "llm": "openai/fake"}
+        ordered = [
+            given.get(one.name, None if one.default is None else "")
+            for one in parameters
+            if one.kind is one.POSITIONAL_OR_KEYWORD
+        ]
+        agent = kind(*ordered, model=Spy())
+        for name in set(flags) - {"can_complete_tasks", "_debug_include_mail_tools"}:
+            assert getattr(agent, name) is (name == chosen), name
+        assert agent.can_complete_tasks is (
+            kind is LiteLLMSupervisorFunction or chosen == "can_complete_tasks"
+        )
+        offered = names(agent.tool_specs)
+        assert ("send_request" in offered) is (chosen == "_debug_include_mail_tools")
+
+
+def test_the_classes_that_ask_a_model_share_their_parameters() -> None:
+    plain_names, *others = (set(inspect.signature(kind).parameters) for kind in MODEL_CLASSES)
+    assert others == [plain_names, plain_names]
+    wiring = set(inspect.signature(MAILAgentFunction).parameters) - {"kwargs"}
+    own = {"reasons", "retry"}
+    shared = plain_names - wiring - {"llm", "use_proxy", "model"}
+    assert set(OpenAIOptions.__annotations__) == shared | own
 
 
 async def test_the_history_is_not_touched_and_the_system_prompt_travels_apart() -> None:

@@ -1,20 +1,19 @@
 """Agents with actions: their tools may also be given as pydantic models."""
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from inspect import Parameter
+from typing import Any
 
-from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
+from mail.core.agents import AgentFunction
 from mail.core.tools.schema import get_tool_spec_name, pydantic_model_to_tool
 from mail.errors import ConfigError
 from mail.factories.base import (
-    CallOptions,
     LiteLLMAgentFunction,
     MAILAgentFunction,
-    ReasoningEffort,
     ToolFormat,
     deprecated_factory,
+    parameters_of,
 )
-from mail.factories.checks import check_listed, of_agent
 
 __all__ = ["ActionAgentFunction", "LiteLLMActionAgentFunction", "action_agent_factory"]
 
@@ -41,108 +40,31 @@ class ActionAgentFunction(MAILAgentFunction):
         ConfigError: a tool that is neither a declaration nor a pydantic model.
     """
 
-    def __init__(  # noqa: PLR0913 - the documented signature
-        self,
-        name: str,
-        comm_targets: Sequence[str],
-        tools: Sequence[Any],
-        enable_entrypoint: bool = False,
-        enable_interswarm: bool = False,
-        can_complete_tasks: bool = False,
-        tool_format: ToolFormat = "responses",
-        exclude_tools: Sequence[str] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        with of_agent(name):
-            check_listed("tools", tools, object, "declarations and pydantic models")
-        super().__init__(
-            name,
-            comm_targets,
-            [_declared(name, tool, tool_format) for tool in tools],
-            enable_entrypoint,
-            enable_interswarm,
-            can_complete_tasks,
-            tool_format,
-            exclude_tools,
-            **kwargs,
-        )
+    _tools_are = "declarations and pydantic models"
+
+    def _declared_tools(self) -> list[Any]:
+        declared = super()._declared_tools()
+        return [_declared(self.name, tool, self.tool_format) for tool in declared]
 
 
-class LiteLLMActionAgentFunction(ActionAgentFunction):
-    """An agent with actions that asks a language model, through ``action_agent_fn``.
+class LiteLLMActionAgentFunction(LiteLLMAgentFunction, ActionAgentFunction):
+    """An agent with actions that asks a language model.
 
     The arguments are those of `LiteLLMAgentFunction`; ``system`` is required.
     """
 
-    def __init__(  # noqa: PLR0913 - the documented signature
-        self,
-        name: str,
-        comm_targets: Sequence[str],
-        tools: Sequence[Any],
-        llm: str,
-        system: str,
-        user_token: str = "",
-        enable_entrypoint: bool = False,
-        enable_interswarm: bool = False,
-        can_complete_tasks: bool = False,
-        tool_format: ToolFormat = "responses",
-        exclude_tools: Sequence[str] | None = None,
-        reasoning_effort: ReasoningEffort | None = None,
-        thinking_budget: int | None = None,
-        max_tokens: int | None = None,
-        memory: bool = True,
-        use_proxy: bool = True,
-        _debug_include_mail_tools: bool = True,
-        stream_tokens: bool = False,
-        print_llm_streams: bool = True,
-        default_tool_choice: ToolChoice | None = None,
-        **options: Unpack[CallOptions],
-    ) -> None:
-        super().__init__(
-            name,
-            comm_targets,
-            tools,
-            enable_entrypoint,
-            enable_interswarm,
-            can_complete_tasks,
-            tool_format,
-            exclude_tools,
-        )
-        self.action_agent_fn = LiteLLMAgentFunction(
-            name=name,
-            comm_targets=comm_targets,
-            tools=self.tools,
-            llm=llm,
-            system=system,
-            user_token=user_token,
-            enable_entrypoint=enable_entrypoint,
-            enable_interswarm=enable_interswarm,
-            can_complete_tasks=can_complete_tasks,
-            tool_format=tool_format,
-            exclude_tools=exclude_tools,
-            reasoning_effort=reasoning_effort,
-            thinking_budget=thinking_budget,
-            max_tokens=max_tokens,
-            memory=memory,
-            use_proxy=use_proxy,
-            stream_tokens=stream_tokens,
-            print_llm_streams=print_llm_streams,
-            _debug_include_mail_tools=_debug_include_mail_tools,
-            default_tool_choice=default_tool_choice,
-            **options,
-        )
-        self.use_proxy = self.action_agent_fn.use_proxy
+    @parameters_of(
+        LiteLLMAgentFunction.__init__,
+        moved={"_debug_include_mail_tools": "stream_tokens"},
+        system=Parameter.empty,
+    )
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
 
-    def set_peers(self, comm_targets: Sequence[str], peers: str) -> None:
-        """See `MAILAgentFunction.set_peers`."""
-        super().set_peers(comm_targets, peers)
-        self.action_agent_fn.set_peers(comm_targets, peers)
-
-    async def __call__(
-        self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
-    ) -> AgentOutput:
-        """Ask the model; see `LiteLLMAgentFunction.__call__`."""
-        return await self.action_agent_fn(messages, tool_choice)
+    @property
+    def action_agent_fn(self) -> LiteLLMAgentFunction:
+        """The function that asks the model: the agent itself."""
+        return self
 
 
 def action_agent_factory(

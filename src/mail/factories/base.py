@@ -1,9 +1,11 @@
 """Agent functions over a chat model: what every agent has, and the plain LiteLLM agent."""
 
+import functools
+import inspect
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Final, Literal, TypedDict, get_args
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, Concatenate, Final, Literal, ParamSpec, get_args
 
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.call_context import CallContext, current_call
@@ -30,13 +32,13 @@ __all__ = [
     "PEERS_HEADLINE",
     "AgentFunction",
     "AgentToolCall",
-    "CallOptions",
     "LiteLLMAgentFunction",
     "MAILAgentFunction",
     "ReasoningEffort",
     "ToolFormat",
     "base_agent_factory",
     "deprecated_factory",
+    "parameters_of",
 ]
 
 ReasoningEffort = Literal["minimal", "low", "medium", "high"]
@@ -45,12 +47,39 @@ PEERS_HEADLINE: Final = "Here are details about the agents you can communicate w
 """Begins what a system prompt says about other agents; a swarm replaces all that follows."""
 
 
-class CallOptions(TypedDict, total=False):
-    """Keyword options of `LiteLLMAgentFunction` beyond the documented ones."""
+P = ParamSpec("P")
 
-    model: ChatModel | None
-    timeout: float | None
-    deadline: float | None
+
+def parameters_of(
+    pattern: Callable[Concatenate[Any, P], None], moved: Mapping[str, str], **defaults: Any
+) -> Callable[[Callable[..., None]], Callable[Concatenate[Any, P], None]]:
+    """Give a constructor that takes keyword arguments the parameters of another constructor.
+
+    Args:
+        pattern: The constructor that declares the parameters.
+        moved: The parameters whose position differs, each to the one that it precedes.
+        defaults: Defaults that differ; `inspect.Parameter.empty` makes a parameter required.
+    """
+    signature = inspect.signature(pattern)
+    order = [name for name in signature.parameters if name not in moved]
+    for name, following in moved.items():
+        order.insert(order.index(following), name)
+    found = [signature.parameters[name] for name in order]
+    signature = inspect.Signature(
+        [one.replace(default=defaults.get(one.name, one.default)) for one in found]
+    )
+
+    def decorate(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
+        @functools.wraps(constructor)
+        def init(self: Any, /, *args: P.args, **options: P.kwargs) -> None:
+            given = signature.bind(self, *args, **options).arguments
+            given.pop("self")
+            constructor(self, **given.pop("kwargs", {}), **given)
+
+        setattr(init, "__signature__", signature)  # noqa: B010 - what `inspect.signature` reads
+        return init
+
+    return decorate
 
 
 class MAILAgentFunction(ABC):
@@ -75,9 +104,11 @@ class MAILAgentFunction(ABC):
     """
 
     peers: str = ""
+    _tools_are: ClassVar[str] = "declarations"
 
     def __init__(  # noqa: PLR0913 - the documented signature
         self,
+        /,
         name: str,
         comm_targets: Sequence[str],
         tools: Sequence[Any],
@@ -96,7 +127,7 @@ class MAILAgentFunction(ABC):
         with of_agent(name):
             check_texts(name=name)
             check_listed("comm_targets", comm_targets, str, "names")
-            check_listed("tools", tools, object, "declarations")
+            check_listed("tools", tools, object, self._tools_are)
             check_listed("exclude_tools", exclude_tools or (), str, "names")
             check_flags(
                 enable_entrypoint=enable_entrypoint,
@@ -105,13 +136,18 @@ class MAILAgentFunction(ABC):
             )
         self.name = name
         self.comm_targets = list(comm_targets)
-        self.tools: list[Any] = list(tools)
         self.enable_entrypoint = enable_entrypoint
         self.enable_interswarm = enable_interswarm
         self.can_complete_tasks = can_complete_tasks
         self.tool_format: ToolFormat = tool_format
         self.exclude_tools = list(exclude_tools or ())
         self.kwargs = kwargs
+        self._given_tools = list(tools)
+        self.tools = self._declared_tools()
+
+    def _declared_tools(self) -> list[Any]:
+        """Return the declarations of the agent's tools; subclasses convert them or add some."""
+        return list(self._given_tools)
 
     def set_peers(self, comm_targets: Sequence[str], peers: str) -> None:
         """Change whom the agent may write to, from its next call on.
@@ -195,14 +231,14 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         deadline: float | None = None,
     ) -> None:
         super().__init__(
-            name,
-            comm_targets,
-            tools,
-            enable_entrypoint,
-            enable_interswarm,
-            can_complete_tasks,
-            tool_format,
-            exclude_tools,
+            name=name,
+            comm_targets=comm_targets,
+            tools=tools,
+            enable_entrypoint=enable_entrypoint,
+            enable_interswarm=enable_interswarm,
+            can_complete_tasks=can_complete_tasks,
+            tool_format=tool_format,
+            exclude_tools=exclude_tools,
         )
         self.llm, self.system, self.user_token = llm, system, user_token
         self.memory, self.use_proxy = memory, use_proxy

@@ -1,17 +1,15 @@
 """Supervisors: agents that may interrupt, broadcast and end tasks."""
 
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any
 
-from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
+from mail.core.agents import AgentFunction
 from mail.core.tools.build import create_supervisor_tools
 from mail.factories.base import (
-    CallOptions,
     LiteLLMAgentFunction,
     MAILAgentFunction,
-    ReasoningEffort,
-    ToolFormat,
     deprecated_factory,
+    parameters_of,
 )
 
 __all__ = ["LiteLLMSupervisorFunction", "SupervisorFunction", "supervisor_factory"]
@@ -24,34 +22,16 @@ class SupervisorFunction(MAILAgentFunction):
     arguments are those of `MAILAgentFunction`.
     """
 
-    def __init__(  # noqa: PLR0913 - the documented signature
-        self,
-        name: str,
-        comm_targets: Sequence[str],
-        tools: Sequence[Any],
-        can_complete_tasks: bool = True,
-        enable_entrypoint: bool = False,
-        enable_interswarm: bool = False,
-        tool_format: ToolFormat = "responses",
-        exclude_tools: Sequence[str] | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(
-            name,
-            comm_targets,
-            tools,
-            enable_entrypoint,
-            enable_interswarm,
-            True,
-            tool_format,
-            exclude_tools,
-            **kwargs,
-        )
-        self._own_tools = list(tools)
-        self.tools = [*self._own_tools, *self._control_tools()]
+    @parameters_of(
+        MAILAgentFunction.__init__,
+        moved={"can_complete_tasks": "enable_entrypoint"},
+        can_complete_tasks=True,
+    )
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**{**params, "can_complete_tasks": True})
 
-    def _control_tools(self) -> list[dict[str, Any]]:
-        return create_supervisor_tools(
+    def _declared_tools(self) -> list[Any]:
+        control = create_supervisor_tools(
             self.comm_targets,
             can_complete_tasks=True,
             enable_interswarm=self.enable_interswarm,
@@ -59,91 +39,37 @@ class SupervisorFunction(MAILAgentFunction):
             style=self.tool_format,
             _debug_include_intraswarm=bool(self.comm_targets),
         )
+        return [*super()._declared_tools(), *control]
 
     def set_peers(self, comm_targets: Sequence[str], peers: str) -> None:
         """See `MAILAgentFunction.set_peers`."""
         changed = list(comm_targets) != self.comm_targets
         super().set_peers(comm_targets, peers)
         if changed:
-            self.tools = [*self._own_tools, *self._control_tools()]
+            self.tools = self._declared_tools()
 
 
-class LiteLLMSupervisorFunction(SupervisorFunction):
-    """A supervisor that asks a language model, through ``supervisor_fn``.
+class LiteLLMSupervisorFunction(LiteLLMAgentFunction, SupervisorFunction):
+    """A supervisor that asks a language model.
 
     The arguments are those of `LiteLLMAgentFunction`.
     """
 
-    def __init__(  # noqa: PLR0913 - the documented signature
-        self,
-        name: str,
-        comm_targets: Sequence[str],
-        tools: Sequence[Any],
-        llm: str,
-        system: str = "",
-        user_token: str = "",
-        can_complete_tasks: bool = True,
-        enable_entrypoint: bool = False,
-        enable_interswarm: bool = False,
-        tool_format: ToolFormat = "responses",
-        exclude_tools: Sequence[str] | None = None,
-        reasoning_effort: ReasoningEffort | None = None,
-        thinking_budget: int | None = None,
-        max_tokens: int | None = None,
-        memory: bool = True,
-        use_proxy: bool = True,
-        _debug_include_mail_tools: bool = True,
-        stream_tokens: bool = False,
-        print_llm_streams: bool = True,
-        default_tool_choice: ToolChoice | None = None,
-        **options: Unpack[CallOptions],
-    ) -> None:
-        super().__init__(
-            name,
-            comm_targets,
-            tools,
-            can_complete_tasks,
-            enable_entrypoint,
-            enable_interswarm,
-            tool_format,
-            exclude_tools,
-        )
-        self.supervisor_fn = LiteLLMAgentFunction(
-            name=name,
-            comm_targets=comm_targets,
-            tools=self.tools,
-            llm=llm,
-            system=system,
-            user_token=user_token,
-            enable_entrypoint=enable_entrypoint,
-            enable_interswarm=enable_interswarm,
-            can_complete_tasks=True,
-            tool_format=tool_format,
-            exclude_tools=exclude_tools,
-            reasoning_effort=reasoning_effort,
-            thinking_budget=thinking_budget,
-            max_tokens=max_tokens,
-            memory=memory,
-            use_proxy=use_proxy,
-            stream_tokens=stream_tokens,
-            print_llm_streams=print_llm_streams,
-            _debug_include_mail_tools=_debug_include_mail_tools,
-            default_tool_choice=default_tool_choice,
-            **options,
-        )
-        self.use_proxy = self.supervisor_fn.use_proxy
+    @parameters_of(
+        LiteLLMAgentFunction.__init__,
+        moved={
+            "can_complete_tasks": "enable_entrypoint",
+            "_debug_include_mail_tools": "stream_tokens",
+        },
+        can_complete_tasks=True,
+    )
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
 
-    def set_peers(self, comm_targets: Sequence[str], peers: str) -> None:
-        """See `MAILAgentFunction.set_peers`."""
-        super().set_peers(comm_targets, peers)
-        self.supervisor_fn.tools = self.tools
-        self.supervisor_fn.set_peers(comm_targets, peers)
-
-    async def __call__(
-        self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
-    ) -> AgentOutput:
-        """Ask the model; see `LiteLLMAgentFunction.__call__`."""
-        return await self.supervisor_fn(messages, tool_choice)
+    @property
+    def supervisor_fn(self) -> LiteLLMAgentFunction:
+        """The function that asks the model: the agent itself."""
+        return self
 
 
 def supervisor_factory(

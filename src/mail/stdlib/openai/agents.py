@@ -7,15 +7,15 @@ MAIL's side is the same as with `mail.factories`: its tools are offered, text al
 from collections.abc import Sequence
 from typing import Any, TypedDict, Unpack
 
-from mail.core.agents import AgentOutput, ToolChoice
+from mail.core.agents import ToolChoice
 from mail.core.suggest import hinted
 from mail.errors import ConfigError
 from mail.factories.action import ActionAgentFunction
 from mail.factories.base import (
     LiteLLMAgentFunction,
-    MAILAgentFunction,
     ReasoningEffort,
     ToolFormat,
+    parameters_of,
 )
 from mail.factories.supervisor import SupervisorFunction
 from mail.llm.retry import RetryPolicy
@@ -53,64 +53,11 @@ class OpenAIOptions(TypedDict, total=False):
     _debug_include_mail_tools: bool
 
 
-class _Asking:
-    """What an agent asks with: MAIL's agent over a model of its own."""
-
-    def __init__(
-        self, agent: MAILAgentFunction, model: str, wire: ToolFormat, options: OpenAIOptions
-    ) -> None:
-        given: Any = model  # another factory's `model` is an object
-        if not isinstance(given, str) or not given:
-            raise ConfigError(f"agent '{agent.name}': model must be the name of an OpenAI model")
-        rest: dict[str, Any] = dict(options)
-        unknown = sorted(rest.keys() - OpenAIOptions.__annotations__.keys())
-        if unknown:
-            text = f"agent '{agent.name}' has no option '{unknown[0]}'"
-            raise ConfigError(hinted(text, unknown[0], OpenAIOptions.__annotations__))
-        self.model = OpenAIModel(
-            wire, reasons=rest.pop("reasons", None), retry=rest.pop("retry", None)
-        )
-        self.function = LiteLLMAgentFunction(
-            name=agent.name,
-            comm_targets=agent.comm_targets,
-            tools=agent.tools,
-            llm=model,
-            enable_entrypoint=agent.enable_entrypoint,
-            enable_interswarm=agent.enable_interswarm,
-            can_complete_tasks=agent.can_complete_tasks,
-            tool_format=wire,
-            exclude_tools=agent.exclude_tools,
-            use_proxy=False,
-            model=self.model,
-            **rest,
-        )
-
-
-class _Asks(MAILAgentFunction):
+class _OpenAIFunction(LiteLLMAgentFunction):
     """What the agents have in common; ``wire`` is the API of the class."""
 
     wire: ToolFormat
-    _asking: _Asking
-
-    def set_peers(self, comm_targets: Sequence[str], peers: str) -> None:
-        """See `MAILAgentFunction.set_peers`."""
-        super().set_peers(comm_targets, peers)
-        self._asking.function.tools = self.tools
-        self._asking.function.set_peers(comm_targets, peers)
-
-    async def __call__(
-        self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
-    ) -> AgentOutput:
-        """Ask the model; see `mail.factories.LiteLLMAgentFunction.__call__`."""
-        return await self._asking.function(messages, tool_choice)
-
-    async def aclose(self) -> None:
-        """Close the connections; a swarm does it when it shuts down."""
-        await self._asking.model.aclose()
-
-
-class _OpenAIAgent(_Asks, ActionAgentFunction):
-    """An agent that is no supervisor."""
+    model: OpenAIModel
 
     def __init__(  # noqa: PLR0913 - the documented signature
         self,
@@ -125,46 +72,49 @@ class _OpenAIAgent(_Asks, ActionAgentFunction):
         exclude_tools: Sequence[str] | None = None,
         **kwargs: Unpack[OpenAIOptions],
     ) -> None:
+        given: Any = model  # another factory's `model` is an object
+        if not isinstance(given, str) or not given:
+            raise ConfigError(f"agent '{name}': model must be the name of an OpenAI model")
+        rest: dict[str, Any] = dict(kwargs)
+        unknown = sorted(rest.keys() - OpenAIOptions.__annotations__.keys())
+        if unknown:
+            text = f"agent '{name}' has no option '{unknown[0]}'"
+            raise ConfigError(hinted(text, unknown[0], OpenAIOptions.__annotations__))
+        reasons, retry = rest.pop("reasons", None), rest.pop("retry", None)
         super().__init__(
-            name,
-            comm_targets,
-            tools,
-            enable_entrypoint,
-            enable_interswarm,
-            can_complete_tasks,
-            self.wire,
-            exclude_tools,
+            name=name,
+            comm_targets=comm_targets,
+            tools=tools,
+            llm=model,
+            enable_entrypoint=enable_entrypoint,
+            enable_interswarm=enable_interswarm,
+            can_complete_tasks=can_complete_tasks,
+            tool_format=self.wire,
+            exclude_tools=exclude_tools,
+            use_proxy=False,
+            model=OpenAIModel(self.wire, reasons=reasons, retry=retry),
+            **rest,
         )
-        self._asking = _Asking(self, model, self.wire, kwargs)
+
+    async def aclose(self) -> None:
+        """Close the connections; a swarm does it when it shuts down."""
+        await self.model.aclose()
 
 
-class _OpenAISupervisor(_Asks, SupervisorFunction):
+class _OpenAIAgent(_OpenAIFunction, ActionAgentFunction):
+    """An agent that is no supervisor."""
+
+
+class _OpenAISupervisor(_OpenAIFunction, SupervisorFunction):
     """A supervisor."""
 
-    def __init__(  # noqa: PLR0913 - the documented signature
-        self,
-        name: str,
-        comm_targets: Sequence[str],
-        model: str,
-        tools: Sequence[Any],
-        can_complete_tasks: bool = True,
-        enable_entrypoint: bool = False,
-        enable_interswarm: bool = False,
-        tool_format: ToolFormat | None = None,
-        exclude_tools: Sequence[str] | None = None,
-        **kwargs: Unpack[OpenAIOptions],
-    ) -> None:
-        super().__init__(
-            name,
-            comm_targets,
-            tools,
-            can_complete_tasks,
-            enable_entrypoint,
-            enable_interswarm,
-            self.wire,
-            exclude_tools,
-        )
-        self._asking = _Asking(self, model, self.wire, kwargs)
+    @parameters_of(
+        _OpenAIFunction.__init__,
+        moved={"can_complete_tasks": "enable_entrypoint"},
+        can_complete_tasks=True,
+    )
+    def __init__(self, **params: Any) -> None:
+        super().__init__(**params)
 
 
 class OpenAIChatCompletionsAgentFunction(_OpenAIAgent):
