@@ -67,7 +67,7 @@ async def kill_again_and_again(place: Place) -> list[float]:
     """Kill and restart the server; return how long each restart took.
 
     Every process lives for some model calls, however slow the machine is: mail that sees five
-    processes die is put aside (ruling 41).
+    processes die is put aside (MAIL-SURE-4).
     """
     chance = random.Random(SEED)
     starts = []

@@ -1,6 +1,7 @@
 """The shape of the package: no cycles, no stray modules, functions that fit on a screen."""
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
@@ -111,6 +112,33 @@ def _lonely() -> set[str]:
 
 def test_a_small_module_with_one_importer_lives_with_it() -> None:
     assert _lonely() - set(SMALL_SUBJECTS) == set()
+
+
+OUTSIDE = re.compile(
+    r"\brulings? \(?\d|CHECKLIST|reliability\.md|decisions\.md|\bdocument 00\d"
+    r"|(?<!db/)\bcontract/|\.\./shared"
+)
+"""Mentions of documents that a reader of the repository does not have."""
+
+
+def test_only_documents_of_the_repository_are_cited() -> None:
+    root = Path(__file__).parents[2]
+    folders = [root / name for name in ("src", "tests", "docs", "spec", "benchmarks", "scripts")]
+    texts = [
+        path
+        for folder in folders
+        for path in folder.rglob("*")
+        if path != Path(__file__)
+        and path.suffix in (".py", ".md", ".sql", ".json", ".yaml", ".toml", ".txt", ".sh")
+    ]
+    assert len(texts) > 500
+    found = [
+        f"{path.relative_to(root)}:{number}: {line.strip()}"
+        for path in texts
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if OUTSIDE.search(line)
+    ]
+    assert found == []
 
 
 def functions() -> Iterator[tuple[str, int]]:

@@ -22,7 +22,7 @@ _SINGLE: Final = ("request", "response")
 
 
 def check_posted_kind(kind: str) -> PostedKind:
-    """Return a message type that may be posted (ruling 49).
+    """Return a message type that may be posted (MAIL-TASK-7).
 
     Raises:
         ProtocolError: there is no such type, or only the runtime sends it.

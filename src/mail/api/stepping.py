@@ -23,7 +23,7 @@ class ManualStepper:
         action_override: ActionOverrideFunction | None = None,
         mode: RunMode = "continuous",
     ) -> Coroutine[Any, Any, None]:
-        """Process mail until `shutdown`. The mode holds from the moment of the call (ruling 32).
+        """Process mail until `shutdown`. The mode holds from the moment of the call.
 
         Args:
             max_steps: Messages per run of a task; None keeps the swarm's own limit.

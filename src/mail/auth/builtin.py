@@ -59,7 +59,7 @@ class BuiltinAuth:
 
 
 def build_auth(environ: Mapping[str, str], store: Store) -> AuthBackend:
-    """Choose the authority (ruling 20).
+    """Choose the authority.
 
     Args:
         environ: The environment: with both ``AUTH_ENDPOINT`` and ``TOKEN_INFO_ENDPOINT`` the

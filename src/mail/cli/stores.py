@@ -1,4 +1,4 @@
-"""The server's store, opened for a moment beside the server (ruling 36)."""
+"""The server's store, opened for a moment beside the server."""
 
 import argparse
 from collections.abc import AsyncIterator

@@ -1,7 +1,7 @@
 """``mail tasks``: list, show and cancel tasks, for the operator of a server.
 
-Listing and showing read the server's own database, whoever the tasks belong to (ruling 36); with
-``--url`` they ask a server over HTTP, which shows the caller's own. Only the process that runs a
+Listing and showing read the server's own database, whoever the tasks belong to; with ``--url``
+they ask a server over HTTP, which shows the caller's own. Only the process that runs a
 task can stop it, so cancelling always goes through the server.
 """
 

@@ -1,4 +1,4 @@
-"""``mail token``: the built-in token authority from the command line (ruling 20).
+"""``mail token``: the built-in token authority from the command line.
 
 The store keeps hashes only, so a token is shown once, when it is made. The commands open the
 server's own database for a moment; they work while the server runs.

@@ -102,7 +102,7 @@ def format_agent_address(name: str, swarm: str | None = None) -> MAILAddress:
 
 
 def local_agent_name(address: str, swarm: str) -> str:
-    """Drop the swarm part when it names the local swarm: ``x@local`` is ``x`` (ruling 15)."""
+    """Drop the swarm part when it names the local swarm: ``x@local`` is ``x`` (MAIL-ADDR-2)."""
     name, target = parse_agent_address(address)
     return name if target is None or target == swarm else f"{name}@{target}"
 

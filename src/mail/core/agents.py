@@ -40,7 +40,7 @@ class AgentCore:
         return action_name in (self.actions or {})
 
     def can_access_action_or_tool(self, name: str) -> bool:
-        """Tell whether the agent may call this tool or action (ruling 15)."""
+        """Tell whether the agent may call this tool or action (MAIL-TOOL-4)."""
         if name in self.exclude_tools:
             return False
         tool = CATALOGUE.get(name)

@@ -1,6 +1,6 @@
 """What the runtime tells an agent function about its call, beside the two positional arguments.
 
-An agent function is called as ``function(messages, tool_choice)`` and nothing else (ruling 44).
+An agent function is called as ``function(messages, tool_choice)`` and nothing else.
 Whoever needs more (the model adapter above all) asks `current_call`: where token deltas go, and
 which model or system prompt this one call overrides.
 """

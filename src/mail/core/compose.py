@@ -20,7 +20,7 @@ __all__ = ["Composer", "Subject"]
 
 
 class Subject(StrEnum):
-    """Subjects that the system itself uses. They inform; no code acts on them (ruling 18)."""
+    """Subjects that the system itself uses. They inform; no code acts on them (MAIL-DATA-13)."""
 
     ACTION_COMPLETE = "::action_complete::"
     ACTION_COMPLETE_BROADCAST = "::action_complete_broadcast::"

@@ -41,7 +41,7 @@ EVENT_KINDS: Final = frozenset(
 """Events that are stored and carry a sequence number."""
 
 STREAM_KINDS: Final = frozenset({"ping", "model_delta", "server_drain"})
-"""Events that exist on a stream only: no id, not stored, not replayed (rulings 28, 46)."""
+"""Events that exist on a stream only: no id, not stored, not replayed (MAIL-EVT-8)."""
 
 TERMINAL_KINDS: Final = frozenset({"task_complete", "task_error"})
 """The events that end a run; one per run."""
@@ -52,7 +52,7 @@ class TaskEvent:
     """One entry of a task's log.
 
     ``seq`` counts from 1 within the task (0: not stored). ``extra`` holds the kind's own fields:
-    under ``extra_data`` on the wire, or beside it for terminal events (ruling 30).
+    under ``extra_data`` on the wire, or beside it for terminal events.
     """
 
     task_id: str

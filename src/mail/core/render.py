@@ -1,4 +1,4 @@
-"""Messages as the XML text that models read. Every value is escaped (ruling 18)."""
+"""Messages as the XML text that models read. Every value is escaped (MAIL-TURN-1)."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence

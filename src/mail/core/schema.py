@@ -58,7 +58,7 @@ T = TypeVar("T")
 
 
 def check_task_id(task_id: str) -> str:
-    """Return a valid task id unchanged (ruling 7: 1 to 256 characters, none of them control).
+    """Return a valid task id unchanged: 1 to 256 characters, none of them control (MAIL-DATA-1).
 
     Raises:
         ProtocolError: it is no text, empty, too long or holds a control character.
@@ -210,7 +210,7 @@ def parse_message(value: object) -> MAILMessage:
 
 
 def parse_interswarm_message(value: object) -> MAILInterswarmMessage:
-    """Validate mail from another swarm; a missing or null token and metadata are fine (ruling 21).
+    """Validate mail from another swarm; it may lack token and metadata (MAIL-ROUTE-1).
 
     Raises:
         ProtocolError: with one problem per wrong field.

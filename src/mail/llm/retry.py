@@ -1,4 +1,4 @@
-"""Which failures of a model call are tried again, and how long to wait (reliability.md 2.4)."""
+"""Which failures of a model call are tried again, and how long to wait."""
 
 import asyncio
 import logging

@@ -66,7 +66,7 @@ def create_app(
         template: The swarm; the one that the settings name when absent.
         store: Where state is kept; a store that is passed in is opened, but not closed.
         auth: Who may call; the external service or the built-in authority, as the environment
-            says (ruling 20), when absent.
+            says, when absent.
 
     Raises:
         ConfigError: a setting or the environment is wrong.

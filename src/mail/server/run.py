@@ -1,8 +1,8 @@
 """Run the server: drain first when told to stop, and be gone within the grace period.
 
 uvicorn alone waits for its connections before it ends the lifespan, so open streams and waiting
-callers would hold it up for ever (ruling 47). Here the first signal starts the drain while the
-server still answers (new work gets 503), and only then uvicorn stops. The second signal exits.
+callers would hold it up for ever. Here the first signal starts the drain while the server still
+answers (new work gets 503), and only then uvicorn stops. The second signal exits.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Breakpoint tools pause a task; results resume it (rulings 30, 31)."""
+"""Breakpoint tools pause a task; results resume it."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Broadcasts, and what agents remember of them (document 000, rulings 13, 14)."""
+"""Broadcasts, and what agents remember of them."""
 
 import logging
 

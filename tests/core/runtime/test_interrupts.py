@@ -1,4 +1,4 @@
-"""An interrupt acts: it cancels the recipient's running model call (rulings 11, 27)."""
+"""An interrupt acts: it cancels the recipient's running model call."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The step limit asks its finisher exactly once, whatever else goes on (ruling 16)."""
+"""The step limit asks its finisher exactly once, whatever else goes on."""
 
 import asyncio
 

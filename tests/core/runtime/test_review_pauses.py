@@ -1,4 +1,4 @@
-"""Pauses among other things that go on at the same time (rulings 11, 31)."""
+"""Pauses among other things that go on at the same time."""
 
 import asyncio
 

@@ -135,7 +135,7 @@ class ActiveTask:
         ]
 
     def note_sent(self, envelope: Envelope) -> None:
-        """Keep account of open requests (ruling 12)."""
+        """Keep account of open requests (MAIL-DATA-12)."""
         sender = envelope.sender["address"]
         if envelope.sender["address_type"] == "system":
             return  # nobody answers the system

@@ -1,4 +1,4 @@
-"""Breakpoint calls: taken out of a reply, kept with the task, answered by a resume (ruling 31)."""
+"""Breakpoint calls: taken out of a reply, kept with the task, answered by a resume."""
 
 import json
 from collections.abc import Collection, Sequence

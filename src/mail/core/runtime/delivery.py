@@ -33,7 +33,7 @@ _YOUR_TURN = "It is your turn."  # providers refuse an empty message
 
 
 def tier_of(envelope: Envelope) -> int:
-    """Return a message's priority tier (ruling 10); lower goes first."""
+    """Return a message's priority tier (MAIL-PRIO-1); lower goes first."""
     return _SENDER_TIER.get(envelope.sender["address_type"]) or _KIND_TIER[envelope.kind]
 
 

@@ -1,4 +1,4 @@
-"""How a run ends: completed, paused, failed or cancelled; one terminal event each (ruling 46)."""
+"""How a run ends: completed, paused, failed or cancelled; one terminal event each (MAIL-EVT-4)."""
 
 import json
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ class Endings:
     context: RuntimeContext
 
     def complete(self, turn: Turn, answer: str) -> Ending:
-        """The task is answered. Users' mail that still waits keeps it running (ruling 29)."""
+        """The task is answered. Users' mail that still waits keeps it running (MAIL-TASK-11)."""
         return self.complete_as(turn.task, turn.agent, answer, Subject.TASK_COMPLETE)
 
     def complete_as(self, task: ActiveTask, agent: str, answer: str, subject: str) -> Ending:
@@ -72,7 +72,7 @@ class Endings:
         )
 
     def pause(self, task: ActiveTask) -> Ending:
-        """The task waits for the results of its open breakpoint calls (rulings 30, 31)."""
+        """The task waits for the results of its open breakpoint calls."""
         shown = [from_json(call.shown) for call in task.open_calls()]
         message = self.context.composer.system_completion(
             task.task_id,
@@ -85,7 +85,7 @@ class Endings:
         return self._ending(task, message, TaskState.PAUSED, everybody=True)
 
     def fail(self, task: ActiveTask, reason: str, *, over_budget: bool = False) -> Ending:
-        """The run cannot be finished; the reason goes to the caller (ruling 17).
+        """The run cannot be finished; the reason goes to the caller (MAIL-TURN-17).
 
         A task over its budget goes on for nobody: every caller gets the reason, and with it the
         answer to users' mail that waits. The mail between agents is kept.

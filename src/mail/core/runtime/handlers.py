@@ -67,14 +67,14 @@ async def handle_response(tools: ToolContext, call: AgentToolCall) -> ToolOutcom
 
 
 async def handle_interrupt(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
-    """Stop another agent's running model call and give it new word (ruling 11)."""
+    """Stop another agent's running model call and give it new word (MAIL-INT-1)."""
     args = _arguments(call)
     mail = tools.compose("interrupt", [tools.target(args.target)], args.subject, args.body)
     return ToolOutcome(details=_SENT, mail=(mail,))
 
 
 async def handle_broadcast(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
-    """Tell the named agents, or all of the swarm when none is named (ruling 13)."""
+    """Tell the named agents, or all of the swarm when none is named (MAIL-TOOL-9)."""
     args = parse_arguments(call.tool_name, call.tool_args, BroadcastArgs)
     named = [target for target in args.targets or () if target != "all"]
     recipients = [tools.target(target) for target in named]
@@ -121,7 +121,7 @@ async def handle_ignore(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
 
 
 async def handle_await(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
-    """End the turn quietly, unless nothing can ever arrive (ruling 34).
+    """End the turn quietly, unless nothing can ever arrive (MAIL-TOOL-15).
 
     An agent that insists after it was told so may wait: a stalled task is the finisher's affair.
     """

@@ -96,7 +96,7 @@ class MailboxLoader:
         self.committer.hold_at_limit(task)
 
     async def recall(self, task: ActiveTask) -> None:
-        """Find out which requests of a task from the store are still open (ruling 12)."""
+        """Find out which requests of a task from the store are still open (MAIL-DATA-12)."""
         for delivery in await self.context.store.all_mail(self.context.owner, task.task_id):
             task.note_sent(Envelope.from_json(delivery.payload))
 

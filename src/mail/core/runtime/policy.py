@@ -1,4 +1,4 @@
-"""Who may write to whom, and who may call what. Pure rules (rulings 9, 13, 15)."""
+"""Who may write to whom, and who may call what. Pure rules (MAIL-TOOL-1 to 4)."""
 
 from collections.abc import Collection, Mapping
 

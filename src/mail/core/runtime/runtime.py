@@ -357,8 +357,8 @@ class MAILRuntime(Federation, RuntimeViews):
     ) -> MAILMessage:
         """Submit a message and return the run's final message.
 
-        Failure and timeout come back as the documented system messages (ruling 45), whose
-        subjects are ``::task_error::`` and ``::task_timeout::``.
+        Failure and timeout come back as system messages, whose subjects are
+        ``::task_error::`` and ``::task_timeout::``.
 
         Args:
             kwargs: ``max_steps``, ``breakpoint_tool_call_result``.

@@ -34,7 +34,7 @@ UNSET = Unset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSettings:
-    """Limits of a runtime; the defaults suit a library (ruling 40).
+    """Limits of a runtime; the defaults suit a library.
 
     Attributes:
         max_steps: Messages that a task may process in one run; None for no limit.

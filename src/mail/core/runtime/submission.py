@@ -74,7 +74,7 @@ class RunRequest:
         breakpoint_tool_call_result: The results, in one of the documented shapes.
         max_steps: Limit for this run in place of the runtime's own; None lifts it.
         streamed: Whether the caller will read the run's events.
-        stream_tokens: Whether it also wants ``model_delta`` events (ruling 28).
+        stream_tokens: Whether it also wants ``model_delta`` events (MAIL-EVT-9).
         awaited: Whether the caller waits for the answer.
         offer: What the caller lends the swarm's entrypoint. None keeps what a run that is not over
             has, and lends nothing to a new one. A message into a running task cannot bring one.
@@ -318,7 +318,7 @@ class Submissions:
         return waiter
 
     async def _resume(self, task: ActiveTask, request: RunRequest) -> Waiter | None:
-        """Give paused agents the results of their breakpoint calls (ruling 31)."""
+        """Give paused agents the results of their breakpoint calls."""
         results = request.breakpoint_tool_call_result
         resumption = prepare_resumption(task, results, self.context, self.mail_delivery)
         if not task.loaded:

@@ -68,7 +68,7 @@ class SystemMessages:
         return notice, control
 
     def finish(self, task: ActiveTask, reason: str) -> tuple[Envelope, Control]:
-        """Return the message that asks the finisher to end the task (rulings 16, 34)."""
+        """Return the message that asks the finisher to end the task (MAIL-TASK-14)."""
         if reason == "limit":
             subject, body = Subject.MAXIMUM_STEPS_REACHED, _LIMIT.format(limit=task.row.max_steps)
         else:

@@ -1,4 +1,4 @@
-"""What plain text without a tool call means (ruling 33)."""
+"""What plain text without a tool call means (MAIL-TURN-11 to 13)."""
 
 from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject

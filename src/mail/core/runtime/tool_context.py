@@ -76,7 +76,7 @@ class ToolContext:
         return None
 
     def can_expect_mail(self) -> bool:
-        """Tell whether anything can still reach the task once this turn ends (ruling 34)."""
+        """Tell whether anything can still reach the task once this turn ends (MAIL-TOOL-15)."""
         task = self.turn.task
         return bool(
             self.more_to_come

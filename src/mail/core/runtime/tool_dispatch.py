@@ -25,7 +25,7 @@ from mail.errors import StoreError, ToolError
 __all__ = ["BUILTIN_TOOLS", "TEXT_TOOL", "ToolDispatcher", "log_tool_calls"]
 
 _PRIVATE: Final = {"acknowledge_broadcast": "note", "ignore_broadcast": "reason"}
-"""Arguments that document 000 keeps inside the agent."""
+"""Arguments that no event shows (MAIL-TOOL-13)."""
 
 
 def log_tool_calls(

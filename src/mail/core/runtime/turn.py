@@ -92,7 +92,7 @@ class ManualStep(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The typed instruction beside a system message (ruling 18: never read from its text).
+    """The typed instruction beside a system message, whose text decides nothing (MAIL-DATA-13).
 
     ``reason`` of a FINISH is ``"limit"`` or ``"stall"``; ``attempt`` counts repair turns. ``step``
     is the manual step that the turn belongs to.

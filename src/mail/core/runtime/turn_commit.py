@@ -170,7 +170,7 @@ class TurnCommitter:
         return True
 
     async def stopped_by_limit(self, turn: Turn) -> bool:
-        """Apply the step limit before a turn (ruling 16); True when the turn must not happen."""
+        """Apply the step limit before a turn (MAIL-TASK-14); True when the turn must not happen."""
         task = turn.task
         limit = task.row.max_steps
         if limit is None or turn.manual or task.steps < max(limit, 1):
@@ -322,13 +322,13 @@ class TurnCommitter:
             self.mail_delivery.send(plan.mail, notice, instruction)
 
     def _pause(self, task: ActiveTask) -> None:
-        """Start no more turns; the pause is told when those that run have ended (ruling 31)."""
+        """Start no more turns; the pause is told when those that run have ended (MAIL-BRK-2)."""
         task.change(state=TaskState.PAUSED, awaited=True)
         task.pausing = True
         self.context.mailbox.hold(task.task_id, Hold.FIRM)
 
     def _report(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan, reason: str) -> None:
-        """Tell whoever the agent works for that it failed (ruling 17)."""
+        """Tell whoever the agent works for that it failed (MAIL-TURN-16)."""
         told = turn_result.told = note_failure(turn, reason)
         error = EventDraft(
             "agent_error", f"error of agent {turn.agent}: {reason}", {"caller": turn.agent}
@@ -370,7 +370,7 @@ class TurnCommitter:
             self._rouse(plan)
 
     def _rouse(self, plan: CommitPlan) -> None:
-        """Ask for the end of a task in which nothing happens any more, once (ruling 34)."""
+        """Ask for the end of a task in which nothing happens any more, once (MAIL-TASK-15)."""
         if plan.task.row.finish_asked:
             plan.ending = self.endings.fail(
                 plan.task,

@@ -264,7 +264,7 @@ class TurnRunner:
             take_text(turn, turn_result, reply, self.context)
 
     async def _put_off(self, turn: Turn, error: ModelError) -> bool:
-        """Free the slot when the provider asks for a long pause (ruling 41)."""
+        """Free the slot when the provider asks for a long pause."""
         wait = error.retry_after or 0.0
         if wait <= _LONG_RETRY or turn.queued.delays >= _MAX_DELAYS:
             return False

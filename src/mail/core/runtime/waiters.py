@@ -1,4 +1,4 @@
-"""Callers who wait for the end of a run. A waiter belongs to its message (ruling 29)."""
+"""Callers who wait for the end of a run. A waiter belongs to its message (MAIL-TASK-10)."""
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
