@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +14,9 @@ import pytest
 import yaml
 
 from tests.docs.pages import PAGES, ROOT, anchors
+from tests.support.browser import find_chromium
+
+pytestmark = pytest.mark.timeout(600)  # the first one may have to install Chromium
 
 DOCS = ROOT / "docs"
 
@@ -44,11 +46,8 @@ def hook() -> ModuleType:
 @pytest.fixture
 def browser(tmp_path: Path) -> Callable[[str], str]:
     """Chromium without a network: give it an address, get the page as its scripts left it."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
-    if program is None:
-        pytest.skip("chromium is not installed")
     command = [
-        program, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+        find_chromium(), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
         "--disable-background-networking", "--disable-component-update", "--disable-sync",
         "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=10000",
         f"--user-data-dir={tmp_path}", "--dump-dom",

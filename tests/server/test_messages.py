@@ -81,6 +81,7 @@ async def test_a_misspelt_field_is_400_and_says_which_one_is_meant(
         ({"body": " \n"}, "(body)", "no message provided"),
         ({"body": {"a": 1}}, "body", "string"),
         ({"body": "x", "stream": "false"}, "stream", "boolean"),
+        ({"body": "x", "resume_from": 5}, "resume_from", "string"),
         ({"body": "x", "show_events": 1}, "show_events", "boolean"),
         ({"body": "x", "subject": "s" * 1025}, "subject", "1024"),
         ({"body": "x", "msg_type": 5}, "msg_type", "string"),

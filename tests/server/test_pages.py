@@ -14,6 +14,8 @@ from mail.server.routes.pages import prefers_html
 from tests.server.kit import TOKENS, Server, Template, bearer, config, running_server, serving
 from tests.support.browser import Page, opened
 
+pytestmark = pytest.mark.timeout(600)  # the first one may have to install Chromium
+
 CHROMIUM = (
     "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,image/apng,"
     "*/*;q=0.8,application/signed-exchange;v=b3;q=0.7"
@@ -108,6 +110,12 @@ async def test_docs_have_their_parts_and_no_others(client: httpx.AsyncClient) ->
         assert answer.headers["cache-control"].startswith("public")
     for name in ("nothing.js", "..%2Fapp.py", "LICENSE", ""):
         assert (await client.get(f"/docs/{name}")).status_code == 404
+
+
+def test_the_mark_is_that_of_the_repository() -> None:
+    root = Path(__file__).parents[2]
+    mark = root / "src" / "mail" / "server" / "pages" / "mark.svg"
+    assert mark.read_bytes() == (root / "assets" / "mark.svg").read_bytes()
 
 
 async def test_docs_can_be_switched_off(store: MemoryStore, template: Template) -> None:

@@ -143,6 +143,8 @@ def problems_in(errors: Iterable[Mapping[str, Any]], prefix: str = "") -> list[d
 
 
 def _problem(item: Mapping[str, Any]) -> str:
+    if item.get("input", item) is None:  # a null counts as absent
+        return "Field required"
     if item["type"] in _OBJECTS:  # pydantic names a class of ours, or Python's word for it
         return "Input should be an object"
     return str(item["msg"]).removeprefix(_VALUE_ERROR)

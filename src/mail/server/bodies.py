@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
 
-from mail.core.schema import problems_of
+from mail.core.schema import problems_in
 from mail.core.suggest import did_you_mean
 from mail.errors import ProtocolError
 
@@ -121,7 +121,7 @@ async def read_body(request: Request, model: type[B]) -> B:
     try:
         return model.model_validate(await read.json())
     except ValidationError as error:
-        raise refusal(problems_of(error)) from None
+        raise refusal(problems_in(error.errors())) from None
 
 
 def parse_object(text: bytes, what: str = "the request body") -> dict[str, Any]:
