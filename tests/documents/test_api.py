@@ -4,7 +4,7 @@ import asyncio
 import json
 import sys
 from dataclasses import asdict, dataclass
-from typing import get_args
+from typing import get_args, get_type_hints
 
 import pytest
 from pydantic import BaseModel
@@ -52,7 +52,7 @@ def test_imports_of_builder_classes() -> None:
 
 def test_imports_of_protocol_types() -> None:
     for found in (MAILRequest, MAILResponse, MAILBroadcast, MAILInterrupt):
-        assert found in get_args(MAILMessage.__annotations__["message"])
+        assert found in get_args(get_type_hints(MAILMessage)["message"])
         assert {"task_id", "sender", "subject", "body"} <= set(found.__annotations__)
     assert {"tool_name", "tool_args", "tool_call_id"} <= set(AgentToolCall.model_fields)
 
