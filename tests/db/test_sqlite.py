@@ -6,14 +6,14 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import IdempotencyRow, TokenRow
+from mail.db.base import IdempotencyRow, Owner, TokenRow
 from mail.db.sqlite.store import SQLiteStore
 from mail.db.sqlite.writer import Work
 from mail.errors import StoreError, StoreLocked
@@ -306,35 +306,31 @@ class TestDocumentedTables:
 class TestPlans:
     """Queries that must not grow with what is finished use their indexes."""
 
-    @pytest.mark.parametrize(
-        ("text", "index"),
-        [
-            (
-                "SELECT seq FROM messages WHERE task = 1 AND state = 'ready' ORDER BY tier, seq",
-                "messages_ready",
-            ),
-            (
-                "SELECT DISTINCT swarm_name, caller_role, caller_id FROM tasks "
-                "WHERE is_running = 1 AND swarm_name = 's'",
-                "tasks_running",
-            ),
-            (
-                "SELECT task_id FROM tasks WHERE swarm_name = 's' AND caller_role = 'r' "
-                "AND caller_id = 'c' AND id < 9 ORDER BY id DESC LIMIT 5",
-                "tasks_by_owner",
-            ),
-            (
-                "SELECT key FROM idempotency WHERE swarm_name = 's' AND caller_role = 'r' "
-                "AND caller_id = 'c' AND key = 'k'",
-                "sqlite_autoindex_idempotency",
-            ),
-            (
-                "SELECT id FROM idempotency WHERE created_at < '2026' ORDER BY created_at LIMIT 5",
-                "idempotency_by_age",
-            ),
-        ],
-    )
-    def test_they_search_and_do_not_sort(self, store: SQLiteStore, text: str, index: str) -> None:
+    VERBS: ClassVar[dict[str, Callable[[SQLiteStore, Owner], Awaitable[Any]]]] = {
+        "messages_ready": lambda store, owner: store.waiting_mail(owner, "t1"),
+        "tasks_by_owner": lambda store, owner: store.list_tasks(owner, before="t1", limit=5),
+        "tasks_running": lambda store, owner: store.list_tasks(
+            owner, states=[TaskState.RUNNING], limit=5
+        ),
+        "sqlite_autoindex_idempotency": lambda store, owner: store.find_key(owner, "k"),
+        "idempotency_by_age": lambda store, owner: store.drop_keys("2026", 5),
+        "task_events_by_task": lambda store, owner: store.events(owner, "t1", 7, 5),
+    }
+
+    @pytest.mark.parametrize("index", VERBS)
+    async def test_they_search_and_do_not_sort(
+        self, store: SQLiteStore, rows: Rows, index: str
+    ) -> None:
+        seen: list[str] = []
+        session = store._session
+        assert session is not None
+        readers = [session.readers.get() for _ in range(2)]
+        for connection in (session.connection, *readers):
+            connection.set_trace_callback(seen.append)
+        for connection in readers:
+            session.readers.put(connection)
+        await self.VERBS[index](store, rows.alice)
+        (text,) = [text for text in seen if text not in ("BEGIN IMMEDIATE", "COMMIT")]
         plan = " ".join(row[3] for row in query(store, f"EXPLAIN QUERY PLAN {text}"))
         assert index in plan
         assert "SCAN" not in plan

@@ -8,7 +8,7 @@ from mail.auth.callers import AuthBackend, Caller, hash_token, new_token
 from mail.auth.remote import RemoteAuth
 from mail.auth.token_cache import Found, TokenCache
 from mail.config.env import setting
-from mail.db.base import Store
+from mail.db.base import TokenRecords
 from mail.errors import AuthUnavailable, ConfigError, StoreError, Unauthenticated
 
 __all__ = [
@@ -30,7 +30,7 @@ TOKEN_INFO_ENDPOINT = "TOKEN_INFO_ENDPOINT"  # noqa: S105 - the name of a variab
 class BuiltinAuth:
     """An `AuthBackend` over the tokens in the server's own store (``mail token create``)."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: TokenRecords) -> None:
         self._store = store
         self._lookups = TokenCache(self._look_up)
 
@@ -58,7 +58,7 @@ class BuiltinAuth:
         return Found(caller, left)
 
 
-def build_auth(environ: Mapping[str, str], store: Store) -> AuthBackend:
+def build_auth(environ: Mapping[str, str], store: TokenRecords) -> AuthBackend:
     """Choose the authority.
 
     Args:

@@ -1,20 +1,20 @@
-"""The interface of a store: the records, and a protocol for each subject.
+"""The interface of a store: its records, and a protocol for each subject.
 
 A task changes in one of two verbs, and each call is one transaction, all or nothing:
 
-- `Tasks.post` accepts something from outside a turn: a user's message, a resume, a cancellation.
-- `Tasks.commit_turn` records a step of a turn. With ``done`` false it is a *journal* commit (the
+- `Store.post` accepts something from outside a turn: a user's message, a resume, a cancellation.
+- `Store.commit_turn` records a step of a turn. With ``done`` false it is a *journal* commit (the
   model replied, an action started or ended). With ``done`` true it ends the turn: the delivery is
   consumed, its journal is removed, and history, outgoing mail, events and the task's state appear.
 
 What else belongs in the transaction (events, histories, memories, an idempotency key) is a field of
 `Post` or `TurnCommit`. Both verbs return a `Receipt` with the sequence numbers that the store gave
 out; the caller finds out from it that a task has ready mail. Transactions are committed in the
-order of the calls.
+order of the calls. Records are tuples that hold JSON as text, so a store that keeps them keeps
+copies.
 
-A new subject is a protocol here, listed among the bases of `Store`; a class of the same name in
-``statements`` of each database; and a contract test under ``tests/db/``. Records are tuples that
-hold JSON as text, so a store that keeps them keeps copies.
+To add a subject, add a protocol here and list it among the bases of `Store`. `mail.db.statements`
+has a class for each of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,30 +28,30 @@ __all__ = [
     "NEWEST_EVENTS",
     "CallRow",
     "Delivery",
+    "EventRecords",
     "EventRow",
-    "Events",
-    "Histories",
+    "HistoryRecords",
     "HistoryRow",
-    "IdempotencyKeys",
+    "IdempotencyRecords",
     "IdempotencyRow",
     "JournalRow",
-    "Memories",
+    "MemoryRecords",
     "MemoryRow",
     "Owner",
     "Post",
     "Receipt",
     "Store",
     "SwarmClaim",
+    "TaskRecords",
     "TaskRow",
-    "Tasks",
+    "TokenRecords",
     "TokenRow",
-    "Tokens",
     "TurnCommit",
 ]
 
 
 NEWEST_EVENTS: Final = 64
-"""How many events `Events.latest_time` reads: concurrent turns store theirs as they end."""
+"""How many events `EventRecords.latest_time` reads: concurrent turns store theirs as they end."""
 
 
 class Owner(NamedTuple):
@@ -255,7 +255,7 @@ class SwarmClaim(NamedTuple):
     lost: Callable[[], None]
 
 
-class Tasks(Protocol):
+class TaskRecords(Protocol):
     """Tasks and the messages to their agents, and the two verbs that change them."""
 
     async def post(self, post: Post) -> Receipt:
@@ -327,14 +327,14 @@ class Tasks(Protocol):
         """Return the final message of a task's last finished run as JSON, or None."""
 
 
-class Histories(Protocol):
+class HistoryRecords(Protocol):
     """What the agents of a task remember of it; commits append to it."""
 
     async def history(self, owner: Owner, task_id: str, agent: str) -> list[str]:
         """Return the ``entries`` texts of an agent's history in order of their commits."""
 
 
-class Events(Protocol):
+class EventRecords(Protocol):
     """The event logs of tasks; commits append to them."""
 
     async def events(
@@ -346,7 +346,7 @@ class Events(Protocol):
         """Return the latest time among a task's newest events, or no text when it has none."""
 
 
-class IdempotencyKeys(Protocol):
+class IdempotencyRecords(Protocol):
     """The idempotency keys that owners have used; a `Post` may bring one."""
 
     async def find_key(self, owner: Owner, key: str) -> IdempotencyRow | None:
@@ -368,7 +368,7 @@ class IdempotencyKeys(Protocol):
         """
 
 
-class Memories(Protocol):
+class MemoryRecords(Protocol):
     """The memories of owners, in namespaces; commits may write some too."""
 
     async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
@@ -401,7 +401,7 @@ class Memories(Protocol):
         """Return the owner's namespaces in order."""
 
 
-class Tokens(Protocol):
+class TokenRecords(Protocol):
     """The access tokens of the built-in authority. They belong to no owner."""
 
     async def put_token(self, token: TokenRow) -> None:
@@ -414,7 +414,15 @@ class Tokens(Protocol):
         """Return all tokens, oldest first."""
 
 
-class Store(Tasks, Histories, Events, IdempotencyKeys, Memories, Tokens, Protocol):
+class Store(
+    TaskRecords,
+    HistoryRecords,
+    EventRecords,
+    IdempotencyRecords,
+    MemoryRecords,
+    TokenRecords,
+    Protocol,
+):
     """Durable state of any number of owners. Methods raise `mail.errors.StoreError`."""
 
     @property

@@ -21,7 +21,7 @@ from langgraph.store.base import (
     SearchOp,
 )
 
-from mail.db.base import MemoryRow, Owner, Store
+from mail.db.base import MemoryRecords, MemoryRow, Owner
 
 __all__ = ["MailStore"]
 
@@ -44,7 +44,7 @@ class MailStore(BaseStore):
 
     __slots__ = ("_loop", "_owner", "_store")
 
-    def __init__(self, store: Store, owner: Owner) -> None:
+    def __init__(self, store: MemoryRecords, owner: Owner) -> None:
         self._store = store
         self._owner = owner
         self._loop = asyncio.get_running_loop()

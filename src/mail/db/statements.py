@@ -76,7 +76,7 @@ class Dialect(ABC):
         _TASK_KEY: The column of ``tasks`` that other tables refer to.
         _TASK: The columns that `_as_task` makes a task of.
         _RUNNING: The condition of a running task.
-        _OPEN: The condition of a task with work left, see `mail.db.base.Tasks.open_owners`.
+        _OPEN: The condition of a task with work left, see `mail.db.base.TaskRecords.open_owners`.
         _RESPONSE: The column with the JSON of a final message.
         _EVENT: The columns that `_as_event` makes an event of.
         _THIS_MEMORY: The condition of one memory; its parameters from ``$4`` on are `_memory_id`.
@@ -113,8 +113,8 @@ class Dialect(ABC):
         return f"(SELECT {self._TASK_KEY} FROM tasks WHERE {OWNED} AND task_id = $4)"
 
 
-class _Tasks(Dialect):
-    """`mail.db.base.Tasks`, but for its transactions."""
+class _TaskRecords(Dialect):
+    """`mail.db.base.TaskRecords`, but for its transactions."""
 
     async def claim(self, owner: Owner, seq: int) -> int:
         return await self._change_attempts(owner, seq, "+ 1")
@@ -209,8 +209,8 @@ class _Tasks(Dialect):
         return await self._fetch(_first(_text), text, *owner, task_id)
 
 
-class _Histories(Dialect):
-    """`mail.db.base.Histories`."""
+class _HistoryRecords(Dialect):
+    """`mail.db.base.HistoryRecords`."""
 
     async def history(self, owner: Owner, task_id: str, agent: str) -> list[str]:
         text = f"""
@@ -219,8 +219,8 @@ class _Histories(Dialect):
         return await self._fetch(_each(_text), text, *owner, task_id, agent)
 
 
-class _Events(Dialect):
-    """`mail.db.base.Events`."""
+class _EventRecords(Dialect):
+    """`mail.db.base.EventRecords`."""
 
     async def events(
         self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
@@ -245,8 +245,8 @@ class _Events(Dialect):
         return await self._fetch(latest, text, *owner, task_id)
 
 
-class _IdempotencyKeys(Dialect):
-    """`mail.db.base.IdempotencyKeys`."""
+class _IdempotencyRecords(Dialect):
+    """`mail.db.base.IdempotencyRecords`."""
 
     async def find_key(self, owner: Owner, key: str) -> IdempotencyRow | None:
         text = f"SELECT {KEY_COLUMNS} FROM idempotency WHERE {OWNED} AND key = $4"
@@ -264,8 +264,8 @@ class _IdempotencyKeys(Dialect):
         return len(await self._change(text, before, limit))
 
 
-class _Memories(Dialect):
-    """`mail.db.base.Memories`, but for `put_memories`."""
+class _MemoryRecords(Dialect):
+    """`mail.db.base.MemoryRecords`, but for `put_memories`."""
 
     async def delete_memory(self, owner: Owner, namespace: tuple[str, ...], key: str) -> None:
         text = f"DELETE FROM memories WHERE {OWNED} AND {self._THIS_MEMORY}"
@@ -309,8 +309,8 @@ class _Memories(Dialect):
         return await self._fetch(as_namespaces, text, *owner)
 
 
-class _Tokens(Dialect):
-    """`mail.db.base.Tokens`."""
+class _TokenRecords(Dialect):
+    """`mail.db.base.TokenRecords`."""
 
     async def put_token(self, token: TokenRow) -> None:
         text = f"""
@@ -330,5 +330,7 @@ class _Tokens(Dialect):
         return await self._fetch(_each(TokenRow._make), text)
 
 
-class Statements(_Tasks, _Histories, _Events, _IdempotencyKeys, _Memories, _Tokens):
+class Statements(
+    _TaskRecords, _HistoryRecords, _EventRecords, _IdempotencyRecords, _MemoryRecords, _TokenRecords
+):
     """Every verb of `mail.db.base.Store` that is one statement."""

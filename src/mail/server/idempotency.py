@@ -19,7 +19,7 @@ from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mail.db.base import IdempotencyRow, Owner, Store
+from mail.db.base import IdempotencyRecords, IdempotencyRow, Owner, Store
 from mail.errors import MAILError, ProtocolError, StoreError
 from mail.server.bodies import body_of
 from mail.server.errors import KeyReused
@@ -151,7 +151,7 @@ def replayed(response: R) -> R:
     return response
 
 
-async def forget_old_keys(store: Store, hours: float) -> None:
+async def forget_old_keys(store: IdempotencyRecords, hours: float) -> None:
     """Forget keys older than so many hours, now and then every hour; runs until cancelled."""
     while True:
         before = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Sequence
 from weakref import WeakSet
 
 from mail.core.events import TaskEvent
-from mail.db.base import EventRow, Owner, Store
+from mail.db.base import EventRecords, EventRow, Owner
 
 __all__ = ["EventLog", "Subscription"]
 
@@ -80,7 +80,7 @@ class Subscription:
             return False
         return True
 
-    async def take(self, store: Store, owner: Owner) -> list[TaskEvent]:
+    async def take(self, store: EventRecords, owner: Owner) -> list[TaskEvent]:
         """Return what can be read now, in order, without gaps or repeats."""
         self._wake.clear()
         if self._lagging:
@@ -93,7 +93,7 @@ class Subscription:
         self.cursor = stored[-1] if stored else self.cursor
         return fresh
 
-    async def catch_up(self, store: Store, owner: Owner) -> list[TaskEvent]:
+    async def catch_up(self, store: EventRecords, owner: Owner) -> list[TaskEvent]:
         """Return what the store has beyond the cursor: a page at most."""
         self._lagging = False  # before the read: what is committed during it goes to the buffer
         page = await store.events(owner, self.task_id, self.cursor, self._page)
@@ -123,7 +123,7 @@ def _weight(value: object) -> int:
 class EventLog:
     """The live side of the event log of one owner."""
 
-    def __init__(self, store: Store, owner: Owner, *, recent: int, buffer: int) -> None:
+    def __init__(self, store: EventRecords, owner: Owner, *, recent: int, buffer: int) -> None:
         self._store = store
         self._owner = owner
         self._recent_limit = recent

@@ -1,4 +1,4 @@
-"""What every store must do with events: `mail.db.base.Events`."""
+"""What every store must do with events: `mail.db.base.EventRecords`."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""What every store must do with histories: `mail.db.base.Histories`."""
+"""What every store must do with histories: `mail.db.base.HistoryRecords`."""
 
 from typing import Any
 

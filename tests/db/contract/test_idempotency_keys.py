@@ -1,4 +1,4 @@
-"""What every store must do with idempotency keys: `mail.db.base.IdempotencyKeys`."""
+"""What every store must do with idempotency keys: `mail.db.base.IdempotencyRecords`."""
 
 import asyncio
 from typing import Any

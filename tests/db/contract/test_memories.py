@@ -1,4 +1,4 @@
-"""What every store must do with memories: `mail.db.base.Memories`."""
+"""What every store must do with memories: `mail.db.base.MemoryRecords`."""
 
 from typing import Any
 

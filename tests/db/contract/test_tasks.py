@@ -1,4 +1,4 @@
-"""What every store must do with tasks and their mail: `mail.db.base.Tasks`."""
+"""What every store must do with tasks and their mail: `mail.db.base.TaskRecords`."""
 
 import asyncio
 from typing import Any, ClassVar

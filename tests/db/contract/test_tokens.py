@@ -1,4 +1,4 @@
-"""What every store must do with tokens: `mail.db.base.Tokens`."""
+"""What every store must do with tokens: `mail.db.base.TokenRecords`."""
 
 from typing import Any
 

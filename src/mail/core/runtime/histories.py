@@ -11,7 +11,7 @@ from typing import Any
 from pydantic_core import from_json, to_json
 
 from mail.core.runtime.mailbox import LaneKey
-from mail.db.base import Owner, Store
+from mail.db.base import HistoryRecords, Owner
 
 __all__ = ["Entry", "Histories"]
 
@@ -21,7 +21,7 @@ Entry = dict[str, Any]
 class Histories:
     """The histories of active tasks, loaded from the store on first use."""
 
-    def __init__(self, store: Store, owner: Owner) -> None:
+    def __init__(self, store: HistoryRecords, owner: Owner) -> None:
         self._store = store
         self._owner = owner
         self._tasks: dict[str, dict[str, list[Entry]]] = {}

@@ -1,12 +1,12 @@
 """The connection that writes, with group commit, and commits whose outcome is never guessed.
 
-As with SQLite there is no timer: what queues up during a commit shares the next one, at most
-`BATCH_LIMIT` units, and a unit that fails takes nobody with it. A batch that fails for a passing
-reason is tried again. Each transaction leaves its number in the writer's row of ``writers``. When
-the connection breaks during COMMIT, that row tells what became of the transaction, as soon as the
-server answers again and has let go of it; until then its units are told nothing: a unit is never
-written twice, and never reported when it is not there. Units that have waited behind them for
-`_PATIENCE` seconds are refused, for the database is away.
+As with SQLite, units of work that queue up during a commit share the next one, at most
+`BATCH_LIMIT`, and a unit that fails is the only one that fails. A batch that fails for a temporary
+reason is tried again. Each transaction writes its number to the writer's row in ``writers``. If
+the connection breaks during COMMIT, the row tells whether the transaction was committed, as soon
+as the server answers again and holds no lock on it. Until then its callers wait: no unit is
+written twice, and none is reported that was not written. Units that have waited behind them for
+`_PATIENCE` seconds are refused, because the database is unavailable.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import uuid4
 
-from mail.db.handback import hand_back
+from mail.db.group_commit import BATCH_LIMIT, hand_back
 from mail.db.postgres.connect import (
     ANSWER_SECONDS,
     as_store_error,
@@ -30,10 +30,7 @@ from mail.db.postgres.connect import (
 from mail.db.postgres.values import Connection, Pool
 from mail.errors import StoreError
 
-__all__ = ["BATCH_LIMIT", "Work", "Writer"]
-
-BATCH_LIMIT: Final = 64
-"""At most so many units share a commit."""
+__all__ = ["Work", "Writer"]
 
 T = TypeVar("T")
 Work = Callable[[Connection], Awaitable[T]]

@@ -1,8 +1,8 @@
 """The thread that writes, with group commit.
 
-There is no timer. While a commit waits for the disk, units of work pile up in the queue; the next
-commit takes them all, at most `BATCH_LIMIT`. A unit that fails takes nobody with it: the batch is
-rolled back and its units are committed one by one.
+While a commit waits for the disk, units of work collect in a queue; the next commit takes them
+all, at most `BATCH_LIMIT`. If a unit fails, the batch is rolled back and its units are committed
+one by one, so that no other unit fails with it.
 """
 
 import asyncio
@@ -11,16 +11,13 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from mail.db.handback import hand_back
+from mail.db.group_commit import BATCH_LIMIT, hand_back
 from mail.db.sqlite.connect import as_store_error
 from mail.errors import StoreError
 
-__all__ = ["BATCH_LIMIT", "Work", "Writer"]
-
-BATCH_LIMIT: Final = 64
-"""At most so many units share a commit."""
+__all__ = ["Work", "Writer"]
 
 T = TypeVar("T")
 Work = Callable[[sqlite3.Cursor], T]

@@ -1,12 +1,18 @@
-"""Results of a writing thread on their way to callers in any number of event loops."""
+"""What the writers of SQLite and PostgreSQL share: units of work that are committed together.
+
+There is no timer. What queues up during a commit shares the next one, at most `BATCH_LIMIT` units.
+"""
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from mail.errors import StoreError
 
-__all__ = ["hand_back"]
+__all__ = ["BATCH_LIMIT", "hand_back"]
+
+BATCH_LIMIT: Final = 64
+"""At most so many units share a commit."""
 
 
 def hand_back(futures: Sequence[asyncio.Future[Any]], results: Sequence[object]) -> None:
