@@ -22,6 +22,7 @@ from fastapi import FastAPI
 from mail.auth.builtin import AuthBackend, BuiltinAuth, build_auth
 from mail.config.env import current
 from mail.config.server import ServerConfig, resolve_store_url, serves_example, store_url_place
+from mail.core.runtime.settings import TurnLimit
 from mail.db.base import Store, SwarmClaim
 from mail.db.urls import open_store
 from mail.errors import ConfigError
@@ -78,11 +79,13 @@ def create_app(
     used = store or owned
     assert used is not None  # noqa: S101 - one of the two is there
     auth = auth or build_auth(current(), used)
+    turns = TurnLimit(config.limits.max_concurrent_turns)
     state = ServerState(
         config=config,
         store=used,
         auth=auth,
-        open_swarm=partial(open_swarm, config, used, template),
+        open_swarm=partial(open_swarm, config, used, template, turns),
+        turns=turns,
         quotas=Quotas(config.limits),
         document=DOCUMENT,
     )

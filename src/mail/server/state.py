@@ -13,6 +13,7 @@ from mail.auth.builtin import AuthBackend
 from mail.auth.callers import Caller
 from mail.clock import SystemClock
 from mail.config.server import ServerConfig
+from mail.core.runtime.settings import TurnLimit
 from mail.db.base import Owner, Store
 from mail.errors import ShuttingDown, StoreError
 from mail.server.idempotency import Keyed, OwnersLocks
@@ -50,6 +51,7 @@ class ServerState:
         draining: The server stops: it finishes what it has and takes no new work.
         taken_over: Another server has the swarm; this one stops.
         host_drains: Whoever runs the app starts the drain itself when it is told to stop.
+        turns: The limit of turns at work, which the instances of all callers share.
         loading: Held while another swarm is read and taken into service.
     """
 
@@ -59,6 +61,7 @@ class ServerState:
     open_swarm: SwarmOpener
     quotas: Quotas
     document: "OpenAPIDocument"
+    turns: TurnLimit
     health: str = "healthy"
     health_at: str = field(default_factory=_now)
     draining: bool = False

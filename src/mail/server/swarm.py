@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from mail.auth.callers import Caller
 from mail.config.server import (
-    LimitsConfig,
     ServerConfig,
     SwarmConfig,
     base_url,
     resolve_swarms_file,
     serves_example,
 )
-from mail.core.runtime.settings import RuntimeSettings
+from mail.core.runtime.settings import RuntimeSettings, TurnLimit
 from mail.db.base import Store
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
 from mail.llm.provider_env import ModelUse
@@ -37,7 +36,10 @@ _NO_TOKEN: Final = "no-token"  # noqa: S105 - stands for a caller's while the fa
 
 
 async def open_swarm(
-    config: ServerConfig, store: Store, template: "MAILSwarmTemplate | None" = None
+    config: ServerConfig,
+    store: Store,
+    template: "MAILSwarmTemplate | None" = None,
+    turns: TurnLimit | None = None,
 ) -> Served:
     """Load the swarm, and build it once without starting it, so that mistakes show at the start.
 
@@ -45,26 +47,30 @@ async def open_swarm(
         config: Settings.
         store: Where the instances keep their state; it need not be open yet.
         template: The swarm; the one that the settings name when None.
+        turns: The limit of turns that all instances share.
 
     Raises:
         ConfigError: the swarm cannot be found or built.
     """
     with _explained(f"swarm '{config.swarm.name}'"):
         if template is not None:
-            return _tried(config, template, store)
+            return _tried(config, template, store, turns)
         with _in_file(config.swarm):
             # In a thread, because references may lead to slow modules and URLs.
             found = await asyncio.to_thread(_load, config.swarm)
-            return _tried(config, found, store)
+            return _tried(config, found, store, turns)
 
 
-async def read_swarm(config: ServerConfig, store: Store, text: str) -> Served:
+async def read_swarm(
+    config: ServerConfig, store: Store, text: str, turns: TurnLimit | None = None
+) -> Served:
     """Read a swarm that came over the network, and build it once, as at the start.
 
     Args:
         config: Settings: its references lead only to what ``remote_imports`` allows.
         store: Where the instances keep their state.
         text: The definition of one swarm, a JSON object.
+        turns: The limit of turns that all instances share.
 
     Raises:
         ProtocolError: it is not such an object, or the definition is wrong; the text says where.
@@ -72,7 +78,7 @@ async def read_swarm(config: ServerConfig, store: Store, text: str) -> Served:
     try:
         with _explained("the swarm"):
             entry = parse_object(text.encode(), "the swarm definition in 'json'")
-            return await asyncio.to_thread(_read, config, store, entry)
+            return await asyncio.to_thread(_read, config, store, entry, turns)
     except (ProtocolError, ConfigError) as error:
         raise _bad_definition(error) from error
 
@@ -92,7 +98,7 @@ async def load_swarm(state: ServerState, text: str) -> "MAILSwarmTemplate":
         ShuttingDown: the server stops.
     """
     async with state.loading:
-        served = await read_swarm(state.config, state.store, text)
+        served = await read_swarm(state.config, state.store, text, state.turns)
         try:
             # Or two servers would work on the tasks of one swarm.
             await state.store.claim_swarm(served.template.name)
@@ -132,8 +138,10 @@ def _in_file(swarm: SwarmConfig) -> Iterator[None]:
         raise ConfigError(text) from error
 
 
-def _tried(config: ServerConfig, template: "MAILSwarmTemplate", store: Store) -> Served:
-    make = _factory(config, template, store)
+def _tried(
+    config: ServerConfig, template: "MAILSwarmTemplate", store: Store, turns: TurnLimit | None
+) -> Served:
+    make = _factory(config, template, store, turns)
     swarm = make(_NOBODY, _NO_TOKEN)
     uses = tuple(filter(None, map(_model_use, swarm.agents)))
     return Served(template, make, any(use.use_proxy for use in uses), uses)
@@ -152,12 +160,14 @@ def _model_use(agent: "MAILAgent") -> ModelUse | None:
     return ModelUse(agent.name, llm, agent.tool_format, use_proxy)
 
 
-def _read(config: ServerConfig, store: Store, entry: dict[str, Any]) -> Served:
+def _read(
+    config: ServerConfig, store: Store, entry: dict[str, Any], turns: TurnLimit | None
+) -> Served:
     from mail.api import MAILSwarmTemplate
 
     policy = ReferencePolicy(imports=tuple(config.swarm.remote_imports))
     template = MAILSwarmTemplate.from_swarms_json(cast("Any", entry), references=policy)
-    return _tried(config, template, store)
+    return _tried(config, template, store, turns)
 
 
 def _load(swarm: SwarmConfig) -> "MAILSwarmTemplate":
@@ -172,18 +182,16 @@ def _load(swarm: SwarmConfig) -> "MAILSwarmTemplate":
     return MAILSwarmTemplate.from_swarm_json_file(swarm.name, file)
 
 
-def _turns_per_caller(limits: LimitsConfig) -> int:
-    most = limits.max_concurrent_turns
-    return min(most, limits.max_running_tasks) if limits.max_running_tasks else most
-
-
-def _factory(config: ServerConfig, template: "MAILSwarmTemplate", store: Store) -> SwarmFactory:
+def _factory(
+    config: ServerConfig, template: "MAILSwarmTemplate", store: Store, turns: TurnLimit | None
+) -> SwarmFactory:
     settings = RuntimeSettings(
         max_steps=step_limit(config, template),
         task_token_limit=config.settings.task_token_limit,
         task_cost_limit=config.settings.task_cost_limit,
         dynamic_ctx_ratio=config.settings.dynamic_ctx_ratio,
-        max_concurrent_turns=_turns_per_caller(config.limits),
+        max_concurrent_turns=config.limits.max_running_tasks or None,
+        turn_limit=turns,
         shutdown_grace=config.limits.shutdown_grace,
         recent_events=_RECENT_EVENTS,
         recent_tasks=0,  # for code beside the runtime; routes read the store

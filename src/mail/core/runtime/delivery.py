@@ -168,6 +168,8 @@ class MailDelivery:
         """
         turn.abandoned = True
         self.context.abandoned += 1
+        if self.context.settings.turn_limit is not None:
+            self.context.settings.turn_limit.leave()
         turn.task.turns.pop(turn.agent, None)
         if turn.handle is not None and turn.begun:  # what has not begun must clean up after itself
             turn.handle.cancel()

@@ -286,7 +286,7 @@ class MAILRuntime(Federation, RuntimeViews):
         """Tell whether nothing runs, waits or streams: the instance could be dropped."""
         context = self._context
         return not (
-            self._scheduler.working or len(context.active_tasks) or context.events.has_readers
+            self._scheduler.at_work or len(context.active_tasks) or context.events.has_readers
         )
 
     @property

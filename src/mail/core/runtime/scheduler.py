@@ -29,22 +29,30 @@ class Scheduler:
 
     def pump(self) -> None:
         """Start as many turns as there is mail and room for."""
-        if not self.driving or self.context.draining or self.context.degraded:
+        shared = self.context.settings.turn_limit
+        if shared is not None:
+            shared.fill(self)
             return
-        while self._has_room():
-            queued = self.context.mailbox.claim()
-            if queued is None:
-                return
-            self._start(queued)
+        while self.start_one():
+            pass
+
+    def start_one(self) -> bool:
+        """Start one turn; False when there is no mail, or no room for one more turn."""
+        if not self.driving or self.context.draining or self.context.degraded:
+            return False
+        most = self.context.settings.max_concurrent_turns
+        if most is not None and self.at_work >= most:
+            return False
+        queued = self.context.mailbox.claim()
+        if queued is None:
+            return False
+        self._start(queued)
+        return True
 
     @property
-    def working(self) -> bool:
-        """Tell whether any turn is under way; an abandoned one does not count."""
-        return len(self.active) > self.context.abandoned
-
-    def _has_room(self) -> bool:
-        at_work = len(self.active) - self.context.abandoned
-        return at_work < self.context.settings.max_concurrent_turns
+    def at_work(self) -> int:
+        """How many turns are under way; abandoned ones do not count."""
+        return len(self.active) - self.context.abandoned
 
     def _start(self, queued: QueuedMessage) -> None:
         delivery = queued.delivery
@@ -77,10 +85,17 @@ class Scheduler:
         finally:
             if handle is not None:
                 self.active.pop(handle, None)
-            self.context.abandoned -= turn.abandoned
-            if not self.working:
+            self._leave(turn)
+            if not self.at_work:
                 self._quiet.set()
             self.pump()
+
+    def _leave(self, turn: Turn) -> None:
+        """Count a turn no more that has returned."""
+        if turn.abandoned:  # its place was given back when it was
+            self.context.abandoned -= 1
+        elif self.context.settings.turn_limit is not None:
+            self.context.settings.turn_limit.leave()
 
     def _log_context(self, turn: Turn) -> LogContext:
         owner = self.context.owner
@@ -96,7 +111,7 @@ class Scheduler:
 
     async def quiet(self) -> None:
         """Wait until no turn is under way and none could start."""
-        while (self.working or self.context.mailbox.ready) and not self.context.draining:
+        while (self.at_work or self.context.mailbox.ready) and not self.context.draining:
             self._quiet.clear()
             await self._quiet.wait()
 
@@ -104,7 +119,7 @@ class Scheduler:
         """Wait up to ``grace`` seconds for running turns, then cancel and return what is left."""
         deadline = asyncio.get_running_loop().time() + grace
         self._quiet.set()  # whoever waits for quiet sees that no more will start
-        while self.working:
+        while self.at_work:
             self._quiet.clear()
             try:
                 async with asyncio.timeout_at(deadline):
@@ -117,6 +132,8 @@ class Scheduler:
         if self.active:
             await asyncio.wait(list(self.active), timeout=1.0)
         for turn in left:
+            if not turn.begun:  # cancelled before its first step, it could not leave by itself
+                self._leave(turn)
             await self._uncount(turn)
         return left
 

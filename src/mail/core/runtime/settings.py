@@ -1,19 +1,21 @@
 """The knobs of one runtime instance."""
 
+import asyncio
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Protocol
 
 from mail.errors import ConfigError
 
-__all__ = ["UNSET", "RuntimeSettings", "Unset"]
+__all__ = ["UNSET", "RuntimeSettings", "TurnLimit", "Unset"]
 
 _WHOLE = (int,)
 _FRACTIONS = (int, float)
 _MONEY = ("task_cost_limit",)
+_LIMITS = ("max_steps", "task_token_limit", "task_cost_limit", "max_concurrent_turns")
 _COUNTS = MappingProxyType(
     {
-        "max_concurrent_turns": 1,
         "max_step_calls": 1,
         "max_repairs": 0,
         "max_attempts": 1,
@@ -32,6 +34,50 @@ class Unset:
 UNSET = Unset()
 
 
+class _Scheduler(Protocol):
+    """What starts the turns of one runtime."""
+
+    @property
+    def at_work(self) -> int:
+        """How many turns are under way."""
+
+    def start_one(self) -> bool:
+        """Start one turn if there is one to start."""
+
+
+class TurnLimit:
+    """How many turns may be at work at the same time in all the runtimes that share it.
+
+    A free place goes to the runtime with the fewest turns at work, among those that have mail.
+
+    Args:
+        most: The number of places.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._free = most
+        self._asking: dict[_Scheduler, None] = {}
+
+    def fill(self, scheduler: "_Scheduler") -> None:
+        """Start what a runtime has ready as places become free, side by side with the others."""
+        self._asking[scheduler] = None
+        self._hand_out()
+
+    def leave(self) -> None:
+        """Give a place back."""
+        self._free += 1
+        if self._asking:
+            asyncio.get_running_loop().call_soon(self._hand_out)
+
+    def _hand_out(self) -> None:
+        while self._free > 0 and self._asking:
+            least = min(self._asking, key=lambda scheduler: scheduler.at_work)
+            if least.start_one():
+                self._free -= 1
+            else:
+                del self._asking[least]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSettings:
     """Limits of a runtime; the defaults suit a library.
@@ -44,7 +90,8 @@ class RuntimeSettings:
             limit.
         dynamic_ctx_ratio: The share of a model's context (0 to 1) above which older history is
             summarised for the call; 0 for never.
-        max_concurrent_turns: Agent turns that run at the same time.
+        max_concurrent_turns: Agent turns that run at the same time; None for no limit.
+        turn_limit: A limit of turns that several runtimes share, beside their own; None for none.
         shutdown_grace: Seconds that running turns get when the runtime stops.
         max_step_calls: Times that an agent is called in one manual step before the step fails.
         max_repairs: Turns an agent gets to mend a reply that cannot be used.
@@ -58,7 +105,8 @@ class RuntimeSettings:
     task_token_limit: int | None = None
     task_cost_limit: float | None = None
     dynamic_ctx_ratio: float = 0.0
-    max_concurrent_turns: int = 64
+    max_concurrent_turns: int | None = None
+    turn_limit: TurnLimit | None = None
     shutdown_grace: float = 20.0
     max_step_calls: int = 50
     max_repairs: int = 2
@@ -73,7 +121,7 @@ class RuntimeSettings:
         Raises:
             ConfigError: a number of the wrong type or size, naming it.
         """
-        for name in ("max_steps", "task_token_limit", "task_cost_limit"):
+        for name in _LIMITS:
             limit, kinds = getattr(self, name), _FRACTIONS if name in _MONEY else _WHOLE
             if limit is not None and not (_is(limit, *kinds) and 0 < limit < math.inf):
                 noun = "number" if name in _MONEY else "whole number"
