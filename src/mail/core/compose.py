@@ -71,7 +71,7 @@ class Composer:
         """
         return Envelope(
             id=message_id or self.clock.new_id(),
-            timestamp=timestamp or self.clock.now(),
+            timestamp=self.clock.now() if timestamp is None else timestamp,
             kind=kind,
             task_id=task_id,
             ref=ref or self.clock.new_id(),

@@ -97,7 +97,7 @@ class MemoryStore:
 
     async def post(self, post: Post) -> Receipt:
         """See `mail.db.base.Store.post`."""
-        shelf = self._shelves.setdefault(post.owner, _Shelf())
+        shelf = self._shelf(post.owner)
         if post.once is not None and post.once.key in shelf.keys:
             raise KeyTaken
         task_id = post.task.task_id
@@ -109,7 +109,7 @@ class MemoryStore:
 
     async def commit_turn(self, turn: TurnCommit) -> Receipt:
         """See `mail.db.base.Store.commit_turn`."""
-        shelf = self._shelves.setdefault(turn.owner, _Shelf())
+        shelf = self._shelf(turn.owner)
         task = shelf.tasks.get(turn.task.task_id)
         if task is None or turn.seq not in task.ready:
             raise StoreConflict(f"delivery {turn.seq} is not waiting")
@@ -119,6 +119,12 @@ class MemoryStore:
             journal = task.journals.setdefault(turn.seq, {})
             journal.update((row.key, row) for row in turn.journal)
         return self._write(shelf, task, turn)
+
+    def _shelf(self, owner: Owner) -> _Shelf:
+        shelf = self._shelves.get(owner)
+        if shelf is None:
+            shelf = self._shelves[owner] = _Shelf()
+        return shelf
 
     def _write(self, shelf: _Shelf, task: _Task | None, post: Post) -> Receipt:
         if task is None:
@@ -147,6 +153,8 @@ class MemoryStore:
         return Receipt(first_event, self._deliver(task, post.deliveries))
 
     def _deliver(self, task: _Task, deliveries: Sequence[Delivery]) -> tuple[int, ...]:
+        if not deliveries:
+            return ()
         first = self._next_seq
         for seq, delivery in enumerate(deliveries, first):
             task.ready[seq] = delivery
@@ -291,7 +299,7 @@ class MemoryStore:
 
     async def put_key(self, owner: Owner, row: IdempotencyRow) -> None:
         """See `mail.db.base.Store.put_key`. As many are kept as finished tasks."""
-        shelf = self._shelves.setdefault(owner, _Shelf())
+        shelf = self._shelf(owner)
         if row.key in shelf.keys:
             raise KeyTaken
         shelf.keys[row.key] = row
@@ -313,7 +321,7 @@ class MemoryStore:
 
     async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
         """See `mail.db.base.Store.put_memories`."""
-        shelf = self._shelves.setdefault(owner, _Shelf())
+        shelf = self._shelf(owner)
         shelf.memories.update(((row.namespace, row.key), row) for row in rows)
 
     async def delete_memory(self, owner: Owner, namespace: tuple[str, ...], key: str) -> None:

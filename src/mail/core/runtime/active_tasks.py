@@ -72,6 +72,10 @@ class ActiveTask:
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
     _account: tuple[str, Spending] | None = None
     _latest: str = ""
+    task_id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.task_id = self.row.task_id
 
     def now(self) -> str:
         """Return the time for an event of the task, never earlier than the time before.
@@ -93,11 +97,6 @@ class ActiveTask:
         """Answer whoever waits with an end of everybody's; ends before it must leave them out."""
         self.dropped |= self.people
         self.people.clear()
-
-    @property
-    def task_id(self) -> str:
-        """The task's id."""
-        return self.row.task_id
 
     @property
     def steps(self) -> int:

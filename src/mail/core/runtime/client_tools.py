@@ -115,11 +115,13 @@ def without_surplus(
 ) -> tuple[list[AgentToolCall], list[AgentToolCall]]:
     """Return (the calls that count, calls of offered tools beyond the one that is allowed)."""
     offer = offer_for(turn)
+    if offer.parallel:
+        return list(calls), []
     kept: list[AgentToolCall] = []
     surplus: list[AgentToolCall] = []
-    seen = offer.parallel
+    seen = False
     for call in calls:
         offered = call.tool_name in offer.names and INVALID_JSON_KEY not in call.tool_args
-        (surplus if offered and seen and not offer.parallel else kept).append(call)
+        (surplus if offered and seen else kept).append(call)
         seen = seen or offered
     return kept, surplus

@@ -68,9 +68,11 @@ class MailDelivery:
         control: Control | None = None,
         *,
         silent: bool = False,
-    ) -> None:
-        """Add a message of an agent or the system; it bears the time at which it is sent."""
-        self.add(mail, envelope._replace(timestamp=mail.moment), control, silent=silent)
+    ) -> Envelope:
+        """Add a message of an agent or the system; return it with the time at which it is sent."""
+        sent = envelope._replace(timestamp=mail.moment)
+        self.add(mail, sent, control, silent=silent)
+        return sent
 
     def add(
         self,

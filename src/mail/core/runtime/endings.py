@@ -18,6 +18,7 @@ from mail.core.runtime.turn import EventDraft, Phase, Turn, message_event
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
+from mail.core.wire import MAILMessage
 from mail.db.base import CallRow, EventRow, HistoryRow, MemoryRow, Post
 
 __all__ = ["Ending", "Endings"]
@@ -57,7 +58,8 @@ class Endings:
         message = self.context.composer.completion(
             task.task_id, sender, answer, subject, task.now()
         )
-        response = message.to_json()
+        wire = message.to_wire()
+        response = to_json(wire).decode()
         shown = message_event(response, message.timestamp, f"task_complete response from {agent}:")
         calls, histories = self._close_calls(task)
         self._settle_row(task, TaskState.COMPLETED)
@@ -65,6 +67,7 @@ class Endings:
             task,
             message,
             TaskState.COMPLETED,
+            wire=wire,
             response=response,
             before=(shown,),
             calls=calls,
@@ -216,6 +219,7 @@ class Endings:
         status: TaskState,
         *,
         reason: str | None = None,
+        wire: MAILMessage | None = None,
         response: str | None = None,
         before: Sequence[EventRow] = (),
         everybody: bool = False,
@@ -245,7 +249,7 @@ class Endings:
         return Ending(
             result=RunResult(
                 task_id=task.task_id,
-                message=message.to_wire(),
+                message=wire or message.to_wire(),
                 status=status,
                 breakpoints=open_calls,
                 reason=reason,

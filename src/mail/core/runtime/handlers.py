@@ -96,7 +96,7 @@ async def handle_acknowledge(tools: ToolContext, call: AgentToolCall) -> ToolOut
     if broadcast.kind != "broadcast":
         logger.debug("acknowledge_broadcast on a %s: nothing to store", broadcast.kind)
         return ToolOutcome(details="there is no broadcast to acknowledge; nothing was stored")
-    shown = broadcast.to_entry()
+    shown = {"role": "user", "content": tools.turn.shown}
     reply = "<acknowledged broadcast/>" + (f"\n{args.note}" if args.note else "")
     entries = [shown, {"role": "assistant", "content": reply}]
     now = tools.context.clock.now()

@@ -85,6 +85,7 @@ class Scheduler:
         finally:
             if handle is not None:
                 self.active.pop(handle, None)
+            turn.handle = None  # its context leads back here; the turn would wait for the collector
             self._leave(turn)
             if not self.at_work:
                 self._quiet.set()

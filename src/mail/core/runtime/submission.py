@@ -52,7 +52,7 @@ from mail.errors import (
     UnknownAgent,
     UnknownTask,
 )
-from mail.logcontext import bound, current
+from mail.logcontext import LogContext, begin, current, end
 
 __all__ = ["Resumption", "RunRequest", "Submissions", "prepare_resumption"]
 
@@ -219,14 +219,15 @@ class Submissions:
             )
         task.arriving += 1
         owner = self.context.owner
-        known = {"task_id": task_id, "caller_role": owner.role, "caller_id": owner.id}
+        known = current()
+        token = begin(LogContext(known.request_id, task_id, known.agent, owner.role, owner.id))
         try:
-            with bound(**known):
-                async with task.submissions:
-                    if not task.stored and not new:
-                        await self._load(task)
-                    yield task
+            async with task.submissions:
+                if not task.stored and not new:
+                    await self._load(task)
+                yield task
         finally:
+            end(token)
             task.arriving -= 1
             if task.stored:
                 await self.committer.check(task)

@@ -1,6 +1,6 @@
 """What a tool handler has in front of it: the turn, the swarm around it, and a composer."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from mail.core.addresses import MAILAddress, create_agent_address
@@ -9,6 +9,7 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.policy import allowed_target
 from mail.core.runtime.turn import Turn
+from mail.core.tools.call import AgentToolCall
 from mail.core.wire import MessageKind
 from mail.db.base import MemoryRow
 
@@ -17,11 +18,16 @@ __all__ = ["ToolContext"]
 
 @dataclass(slots=True, eq=False)
 class ToolContext:
-    """Handlers read from it and return an `ToolOutcome`; only the dispatcher changes anything."""
+    """Handlers read from it and return a `ToolOutcome`; only the dispatcher changes anything.
+
+    ``later`` are the calls of the reply that follow; ``produced`` tells that earlier ones sent
+    messages or have the agent called again.
+    """
 
     context: RuntimeContext
     turn: Turn
-    more_to_come: bool = False
+    later: Sequence[AgentToolCall] = ()
+    produced: bool = False
     answered: set[str] = field(default_factory=set)
 
     @property
@@ -65,6 +71,7 @@ class ToolContext:
             body,
             ref=ref or self.turn.next_id(),
             message_id=self.turn.next_id(),
+            timestamp="",  # it is sent when the turn ends
         )
 
     def answers(self, requester: str) -> str | None:
@@ -79,7 +86,8 @@ class ToolContext:
         """Tell whether anything can still reach the task once this turn ends (MAIL-TOOL-15)."""
         task = self.turn.task
         return bool(
-            self.more_to_come
+            self.produced
+            or any(call.tool_name != "await_message" for call in self.later)
             or self.context.mailbox.waiting(task.task_id)
             or any(turn is not self.turn for turn in task.turns.values())
             or task.arriving

@@ -92,9 +92,8 @@ class ToolDispatcher:
             if turn_result.completes is not None:
                 turn_result.take(call, ToolOutcome(ok=False, details=_AFTER_END))
                 continue
-            tools.more_to_come = bool(turn_result.mail or turn_result.reprompts) or any(
-                later.tool_name != "await_message" for later in calls[index + 1 :]
-            )
+            tools.later = calls[index + 1 :]
+            tools.produced = bool(turn_result.mail or turn_result.reprompts)
             key = f"{index}:{call.tool_call_id}"
             turn_result.take(call, await self._one(tools, turn_result, call, key, journal.get(key)))
 

@@ -212,7 +212,11 @@ class Turn:
     ``counted`` tells that the turn got past the step limit; it is a step once it is committed.
     ``begun`` tells that its asyncio task runs, ``void`` that its mail was cancelled meanwhile.
     ``reports`` are the events of its model calls that no commit has taken yet. ``buffered`` is the
-    mail that a manual step shows its agent; it is consumed together with the step.
+    mail that a manual step shows its agent; it is consumed together with the step. ``shown`` is the
+    message as its agent reads it.
+
+    ``envelope``, ``control`` and ``seq`` are those of the delivery, ``manual`` the manual step that
+    it belongs to, if any.
     """
 
     task: "ActiveTask"
@@ -227,33 +231,19 @@ class Turn:
     partial: list[str] = field(default_factory=list)
     reports: list[EventRow] = field(default_factory=list)
     buffered: "list[QueuedMessage]" = field(default_factory=list)
+    shown: str = ""
+    envelope: Envelope = field(init=False)
+    control: Control | None = field(init=False)
+    manual: ManualStep | None = field(init=False)
+    seq: int = field(init=False)
     step: str = field(init=False)
     _made: int = 0
 
     def __post_init__(self) -> None:
-        self.step = (
-            f"{self.task.row.task_owner}/{self.task.task_id}/{self.envelope.id}/{self.agent}"
-        )
-
-    @property
-    def envelope(self) -> Envelope:
-        """The message that the agent answers."""
-        return self.queued.envelope
-
-    @property
-    def control(self) -> Control | None:
-        """The system's instruction beside the message."""
-        return self.queued.control
-
-    @property
-    def manual(self) -> ManualStep | None:
-        """The manual step that the turn belongs to, if any."""
-        return self.control.step if self.control else None
-
-    @property
-    def seq(self) -> int:
-        """The number of the delivery that the turn consumes."""
-        return self.queued.seq
+        queued, task = self.queued, self.task
+        self.envelope, self.control, self.seq = queued.envelope, queued.control, queued.seq
+        self.manual = queued.control.step if queued.control else None
+        self.step = f"{task.row.task_owner}/{task.task_id}/{queued.envelope.id}/{self.agent}"
 
     @property
     def origin(self) -> Origin | None:

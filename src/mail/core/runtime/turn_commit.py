@@ -101,9 +101,9 @@ class TurnCommitter:
         task.arriving += arriving
         task.pins += 1
         try:
-            receipt = await self.context.commit(
-                post, partial(self.endings.renew, task, plan.ending, post)
-            )
+            ending = plan.ending
+            renew = None if ending is None else partial(self.endings.renew, task, ending, post)
+            receipt = await self.context.commit(post, renew)
             if plan.shown:
                 turn.buffered = [mail for mail in turn.buffered if mail.seq not in plan.shown]
             if turn_result.failure is None:
@@ -262,7 +262,9 @@ class TurnCommitter:
         self._consume(turn, turn_result, plan)
         if task.row.state is not TaskState.CANCELLED:
             for envelope in turn_result.mail:
-                self.mail_delivery.send(plan.mail, envelope)
+                sent = self.mail_delivery.send(plan.mail, envelope)
+                if envelope is turn_result.spoken:
+                    turn_result.spoken = sent
         late = turn.queued.finish and turn.queued is not task.finish  # the run has ended otherwise
         task.finish = None if task.finish is turn.queued else task.finish
         if task.row.state in OPEN and not late:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from mail.core.agents import ToolChoice
 from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSink, enter_call
+from mail.core.envelope import Envelope
 from mail.core.runtime.breakpoints import split_breakpoints
 from mail.core.runtime.client_tools import (
     ONE_AT_A_TIME,
@@ -96,6 +97,7 @@ class TurnRunner:
     context: RuntimeContext
     tool_dispatcher: ToolDispatcher
     committer: TurnCommitter
+    _rendered: tuple[Envelope | None, str] = (None, "")
 
     async def run(self, turn: Turn) -> None:
         """Run a turn to its commit."""
@@ -207,7 +209,11 @@ class TurnRunner:
             return []  # the results of its calls are what the agent sees
         if control is not None and control.kind is ControlKind.STEP:
             return [self.committer.mail_delivery.open_buffer(turn)]
-        return [turn.envelope.to_entry()]
+        # The recipients of a broadcast come one after the other.
+        if self._rendered[0] is not turn.envelope:
+            self._rendered = turn.envelope, turn.envelope.to_entry()["content"]
+        turn.shown = self._rendered[1]
+        return [{"role": "user", "content": turn.shown}]
 
     async def _call_agent(self, turn: Turn, messages: list[Entry]) -> Reply:
         enter_call(self._surroundings(turn))

@@ -1,7 +1,7 @@
 """What the caller of a run lends the agent that it talks to: tools of its own, and instructions."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from pydantic_core import from_json, to_json
@@ -22,17 +22,18 @@ class Offer:
         force: What the agent must do when it takes the caller's message or results:
             ``"required"`` (call one of ``tools``), the name of one of them, or None.
         parallel: Whether one reply may call several of them.
+        names: The names of the tools.
     """
 
     tools: tuple[Mapping[str, Any], ...] = ()
     instructions: str = ""
     force: str | None = None
     parallel: bool = True
+    names: frozenset[str] = field(init=False, compare=False, repr=False)
 
-    @property
-    def names(self) -> frozenset[str]:
-        """The names of the tools."""
-        return frozenset(name for tool in self.tools if (name := get_tool_spec_name(tool)))
+    def __post_init__(self) -> None:
+        names = frozenset(name for tool in self.tools if (name := get_tool_spec_name(tool)))
+        object.__setattr__(self, "names", names)
 
     def to_json(self) -> str:
         """Return the offer as JSON."""
