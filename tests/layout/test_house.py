@@ -18,6 +18,7 @@ SMALL_SUBJECTS = {
     "mail.cli.init": "a command",
     "mail.cli.repl.tasks": "one of the groups of commands, each in a module",
     "mail.cli.version": "a command",
+    "mail.client.responses": "the client's side of one route",
     "mail.server.routes.tokens": "one of the groups of routes, each in a module",
     "mail.db.postgres.inspect": "the PostgreSQL half of mail.db.inspect",
     "mail.utils.store": "a documented import path",

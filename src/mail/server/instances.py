@@ -289,7 +289,7 @@ async def recover_owners(store: Store, pool: InstancePool) -> None:
     """Start an instance for every owner with running tasks in the pool's swarm, one by one.
 
     Instances that idle on an older swarm are closed first. An owner that cannot be started is
-    logged; its tasks wait for its next request.
+    logged; its tasks wait until it posts a message, follows events or cancels a task.
     """
     try:
         await pool.sweep()
@@ -301,8 +301,8 @@ async def recover_owners(store: Store, pool: InstancePool) -> None:
 async def _recover_all(owners: list[Owner], pool: InstancePool) -> None:
     if owners and pool.served.needs_token:
         _log.warning(
-            "%d callers have unfinished tasks; each continues with the caller's next request, "
-            "because the swarm calls its model with the caller's own token",
+            "%d callers have unfinished tasks, which continue when the caller next posts a message "
+            "or follows events, because the swarm calls its model with the caller's own token",
             len(owners),
         )
         return
