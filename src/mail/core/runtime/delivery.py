@@ -41,13 +41,21 @@ def tier_of(envelope: Envelope) -> int:
 class Mail:
     """Messages on their way into a commit: one delivery per recipient, one event per message.
 
-    They are all sent at the same ``moment``: when their turn ended, or when they were accepted.
+    They are all sent at the same `moment`: when their turn ended, or when they were accepted.
     """
 
-    moment: str
+    task: ActiveTask
     queued_messages: list[QueuedMessage] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     envelopes: list[Envelope] = field(default_factory=list)
+    _moment: str = ""
+
+    @property
+    def moment(self) -> str:
+        """The time at which they are sent, taken when it is asked for first."""
+        if not self._moment:
+            self._moment = self.task.now()
+        return self._moment
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
@@ -86,15 +94,9 @@ class MailDelivery:
         payload = envelope.to_json()
         tier = tier_of(envelope)
         instruction = control.to_json() if control else None
+        interrupts = envelope.kind == "interrupt"
         for name in local_recipients(envelope, self.context.agents, self.context.swarm):
-            delivery = Delivery(
-                task_id=envelope.task_id,
-                recipient=name,
-                tier=tier,
-                interrupt=envelope.kind == "interrupt",
-                payload=payload,
-                control=instruction,
-            )
+            delivery = Delivery(envelope.task_id, name, tier, interrupts, payload, instruction)
             mail.queued_messages.append(QueuedMessage(delivery, envelope, control))
         mail.envelopes.append(envelope)
         if not silent:

@@ -24,7 +24,7 @@ from mail.db.base import CallRow, EventRow, HistoryRow, MemoryRow, Post
 __all__ = ["Ending", "Endings"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Ending:
     """The end of a run as it goes into a commit; the last event is the terminal one.
 

@@ -286,7 +286,7 @@ class Submissions:
     ) -> Waiter | None:
         """Post a message into a new, finished or running task."""
         self._check_open()
-        mail = Mail(task.now())
+        mail = Mail(task)
         self.mail_delivery.add(mail, envelope, control)
         before, offer = task.row, task.offer
         joins = before.state is TaskState.RUNNING and not new
@@ -483,7 +483,7 @@ def prepare_resumption(
         UnknownAgent: a paused agent is not in the swarm any more.
     """
     answers = match_answers(task, payload)
-    resumption = Resumption(task, [row for row, _ in answers], Mail(task.now()))
+    resumption = Resumption(task, [row for row, _ in answers], Mail(task))
     for row, content in answers:
         if row.agent not in context.agents:
             raise UnknownAgent(f"agent '{row.agent}', whose call '{row.call_id}' is, has gone")

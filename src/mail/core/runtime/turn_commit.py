@@ -44,7 +44,7 @@ class CommitPlan:
     cut_off: tuple[EventRow, ...] = ()  # of turns that end with the task
 
     def __post_init__(self) -> None:
-        self.mail = Mail(self.task.now())
+        self.mail = Mail(self.task)
 
     def turn_commit(self, owner: Owner, turn: Turn, turn_result: TurnResult) -> TurnCommit:
         """Return the commit of a turn: what its draft holds and what was decided about it."""

@@ -72,7 +72,8 @@ class TurnResult:
             ValueError: JSON cannot hold what an agent put into one.
         """
         self.entries.extend(entries)
-        self._written.extend(to_json(entry).decode() for entry in entries)
+        for entry in entries:
+            self._written.append(to_json(entry).decode())
 
     def log(self, kind: str, description: str = "", **extra: Any) -> None:
         """Add an event."""
@@ -83,7 +84,8 @@ class TurnResult:
     def take(self, call: AgentToolCall, outcome: ToolOutcome) -> None:
         """Add what a handler decided about a call."""
         self.remember(call.create_response_msg(outcome.tool_result()))
-        self.events.extend(event.row(self.now()) for event in outcome.events)
+        for event in outcome.events:
+            self.events.append(event.row(self.now()))
         self.mail.extend(outcome.mail)
         self.memories.extend(outcome.memories)
         if outcome.completes is not None:
