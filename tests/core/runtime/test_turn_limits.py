@@ -71,6 +71,39 @@ async def test_a_library_runs_every_turn_that_there_is() -> None:
     await runtime.shutdown()
 
 
+async def test_turns_begin_while_other_callers_of_a_crowd_are_still_let_in() -> None:
+    accepted: list[int] = []
+
+    async def work(messages, choice):
+        accepted.append(len(runtime._context.active_tasks.rows()))
+        return None, tool_calls(DONE)
+
+    runtime = runtime_of({"supervisor": supervisor(work, ())})
+    await runtime.start()
+    callers = [runtime.submit_and_wait(user_message(task_id=f"task-{n}")) for n in range(100)]
+    answers = await asyncio.gather(*callers)
+    assert {answer["message"]["body"] for answer in answers} == {"done"}
+    assert accepted[0] < 20
+    await runtime.shutdown()
+
+
+async def test_who_leaves_before_being_let_in_holds_nobody_up() -> None:
+    runtime = Office().runtime("only")
+    await runtime.start()
+    messages = [user_message(task_id=f"task-{n}") for n in range(60)]
+    callers = [asyncio.create_task(runtime.submit(message)) for message in messages]
+    await asyncio.sleep(0)
+    for caller in callers[20:40]:
+        caller.cancel()
+    done = await asyncio.gather(*callers, return_exceptions=True)
+    assert [type(result) for result in done[20:40]] == [asyncio.CancelledError] * 20
+    assert done[:20] == [None] * 20 and done[40:] == [None] * 20
+    assert {row.task_id for row in runtime._context.active_tasks.rows()} == {
+        f"task-{n}" for n in (*range(20), *range(40, 60))
+    }
+    await runtime.shutdown(grace=0)
+
+
 async def test_a_limit_of_its_own_holds() -> None:
     office = Office()
     runtime = office.runtime("only", max_concurrent_turns=3)

@@ -4,6 +4,7 @@ Nothing is started before everything is checked, and nothing is acknowledged bef
 """
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -62,6 +63,7 @@ _IN_PROGRESS: Final = (
     "the task is still in progress, with tools or instructions of another request; wait for its "
     "end before you send your own"
 )
+_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +103,39 @@ class RunRequest:
         return self.once._replace(task_id=task_id, message_id=message_id)
 
 
+class _Entrance:
+    """Lets a few messages in with each pass of the event loop.
+
+    However many callers come at once, the turns of the first begin before the last are accepted.
+    """
+
+    def __init__(self) -> None:
+        self._room = _AT_ONCE
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def enter(self) -> None:
+        """Wait for room; whoever comes first goes first."""
+        loop = asyncio.get_running_loop()
+        if self._room == _AT_ONCE:
+            loop.call_soon(self._next_pass)
+        if self._room > 0:
+            self._room -= 1
+            return
+        turn = loop.create_future()
+        self._waiting.append(turn)
+        await turn
+
+    def _next_pass(self) -> None:
+        for _ in range(min(_AT_ONCE, len(self._waiting))):
+            turn = self._waiting.popleft()
+            if not turn.done():  # its caller may have left
+                turn.set_result(None)
+        if self._waiting:
+            asyncio.get_running_loop().call_soon(self._next_pass)
+        else:
+            self._room = _AT_ONCE
+
+
 @dataclass(slots=True, eq=False)
 class Submissions:
     """The door of one runtime."""
@@ -109,6 +144,7 @@ class Submissions:
     mail_delivery: MailDelivery
     committer: TurnCommitter
     mailbox_loader: MailboxLoader
+    _entrance: _Entrance = field(default_factory=_Entrance)
 
     async def accept(self, request: RunRequest) -> Waiter | None:
         """Check, store and deliver what a request asks for.
@@ -124,6 +160,7 @@ class Submissions:
             KeyTaken: the idempotency key has been used before; nothing was accepted.
             StoreError: it could not be stored; nothing was accepted.
         """
+        await self._entrance.enter()
         self._check_open()
         envelope = Envelope.from_wire(parse_message(request.message))
         self._check(envelope, request.resume_from)
