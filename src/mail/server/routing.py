@@ -2,9 +2,11 @@
 
 import inspect
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, Final
 
 from fastapi import APIRouter
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
@@ -55,6 +57,13 @@ class MAILRoute(APIRoute):
         handler = super().get_route_handler()
         audience = self._audience()
         model = _body_model(self)
+        options = _options(self.dependant)
+        plain = handler
+        if options is not None:  # FastAPI takes long to find out that none of them was sent
+            whole = self.dependant
+            self.dependant = replace(whole, header_params=[], query_params=[])
+            plain = super().get_route_handler()
+            self.dependant = whole
 
         async def answer(request: Request) -> Response:
             await audience.admit(request)
@@ -62,7 +71,8 @@ class MAILRoute(APIRoute):
                 raise ProtocolError("the path must not end in a line feed")
             if model is not None:
                 request = await with_body(request, model)
-            return await handler(request)
+            sent = options is None or not options.isdisjoint(request.headers.keys())
+            return await (handler if sent or request.scope["query_string"] else plain)(request)
 
         return answer
 
@@ -89,6 +99,14 @@ class MAILRouter(APIRouter):
             generate_unique_id_function=_name_of,
             strict_content_type=False,  # a `JSONRequest` has no content type
         )
+
+
+def _options(dependant: Dependant) -> frozenset[str] | None:
+    """Return the headers that a route takes when all of its parameters may be left out."""
+    parameters = [*dependant.header_params, *dependant.query_params]
+    if not parameters or any(parameter.field_info.is_required() for parameter in parameters):
+        return None
+    return frozenset(header.alias.lower() for header in dependant.header_params)
 
 
 def _name_of(route: APIRoute) -> str:
