@@ -73,10 +73,11 @@ class Desk:
             return [call(tool, city=city) for city in cities]
         return call("task_complete", finish_message=f"You said: {body}")
 
-
-def clerk(view: ScriptView) -> Steps:
-    """Answer whoever asks."""
-    return call("send_response", target="desk", subject="Re", body=f"filed {view.body!r}")
+    async def clerk(self, view: ScriptView) -> Steps:
+        """Answer whoever asks; ``slowly`` takes until the gate opens."""
+        if "slowly" in view.body:
+            await self.gate.wait()
+        return call("send_response", target="desk", subject="Re", body=f"filed {view.body!r}")
 
 
 class Metered:
@@ -105,7 +106,9 @@ class Office:
             name="test-swarm",
             agents=[
                 self._agent("desk", LiteLLMSupervisorFunction, self.model, leads=True),
-                self._agent("clerk", LiteLLMAgentFunction, RecordingModel(clerk), leads=False),
+                self._agent(
+                    "clerk", LiteLLMAgentFunction, RecordingModel(self.desk.clerk), leads=False
+                ),
             ],
             entrypoint="desk",
         )

@@ -22,6 +22,15 @@ async def ask(openai: AsyncOpenAI, text: str, **fields: Any) -> Response:
     return await openai.responses.create(model="swarm", input=text, **fields)
 
 
+async def test_the_swarm_is_the_only_model(openai: AsyncOpenAI) -> None:
+    [model] = [model async for model in await openai.models.list()]
+    assert (model.id, model.object, model.owned_by) == ("test-swarm", "model", "mail")
+    assert (await openai.models.retrieve("test-swarm")).created == model.created > 0
+    with pytest.raises(NotFoundError, match="'gpt-7' does not exist") as caught:
+        await openai.models.retrieve("gpt-7")
+    assert (caught.value.code, caught.value.param) == ("model_not_found", "model")
+
+
 async def test_text_comes_back_as_a_message_with_usage(openai: AsyncOpenAI) -> None:
     response = await openai.responses.create(
         model="my-model", input="hello", metadata={"who": "me"}, instructions="Be kind."

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from openai import AsyncOpenAI, AuthenticationError, BadRequestError, PermissionDeniedError
 
-from mail.config.server import SettingsConfig
+from mail.config.server import LimitsConfig, OpenAIConfig, SettingsConfig
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
 from tests.responses.support import DEBUG, WEATHER, Office
@@ -192,11 +192,15 @@ async def test_who_may_not_is_told_in_the_sdks_shape(http: httpx.AsyncClient) ->
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
 
 
-async def test_without_debug_mode_there_are_no_such_routes(
-    store: MemoryStore, office: Office
+@pytest.mark.parametrize(
+    ("enabled", "prefixes"), [(True, ["", "/v2"]), (False, ["", "/v1"])], ids=["usual", "off"]
+)
+async def test_routes_that_are_not_served_are_404(
+    store: MemoryStore, office: Office, enabled: bool, prefixes: list[str]
 ) -> None:
-    async with serving(create_app(config(), template=office.template, store=store)) as client:
-        for prefix in ("", "/v1"):
+    settings = config().model_copy(update={"openai": OpenAIConfig(enabled=enabled)})
+    async with serving(create_app(settings, template=office.template, store=store)) as client:
+        for prefix in prefixes:
             for method, path in (
                 ("POST", ""),
                 ("GET", "/x"),
@@ -205,6 +209,28 @@ async def test_without_debug_mode_there_are_no_such_routes(
             ):
                 answer = await client.request(method, f"{prefix}/responses{path}", json={})
                 assert answer.status_code == 404
+                assert answer.json() == {"detail": "not found", "errors": []}
+
+
+async def test_whatever_is_wrong_below_v1_has_the_sdks_shape(http: httpx.AsyncClient) -> None:
+    big = b"x" * (LimitsConfig().max_body_bytes + 1)
+    asked: list[tuple[str, str, int, dict[str, Any]]] = [
+        ("GET", "/v1/nowhere", 404, {}),
+        ("GET", "/v1/", 404, {}),
+        ("PATCH", "/v1/responses", 405, {}),
+        ("POST", "/v1/responses", 413, {"content": big}),
+        ("POST", "/v1/responses", 415, {"headers": {"Content-Encoding": "gzip"}}),
+        ("GET", "/v1/models/nothing", 404, {}),
+    ]
+    for method, path, status, more in asked:
+        headers = bearer("alice") | more.pop("headers", {})
+        answer = await http.request(method, path, headers=headers, **more)
+        assert answer.status_code == status, (path, answer.text)
+        error = answer.json()["error"]
+        assert set(error) == {"message", "type", "param", "code"}
+        assert error["message"] == answer.json()["detail"]
+        assert error["type"] == "invalid_request_error"
+    assert (await http.get("/nowhere")).json() == {"detail": "not found", "errors": []}
 
 
 async def test_a_stored_response_is_not_streamed(http: httpx.AsyncClient) -> None:

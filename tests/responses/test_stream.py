@@ -81,6 +81,48 @@ async def test_a_call_streams_and_its_result_resumes_a_stream(openai: AsyncOpenA
     assert done[-1].response.output_text == "It is cold."
 
 
+async def test_a_stream_shows_who_calls_which_tool_and_then_the_text(openai: AsyncOpenAI) -> None:
+    events = await read(openai, input="Ask the clerk about shoes")
+    summary = "response.reasoning_summary"
+    part = [f"{summary}_part.added", f"{summary}_text.delta", f"{summary}_text.done"]
+    part.append(f"{summary}_part.done")
+    shown = [event.text for event in events if event.type == f"{summary}_text.done"]
+    assert shown == ["desk calls send_request to clerk", "clerk calls send_response to desk"]
+    assert [event.type for event in events] == [
+        *("response.created", "response.in_progress", "response.output_item.added"),
+        *(*part, *part, "response.output_item.done"),
+        *MESSAGE[2:],
+    ]
+    reasoning, message = events[-1].response.output
+    assert [part.text for part in reasoning.summary] == shown
+    assert [event.output_index for event in events[2:-1]] == [0] * 10 + [1] * 6
+    assert message.content[0].text.startswith("The clerk says: filed")
+    assert (await openai.responses.retrieve(events[-1].response.id)).output[0].id == reasoning.id
+
+
+async def test_work_is_shown_while_it_goes_on(openai: AsyncOpenAI, office: Office) -> None:
+    stream = await openai.responses.create(model="m", input="Ask the clerk slowly", stream=True)
+    async for event in stream:
+        if event.type == "response.reasoning_summary_text.done":
+            break
+    assert event.text == "desk calls send_request to clerk"
+    assert not office.desk.gate.is_set()
+    office.desk.gate.set()
+    last = [event async for event in stream][-1]
+    assert last.type == "response.completed"
+
+
+async def test_a_response_that_was_streamed_can_be_continued_with_its_items(
+    openai: AsyncOpenAI,
+) -> None:
+    first = (await read(openai, input="Ask the clerk about shoes"))[-1].response
+    items: Any = [item.to_dict() for item in first.output]
+    again = await openai.responses.create(
+        model="m", input=[*items, {"role": "user", "content": "and now?"}]
+    )
+    assert "and now?" in again.output_text
+
+
 async def test_a_failed_run_ends_its_stream_with_the_reason(openai: AsyncOpenAI) -> None:
     events = await read(openai, input="fail")
     assert kinds(events) == ["response.created", "response.in_progress", "response.failed"]

@@ -58,6 +58,22 @@ class Page(TypedDict):
     next_cursor: str | None
 
 
+class Model(TypedDict):
+    """``GET /v1/models/{model}``."""
+
+    id: str
+    object: str
+    created: int
+    owned_by: str
+
+
+class Models(TypedDict):
+    """``GET /v1/models``."""
+
+    object: str
+    data: list[Model]
+
+
 class Deleted(TypedDict):
     """``DELETE /responses/{response_id}``."""
 
@@ -138,11 +154,17 @@ TABLE = [
 ]
 ASKED = {"input": [{"role": "user", "content": "hello"}], "tools": []}
 RESPONSES = [
-    Row("POST", "/responses", PEOPLE, RESPONSE, ASKED, ("input",)),
-    Row("GET", "/responses/{response_id}", PEOPLE, RESPONSE, on_page=False),
-    Row("POST", "/responses/{response_id}/cancel", PEOPLE, RESPONSE, on_page=False),
-    Row("DELETE", "/responses/{response_id}", PEOPLE, Deleted, on_page=False),
+    Row("POST", "/v1/responses", PEOPLE, RESPONSE, ASKED, ("input",)),
+    Row("GET", "/v1/responses/{response_id}", PEOPLE, RESPONSE),
+    Row("POST", "/v1/responses/{response_id}/cancel", PEOPLE, RESPONSE),
+    Row("DELETE", "/v1/responses/{response_id}", PEOPLE, Deleted),
 ]
+MODELS = [
+    Row("GET", "/v1/models", PEOPLE, Models),
+    Row("GET", "/v1/models/{model}", PEOPLE, Model),
+]
+USUAL = [*TABLE, *RESPONSES, *MODELS]
+DEBUG = [replace(row, path=row.path.removeprefix("/v1"), on_page=False) for row in RESPONSES]
 NOT_BUILT = [
     ("GET", "/swarms"),
     ("POST", "/swarms"),
@@ -162,4 +184,4 @@ UNFIT: list[dict[str, Any]] = [
 ]
 BODIES = [b"{", b"[1]", b'"x"', b"", b"null", b'{"a":"\xff"}', b'{"a":NaN}', b"[" * 100, b"\x00"]
 
-ALL = [*TABLE, *RESPONSES, *(replace(row, path=f"/v1{row.path}") for row in RESPONSES)]
+ALL = [*USUAL, *DEBUG]

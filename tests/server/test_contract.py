@@ -30,6 +30,7 @@ from tests.server.contract import (
     ASKED,
     BODIES,
     BY_ROLE,
+    DEBUG,
     DOCUMENT,
     EVENTS,
     LIMIT,
@@ -40,9 +41,8 @@ from tests.server.contract import (
     PAGE,
     PEOPLE,
     RESPONSE,
-    RESPONSES,
-    TABLE,
     UNFIT,
+    USUAL,
     Error,
     Page,
     Row,
@@ -76,12 +76,13 @@ def http(url: str) -> Iterator[httpx.Client]:
 
 def some(row: Row) -> str:
     """Return the row's path with ids that nobody needs to have."""
-    return re.sub(r"\{(task|response)_id\}", "seen", row.path).replace("{name}", "docs.js")
+    path = re.sub(r"\{(task|response)_id\}", "seen", row.path).replace("{name}", "docs.js")
+    return path.replace("{model}", till().name)
 
 
 def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
     """Return the row's path with the id of a task, or a response, that the caller has."""
-    path = row.path.replace("{name}", "docs.js")
+    path = row.path.replace("{name}", "docs.js").replace("{model}", till().name)
     if "{task_id}" in path or row.path == "/task":
         made = http.post("/message", headers=bearer(who), json={"body": "hi", "task_id": "seen"})
         assert made.status_code == 200, made.text
@@ -140,13 +141,13 @@ def test_the_page_lists_these_routes_for_these_roles() -> None:
         if len(cells) == 3 and (found := re.match(r"\[`([A-Z]+ /[^`]*)`\]", cells[0])):
             roles = set() if cells[1] == "anybody" else set(cells[1].split(", "))
             listed[found[1]] = roles
-    on_page = [row for row in (*TABLE, *RESPONSES) if row.on_page]
+    on_page = [row for row in USUAL if row.on_page]
     assert listed == {row.name: set(row.who) for row in on_page}
 
 
 async def test_the_application_has_these_routes_and_no_others() -> None:
     store = await known_callers()
-    for debug, rows in ((True, ALL), (False, TABLE)):
+    for debug, rows in ((True, ALL), (False, USUAL)):
         app = create_app(settings(debug=debug), template=till(), store=store)
         declared = {}
         for route in app.routes:
@@ -241,11 +242,7 @@ def test_a_place_in_a_log_is_a_number_wherever_it_is_said(http: httpx.Client) ->
 
 @pytest.mark.parametrize("row", [row for row in ALL if row.who], ids=lambda row: row.name)
 def test_each_wrong_role_is_403_whatever_the_body_is(http: httpx.Client, row: Row) -> None:
-    path = (
-        row.path.replace("{name}", "docs.js")
-        .replace("{task_id}", "seen")
-        .replace("{response_id}", "seen")
-    )
+    path = some(row)
     for role in {"admin", "user", "agent"} - row.who:
         for body in (row.body, b"{", b""):
             answer = send(http, row, path, bearer(BY_ROLE[role]), body)
@@ -265,11 +262,7 @@ STRANGERS = {
 
 @pytest.mark.parametrize("row", ALL, ids=names(ALL))
 def test_strangers_get_the_public_routes_only(http: httpx.Client, row: Row) -> None:
-    path = (
-        row.path.replace("{name}", "docs.js")
-        .replace("{task_id}", "seen")
-        .replace("{response_id}", "seen")
-    )
+    path = some(row)
     for headers in STRANGERS.values():
         for body in (row.body, b"{"):
             answer = send(http, row, path, headers, body)
@@ -356,6 +349,7 @@ UNKNOWN = [
     ("GET", "/responses/unknown", None),
     ("DELETE", "/v1/responses/unknown", None),
     ("POST", "/responses/unknown/cancel", None),
+    ("GET", "/v1/models/unknown", None),
 ]
 
 
@@ -416,12 +410,12 @@ def test_mail_between_swarms_is_not_built_yet(http: httpx.Client, who: str) -> N
         assert check_error(http.request(method, path, headers=headers, json={}), 404) == NOWHERE
 
 
-def test_without_debug_mode_responses_are_nowhere_even_without_a_token() -> None:
+def test_without_debug_mode_its_routes_are_nowhere_even_without_a_token() -> None:
     async def make() -> FastAPI:
         return create_app(settings(debug=False), template=till(), store=await known_callers())
 
     with served(make) as url, httpx.Client(base_url=url) as http:
-        for row in ALL[len(TABLE) :]:
+        for row in DEBUG:
             for headers in ({}, bearer("alice"), bearer("swarm"), STRANGERS["an unknown token"]):
                 path = row.path.replace("{response_id}", "x")
                 assert check_error(send(http, row, path, headers), 404) == NOWHERE

@@ -12,6 +12,7 @@ from mail.config.toml import FileBacked
 
 __all__ = [
     "LimitsConfig",
+    "OpenAIConfig",
     "ServerConfig",
     "SettingsConfig",
     "StoreConfig",
@@ -160,6 +161,17 @@ class LimitsConfig(FileBacked):
     idempotency_hours: Annotated[float, Field(gt=0, le=_MAX_HOURS, allow_inf_nan=False)] = 168.0
 
 
+class OpenAIConfig(FileBacked):
+    """``[server.openai]``: the routes that OpenAI's SDK calls.
+
+    ``enabled`` serves ``/v1/responses`` and ``/v1/models`` to users and administrators.
+    """
+
+    table = "server.openai"
+
+    enabled: bool = True
+
+
 class ServerConfig(FileBacked):
     """``[server]``: where the server listens, how its log looks, and its nested tables.
 
@@ -173,7 +185,7 @@ class ServerConfig(FileBacked):
     """
 
     table = "server"
-    nested = frozenset({"swarm", "settings", "store", "limits"})
+    nested = frozenset({"swarm", "settings", "store", "limits", "openai"})
 
     port: int = Field(default=8000, ge=0, le=65535)
     host: _Host = _ALL_INTERFACES
@@ -186,6 +198,7 @@ class ServerConfig(FileBacked):
     settings: SettingsConfig = Field(default_factory=SettingsConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
+    openai: OpenAIConfig = Field(default_factory=OpenAIConfig)
 
 
 def resolve_store_url(

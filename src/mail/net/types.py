@@ -26,6 +26,8 @@ __all__ = [
     "GetWhoamiResponse",
     "LoggedEvent",
     "LoginResponse",
+    "OpenAIError",
+    "OpenAIErrorAnswer",
     "PostInterswarmBackResponse",
     "PostInterswarmForwardResponse",
     "PostInterswarmMessageResponse",
@@ -362,6 +364,23 @@ class ErrorAnswer(TypedDict):
     request_id: NotRequired[
         Annotated[str, Field(description="Finds the cause in the server's log.")]
     ]
+
+
+class OpenAIError(TypedDict):
+    """What went wrong, in OpenAI's words."""
+
+    message: Annotated[str, Field(description="What is wrong, and what to change.")]
+    type: Annotated[str, Field(description="The kind of error.")]
+    param: Annotated[str | None, Field(description="The field that is wrong, if it is one.")]
+    code: Annotated[str | None, Field(description="OpenAI's code for it, if there is one.")]
+
+
+@with_config(_CLOSED)
+class OpenAIErrorAnswer(TypedDict):
+    """What went wrong. Every error below `/v1` has this shape."""
+
+    error: OpenAIError
+    detail: Annotated[str, Field(description="The message again.")]
 
 
 class SwarmEndpointCleaned(TypedDict):

@@ -3,7 +3,7 @@
 import json
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Set
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from mail.core.usage import Usage
 from mail.db.base import IdempotencyRow, MemoryRow
 from mail.responses_api.output import (
     ResponseEnding,
+    WorkShown,
     closing_events,
     ended_response,
     error_event,
@@ -244,12 +245,15 @@ class ResponsesBridge:
         for event in opening_events(exchange.record.response):
             yield event
         last: TaskEvent | None = None
+        work = WorkShown(exchange.record.id, exchange.request.offer.names)
         async for found in events:
+            for event in work.events(found):
+                yield event
             last = found if found.kind in TERMINAL_KINDS else last
         if last is None:
             yield error_event(_CUT, "server_error")
             return
-        response = await self._end(exchange, ResponseEnding.of_event(last))
+        response = await self._end(exchange, ResponseEnding.of_event(last), work.items)
         for event in closing_events(response):
             yield event
 
@@ -318,21 +322,28 @@ class ResponsesBridge:
     async def _settled(self, record: Record, ending: ResponseEnding, used: Usage | None) -> Record:
         return replace(record, response=await self._keep(record, ending, used))
 
-    async def _end(self, exchange: Exchange, ending: ResponseEnding) -> dict[str, Any]:
+    async def _end(
+        self, exchange: Exchange, ending: ResponseEnding, work: Sequence[dict[str, Any]] = ()
+    ) -> dict[str, Any]:
         record = exchange.record
         task = await self.swarm.read_task(record.task_id, with_events=exchange.keyed)
         used = task.total_usage if task else None
         if task is not None and exchange.keyed:
             found = own_ending(task.events, record.began)
             used = found[1] if found else used
-        return await self._keep(record, ending, used)
+        return await self._keep(record, ending, used, work)
 
     async def _keep(
-        self, record: Record, ending: ResponseEnding, after: Usage | None
+        self,
+        record: Record,
+        ending: ResponseEnding,
+        after: Usage | None,
+        work: Sequence[dict[str, Any]] = (),
     ) -> dict[str, Any]:
         """Keep the end of a response; ``after`` is what its task had used by then."""
         used = Usage.none() if after is None else _difference(after, record.before)
-        response = ended_response(record.response, ending, used, ending.at or int(time.time()))
+        at = ending.at or int(time.time())
+        response = ended_response(record.response, ending, used, at, work)
         await self.records.end(replace(record, response=response))
         return response
 

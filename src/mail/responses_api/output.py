@@ -2,17 +2,19 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
 from mail.core.events import TERMINAL_KINDS, TaskEvent
 from mail.core.tasks import MAILTask, TaskState
+from mail.core.tools.catalogue import TEXT_TOOL
 from mail.core.usage import Usage
 
 __all__ = [
     "ResponseEnding",
+    "WorkShown",
     "closing_events",
     "ended_response",
     "error_event",
@@ -126,14 +128,21 @@ def new_response(
 
 
 def ended_response(
-    response: Mapping[str, Any], ending: ResponseEnding, used: Usage, completed_at: int
+    response: Mapping[str, Any],
+    ending: ResponseEnding,
+    used: Usage,
+    completed_at: int,
+    work: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Return the response with its output, its usage and its last status."""
+    """Return the response with its output, its usage and its last status.
+
+    ``work`` are the items that its stream has shown already; they come first.
+    """
     status = _STATUS[ending.status]
-    ended = {**response, "status": status, "usage": _usage(used)}
+    ended = {**response, "status": status, "usage": _usage(used), "output": [*work]}
     if status == "completed":
         ended["completed_at"] = completed_at
-        ended["output"] = _output(response, ending)
+        ended["output"] += _output(response, ending)
     elif status == "failed":
         ended["error"] = {"code": "server_error", "message": ending.body}
     return ended
@@ -183,6 +192,9 @@ def _usage(used: Usage) -> dict[str, Any]:
 _PIECE: Final = re.compile(r".{1,200}\S{0,200}\s?", re.DOTALL)
 _LAST: Final = {"completed": "response.completed", "failed": "response.failed"}
 
+_LEFT_OUT: Final = frozenset({"task_complete", TEXT_TOOL})
+"""Tools whose calls are the answer."""
+
 Event = dict[str, Any]
 
 
@@ -192,11 +204,58 @@ def opening_events(response: Mapping[str, Any]) -> Iterator[Event]:
     yield {"type": "response.in_progress", "response": dict(response)}
 
 
+class WorkShown:
+    """What the agents do, as a reasoning item: a part of its summary for each call of a tool.
+
+    Args:
+        response_id: The response whose stream shows it.
+        handed_out: Functions of the caller's: their calls are items of their own.
+    """
+
+    def __init__(self, response_id: str, handed_out: Set[str] = frozenset()) -> None:
+        self._id = f"rs_{response_id.removeprefix('resp_')}"
+        self._left_out = _LEFT_OUT | handed_out
+        self._summary: list[dict[str, str]] = []
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The item, or none when nothing was shown."""
+        return [self._item("completed", self._summary)] if self._summary else []
+
+    def events(self, event: TaskEvent) -> Iterator[Event]:
+        """Yield the events that show an event of the run; most show nothing."""
+        text = self._text(event)
+        if text is None:
+            return
+        at = {"item_id": self._id, "output_index": 0, "summary_index": len(self._summary)}
+        part = {"type": "summary_text", "text": text}
+        kind = "response.reasoning_summary"
+        if not self._summary:
+            begun = self._item("in_progress", [])
+            yield {"type": "response.output_item.added", "output_index": 0, "item": begun}
+        self._summary.append(part)
+        yield {"type": f"{kind}_part.added", **at, "part": {**part, "text": ""}}
+        yield {"type": f"{kind}_text.delta", **at, "delta": text}
+        yield {"type": f"{kind}_text.done", **at, "text": text}
+        yield {"type": f"{kind}_part.done", **at, "part": part}
+
+    def _item(self, status: str, summary: list[dict[str, str]]) -> dict[str, Any]:
+        return {"id": self._id, "type": "reasoning", "status": status, "summary": [*summary]}
+
+    def _text(self, event: TaskEvent) -> str | None:
+        name = event.extra.get("tool_name")
+        if event.kind != "tool_call" or name in self._left_out:
+            return None
+        arguments = event.extra.get("tool_args") or {}
+        target = arguments.get("target") if isinstance(arguments, Mapping) else None
+        to = f" to {target}" if isinstance(target, str) else ""
+        return f"{event.extra.get('caller')} calls {name}{to}"
+
+
 def closing_events(response: Mapping[str, Any]) -> Iterator[Event]:
     """Yield the output of an ended response, item by item, and the terminal event."""
     for index, item in enumerate(response["output"]):
-        make = _call_events if item["type"] == "function_call" else _message_events
-        yield from make(item, index)
+        yield from _EVENTS_OF[item["type"]](item, index)
     kind = _LAST.get(response["status"], "response.incomplete")
     yield {"type": kind, "response": dict(response)}
 
@@ -204,6 +263,11 @@ def closing_events(response: Mapping[str, Any]) -> Iterator[Event]:
 def error_event(message: str, code: str | None = None) -> Event:
     """Return the event of a stream that ends before its response does."""
     return {"type": "error", "code": code, "message": message, "param": None}
+
+
+def _shown_events(item: Mapping[str, Any], index: int) -> Iterator[Event]:
+    """End an item whose parts were streamed while the work went on."""
+    yield {"type": "response.output_item.done", "output_index": index, "item": dict(item)}
 
 
 def _message_events(item: Mapping[str, Any], index: int) -> Iterator[Event]:
@@ -234,3 +298,11 @@ def _call_events(item: Mapping[str, Any], index: int) -> Iterator[Event]:
 def _pieces(text: str) -> Iterator[str]:
     """Split text after a word, 200 characters or some more at a time; endless words are cut."""
     return (found[0] for found in _PIECE.finditer(text))
+
+
+_EVENTS_OF: Final = {
+    "function_call": _call_events,
+    "message": _message_events,
+    "reasoning": _shown_events,
+}
+"""Type of an output item to what makes its events."""

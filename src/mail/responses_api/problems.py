@@ -2,7 +2,7 @@
 
 from mail.errors import ProtocolError
 
-__all__ = ["NoSuchResponse", "ResponsesError"]
+__all__ = ["NoSuchModel", "NoSuchResponse", "ResponsesError"]
 
 
 class ResponsesError(ProtocolError):
@@ -26,3 +26,11 @@ class NoSuchResponse(ResponsesError):
     def __init__(self, response_id: str) -> None:
         shown = response_id[:80]
         super().__init__(f"Response with id '{shown}' not found.", "response_id")
+
+
+class NoSuchModel(ResponsesError):
+    """The server serves no swarm of this name."""
+
+    def __init__(self, name: str) -> None:
+        text = f"The model '{name[:80]}' does not exist."
+        super().__init__(text, "model", "model_not_found")

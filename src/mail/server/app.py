@@ -27,9 +27,10 @@ from mail.db.base import Store, SwarmClaim
 from mail.db.urls import open_store
 from mail.errors import ConfigError
 from mail.server.cors import Cors
-from mail.server.errors import install_error_handlers
+from mail.server.errors import as_it_is, install_error_handlers
 from mail.server.idempotency import forget_old_keys
 from mail.server.middleware import EdgeMiddleware
+from mail.server.openai_errors import shaped_for_path
 from mail.server.openapi import OpenAPIDocument
 from mail.server.quotas import Quotas
 from mail.server.routes import messages, pages, responses, server, tasks, tokens
@@ -43,7 +44,14 @@ if TYPE_CHECKING:
 
 __all__ = ["STOP_SIGNALS", "call_on_stop", "create_app"]
 
-DESCRIBED: Final = (messages.router, tasks.router, server.router, tokens.router, tokens.authority)
+DESCRIBED: Final = (
+    messages.router,
+    tasks.router,
+    server.router,
+    responses.router,
+    tokens.router,
+    tokens.authority,
+)
 """The routers of the OpenAPI document. One for another subject has its place here."""
 
 DOCUMENT: Final = OpenAPIDocument(DESCRIBED)
@@ -104,6 +112,7 @@ def create_app(
 
 
 def _add_routes(app: FastAPI, state: ServerState) -> None:
+    shape = shaped_for_path if state.config.openai.enabled else as_it_is
     app.add_middleware(
         EdgeMiddleware,
         max_body_bytes=state.config.limits.max_body_bytes,
@@ -111,16 +120,19 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
         body_seconds=state.config.limits.body_timeout,
         cors=Cors(state.config.cors_origins) if state.config.cors_origins else None,
         draining=lambda: state.draining,
+        shape=shape,
     )
-    install_error_handlers(app)
+    install_error_handlers(app, shape)
     app.openapi = lambda: state.document.content  # type: ignore[method-assign]  # for all servers
     routers = [*DESCRIBED]
     if not isinstance(state.auth, BuiltinAuth):
         routers.remove(tokens.authority)
     if state.config.docs:
         routers.append(pages.router)
+    if not state.config.openai.enabled:
+        routers.remove(responses.router)
     if state.config.debug:
-        routers.append(responses.router)
+        routers.append(responses.debug)
     for router in routers:
         # Not `include_router`: routes of an included router are looked up twice per request.
         app.router.routes.extend(router.routes)

@@ -4,7 +4,7 @@
 come back to, and ``request_id`` where the cause is only in the log.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Match
+from starlette.types import ExceptionHandler
 
 from mail.core.schema import problems_in
 from mail.errors import (
@@ -46,6 +47,7 @@ __all__ = [
     "KeyReused",
     "QuotaExceeded",
     "ServerBusy",
+    "as_it_is",
     "error_response",
     "install_error_handlers",
     "mail_error_response",
@@ -171,14 +173,33 @@ def error_response(
     return JSONResponse(content, status, extra)
 
 
-def install_error_handlers(app: FastAPI) -> None:
+def as_it_is(path: str, response: JSONResponse) -> JSONResponse:
+    """Return an error answer in the shape that it has."""
+    return response
+
+
+def install_error_handlers(
+    app: FastAPI,
+    shape: Callable[[str, JSONResponse], JSONResponse] = as_it_is,
+) -> None:
     """Make the application answer every foreseen exception in the one shape.
 
     What nobody foresaw is answered by `mail.server.middleware`, which also logs it.
+
+    Args:
+        app: The application.
+        shape: Gives the answer the shape that clients of its path expect.
     """
-    app.add_exception_handler(MAILError, _mail_error)
-    app.add_exception_handler(HTTPException, _http_error)
-    app.add_exception_handler(RequestValidationError, _validation_error)
+
+    def shaped(answer: Callable[[Request, Exception], JSONResponse]) -> ExceptionHandler:
+        async def handle(request: Request, error: Exception) -> JSONResponse:
+            return shape(request.scope["path"], answer(request, error))
+
+        return handle
+
+    app.add_exception_handler(MAILError, shaped(_mail_error))
+    app.add_exception_handler(HTTPException, shaped(_http_error))
+    app.add_exception_handler(RequestValidationError, shaped(_validation_error))
 
 
 def mail_error_response(error: MAILError) -> JSONResponse:
@@ -204,12 +225,12 @@ def _retry_after(error: MAILError) -> dict[str, str] | None:
     return {"Retry-After": str(error.retry_after)} if isinstance(error, QuotaExceeded) else None
 
 
-async def _mail_error(request: Request, error: Exception) -> JSONResponse:
+def _mail_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, MAILError)  # noqa: S101 - how it was registered
     return mail_error_response(error)
 
 
-async def _http_error(request: Request, error: Exception) -> JSONResponse:
+def _http_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, HTTPException)  # noqa: S101 - how it was registered
     detail = _WORDS.get(error.status_code, str(error.detail))
     headers = error.headers
@@ -226,7 +247,7 @@ def _methods_at(request: Request) -> list[str]:
     return sorted({m for route in routes if route.path == path for m in route.methods or ()})
 
 
-async def _validation_error(request: Request, error: Exception) -> JSONResponse:
+def _validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - how it was registered
     items = [{**item, "loc": item["loc"][1:]} for item in error.errors()]  # without "body", "query"
     return mail_error_response(refusal(problems_in(items)))

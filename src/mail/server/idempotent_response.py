@@ -61,7 +61,7 @@ def answered_once(
         @wraps(endpoint)
         async def answer(**given: Any) -> Response:
             state: ServerState = given["state"]
-            keyed = await state.keyed(given["request"], given["caller"], given["key"])
+            keyed = await state.keyed(given["request"], given["caller"], given.get("key"))
             if keyed is None:
                 return await endpoint(**given)
             if of_server:

@@ -18,6 +18,7 @@ from typing import Final
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mail.errors import MAILError, ShuttingDown
@@ -29,6 +30,7 @@ from mail.server.errors import (
     BodyTooSlow,
     HeadersTooLarge,
     ServerBusy,
+    as_it_is,
     error_response,
     mail_error_response,
 )
@@ -75,6 +77,7 @@ class EdgeMiddleware:
         body_seconds: How long a request body may take to arrive.
         cors: Which other origins' pages may call; None for none.
         draining: Tells whether the server takes no more work.
+        shape: Gives the answer to an error the shape that clients of its path expect.
     """
 
     def __init__(
@@ -86,6 +89,7 @@ class EdgeMiddleware:
         body_seconds: float,
         cors: Cors | None = None,
         draining: Callable[[], bool],
+        shape: Callable[[str, JSONResponse], JSONResponse] = as_it_is,
     ) -> None:
         self._app = app
         self._max_body_bytes = max_body_bytes
@@ -93,6 +97,7 @@ class EdgeMiddleware:
         self._body_seconds = body_seconds
         self._cors = cors
         self._draining = draining
+        self._shape = shape
         self._working: set[_Exchange] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -178,14 +183,14 @@ class EdgeMiddleware:
         except MAILError:
             await self._unforeseen(error, scope, receive, exchange)
             return
-        await response(scope, receive, exchange.send)
+        await self._shape(scope["path"], response)(scope, receive, exchange.send)
 
     async def _unforeseen(
         self, error: Exception, scope: Scope, receive: Receive, exchange: "_Exchange"
     ) -> None:
         _log.error("request %s failed", exchange.id, exc_info=error)
         response = error_response(500, "internal error", request_id=exchange.id)
-        await response(scope, receive, exchange.send)
+        await self._shape(scope["path"], response)(scope, receive, exchange.send)
 
 
 async def _hang_up(scope: Scope) -> None:

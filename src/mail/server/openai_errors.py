@@ -1,4 +1,4 @@
-"""Errors of ``/responses`` in the shape that OpenAI's SDK reads.
+"""Errors of ``/v1/…`` and ``/responses`` in the shape that OpenAI's SDK reads.
 
 ``{"error": {"message", "type", "param", "code"}, "detail"}``; ``detail`` is there for our own
 clients. A run that was accepted is not tried again by the SDK: that would be a second task.
@@ -6,19 +6,22 @@ clients. A run that was accepted is not tried again by the SDK: that would be a 
 
 import json
 from collections.abc import Callable, Coroutine, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.errors import AlreadyAnswered, MAILError, ShuttingDown, TaskFailed, TaskPaused
-from mail.responses_api.problems import NoSuchResponse
-from mail.server.errors import KeyReused, mail_error_response, status_of
+from mail.responses_api.problems import NoSuchModel, NoSuchResponse
+from mail.server.errors import KeyReused, mail_error_response
+from mail.server.openapi import errors
 from mail.server.routing import MAILRoute
 
-__all__ = ["OpenAIRoute", "openai_error_response"]
+__all__ = ["PREFIX", "OpenAIRoute", "openai_error_response", "openai_errors", "shaped_for_path"]
 
 _STATUS: Final[Mapping[type[MAILError], int]] = {
+    NoSuchModel: 404,
     NoSuchResponse: 404,
     TaskPaused: 400,  # the SDK repeats a 409 by itself
     AlreadyAnswered: 400,
@@ -28,15 +31,22 @@ _TYPES: Final[Mapping[int, tuple[str, str | None]]] = {
     401: ("invalid_request_error", "invalid_api_key"),
     402: ("insufficient_quota", "insufficient_quota"),
     403: ("permission_error", "insufficient_permissions"),
+    404: ("invalid_request_error", "not_found"),
     429: ("rate_limit_error", "rate_limit_exceeded"),
 }
 """Status to the ``type`` and ``code`` of the error."""
 
+PREFIX: Final = "/v1/"
+"""Where every error has this shape, also that there is no such route."""
+
+_KEPT: Final = ("allow", "www-authenticate", "retry-after", "connection")
 _INTERNAL: Final = 500
 
 
 class OpenAIRoute(MAILRoute):
     """A route whose errors have OpenAI's shape, those of its dependencies included."""
+
+    error_schema = "OpenAIErrorAnswer"
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler; see `APIRoute.get_route_handler`."""
@@ -51,6 +61,11 @@ class OpenAIRoute(MAILRoute):
         return answer
 
 
+def openai_errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Say which errors a route can answer with, for its ``responses=``; see `OpenAIRoute`."""
+    return errors(*statuses, schema="OpenAIErrorAnswer")
+
+
 def openai_error_response(error: MAILError) -> JSONResponse:
     """Make the answer for an error of ours.
 
@@ -59,26 +74,33 @@ def openai_error_response(error: MAILError) -> JSONResponse:
     """
     plain = mail_error_response(error)  # its headers, and its text without what is not for callers
     status = next((_STATUS[cls] for cls in type(error).__mro__ if cls in _STATUS), None)
-    status = status_of(error) if status is None else status
-    usual = "server_error" if status >= _INTERNAL else "invalid_request_error"
-    kind, code = _TYPES.get(status, (usual, None))
-    message = _detail(plain)
-    content = {
-        "error": {
-            "message": message,
-            "type": kind,
-            "param": getattr(error, "param", None),
-            "code": getattr(error, "code", None) or code,
-        },
-        "detail": message,
-    }
-    kept = ("www-authenticate", "retry-after", "connection")
-    headers = {name: plain.headers[name] for name in kept if name in plain.headers}
     begun = isinstance(error, TaskFailed | ShuttingDown) and getattr(error, "task_id", None)
-    if begun or isinstance(error, KeyReused):
-        headers["x-should-retry"] = "false"
-    return JSONResponse(content, status, headers)
+    final = bool(begun) or isinstance(error, KeyReused)
+    return _shaped(
+        plain,
+        plain.status_code if status is None else status,
+        param=getattr(error, "param", None),
+        code=getattr(error, "code", None),
+        headers={"x-should-retry": "false"} if final else {},
+    )
 
 
-def _detail(response: JSONResponse) -> str:
-    return str(json.loads(bytes(response.body))["detail"])
+def shaped_for_path(path: str, plain: JSONResponse) -> JSONResponse:
+    """Return an error answer in the shape that clients of its path expect."""
+    return _shaped(plain, plain.status_code) if path.startswith(PREFIX) else plain
+
+
+def _shaped(
+    plain: JSONResponse,
+    status: int,
+    *,
+    param: str | None = None,
+    code: str | None = None,
+    headers: Mapping[str, str] = MappingProxyType({}),
+) -> JSONResponse:
+    usual = "server_error" if status >= _INTERNAL else "invalid_request_error"
+    kind, usual_code = _TYPES.get(status, (usual, None))
+    message = str(json.loads(bytes(plain.body))["detail"])
+    error = {"message": message, "type": kind, "param": param, "code": code or usual_code}
+    kept = {name: plain.headers[name] for name in _KEPT if name in plain.headers}
+    return JSONResponse({"error": error, "detail": message}, status, {**kept, **headers})

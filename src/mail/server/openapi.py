@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from fastapi.openapi.utils import get_openapi
 from pydantic import TypeAdapter
 
-from mail.net.types import ErrorAnswer, StreamEvent
+from mail.net.types import ErrorAnswer, OpenAIErrorAnswer, StreamEvent
 from mail.server.idempotency import REPLAYED
 from mail.server.middleware import REQUEST_ID
 from mail.version import get_protocol_version, get_version
@@ -25,6 +25,7 @@ TAGS: Final[Mapping[str, str]] = {
     "tasks": "Follow the work. Another caller's task cannot be told from one that does not exist.",
     "server": "The server, its health and its version.",
     "swarms": "The swarm that is served; for administrators.",
+    "openai": "The swarm as a model, for OpenAI's SDK.",
     "tokens": "The caller, and the built-in token authority, in the format that servers expect.",
 }
 """Tag to its description, in the order of the document."""
@@ -175,8 +176,15 @@ class OpenAPIDocument:
         return f"# Written by 'make openapi'; do not edit.\n{text}".encode()
 
 
-def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Say which errors a route can answer with, for its ``responses=``."""
+def errors(*statuses: int, schema: str = "") -> dict[int | str, dict[str, Any]]:
+    """Say which errors a route can answer with, for its ``responses=``.
+
+    Args:
+        statuses: Their statuses.
+        schema: The schema of the answers, if it is not the usual one.
+    """
+    if schema:
+        return {status: _response(status, schema) for status in statuses}
     return {
         status: {
             "$ref": f"#/components/responses/{_ERRORS[status][0]}",
@@ -231,15 +239,15 @@ def _untitled(node: Any) -> Any:
 
 def _further_schemas() -> dict[str, Any]:
     """Return the schemas of answers that no route returns as its model."""
-    adapter = TypeAdapter[Any](tuple[ErrorAnswer, StreamEvent])
+    adapter = TypeAdapter[Any](tuple[ErrorAnswer, OpenAIErrorAnswer, StreamEvent])
     made = adapter.json_schema(ref_template="#/components/schemas/{model}")
     found: dict[str, Any] = made["$defs"]
     return found
 
 
-def _response(status: int) -> dict[str, Any]:
+def _response(status: int, schema: str = "ErrorAnswer") -> dict[str, Any]:
     return {
         "description": _ERRORS[status][1],
         "headers": {**answer_headers(repeated=status in _OF_RUNS), **_HEADERS_OF.get(status, {})},
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorAnswer"}}},
+        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}},
     }

@@ -37,6 +37,9 @@ class MAILRoute(APIRoute):
         ConfigError: the route declares no audience. What is not allowed is denied.
     """
 
+    error_schema = ""
+    """The schema of its errors; the usual one when empty."""
+
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
         audience = self._audience()
@@ -118,7 +121,7 @@ def _listed(roles: list[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def _responses(route: APIRoute, audience: Audience) -> dict[int | str, dict[str, Any]]:
+def _responses(route: MAILRoute, audience: Audience) -> dict[int | str, dict[str, Any]]:
     posted = "POST" in (route.methods or ())
     statuses = {*_EVERY, *(_CALLER if audience.roles else ()), *(_POSTED if posted else ())}
     if route.path not in ALWAYS_ANSWERED:
@@ -128,7 +131,7 @@ def _responses(route: APIRoute, audience: Audience) -> dict[int | str, dict[str,
         "headers": answer_headers(repeated=posted),
         **route.responses.get(200, {}),
     }
-    return {200: done} | errors(*sorted(statuses))
+    return {200: done} | errors(*sorted(statuses), schema=route.error_schema)
 
 
 def _body_model(route: APIRoute) -> type[RequestBody] | None:

@@ -1,16 +1,20 @@
-"""``/responses`` and ``/v1/responses``: the caller's swarm behind OpenAI's Responses API.
+"""``/v1/responses`` and ``/v1/models``: the caller's swarm behind OpenAI's Responses API.
 
-The routes are there in debug mode only, and not in the OpenAPI document.
+In debug mode the former are at ``/responses``, too, which is not in the OpenAPI document.
 """
 
 import json
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
+from fastapi import Path
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from typing_extensions import TypedDict
 
 from mail.auth.callers import Caller
 from mail.core.tasks import TaskState
@@ -19,14 +23,14 @@ from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.net.sse_response import event_stream
 from mail.responses_api.bridge import Exchange, ResponsesBridge
-from mail.responses_api.problems import ResponsesError
+from mail.responses_api.problems import NoSuchModel, ResponsesError
 from mail.responses_api.records import Records
 from mail.responses_api.request import ResponseRequest
 from mail.server.bodies import body_of, parse_object
 from mail.server.deps import BearerToken, IdempotencyKey, Person, State
 from mail.server.idempotency import replayed
 from mail.server.idempotent_response import answered_once
-from mail.server.openai_errors import OpenAIRoute, openai_error_response
+from mail.server.openai_errors import OpenAIRoute, openai_error_response, openai_errors
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
 from mail.server.streams import CLIENT_GONE, streamed, while_connected
@@ -34,20 +38,123 @@ from mail.server.streams import CLIENT_GONE, streamed, while_connected
 if TYPE_CHECKING:
     from sse_starlette import ServerSentEvent
 
-__all__ = ["router"]
+__all__ = ["debug", "router"]
 
 _PING_SECONDS: Final = 15
 
 
-router = MAILRouter("responses", route_class=OpenAIRoute, include_in_schema=False)
+_ResponseId = Annotated[str, Path(description="The id of a response.")]
 
 
-@router.post("/responses")
-@router.post("/v1/responses")
+class Model(TypedDict):
+    """A swarm in the shape of a model."""
+
+    id: Annotated[str, Field(description="The name of the swarm.")]
+    object: Literal["model"]
+    created: Annotated[int, Field(description="When the server started, in seconds since 1970.")]
+    owned_by: Literal["mail"]
+
+
+class ModelList(TypedDict):
+    """The models."""
+
+    object: Literal["list"]
+    data: list[Model]
+
+
+class DeletedResponse(TypedDict):
+    """A response that was deleted."""
+
+    id: str
+    object: Literal["response"]
+    deleted: Literal[True]
+
+
+_SHAPE: Final = {
+    "type": "object",
+    "description": "A response as OpenAI's reference describes it; `task_id` is its task.",
+    "required": ["id", "object", "created_at", "status", "output", "model", "task_id"],
+    "properties": {
+        "id": {"type": "string"},
+        "object": {"type": "string", "const": "response"},
+        "created_at": {"type": "integer"},
+        "status": {"enum": ["completed", "failed", "in_progress", "cancelled"]},
+        "output": {"type": "array", "items": {"type": "object"}},
+        "model": {"type": "string"},
+        "task_id": {"type": "string"},
+    },
+}
+_EVENT: Final = {"type": "object", "description": "One of OpenAI's events of a streamed response."}
+RESPONSE: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "content": {
+            "application/json": {"schema": _SHAPE},
+            "text/event-stream": {"schema": _EVENT},
+        }
+    }
+}
+"""What routes say that answer with a response."""
+
+REQUEST: Final = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "type": "object",
+                    "description": "What `responses.create` of OpenAI's SDK sends; `docs/"
+                    "responses.md` tells what of it counts. Unknown fields are ignored.",
+                    "required": ["input"],
+                    "properties": {
+                        "input": {"type": ["string", "array"]},
+                        "model": {"type": "string", "description": "Any name; it is repeated."},
+                        "stream": {"type": "boolean"},
+                        "instructions": {"type": "string"},
+                        "previous_response_id": {"type": "string"},
+                    },
+                }
+            }
+        },
+    }
+}
+"""The body of a request, which `ResponseRequest` reads: OpenAI's errors name its fields."""
+
+
+router = MAILRouter("openai", route_class=OpenAIRoute)
+debug = MAILRouter("openai", route_class=OpenAIRoute, include_in_schema=False)
+
+
+@router.get("/v1/models", response_model=ModelList)
+async def list_models(state: State, caller: Person) -> JSONResponse:
+    """List the models: the swarm that is served."""
+    return JSONResponse({"object": "list", "data": [_model(state, caller)]})
+
+
+@router.get("/v1/models/{model}", response_model=Model, responses=openai_errors(404))
+async def get_model(
+    model: Annotated[str, Path(description="The name of the swarm.")], state: State, caller: Person
+) -> JSONResponse:
+    """Get a model: the swarm that is served."""
+    found = _model(state, caller)
+    if model != found["id"]:
+        raise NoSuchModel(model)
+    return JSONResponse(found)
+
+
+@debug.post("/responses")
+@router.post(
+    "/v1/responses",
+    responses={**RESPONSE, **openai_errors(402, 404, 502, 504)},
+    openapi_extra=REQUEST,
+)
 async def create_response(
     request: Request, state: State, caller: Person, token: BearerToken, key: IdempotencyKey = None
 ) -> Response:
-    """Run a task, or go on with one, and answer with a response or the stream of its events."""
+    """Create a response: run a task, or continue one.
+
+    The answer comes when the run ends. With `stream` it is OpenAI's events: summary parts of a
+    reasoning item show which agent calls which tool while the run goes on, then comes the text.
+    """
     asked = ResponseRequest.from_json(parse_object(await body_of(request)))
     async with AsyncExitStack() as stack:
         if asked.stream:
@@ -81,33 +188,35 @@ async def create_response(
         return replayed(response) if exchange.repeats else response
 
 
-@router.get("/responses/{response_id}")
-@router.get("/v1/responses/{response_id}")
+@debug.get("/responses/{response_id}")
+@router.get("/v1/responses/{response_id}", responses={**RESPONSE, **openai_errors(400, 404)})
 async def get_response(
-    response_id: str, request: Request, state: State, caller: Person, token: BearerToken
+    response_id: _ResponseId, request: Request, state: State, caller: Person, token: BearerToken
 ) -> JSONResponse:
-    """Return a response as it is now."""
+    """Get a response as it is now."""
     if request.query_params.get("stream", "false").lower() == "true":
         raise ResponsesError("a stored response cannot be streamed; poll it instead", "stream")
     async with _bridge(state, caller, token) as bridge:
         return JSONResponse(await bridge.retrieve(response_id))
 
 
-@router.delete("/responses/{response_id}")
-@router.delete("/v1/responses/{response_id}")
+@debug.delete("/responses/{response_id}")
+@router.delete(
+    "/v1/responses/{response_id}", response_model=DeletedResponse, responses=openai_errors(404)
+)
 async def delete_response(
-    response_id: str, state: State, caller: Person, token: BearerToken
+    response_id: _ResponseId, state: State, caller: Person, token: BearerToken
 ) -> JSONResponse:
-    """Forget a response; its task stays."""
+    """Delete a response; its task stays."""
     async with _bridge(state, caller, token) as bridge:
         return JSONResponse(await bridge.delete(response_id))
 
 
-@router.post("/responses/{response_id}/cancel")
-@router.post("/v1/responses/{response_id}/cancel")
+@debug.post("/responses/{response_id}/cancel")
+@router.post("/v1/responses/{response_id}/cancel", responses={**RESPONSE, **openai_errors(404)})
 @answered_once()
 async def cancel_response(
-    response_id: str,
+    response_id: _ResponseId,
     request: Request,
     state: State,
     caller: Person,
@@ -124,6 +233,12 @@ async def _bridge(state: ServerState, caller: Caller, token: str) -> AsyncIterat
     async with state.pool.lease(caller, token) as swarm:
         owner = owner_of(state, caller)  # that of the instance, which may be of an older swarm
         yield ResponsesBridge(swarm, Records(state.store, owner), owner.swarm)
+
+
+def _model(state: ServerState, caller: Caller) -> Model:
+    created = int(time.time() - state.uptime)
+    name = state.template_for(caller).name
+    return {"id": name, "object": "model", "created": created, "owned_by": "mail"}
 
 
 def _steps(asked: ResponseRequest, limit: int) -> int | None:
