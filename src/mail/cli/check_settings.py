@@ -66,6 +66,7 @@ class _Tables:
 def _server(tables: _Tables) -> "ServerConfig":
     from mail.config.server import (
         LimitsConfig,
+        OpenAIConfig,
         ServerConfig,
         SettingsConfig,
         StoreConfig,
@@ -78,6 +79,7 @@ def _server(tables: _Tables) -> "ServerConfig":
         settings=tables.make(SettingsConfig),
         store=tables.make(StoreConfig),
         limits=tables.make(LimitsConfig),
+        openai=tables.make(OpenAIConfig),
     )
     return config
 

@@ -7,6 +7,7 @@ __all__ = [
     "FsConfig",
     "HttpConfig",
     "LimitsConfig",
+    "OpenAIConfig",
     "ServerConfig",
     "SettingsConfig",
     "StdlibConfig",
@@ -20,7 +21,14 @@ __getattr__ = lazy_exports(
         "ClientConfig": "mail.config.client",
         **dict.fromkeys(("FsConfig", "HttpConfig", "StdlibConfig"), "mail.config.stdlib"),
         **dict.fromkeys(
-            ("LimitsConfig", "ServerConfig", "SettingsConfig", "StoreConfig", "SwarmConfig"),
+            (
+                "LimitsConfig",
+                "OpenAIConfig",
+                "ServerConfig",
+                "SettingsConfig",
+                "StoreConfig",
+                "SwarmConfig",
+            ),
             "mail.config.server",
         ),
     },

@@ -379,7 +379,7 @@ class OpenAIError(TypedDict):
 class OpenAIErrorAnswer(TypedDict):
     """What went wrong. Every error below `/v1` has this shape."""
 
-    error: OpenAIError
+    error: Annotated[OpenAIError, Field(description="What went wrong.")]
     detail: Annotated[str, Field(description="The message again.")]
 
 

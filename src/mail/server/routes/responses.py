@@ -50,24 +50,24 @@ class Model(TypedDict):
     """A swarm in the shape of a model."""
 
     id: Annotated[str, Field(description="The name of the swarm.")]
-    object: Literal["model"]
+    object: Annotated[Literal["model"], Field(description="What this is.")]
     created: Annotated[int, Field(description="When the server started, in seconds since 1970.")]
-    owned_by: Literal["mail"]
+    owned_by: Annotated[Literal["mail"], Field(description="Who serves it.")]
 
 
 class ModelList(TypedDict):
     """The models."""
 
-    object: Literal["list"]
-    data: list[Model]
+    object: Annotated[Literal["list"], Field(description="What this is.")]
+    data: Annotated[list[Model], Field(description="The one model that there is.")]
 
 
 class DeletedResponse(TypedDict):
     """A response that was deleted."""
 
-    id: str
-    object: Literal["response"]
-    deleted: Literal[True]
+    id: Annotated[str, Field(description="The id of the response.")]
+    object: Annotated[Literal["response"], Field(description="What this was.")]
+    deleted: Annotated[Literal[True], Field(description="It does not exist any more.")]
 
 
 _SHAPE: Final = {
