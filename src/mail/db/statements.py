@@ -1,8 +1,8 @@
 """The verbs that are one statement, written once for SQLite and PostgreSQL, subject by subject.
 
-Parameters are numbered, ``$1`` and so on. `Dialect` names what the two databases call or keep
-differently. The verbs that take several statements, `post` and `commit_turn` above all, are in
-``mail.db.sqlite.statements`` and ``mail.db.postgres.statements``.
+`Dialect` is what differs between the two databases. Parameters are written ``$1``, ``$2`` and so
+on. The verbs that take several statements (`post`, `commit_turn`, `put_memories`) are in
+`mail.db.sqlite.statements` and `mail.db.postgres.statements`.
 """
 
 from abc import ABC, abstractmethod
@@ -39,13 +39,13 @@ from mail.db.rows import (
 )
 from mail.errors import KeyTaken, StoreConflict
 
-__all__ = ["OWNED", "PUT_KEY", "Row", "Statements"]
+__all__ = ["PUT_KEY", "Row", "Statements"]
 
 T = TypeVar("T")
 Row = Any
 """The columns of a row, as the driver returns them."""
 
-OWNED: Final = "swarm_name = $1 AND caller_role = $2 AND caller_id = $3"
+_OWNED: Final = "swarm_name = $1 AND caller_role = $2 AND caller_id = $3"
 
 PUT_KEY: Final = f"""
 INSERT INTO idempotency ({OWNER_COLUMNS}, {KEY_COLUMNS})
@@ -70,7 +70,7 @@ def _text(row: Row) -> str:
 
 
 class Dialect(ABC):
-    """How a database runs a statement, and what it keeps in a way of its own.
+    """How a database runs a statement, and where its tables differ from the other's.
 
     Attributes:
         _TASK_KEY: The column of ``tasks`` that other tables refer to.
@@ -110,7 +110,7 @@ class Dialect(ABC):
     @property
     def _the_task(self) -> str:
         """The key of the task that ``$1`` to ``$4`` name."""
-        return f"(SELECT {self._TASK_KEY} FROM tasks WHERE {OWNED} AND task_id = $4)"
+        return f"(SELECT {self._TASK_KEY} FROM tasks WHERE {_OWNED} AND task_id = $4)"
 
 
 class _TaskRecords(Dialect):
@@ -127,7 +127,7 @@ class _TaskRecords(Dialect):
             UPDATE messages
             SET attempts = CASE WHEN attempts {change} > 0 THEN attempts {change} ELSE 0 END
             WHERE seq = $4 AND state = 'ready' AND EXISTS (
-                SELECT 1 FROM tasks WHERE tasks.{self._TASK_KEY} = messages.task AND {OWNED})
+                SELECT 1 FROM tasks WHERE tasks.{self._TASK_KEY} = messages.task AND {_OWNED})
             RETURNING attempts"""
         rows = await self._change(text, *owner, seq)
         if not rows:
@@ -135,7 +135,7 @@ class _TaskRecords(Dialect):
         return int(rows[0][0])
 
     async def load_task(self, owner: Owner, task_id: str) -> TaskRow | None:
-        text = f"SELECT {self._TASK} FROM tasks WHERE {OWNED} AND task_id = $4"
+        text = f"SELECT {self._TASK} FROM tasks WHERE {_OWNED} AND task_id = $4"
         return await self._fetch(_first(self._as_task), text, *owner, task_id)
 
     async def list_tasks(
@@ -146,7 +146,7 @@ class _TaskRecords(Dialect):
         limit: int | None = None,
         before: str | None = None,
     ) -> list[TaskRow]:
-        text = f"SELECT {self._TASK} FROM tasks WHERE {OWNED}"
+        text = f"SELECT {self._TASK} FROM tasks WHERE {_OWNED}"
         values: list[object] = [*owner]
 
         def parameter(value: object) -> str:
@@ -190,7 +190,7 @@ class _TaskRecords(Dialect):
             SELECT journal.key, journal.state, journal.payload FROM journal
             JOIN messages ON messages.seq = journal.message
             JOIN tasks ON tasks.{self._TASK_KEY} = messages.task
-            WHERE {OWNED} AND journal.message = $4 ORDER BY journal.id"""
+            WHERE {_OWNED} AND journal.message = $4 ORDER BY journal.id"""
         return await self._fetch(_each(JournalRow._make), text, *owner, seq)
 
     async def begun(self, owner: Owner, task_id: str) -> list[int]:
@@ -249,7 +249,7 @@ class _IdempotencyRecords(Dialect):
     """`mail.db.base.IdempotencyRecords`."""
 
     async def find_key(self, owner: Owner, key: str) -> IdempotencyRow | None:
-        text = f"SELECT {KEY_COLUMNS} FROM idempotency WHERE {OWNED} AND key = $4"
+        text = f"SELECT {KEY_COLUMNS} FROM idempotency WHERE {_OWNED} AND key = $4"
         return await self._fetch(_first(IdempotencyRow._make), text, *owner, key)
 
     async def put_key(self, owner: Owner, row: IdempotencyRow) -> None:
@@ -268,13 +268,13 @@ class _MemoryRecords(Dialect):
     """`mail.db.base.MemoryRecords`, but for `put_memories`."""
 
     async def delete_memory(self, owner: Owner, namespace: tuple[str, ...], key: str) -> None:
-        text = f"DELETE FROM memories WHERE {OWNED} AND {self._THIS_MEMORY}"
+        text = f"DELETE FROM memories WHERE {_OWNED} AND {self._THIS_MEMORY}"
         await self._change(text, *owner, *self._memory_id(namespace, key))
 
     async def get_memory(
         self, owner: Owner, namespace: tuple[str, ...], key: str
     ) -> MemoryRow | None:
-        text = f"SELECT {MEMORY_COLUMNS} FROM memories WHERE {OWNED} AND {self._THIS_MEMORY}"
+        text = f"SELECT {MEMORY_COLUMNS} FROM memories WHERE {_OWNED} AND {self._THIS_MEMORY}"
         values = self._memory_id(namespace, key)
         return await self._fetch(_first(as_memory), text, *owner, *values)
 
@@ -289,7 +289,7 @@ class _MemoryRecords(Dialect):
     ) -> list[MemoryRow]:
         text = f"""
             SELECT {MEMORY_COLUMNS} FROM memories
-            WHERE {OWNED} AND namespace >= $4 AND namespace < $5
+            WHERE {_OWNED} AND namespace >= $4 AND namespace < $5
             ORDER BY updated_at DESC, namespace, key"""
         values = (*owner, *namespace_range(prefix))
         words = distinct_words(query)
@@ -305,7 +305,7 @@ class _MemoryRecords(Dialect):
         return await self._fetch(ranked, text, *values)
 
     async def memory_namespaces(self, owner: Owner) -> list[tuple[str, ...]]:
-        text = f"SELECT DISTINCT namespace FROM memories WHERE {OWNED}"
+        text = f"SELECT DISTINCT namespace FROM memories WHERE {_OWNED}"
         return await self._fetch(as_namespaces, text, *owner)
 
 

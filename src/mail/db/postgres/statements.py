@@ -1,4 +1,4 @@
-"""What is PostgreSQL's own among the statements: its dialect, and the verbs of several statements.
+"""PostgreSQL's dialect, and its transactions: the verbs that take several statements.
 
 All SQL is constant text, so each connection prepares each statement once. ``created_at`` and
 ``updated_at`` are the database's time (``now()``).

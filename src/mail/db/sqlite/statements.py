@@ -1,4 +1,4 @@
-"""What is SQLite's own among the statements: its dialect, and the verbs of several statements.
+"""SQLite's dialect, and its transactions: the verbs that take several statements.
 
 All SQL is constant text, so sqlite3's statement cache prepares each statement once.
 """
