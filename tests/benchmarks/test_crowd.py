@@ -34,7 +34,7 @@ async def test_a_crowd_leaves_nothing_behind(tmp_path: Path) -> None:
         instances = list(state.pool._live.values())
         await until(lambda: all(instance.idle for instance in instances))
         assert len(instances) == USERS
-        assert not state.quotas._messages
+        assert not state.quotas._streams
         engines = [instance.swarm._runtime._context for instance in instances]
         assert not any(engine.events.has_readers for engine in engines)
         await until(lambda: left() == before)

@@ -65,6 +65,8 @@ TASKLESS = {
     ("GET", "/status"),
     ("GET", "/whoami"),
     ("GET", "/openapi.json"),
+    ("GET", "/docs"),
+    ("GET", "/docs/{name}"),
     ("GET", "/openapi.yaml"),
     ("GET", "/swarms/dump"),
     ("POST", "/swarms/load"),

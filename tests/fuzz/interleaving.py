@@ -224,8 +224,7 @@ def _held(generation: Generation) -> list[str]:
     holders: dict[str, Any] = {
         "locks of keys": state._key_locks._locks,
         "locks of instances": state.pool._locks._locks,
-        "places for messages": state.quotas._messages,
+        "places for bodies": state.quotas._bodies,
         "places for streams": state.quotas._streams,
-        "places for repeats": state.quotas._repeats,
     }
     return found + [f"{what}: {held}" for what, held in holders.items() if held]
