@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic.config import JsonDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -37,7 +38,9 @@ __all__ = ["MessageIn", "MessageOptions", "router"]
 
 MAX_TIMEOUT_SECONDS: Final = 3600.0
 MAX_SUBJECT: Final = 1024
+SUBJECT: Final = "New Message"
 MSG_TYPES: Final = ("request", "response", "broadcast", "interrupt")
+_NO: Final[JsonDict] = {"default": False}
 RESUME_FROM: Final = ("user_response", "breakpoint_tool_call")
 
 _NOT_BLANK: Final = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
@@ -76,8 +79,8 @@ class MessageOptions(RequestBody):
     timeout: Annotated[
         Annotated[float, Field(gt=0, le=MAX_TIMEOUT_SECONDS)] | None,
         Field(
-            description="Seconds to wait for the answer, 3600 by default. The task "
-            "continues after that."
+            description="Seconds to wait for the answer. The task continues after that.",
+            json_schema_extra={"default": MAX_TIMEOUT_SECONDS},
         ),
     ] = None
 
@@ -133,13 +136,13 @@ class MessageIn(RequestBody):
     ] = None
     subject: Annotated[
         Annotated[str, Field(max_length=MAX_SUBJECT)] | None,
-        Field(description="The subject line, `New Message` by default."),
+        Field(description="The subject line.", json_schema_extra={"default": SUBJECT}),
     ] = None
     msg_type: Annotated[
         str | None,
         Field(
-            description="The kind of message, `request` by default and when empty.",
-            json_schema_extra={"enum": [*MSG_TYPES, "", None]},
+            description="The kind of message. An empty text means the default.",
+            json_schema_extra={"enum": [*MSG_TYPES, "", None], "default": MSG_TYPES[0]},
         ),
     ] = None
     entrypoint: Annotated[
@@ -150,11 +153,18 @@ class MessageIn(RequestBody):
         ),
     ] = None
     show_events: Annotated[
-        bool | None, Field(description="Include the events of the task in the answer.")
+        bool | None,
+        Field(description="Include the events of the task in the answer.", json_schema_extra=_NO),
     ] = None
-    stream: Annotated[bool | None, Field(description="Answer with a stream of events.")] = None
+    stream: Annotated[
+        bool | None, Field(description="Answer with a stream of events.", json_schema_extra=_NO)
+    ] = None
     stream_tokens: Annotated[
-        bool | None, Field(description="In the stream, include the chunks of the models' replies.")
+        bool | None,
+        Field(
+            description="In the stream, include the chunks of the models' replies.",
+            json_schema_extra=_NO,
+        ),
     ] = None
     task_id: Annotated[
         TaskId | None,
@@ -273,8 +283,8 @@ class _Posting:
         asked = body.options.max_steps
         run: Run = await self.swarm.open_run(
             body.text,
-            body.subject or "New Message",
-            body.msg_type or "request",
+            body.subject or SUBJECT,
+            body.msg_type or MSG_TYPES[0],
             entrypoint=(body.entrypoint or "").strip() or None,
             task_id=task_id,
             resume_from=body.resume_from,

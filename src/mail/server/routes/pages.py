@@ -37,7 +37,7 @@ _ASSETS: Final[Mapping[str, tuple[str, str]]] = {
 _DOCS_LINK: Final = '<a href="docs">API documentation</a>'
 _LINKS: Final = '<a href="openapi.yaml">openapi.yaml</a><a href="health">Health</a>'
 _OWN_TOKENS: Final = (
-    "<p>On the server's machine, create a token:</p>"
+    "<p>In the folder where the server runs, create a token:</p>"
     "<pre><code>export TOKEN=$(mail token create --role user --id alice)</code></pre>"
 )
 _OTHER_TOKENS: Final = (
