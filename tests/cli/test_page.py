@@ -5,7 +5,8 @@ from pathlib import Path
 
 from mail.cli import exits
 from mail.cli.commands import COMMANDS as PROGRAMS
-from mail.cli.repl.parsing import COMMANDS, build_parser
+from mail.cli.repl.commands import COMMANDS
+from mail.cli.repl.parsing import build_parser
 
 PAGE = (Path(__file__).parents[2] / "docs/cli.md").read_text("utf-8")
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mail.cli.repl.parsing import COMMANDS, LEAVE
+from mail.cli.repl.commands import COMMANDS
+from mail.cli.repl.parsing import LEAVE
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
 from tests.cli.terminal import terminal

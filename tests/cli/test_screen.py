@@ -15,9 +15,9 @@ from prompt_toolkit.document import Document
 
 from mail.cli.plain import cleaned, one_line
 from mail.cli.repl.answers import exit_code, show_answer, show_event, show_task
+from mail.cli.repl.commands import _response_code
 from mail.cli.repl.loop import greet
 from mail.cli.repl.parsing import build_parser
-from mail.cli.repl.responses import _exit_code
 from mail.cli.repl.screen import Screen
 from mail.cli.repl.session import Session
 from mail.cli.repl.terminal import CommandCompleter, CommandHistory
@@ -123,9 +123,9 @@ def test_a_task_of_an_older_server_is_shown_too(capsys: pytest.CaptureFixture[st
         ("failed", [], 1),
     ],
 )
-def test_exit_codes_follow_the_response(status: str, kinds: list[str], code: int) -> None:
+def test_response_codes_follow_the_response(status: str, kinds: list[str], code: int) -> None:
     output = [SimpleNamespace(type=kind, call_id="c") for kind in kinds]
-    assert _exit_code(SimpleNamespace(status=status, output=output)) == code
+    assert _response_code(SimpleNamespace(status=status, output=output)) == code
 
 
 async def test_who_is_greeted_may_be_unknown(capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +135,7 @@ async def test_who_is_greeted_may_be_unknown(capsys: pytest.CaptureFixture[str])
     assert "> role: unknown\n> id: unknown\n" in capsys.readouterr().err
 
 
-def test_exit_codes_follow_the_status() -> None:
+def test_response_codes_follow_the_status() -> None:
     codes = [exit_code(status) for status in ("completed", None, "failed", "cancelled", "paused")]
     assert codes == [0, 0, 1, 1, 3]
 

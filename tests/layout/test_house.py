@@ -16,7 +16,6 @@ LINES_OF_A_SUBJECT = 80
 SMALL_SUBJECTS = {
     "mail.cli.check": "the command; its parts are modules of their own",
     "mail.cli.init": "a command",
-    "mail.cli.repl.tasks": "one of the groups of commands, each in a module",
     "mail.cli.version": "a command",
     "mail.client.responses": "the client's side of one route",
     "mail.server.routes.tokens": "one of the groups of routes, each in a module",

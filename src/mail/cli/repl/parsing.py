@@ -1,26 +1,18 @@
-"""The commands of ``mail client``, and the parser built from them."""
+"""The parser of ``mail client``, built from its commands."""
 
 import argparse
 import re
 import shlex
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from mail.cli.repl import identity, messages, responses, swarms, tasks
-from mail.cli.repl.session import Command
+from mail.cli.repl.commands import COMMANDS
 from mail.core.suggest import did_you_mean, hinted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["COMMANDS", "LEAVE", "CommandParser", "build_parser", "command_names", "split"]
+__all__ = ["LEAVE", "CommandParser", "build_parser", "command_names", "split"]
 
-COMMANDS: Final[tuple[Command, ...]] = (
-    *identity.COMMANDS,
-    *messages.COMMANDS,
-    *tasks.COMMANDS,
-    *swarms.COMMANDS,
-    *responses.COMMANDS,
-)
 LEAVE: Final = ("exit", "quit")
 _STRAY: Final = "unrecognized arguments: "
 _UNKNOWN: Final = re.compile(

@@ -1,14 +1,30 @@
 """Files for agents: everything happens in one folder, ``[stdlib.fs] root`` of ``mail.toml``."""
 
 import asyncio
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, Final
 
 from mail.config.stdlib import FsConfig
-from mail.stdlib.fs import files
+from mail.errors import ToolError
+from mail.stdlib.fs.confined import (
+    Kind,
+    kind_of,
+    not_a,
+    opened_file,
+    opened_folder,
+    shortened,
+    split_path,
+)
 from mail.stdlib.settings import workspace
 from mail.stdlib.tools import make_action, text_argument
 
 __all__ = ["create_directory", "delete_file", "read_directory", "read_file", "write_file"]
+
 
 _NOT_TEXT: Final = "`{name}` must be a string"
 
@@ -24,7 +40,7 @@ async def _read_file(args: dict[str, Any]) -> str:
     """Read a text file of the workspace."""
     path = text_argument(args, "path", _NOT_TEXT)
     config = FsConfig()
-    return await asyncio.to_thread(files.read_text, workspace(config), path, config.max_bytes)
+    return await asyncio.to_thread(_read_text, workspace(config), path, config.max_bytes)
 
 
 async def _write_file(args: dict[str, Any]) -> str:
@@ -32,28 +48,26 @@ async def _write_file(args: dict[str, Any]) -> str:
     path = text_argument(args, "path", _NOT_TEXT)
     content = text_argument(args, "content", _NOT_TEXT)
     config = FsConfig()
-    return await asyncio.to_thread(
-        files.write_text, workspace(config), path, content, config.max_bytes
-    )
+    return await asyncio.to_thread(_write_text, workspace(config), path, content, config.max_bytes)
 
 
 async def _delete_file(args: dict[str, Any]) -> str:
     """Delete a file of the workspace."""
     path = text_argument(args, "path", _NOT_TEXT)
-    return await asyncio.to_thread(files.delete, workspace(FsConfig()), path)
+    return await asyncio.to_thread(_delete, workspace(FsConfig()), path)
 
 
 async def _create_directory(args: dict[str, Any]) -> str:
     """Create a directory in the workspace, with the directories above it."""
     path = text_argument(args, "path", _NOT_TEXT)
-    return await asyncio.to_thread(files.create_folder, workspace(FsConfig()), path)
+    return await asyncio.to_thread(_create_folder, workspace(FsConfig()), path)
 
 
 async def _read_directory(args: dict[str, Any]) -> str:
     """List the names in a directory of the workspace; "." is the workspace itself."""
     path = text_argument(args, "path", _NOT_TEXT)
     config = FsConfig()
-    return await asyncio.to_thread(files.list_folder, workspace(config), path, config.max_bytes)
+    return await asyncio.to_thread(_list_folder, workspace(config), path, config.max_bytes)
 
 
 read_file: Final = make_action(_read_file, {"path": _path("The file")}, ("path",), idempotent=True)
@@ -72,3 +86,157 @@ create_directory: Final = make_action(
 read_directory: Final = make_action(
     _read_directory, {"path": _path("The directory")}, ("path",), idempotent=True
 )
+
+
+_WRITABLE: Final = stat.S_IWUSR | stat.S_IWGRP | stat.S_IWOTH
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PERMISSIONS: Final = 0o777
+
+
+def _read_text(root: Path, path: str, max_bytes: int) -> str:
+    """Return the text of a file.
+
+    Raises:
+        ToolError: there is no such file, it is too large, or not UTF-8.
+    """
+    folders, name, shown = _file_place(path)
+    with (
+        _told(shown, f"file not found at {shown}"),
+        opened_folder(root, folders, shown) as folder,
+        opened_file(folder, name, shown) as handle,
+        os.fdopen(handle, "rb", closefd=False) as file,
+    ):
+        data = file.read(max_bytes + 1)
+        size = max(os.fstat(handle).st_size, len(data))
+    if len(data) > max_bytes:
+        raise ToolError(f"{shown} is too large to read: {size} bytes, the limit is {max_bytes}")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ToolError(f"{shown} is not a text file in UTF-8 ({size} bytes)") from None
+
+
+def _write_text(root: Path, path: str, content: str, max_bytes: int) -> str:
+    """Write a file as a whole; readers see the old content or the new one, never a part.
+
+    Raises:
+        ToolError: the content is too large, or something else is in the way.
+    """
+    folders, name, shown = _file_place(path)
+    try:
+        data = content.encode("utf-8")
+    except UnicodeEncodeError:
+        raise ToolError("`content` has characters that cannot be written as UTF-8") from None
+    if len(data) > max_bytes:
+        raise ToolError(f"`content` is too large: {len(data)} bytes, the limit is {max_bytes}")
+    with (
+        _told(shown, f"file not found at {shown}"),
+        opened_folder(root, folders, shown, create=True) as folder,
+    ):
+        _replace(folder, name, data, shown)
+    return f"successfully wrote to {shown}"
+
+
+def _delete(root: Path, path: str) -> str:
+    """Delete a file.
+
+    Raises:
+        ToolError: there is no such file.
+    """
+    folders, name, shown = _file_place(path)
+    missing = f"file not found at {shown}"
+    with _told(shown, missing), opened_folder(root, folders, shown) as folder:
+        kind = kind_of(folder, name)
+        if kind not in (Kind.FILE, Kind.MISSING):
+            raise not_a(Kind.FILE, kind, shown)
+        os.unlink(name, dir_fd=folder)
+    return f"successfully deleted {shown}"
+
+
+def _create_folder(root: Path, path: str) -> str:
+    """Make a folder, and those above it.
+
+    Raises:
+        ToolError: it is there already, or a file is.
+    """
+    *folders, name = split_path(path) or [""]
+    shown = shortened(path)
+    with (
+        _told(shown, f"directory not found at {shown}"),
+        opened_folder(root, folders, shown, create=True) as parent,
+    ):
+        kind = kind_of(parent, name) if name else Kind.FOLDER
+        if kind is Kind.FOLDER:
+            raise ToolError(f"directory already exists at {shown}")
+        if kind is not Kind.MISSING:
+            raise ToolError(f"{shown} is {kind}, not a directory")
+        os.mkdir(name, dir_fd=parent)
+    return f"successfully created directory at {shown}"
+
+
+def _list_folder(root: Path, path: str, max_bytes: int) -> str:
+    """Return the names in a folder, sorted, one a line.
+
+    Raises:
+        ToolError: there is no such folder, or its list is too long.
+    """
+    names, shown = split_path(path), shortened(path)
+    found: list[str] = []
+    size = 0
+    with _told(shown, f"directory not found at {shown}"):
+        if not names and not root.exists():  # nothing was written yet
+            return "the directory is empty"
+        with opened_folder(root, names, shown) as folder, os.scandir(folder) as entries:
+            for entry in entries:
+                found.append(_one_line(entry.name))
+                size += len(found[-1]) + 1
+                if size > max_bytes:
+                    raise ToolError(f"the list of {shown} is longer than {max_bytes} bytes")
+    return "\n".join(sorted(found)) or "the directory is empty"
+
+
+def _file_place(path: str) -> tuple[list[str], str, str]:
+    """Return the folders of a path, the file's name, and the path as texts have it."""
+    names, shown = split_path(path), shortened(path)
+    if not names:
+        raise ToolError(f"{shown or 'an empty path'} is not a file")
+    return names[:-1], names[-1], shown
+
+
+def _replace(folder: int, name: str, data: bytes, shown: str) -> None:
+    """Write beside the file, then take its place: renaming follows no link."""
+    mode = None
+    kind = kind_of(folder, name)
+    if kind is Kind.FILE:
+        mode = os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode
+        if not mode & _WRITABLE:
+            raise ToolError(f"{shown} is read-only")
+    elif kind is not Kind.MISSING:
+        raise not_a(Kind.FILE, kind, shown)
+    draft = f".mail-{secrets.token_hex(8)}.part"
+    handle = os.open(draft, _NEW, 0o666, dir_fd=folder)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            if mode is not None:
+                os.fchmod(handle, mode & _PERMISSIONS)
+            file.write(data)
+        os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(draft, dir_fd=folder)
+        raise
+
+
+def _one_line(name: str) -> str:
+    readable = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in readable)
+
+
+@contextmanager
+def _told(shown: str, missing: str) -> Iterator[None]:
+    """Turn the system's errors into texts that name only the agent's own path."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ToolError(missing) from None
+    except OSError as error:
+        raise ToolError(f"{shown}: {error.strerror or type(error).__name__}") from None

@@ -4,15 +4,26 @@ The servers are reached over streamable HTTP, at public addresses and those that
 ``[stdlib.http] allow`` names. Each call connects anew.
 """
 
+import json
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.errors import ToolError
-from mail.stdlib.mcp import shown
 from mail.stdlib.tools import make_action, object_argument, text_argument
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mcp.client import Client
+    from mcp.types import (
+        CallToolResult,
+        GetPromptResult,
+        Prompt,
+        ReadResourceResult,
+        Resource,
+        ResourceTemplate,
+        Tool,
+    )
 
 __all__ = [
     "mcp_call_tool",
@@ -23,6 +34,7 @@ __all__ = [
     "mcp_ping",
     "mcp_read_resource",
 ]
+
 
 _MAX_PAGES: Final = 50
 _SERVER: Final[dict[str, Any]] = {
@@ -53,7 +65,7 @@ async def _mcp_list_tools(args: dict[str, Any]) -> str:
     """List the tools of an MCP server, with the JSON Schema of their arguments."""
 
     async def use(client: "Client") -> str:
-        return shown.tools(await _every(client.list_tools, "tools"))
+        return _shown_tools(await _every(client.list_tools, "tools"))
 
     return await _served(args, use)
 
@@ -65,7 +77,7 @@ async def _mcp_call_tool(args: dict[str, Any]) -> str:
     given = object_argument(args, "tool_input")
 
     async def use(client: "Client") -> str:
-        return shown.tool_text(await client.call_tool(name, given))
+        return _tool_text(await client.call_tool(name, given))
 
     return await _served(args, use)
 
@@ -74,7 +86,7 @@ async def _mcp_list_prompts(args: dict[str, Any]) -> str:
     """List the prompts of an MCP server."""
 
     async def use(client: "Client") -> str:
-        return shown.prompts(await _every(client.list_prompts, "prompts"))
+        return _shown_prompts(await _every(client.list_prompts, "prompts"))
 
     return await _served(args, use)
 
@@ -88,7 +100,7 @@ async def _mcp_get_prompt(args: dict[str, Any]) -> str:
         raise ToolError("the values of `prompt_arguments` must be strings")
 
     async def use(client: "Client") -> str:
-        return shown.prompt_text(await client.get_prompt(name, given or None))
+        return _prompt_text(await client.get_prompt(name, given or None))
 
     return await _served(args, use)
 
@@ -97,7 +109,7 @@ async def _mcp_list_resources(args: dict[str, Any]) -> str:
     """List the resources of an MCP server."""
 
     async def use(client: "Client") -> str:
-        return shown.resources(
+        return _shown_resources(
             await _every(client.list_resources, "resources"),
             await _every(client.list_resource_templates, "resource_templates"),
         )
@@ -111,7 +123,7 @@ async def _mcp_read_resource(args: dict[str, Any]) -> str:
     uri = text_argument(args, "resource_uri")
 
     async def use(client: "Client") -> str:
-        return shown.resource_text(await client.read_resource(uri))
+        return _resource_text(await client.read_resource(uri))
 
     return await _served(args, use)
 
@@ -178,3 +190,96 @@ mcp_read_resource: Final = make_action(
     ("server_url", "resource_uri"),
     idempotent=True,
 )
+
+
+def _shown_tools(found: "Iterable[Tool]") -> str:
+    """List tools with their arguments."""
+    parts = [
+        f"{_title(tool.name, tool.description)}\n  arguments: {_json(tool.input_schema)}"
+        for tool in found
+    ]
+    return "\n".join(parts) or "the server has no tools"
+
+
+def _tool_text(result: "CallToolResult") -> str:
+    """Return what a tool said.
+
+    Raises:
+        ToolError: the tool says that it failed.
+    """
+    text = "\n".join(_content(block) for block in result.content)
+    if result.is_error:
+        raise ToolError(f"the tool failed: {text}" if text else "the tool failed")
+    if not text and result.structured_content is not None:
+        return _json(result.structured_content)
+    return text or "the tool returned nothing"
+
+
+def _shown_prompts(found: "Iterable[Prompt]") -> str:
+    """List prompts with their arguments."""
+    lines = []
+    for prompt in found:
+        lines.append(_title(prompt.name, prompt.description))
+        for argument in prompt.arguments or ():
+            needed = "required" if argument.required else "optional"
+            lines.append(f"  {_title(argument.name, argument.description)} ({needed})")
+    return "\n".join(lines) or "the server has no prompts"
+
+
+def _prompt_text(result: "GetPromptResult") -> str:
+    """Return the messages of a prompt."""
+    parts = [f"{message.role}: {_content(message.content)}" for message in result.messages]
+    return "\n\n".join(parts) or "the prompt is empty"
+
+
+def _shown_resources(found: "Iterable[Resource]", templates: "Iterable[ResourceTemplate]") -> str:
+    """List resources, and the patterns of addresses that can be filled in."""
+    lines = [
+        f"{each.uri} - {_title(each.name, each.description)}{_kind(each.mime_type)}"
+        for each in found
+    ]
+    lines += [
+        f"{each.uri_template} (a pattern) - {_title(each.name, each.description)}"
+        for each in templates
+    ]
+    return "\n".join(lines) or "the server has no resources"
+
+
+def _resource_text(result: "ReadResourceResult") -> str:
+    """Return the contents of a resource."""
+    return "\n".join(_contents(part) for part in result.contents) or "the resource is empty"
+
+
+def _content(block: Any) -> str:
+    """Return one block of content: text as it is, anything else described."""
+    kind = block.type
+    if kind == "text":
+        return str(block.text)
+    if kind in ("image", "audio"):
+        return f"[{kind}: {block.mime_type}, {_size(block.data)}]"
+    if kind == "resource_link":
+        return f"[resource: {block.uri} {block.name}]"
+    return _contents(block.resource)
+
+
+def _contents(part: Any) -> str:
+    text = getattr(part, "text", None)
+    if text is not None:
+        return str(text)
+    return f"[binary: {part.uri}{_kind(part.mime_type)}, {_size(part.blob)}]"
+
+
+def _size(encoded: str) -> str:
+    return f"{len(encoded.rstrip('=')) * 3 // 4} bytes"
+
+
+def _kind(mime_type: str | None) -> str:
+    return f" ({mime_type})" if mime_type else ""
+
+
+def _title(name: str, description: str | None) -> str:
+    return f"{name}: {' '.join(description.split())}" if description else name
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,478 @@
+"""The commands of ``mail client``: one function each, and how its arguments are parsed."""
+
+import argparse
+from typing import Any, Final
+
+from mail.cli.exits import DONE, FAILED, PAUSED
+from mail.cli.repl.answers import exit_code, show_answer, show_event, show_task
+from mail.cli.repl.session import Command, Session
+from mail.cli.repl.values import (
+    add_json,
+    add_key,
+    json_list,
+    json_object,
+    json_or_text,
+    options,
+    targets,
+)
+
+__all__ = ["COMMANDS"]
+
+
+async def _ping(session: Session, arguments: argparse.Namespace) -> int:
+    root: dict[str, Any] = {**await session.client.ping()}
+    version, swarm = root.get("version"), root.get("swarm")
+    name = f"{root.get('name')} {version}" if version else f"{root.get('name')}"
+    # Servers that follow the older openapi.yaml name the swarm, newer ones describe it.
+    shown = f"{swarm.get('name')} {swarm.get('version')}" if isinstance(swarm, dict) else f"{swarm}"
+    line = f"pong: {name} (protocol {root.get('protocol_version')}), swarm {shown}"
+    return session.tell(arguments, root, line)
+
+
+async def _health(session: Session, arguments: argparse.Namespace) -> int:
+    health = await session.client.get_health()
+    return session.tell(arguments, health, f"health: {health.get('status')}")
+
+
+async def _health_update(session: Session, arguments: argparse.Namespace) -> int:
+    health = await session.client.update_health(arguments.status)
+    return session.tell(arguments, health, f"successfully updated health to {health.get('status')}")
+
+
+async def _whoami(session: Session, arguments: argparse.Namespace) -> int:
+    who = await session.client.get_whoami()
+    return session.tell(arguments, who, f"role {who.get('role')} with ID {who.get('id')}")
+
+
+async def _status(session: Session, arguments: argparse.Namespace) -> int:
+    status = await session.client.get_status()
+    return session.tell(
+        arguments,
+        status,
+        f"user MAIL {_is(status.get('user_mail_ready'))} ready",
+        f"user task {_is(status.get('user_task_running'))} running",
+    )
+
+
+async def _login(session: Session, arguments: argparse.Namespace) -> int:
+    who = await session.client.login(arguments.api_key)
+    return session.tell(
+        arguments,
+        who,
+        f"successfully logged into {session.client.base_url}",
+        f"> role: {who.get('role')}",
+        f"> id: {who.get('id')}",
+    )
+
+
+async def _logout(session: Session, arguments: argparse.Namespace) -> int:
+    client = session.client
+    if client.api_key is None:
+        session.screen.fail("error logging out: not currently logged in")
+        return FAILED
+    client.api_key, client.user_id, client.user_role = None, "unknown", "unknown"
+    session.screen.say(f"successfully logged out of {client.base_url}")
+    return DONE
+
+
+def _is(state: object) -> str:
+    return "IS" if state else "IS NOT"
+
+
+def _configure_health_update(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("status", help="the status for GET /health to report")
+    add_json(parser)
+
+
+def _configure_login(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("api_key", help="the new key")
+    add_json(parser)
+
+
+_IDENTITY: Final = (
+    Command("ping", ("p",), "show the server's name and version", add_json, _ping, "pinging"),
+    Command("health", ("h",), "show the server's health", add_json, _health, "getting health"),
+    Command(
+        "health-update",
+        ("hu",),
+        "set the server's health (admins)",
+        _configure_health_update,
+        _health_update,
+        "updating health",
+    ),
+    Command("whoami", ("me", "id"), "show who you are", add_json, _whoami, "getting whoami"),
+    Command(
+        "status", ("s",), "show the state of your instance", add_json, _status, "getting status"
+    ),
+    Command("login", ("l",), "switch to another key", _configure_login, _login, "logging in"),
+    Command("logout", ("lo",), "stop using a key", add_json, _logout, "logging out"),
+)
+
+
+_MSG_TYPES: Final = ("request", "response", "broadcast", "interrupt")
+_RESUME_FROM: Final = ("user_response", "breakpoint_tool_call")
+
+
+async def _message(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.post_message(
+        **_fields(arguments), show_events=arguments.show_events, **arguments.kwargs
+    )
+    if session.wants_json(arguments):
+        session.screen.show_json(answer)
+    else:
+        for event in answer.get("events") or ():
+            show_event(session.screen, event["event"], event["data"])
+        show_answer(session.screen, dict(answer))
+    return exit_code(answer.get("status"))
+
+
+async def _message_stream(session: Session, arguments: argparse.Namespace) -> int:
+    stream = await session.client.post_message_stream(
+        **_fields(arguments), stream_tokens=arguments.stream_tokens, **arguments.kwargs
+    )
+    return await _follow(session, stream, as_json=session.wants_json(arguments))
+
+
+async def _follow(session: Session, stream: Any, *, as_json: bool) -> int:
+    """Print the events of a stream as they arrive, then the answer of its last run."""
+    from mail.cli.repl.answers import event_record
+
+    last: dict[str, Any] | None = None
+    async with stream:
+        async for event in stream:
+            record = event_record(event)
+            if as_json:
+                session.screen.show_json(record, indent=None)
+            else:
+                show_event(session.screen, record["event"], record["data"])
+            if record["event"] in ("task_complete", "task_error"):
+                last = record
+    if last is None:
+        return DONE
+    data = last["data"] if isinstance(last["data"], dict) else {}
+    if not as_json:
+        show_answer(session.screen, data)
+    failed = last["event"] == "task_error"
+    return exit_code("failed" if failed else data.get("status"))
+
+
+async def _message_interswarm(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.send_interswarm_message(
+        arguments.body,
+        arguments.user_token,
+        subject=arguments.subject,
+        targets=arguments.targets,
+        msg_type=arguments.msg_type,
+        task_id=arguments.task_id,
+        routing_info=arguments.routing_info,
+    )
+    response = answer.get("response")
+    if isinstance(response, str) and not session.wants_json(arguments):
+        session.screen.say(response)
+    else:
+        session.screen.show_json(answer)
+    return DONE
+
+
+def _fields(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "body": arguments.body,
+        "subject": arguments.subject,
+        "msg_type": arguments.msg_type,
+        "entrypoint": arguments.entrypoint,
+        "task_id": arguments.task_id,
+        "resume_from": arguments.resume_from,
+        "idempotency_key": arguments.idempotency_key,
+    }
+
+
+def _configure_posting(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("body", help="the message")
+    add("-s", "--subject", default="New Message", help="the subject")
+    add("-t", "--msg-type", default="request", choices=_MSG_TYPES, help="default: request")
+    add("-tid", "--task-id", metavar="ID", help="the task to continue, or a name for a new one")
+    add("-e", "--entrypoint", metavar="AGENT", help="the agent that receives it")
+    add("-rf", "--resume-from", choices=_RESUME_FROM, help="how to continue the task")
+    add_key(parser)
+    add(
+        *("-k", "--kwargs"),
+        metavar="JSON",
+        type=options,
+        default={},
+        help="options of the run, for example '{\"max_steps\": 5}'",
+    )
+
+
+def _configure_message(parser: argparse.ArgumentParser) -> None:
+    _configure_posting(parser)
+    parser.add_argument("-se", "--show-events", action="store_true", help="also show the events")
+    add_json(parser)
+
+
+def _configure_stream(parser: argparse.ArgumentParser) -> None:
+    _configure_posting(parser)
+    parser.add_argument(
+        "-st", "--stream-tokens", action="store_true", help="show model output as it is generated"
+    )
+    add_json(parser)
+
+
+def _configure_interswarm(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("body", help="the message")
+    add("targets", type=targets, help="'[\"agent@swarm\"]' or agent@swarm")
+    add("user_token", help="the token to send with it")
+    add("-s", "--subject", help="the subject")
+    add("-t", "--msg-type", choices=("request", "broadcast"), help="default: request")
+    add("-tid", "--task-id", metavar="ID", help="the task to continue, or a name for a new one")
+    add("-ri", "--routing-info", metavar="JSON", type=json_object, help="routing hints")
+    add_json(parser)
+
+
+_MESSAGES: Final = (
+    Command(
+        "message",
+        ("m", "msg"),
+        "send a message and wait for the answer",
+        _configure_message,
+        _message,
+        "posting message",
+    ),
+    Command(
+        "message-stream",
+        ("ms", "msg-s"),
+        "send a message and show its events",
+        _configure_stream,
+        _message_stream,
+        "streaming message",
+    ),
+    Command(
+        "message-interswarm",
+        ("mi", "msg-i"),
+        "send a message to agents of other swarms",
+        _configure_interswarm,
+        _message_interswarm,
+        "posting interswarm message",
+    ),
+)
+
+
+async def _tasks_get(session: Session, arguments: argparse.Namespace) -> int:
+    tasks = await session.client.get_tasks()
+    if session.wants_json(arguments):
+        session.screen.show_json(tasks)
+        return DONE
+    session.screen.say(f"found {len(tasks)} tasks:")
+    for task_id, task in tasks.items():
+        state = task.get("status", "")
+        count = len(task.get("events") or ())
+        session.screen.say(
+            f"{task_id} - completed: {task.get('completed')}", (f"  {state}, {count} events", "dim")
+        )
+    return DONE
+
+
+async def _task_get(session: Session, arguments: argparse.Namespace) -> int:
+    task = await session.client.get_task(arguments.task_id)
+    if session.wants_json(arguments):
+        session.screen.show_json(task)
+    else:
+        show_task(session.screen, task)
+    return DONE
+
+
+async def _task_events(session: Session, arguments: argparse.Namespace) -> int:
+    stream = await session.client.get_task_events(arguments.task_id, arguments.after)
+    return await _follow(session, stream, as_json=session.wants_json(arguments))
+
+
+async def _task_cancel(session: Session, arguments: argparse.Namespace) -> int:
+    task = await session.client.cancel_task(arguments.task_id)
+    return session.tell(arguments, task, f"task '{task.get('task_id')}' {task.get('status')}")
+
+
+def _configure_task(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task_id", help="one of your tasks")
+    add_json(parser)
+
+
+def _configure_events(parser: argparse.ArgumentParser) -> None:
+    _configure_task(parser)
+    parser.add_argument("-a", "--after", metavar="N", type=int, help="only events after event N")
+
+
+_TASKS: Final = (
+    Command(
+        "tasks-get", ("tsg", "tasks-g"), "list your tasks", add_json, _tasks_get, "getting tasks"
+    ),
+    Command(
+        "task-get", ("tg", "task-g"), "show a task", _configure_task, _task_get, "getting task"
+    ),
+    Command(
+        "task-events",
+        ("te",),
+        "show a task's events, and follow it while it runs",
+        _configure_events,
+        _task_events,
+        "getting task events",
+    ),
+    Command(
+        "task-cancel", ("tc",), "cancel a task", _configure_task, _task_cancel, "cancelling task"
+    ),
+)
+
+
+async def _swarms_get(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.get_swarms()
+    if session.wants_json(arguments):
+        session.screen.show_json(answer)
+        return DONE
+    swarms = answer.get("swarms") or []
+    session.screen.say(f"found {len(swarms)} swarms:")
+    for swarm in swarms:
+        state = "" if swarm.get("is_active", True) else "  (not responding)"
+        session.screen.say(f"{swarm.get('swarm_name')}@{swarm.get('base_url')}", (state, "dim"))
+    return DONE
+
+
+async def _swarm_register(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.register_swarm(
+        arguments.name,
+        arguments.base_url,
+        auth_token=arguments.auth_token,
+        volatile=arguments.volatile,
+    )
+    return session.tell(arguments, answer, f"swarm {answer.get('swarm_name')} registered")
+
+
+async def _swarm_dump(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.dump_swarm()
+    return session.tell(arguments, answer, f"swarm '{answer.get('swarm_name')}' dumped")
+
+
+async def _swarm_load(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.load_swarm_from_json(arguments.swarm_json)
+    return session.tell(arguments, answer, f"swarm '{answer.get('swarm_name')}' loaded")
+
+
+def _configure_register(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("name", help="the other swarm's name")
+    add("base_url", help="the base URL of its server")
+    add("auth_token", nargs="?", help="the token this server uses to call it")
+    add("-V", "--volatile", action="store_true", help="forget it when the server stops")
+    add_json(parser)
+
+
+def _configure_load(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("swarm_json", help="the definition of one swarm, as JSON")
+    add_json(parser)
+
+
+_SWARMS: Final = (
+    Command(
+        "swarms-get",
+        ("sg", "swarms-g"),
+        "list the swarms that the server knows",
+        add_json,
+        _swarms_get,
+        "getting swarms",
+    ),
+    Command(
+        "swarm-register",
+        ("sr", "swarm-r"),
+        "register another swarm (admins)",
+        _configure_register,
+        _swarm_register,
+        "registering swarm",
+    ),
+    Command(
+        "swarm-dump",
+        ("sd", "swarm-d"),
+        "write the swarm to the server's log (admins)",
+        add_json,
+        _swarm_dump,
+        "dumping swarm",
+    ),
+    Command(
+        "swarm-load-from-json",
+        ("sl", "swarm-l"),
+        "replace the server's swarm (admins)",
+        _configure_load,
+        _swarm_load,
+        "loading swarm from JSON",
+    ),
+)
+
+
+async def _responses(session: Session, arguments: argparse.Namespace) -> int:
+    response = await session.client.debug_post_responses(
+        arguments.input,
+        arguments.tools,
+        instructions=arguments.instructions,
+        previous_response_id=arguments.previous_response_id,
+        tool_choice=arguments.tool_choice,
+        parallel_tool_calls=arguments.parallel_tool_calls,
+        idempotency_key=arguments.idempotency_key,
+        **arguments.kwargs,
+    )
+    if session.wants_json(arguments):
+        session.screen.show_json(response.model_dump(mode="json"))
+    else:
+        _show_response(session, response)
+    return _response_code(response)
+
+
+def _response_code(response: Any) -> int:
+    if response.status in ("failed", "cancelled"):
+        return FAILED
+    answered = {i.call_id for i in response.output if i.type == "function_call_output"}
+    calls = {i.call_id for i in response.output if i.type == "function_call"}
+    return PAUSED if calls - answered else DONE
+
+
+def _show_response(session: Session, response: Any) -> None:
+    for item in response.output:
+        if item.type == "function_call":
+            session.screen.say((item.name, "bold yellow"), f"({item.arguments})")
+            session.screen.note((f"  call_id: {item.call_id}", "dim"))
+        elif item.type == "message":
+            session.screen.say("".join(getattr(p, "text", "") for p in item.content))
+        else:
+            session.screen.note((f"[{item.type}]", "dim"))
+    if response.error is not None:
+        session.screen.fail(f"error: {response.error.message}")
+    state = f" {response.status}" if response.status else ""
+    session.screen.note((f"response {response.id}{state}, model {response.model}", "dim"))
+
+
+def _configure_responses(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("input", metavar="INPUT", type=json_list, help="input items, as a JSON list")
+    add("tools", metavar="TOOLS", type=json_list, help="your tools, as a JSON list ('[]' for none)")
+    add("-i", "--instructions", metavar="TEXT", help="a system prompt")
+    add("-pr", "--previous-response-id", metavar="ID", help="the response to continue")
+    add("-tc", "--tool-choice", metavar="CHOICE", type=json_or_text, help="a name or JSON")
+    add(
+        *("-ptc", "--parallel-tool-calls"),
+        action=argparse.BooleanOptionalAction,
+        help="whether the model may call several tools at once",
+    )
+    add_key(parser)
+    add("-k", "--kwargs", metavar="JSON", type=options, default={}, help="more request fields")
+    add_json(parser)
+
+
+_RESPONSES: Final = (
+    Command(
+        "responses",
+        ("r", "resp"),
+        "call OpenAI's Responses API (servers with --debug)",
+        _configure_responses,
+        _responses,
+        "posting responses",
+    ),
+)
+
+COMMANDS: Final[tuple[Command, ...]] = (*_IDENTITY, *_MESSAGES, *_TASKS, *_SWARMS, *_RESPONSES)
