@@ -170,8 +170,12 @@ class InstancePool:
             ShuttingDown: the pool is closed.
             ServerBusy: there are too many instances, and all are at work.
         """
-        async with self._locks.hold(caller):
-            instance = await self._obtain(caller, token)
+        instance = self._ready(caller, token)
+        if instance is None:
+            async with self._locks.hold(caller):
+                instance = await self._obtain(caller, token)
+                instance.users += 1
+        else:
             instance.users += 1
         try:
             yield instance.swarm
@@ -210,6 +214,17 @@ class InstancePool:
                 await sweeper
         await asyncio.gather(*(self._stop(c, i.swarm, grace) for c, i in self._live.items()))
         self._live.clear()
+
+    def _ready(self, caller: Caller, token: str) -> _Instance | None:
+        """Return the caller's instance if it can be lent as it is, and nobody changes it now."""
+        instance = self._live.get(caller)
+        if instance is None or self.closed or caller in self._locks:
+            return None
+        if instance.idle and instance.outdated(self._served, token):
+            return None
+        self._live.move_to_end(caller)
+        instance.last_used = self._now()
+        return instance
 
     async def _obtain(self, caller: Caller, token: str) -> _Instance:
         if self.closed:

@@ -304,23 +304,23 @@ def _add_messages(db: sqlite3.Cursor, task: int, deliveries: Sequence[Delivery])
 def _add_events(db: sqlite3.Cursor, post: Post, task: int, first: int) -> None:
     task_id = post.task.task_id
     swarm, role, caller = post.owner
-    for seq, event in enumerate(post.events, first):
-        db.execute(
-            _ADD_EVENT,
-            (
-                task_id,
-                swarm,
-                role,
-                caller,
-                event.kind,
-                event.extra,
-                str(seq),
-                event.timestamp,
-                task,
-                seq,
-                event.description,
-            ),
+    rows = [
+        (
+            task_id,
+            swarm,
+            role,
+            caller,
+            event.kind,
+            event.extra,
+            str(seq),
+            event.timestamp,
+            task,
+            seq,
+            event.description,
         )
+        for seq, event in enumerate(post.events, first)
+    ]
+    db.executemany(_ADD_EVENT, rows)
 
 
 def _put_memories(owner: Owner, rows: Sequence[MemoryRow], db: sqlite3.Cursor) -> None:
@@ -328,12 +328,11 @@ def _put_memories(owner: Owner, rows: Sequence[MemoryRow], db: sqlite3.Cursor) -
     db.executemany(_PUT_MEMORY, values)
 
 
-_NEWEST: Final = "SELECT agent, max(id) FROM history_entries WHERE task = ? GROUP BY agent"
-
-_THROUGH: Final = "SELECT agent_name, through FROM agent_histories WHERE task = ?"
-
-_SNAPSHOT: Final = """
-SELECT tool_format, history FROM agent_histories WHERE task = ? AND agent_name = ?
+_GROWN: Final = """
+SELECT agent, newest, coalesce(through, 0), tool_format, history
+FROM (SELECT agent, max(id) AS newest FROM history_entries WHERE task = ?1 GROUP BY agent)
+LEFT JOIN agent_histories ON task = ?1 AND agent_name = agent
+WHERE newest > coalesce(through, 0)
 """
 
 _ADDED: Final = """
@@ -351,13 +350,8 @@ DO UPDATE SET tool_format = ?4, history = ?7, updated_at = ?8, through = ?10
 
 def _update_snapshots(db: sqlite3.Cursor, owner: Owner, task_id: str, task: int, now: str) -> None:
     """Bring the rows of those agents up to date whose history has grown."""
-    through = dict(db.execute(_THROUGH, (task,)).fetchall())
-    for agent, newest in db.execute(_NEWEST, (task,)).fetchall():
-        seen = through.get(agent, 0)
-        if newest <= seen:
-            continue
-        old = db.execute(_SNAPSHOT, (task, agent)).fetchone()
+    for agent, newest, seen, old_shape, old in db.execute(_GROWN, (task,)).fetchall():
         added = [row[0] for row in db.execute(_ADDED, (task, agent, seen)).fetchall()]
-        shape = tool_format(added) or (old[0] if old else "completions")
-        history = join_lists([old[1], *added] if old else added)
+        shape = tool_format(added) or old_shape or "completions"
+        history = join_lists(added if old is None else [old, *added])
         db.execute(_PUT_SNAPSHOT, (*owner, shape, task_id, agent, history, now, task, newest))
