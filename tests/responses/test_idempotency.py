@@ -118,6 +118,17 @@ async def test_the_sdk_sees_a_conflict_once(
     assert len(office.model.requests) == 1
 
 
+@pytest.mark.parametrize("path", ["/responses", "/v1/responses"])
+async def test_a_key_that_is_none_is_refused_in_the_shape_of_openai(
+    http: httpx.AsyncClient, path: str
+) -> None:
+    headers = bearer("alice") | {"Idempotency-Key": "two words"}
+    answer = await http.post(path, json={"input": "hello"}, headers=headers)
+    assert answer.status_code == 400
+    assert "Idempotency-Key" in answer.json()["error"]["message"]
+    assert answer.json()["error"]["type"] == "invalid_request_error"
+
+
 async def test_a_deleted_response_stays_deleted(http: httpx.AsyncClient) -> None:
     first = await ask(http, "hello")
     url = f"/v1/responses/{first.json()['id']}"

@@ -48,6 +48,7 @@ __all__ = [
     "QuotaExceeded",
     "ServerBusy",
     "as_it_is",
+    "as_refusal",
     "error_response",
     "install_error_handlers",
     "mail_error_response",
@@ -202,6 +203,12 @@ def install_error_handlers(
     app.add_exception_handler(RequestValidationError, shaped(_validation_error))
 
 
+def as_refusal(error: RequestValidationError) -> ProtocolError:
+    """Return what FastAPI found wrong with a request as an error of ours."""
+    items = [{**item, "loc": item["loc"][1:]} for item in error.errors()]  # without "body", "query"
+    return refusal(problems_in(items))
+
+
 def mail_error_response(error: MAILError) -> JSONResponse:
     """Make the answer for an error of ours.
 
@@ -249,5 +256,4 @@ def _methods_at(request: Request) -> list[str]:
 
 def _validation_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)  # noqa: S101 - how it was registered
-    items = [{**item, "loc": item["loc"][1:]} for item in error.errors()]  # without "body", "query"
-    return mail_error_response(refusal(problems_in(items)))
+    return mail_error_response(as_refusal(error))

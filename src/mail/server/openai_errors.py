@@ -9,12 +9,13 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
+from fastapi.exceptions import RequestValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.errors import AlreadyAnswered, MAILError, ShuttingDown, TaskFailed, TaskPaused
 from mail.responses_api.problems import NoSuchModel, NoSuchResponse
-from mail.server.errors import KeyReused, mail_error_response
+from mail.server.errors import KeyReused, as_refusal, mail_error_response
 from mail.server.openapi import errors
 from mail.server.routing import MAILRoute
 
@@ -55,6 +56,8 @@ class OpenAIRoute(MAILRoute):
         async def answer(request: Request) -> Response:
             try:
                 return await handler(request)
+            except RequestValidationError as error:
+                return openai_error_response(as_refusal(error))
             except MAILError as error:
                 return openai_error_response(error)
 
