@@ -4,7 +4,6 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -14,29 +13,26 @@ from pydantic_core import from_json
 from mail.core.actions import ActionCore
 from mail.core.compose import Subject
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.turn import (
+from mail.core.runtime.turn import Turn
+from mail.core.runtime.turn_result import (
     EventDraft,
     Reprompt,
     ToolOutcome,
-    Turn,
+    TurnResult,
     milliseconds,
     storable,
 )
-from mail.core.runtime.turn_result import TurnResult
 from mail.core.suggest import did_you_mean
 from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
-from mail.db.base import JournalRow
+from mail.db.base import JournalRow, TurnCommit
 from mail.errors import ToolError
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
 
-__all__ = ["ActionRunner", "Flush", "check_action_arguments"]
+__all__ = ["ActionRunner", "check_action_arguments"]
 
 logger = logging.getLogger(__name__)
-
-Flush = Callable[[Turn, TurnResult], Awaitable[None]]
-"""Commits a draft's journal rows and events now."""
 
 _UNKNOWN = (
     "the server stopped while this action was running, so its outcome is unknown; check before you "
@@ -49,7 +45,6 @@ class ActionRunner:
     """Finds, checks and runs actions."""
 
     context: RuntimeContext
-    flush: Flush
 
     async def run(
         self,
@@ -81,12 +76,29 @@ class ActionRunner:
         if not action.idempotent:
             turn_result.journal_row(key, "started", {})
         if turn_result.journal:
-            await self.flush(turn, turn_result)
+            await self._flush(turn, turn_result)
         began = time.perf_counter()
         status, content = await self._execute(action, call)
         duration = milliseconds(time.perf_counter() - began)
         turn_result.journal_row(key, "done", [status, content])
         return _outcome(turn.agent, call, status, content, duration_ms=duration)
+
+    async def _flush(self, turn: Turn, turn_result: TurnResult) -> None:
+        """Commit the journal rows and events so far, and publish the events."""
+        events, journal = tuple(turn_result.events), tuple(turn_result.journal)
+        turn_result.events.clear()
+        turn_result.journal.clear()
+        turn.reports.clear()
+        commit = TurnCommit(
+            owner=self.context.owner,
+            task=turn.task.row,
+            seq=turn.seq,
+            done=False,
+            events=events,
+            journal=journal,
+        )
+        receipt = await self.context.commit(commit)
+        self.context.events.publish(turn.task.task_id, receipt.first_event, events)
 
     def _find(self, turn: Turn, call: AgentToolCall) -> ActionCore:
         name = call.tool_name

@@ -70,9 +70,9 @@ class ActiveTask:
     offer: Offer = NO_OFFER
     request_id: str = ""
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
+    task_id: str = field(init=False)
     _account: tuple[str, Spending] | None = None
     _latest: str = ""
-    task_id: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.task_id = self.row.task_id

@@ -7,7 +7,8 @@ from typing import Any, Final
 from mail.core.agents import AgentCore
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.turn import Control, ControlKind, Turn, storable
+from mail.core.runtime.turn import Control, ControlKind, Turn
+from mail.core.runtime.turn_result import storable
 from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
 from mail.core.tools.convert import normalize_breakpoint_tool_call
 from mail.db.base import CallRow

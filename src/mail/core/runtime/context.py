@@ -4,13 +4,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from mail.clock import Clock
 from mail.core.actions import ActionCore, ActionOverrideFunction
 from mail.core.agents import AgentCore
 from mail.core.compose import Composer
-from mail.core.runtime.active_tasks import ActiveTasks
+from mail.core.runtime.active_tasks import ActiveTask, ActiveTasks
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.settings import RuntimeSettings
@@ -55,11 +55,10 @@ class RuntimeContext:
     draining: bool = False
     degraded: str | None = None
     abandoned: int = 0
+    swarm: str = field(init=False)
 
-    @property
-    def swarm(self) -> str:
-        """The local swarm's name."""
-        return self.owner.swarm
+    def __post_init__(self) -> None:
+        self.swarm = self.owner.swarm
 
     @property
     def finisher(self) -> str:
@@ -93,16 +92,17 @@ class RuntimeContext:
             if live is not None and live.torn:
                 raise StoreError("an earlier commit of the task was not stored")
             try:
-                return await self._commit(post, renew)
+                return await self._commit(live, post, renew)
             except (StoreError, asyncio.CancelledError) as error:
                 if live is not None and not isinstance(error, StoreConflict):
                     live.torn = self.draining
                 raise
 
-    async def _commit(self, post: Post, renew: Callable[[], None] | None) -> Receipt:
+    async def _commit(
+        self, live: ActiveTask | None, post: Post, renew: Callable[[], None] | None
+    ) -> Receipt:
         pause = _FIRST_PAUSE
         while True:
-            live = self.active_tasks.get(post.task.task_id)
             if live is not None:
                 post.task = live.row
             if renew is not None:

@@ -12,7 +12,8 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.policy import local_recipients
-from mail.core.runtime.turn import Control, EventDraft, Phase, Turn, message_event
+from mail.core.runtime.turn import Control, Phase, Turn
+from mail.core.runtime.turn_result import EventDraft, message_event
 from mail.core.tasks import TaskState
 from mail.db.base import Delivery, EventRow, Receipt, TurnCommit
 from mail.errors import StoreConflict

@@ -14,10 +14,12 @@ from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import UNANSWERED
 from mail.core.runtime.client_tools import take_back
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.turn import EventDraft, Phase, Turn, message_event
+from mail.core.runtime.turn import Phase, Turn
+from mail.core.runtime.turn_result import EventDraft, message_event
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
+from mail.core.tools.offer import NO_OFFER
 from mail.core.wire import MAILMessage
 from mail.db.base import CallRow, EventRow, HistoryRow, MemoryRow, Post
 
@@ -85,7 +87,7 @@ class Endings:
         )
         task.change(state=TaskState.PAUSED, awaited=False, finish_asked=False)
         task.pausing = False
-        return self._ending(task, message, TaskState.PAUSED, everybody=True)
+        return self._ending(task, message, TaskState.PAUSED, everybody=True, breakpoints=shown)
 
     def fail(self, task: ActiveTask, reason: str, *, over_budget: bool = False) -> Ending:
         """The run cannot be finished; the reason goes to the caller (MAIL-TURN-17).
@@ -204,7 +206,7 @@ class Endings:
     def _close_calls(self, task: ActiveTask) -> tuple[tuple[CallRow, ...], tuple[HistoryRow, ...]]:
         """Answer open calls with "not run", so that no history keeps a call without a result."""
         rows, histories = [], []
-        for call in task.open_calls():
+        for call in task.open_calls() if task.calls else ():
             closed = call._replace(answer=UNANSWERED)
             task.calls[(call.agent, call.call_id)] = closed
             entry = AgentToolCall.model_validate_json(call.call).create_response_msg(UNANSWERED)
@@ -224,17 +226,17 @@ class Endings:
         before: Sequence[EventRow] = (),
         everybody: bool = False,
         over_budget: bool = False,
+        breakpoints: Sequence[dict[str, Any]] = (),
         calls: tuple[CallRow, ...] = (),
         histories: tuple[HistoryRow, ...] = (),
         settled: tuple[int, ...] = (),
     ) -> Ending:
         settled += self._settle_finish(task) + self._settle_steps(task)
-        open_calls = [from_json(call.shown) for call in task.open_calls()]
         told: dict[str, Any] = {
             "response": message.body,
             "subject": message.subject,
             "status": status.value,
-            "breakpoints": open_calls,
+            "breakpoints": breakpoints,
         }
         unanswered = set() if everybody else set(task.people)
         if unanswered:
@@ -251,7 +253,7 @@ class Endings:
                 task_id=task.task_id,
                 message=wire or message.to_wire(),
                 status=status,
-                breakpoints=open_calls,
+                breakpoints=list(breakpoints),
                 reason=reason,
                 over_budget=over_budget,
             ),
@@ -262,5 +264,5 @@ class Endings:
             calls=calls,
             histories=histories,
             settled=settled,
-            memories=take_back(task, message.timestamp),
+            memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
         )

@@ -10,7 +10,8 @@ from mail.core.addresses import MAIL_ALL_LOCAL_AGENTS
 from mail.core.compose import Subject
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.tool_context import ToolContext
-from mail.core.runtime.turn import ControlKind, EventDraft, Reprompt, ToolOutcome
+from mail.core.runtime.turn import ControlKind
+from mail.core.runtime.turn_result import EventDraft, Reprompt, ToolOutcome
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import (

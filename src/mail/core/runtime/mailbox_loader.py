@@ -54,7 +54,7 @@ class MailboxLoader:
         finally:
             task.pins -= 1
         await self.committer.check(task)
-        self.committer.lanes.settle(task)
+        self.committer.settle(task)
         self.committer.wake()
 
     async def refill(self, task: ActiveTask, *, recovered: bool = False) -> None:

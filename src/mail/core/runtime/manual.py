@@ -171,7 +171,7 @@ class ManualSteps:
             logger.info("a step of task '%s' could not be withdrawn", task_id)
         finally:
             task.pins -= 1
-            self.committer.lanes.settle(task)
+            self.committer.settle(task)
             self.committer.wake()
 
     async def _withdraw(self, turn: Turn) -> None:

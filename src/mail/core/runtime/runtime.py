@@ -18,7 +18,6 @@ from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.endings import Endings
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.interswarm import Federation
-from mail.core.runtime.lanes import Lanes
 from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.manual import ManualSteps, StepRequest
@@ -29,9 +28,7 @@ from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.system_messages import SystemMessages
 from mail.core.runtime.tool_dispatch import ToolDispatcher
-from mail.core.runtime.turn import Turn
 from mail.core.runtime.turn_commit import TurnCommitter
-from mail.core.runtime.turn_result import TurnResult
 from mail.core.runtime.turn_runner import TurnRunner
 from mail.core.runtime.validation import check_names
 from mail.core.runtime.views import OwnEvents, RuntimeViews
@@ -133,32 +130,25 @@ class MAILRuntime(Federation, RuntimeViews):
             ),
             print_llm_streams=print_llm_streams,
         )
-        self._scheduler = Scheduler(context, self._run_turn)
+        self._scheduler = Scheduler(context)
         mail_delivery = MailDelivery(context)
-        lanes, system_messages = Lanes(context, mail_delivery), SystemMessages(context)
         self._steps = ManualReplies(context)
         self._committer = TurnCommitter(
             context,
             Endings(context),
             mail_delivery,
-            lanes,
-            system_messages,
+            SystemMessages(context),
             self._steps,
             self._scheduler.pump,
         )
-        tool_dispatcher = ToolDispatcher(context, ActionRunner(context, self._flush))
-        self._turns = TurnRunner(context, tool_dispatcher, self._committer)
+        tool_dispatcher = ToolDispatcher(context, ActionRunner(context))
+        turns = TurnRunner(context, tool_dispatcher, self._committer)
+        self._scheduler.run_turn = turns.run
         mailbox_loader = MailboxLoader(context, mail_delivery, self._committer)
         self._submissions = Submissions(context, mail_delivery, self._committer, mailbox_loader)
         self._manual = ManualSteps(context, self._submissions, self._committer)
         events = OwnEvents(context.events)
         self._reader = TaskReader(context.store, context.owner, context.clock, events)
-
-    async def _run_turn(self, turn: Turn) -> None:
-        await self._turns.run(turn)
-
-    async def _flush(self, turn: Turn, turn_result: TurnResult) -> None:
-        await self._turns.flush(turn, turn_result)
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -239,7 +229,7 @@ class MAILRuntime(Federation, RuntimeViews):
             task
         ) in self._context.active_tasks:  # what was nobody's affair in manual mode may be stuck
             await self._committer.check(task)
-            self._committer.lanes.settle(task)
+            self._committer.settle(task)
         await self.shutdown_event.wait()
 
     async def manual_step(self, request: StepRequest) -> MAILMessage:

@@ -19,10 +19,10 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Scheduler:
-    """Owns the asyncio tasks of running turns."""
+    """Owns the asyncio tasks of running turns; ``run_turn`` is what runs one."""
 
     context: RuntimeContext
-    run_turn: Callable[[Turn], Awaitable[None]]
+    run_turn: Callable[[Turn], Awaitable[None]] = field(init=False)
     driving: bool = False
     active: dict["asyncio.Task[None]", Turn] = field(default_factory=dict)
     _quiet: asyncio.Event = field(default_factory=asyncio.Event)

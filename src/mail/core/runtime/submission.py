@@ -17,21 +17,22 @@ from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import match_answers
-from mail.core.runtime.client_tools import check_offer, load_offer, next_offer, offer_rows
+from mail.core.runtime.client_tools import check_offer, load_offer, offer_row
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.settings import UNSET, Unset
-from mail.core.runtime.turn import Control, ControlKind, EventDraft
+from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_commit import TurnCommitter
+from mail.core.runtime.turn_result import EventDraft
 from mail.core.runtime.waiters import Waiter
 from mail.core.schema import parse_message
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
-from mail.core.tools.offer import Offer
+from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.wire import MAILMessage
 from mail.db.base import (
     CallRow,
@@ -268,7 +269,7 @@ class Submissions:
             task.arriving -= 1
             if task.stored:
                 await self.committer.check(task)
-            self.committer.lanes.settle(task)
+            self.committer.settle(task)
 
     def _blank(self, task_id: str) -> TaskRow:
         owner = self.context.owner
@@ -330,7 +331,8 @@ class Submissions:
         if joins and request.offer is not None:
             raise ProtocolError(_IN_PROGRESS)
         self._reopen(task, request, joins=joins)
-        task.offer = next_offer(task, request.offer, keeps=joins)
+        if not joins:
+            task.offer = request.offer or NO_OFFER
         waiter = self._wait(task, request, envelope.id, consumed=False)
         if envelope.sender["address_type"] != "system":
             task.people.add(envelope.id)
@@ -340,7 +342,7 @@ class Submissions:
             new=new,
             deliveries=mail.deliveries,
             events=tuple(mail.events),
-            memories=offer_rows(task, offer, mail.moment) + request.memories,
+            memories=_memories(task, offer, request, mail.moment),
             once=request.once_for(task.task_id, envelope.id),
         )
         try:
@@ -373,9 +375,9 @@ class Submissions:
         else:
             task.change(awaited=True)
             task.pausing = True
-        task.offer = next_offer(task, request.offer, keeps=True)
+        task.offer = request.offer or offer
         post = Post(owner=self.context.owner, task=task.row, once=request.once_for(task.task_id))
-        post.memories = offer_rows(task, offer, resumption.mail.moment) + request.memories
+        post.memories = _memories(task, offer, request, resumption.mail.moment)
         resumption.fill(post)
         try:
             async with task.commits:  # never before the commit that stores the calls
@@ -461,6 +463,15 @@ class Submissions:
                 await self.mailbox_loader.refill(task, recovered=True)
             else:
                 task.pausing = task.row.awaited
+
+
+def _memories(
+    task: ActiveTask, before: Offer, request: RunRequest, now: str
+) -> tuple[MemoryRow, ...]:
+    """Return what is stored with a request: its own rows, and the task's offer if it changes."""
+    if task.offer == before:
+        return request.memories
+    return (offer_row(task, now), *request.memories)
 
 
 @dataclass(slots=True, eq=False)

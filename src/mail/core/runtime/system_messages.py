@@ -9,7 +9,8 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.endings import Ending, Endings
-from mail.core.runtime.turn import Control, ControlKind, Reprompt, Turn
+from mail.core.runtime.turn import Control, ControlKind, Turn
+from mail.core.runtime.turn_result import Reprompt
 
 __all__ = ["SystemMessages", "note_failure"]
 

@@ -5,8 +5,8 @@ from mail.core.compose import Subject
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.tool_context import ToolContext
 from mail.core.runtime.tool_dispatch import TEXT_TOOL
-from mail.core.runtime.turn import ControlKind, Origin, Reprompt, Turn
-from mail.core.runtime.turn_result import Reply, TurnResult
+from mail.core.runtime.turn import ControlKind, Origin, Turn
+from mail.core.runtime.turn_result import Reply, Reprompt, TurnResult
 from mail.errors import AgentError, ToolError
 
 __all__ = ["take_text"]

@@ -5,9 +5,9 @@ call becomes a tool result that the agent can act on, and every call gets exactl
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from mail.core.compose import Subject
 from mail.core.runtime.action_runner import ActionRunner
@@ -15,51 +15,14 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.handlers import HANDLERS
 from mail.core.runtime.policy import check_tool
 from mail.core.runtime.tool_context import ToolContext
-from mail.core.runtime.turn import Reprompt, ToolOutcome, Turn
-from mail.core.runtime.turn_result import TurnResult
+from mail.core.runtime.turn import Turn
+from mail.core.runtime.turn_result import Reprompt, ToolOutcome, TurnResult
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import BUILTIN_TOOLS, TEXT_TOOL
 from mail.db.base import JournalRow
 from mail.errors import StoreError, ToolError
 
-__all__ = ["BUILTIN_TOOLS", "TEXT_TOOL", "ToolDispatcher", "log_tool_calls"]
-
-_PRIVATE: Final = {"acknowledge_broadcast": "note", "ignore_broadcast": "reason"}
-"""Arguments that no event shows (MAIL-TOOL-13)."""
-
-
-def log_tool_calls(
-    turn_result: TurnResult, agent: str, calls: Sequence[AgentToolCall], duration_ms: float
-) -> None:
-    """Log every call with its reasoning; a call without any points to the last that had some.
-
-    Args:
-        duration_ms: How long the agent took to make its reply, which all of the calls belong to.
-    """
-    reasoned: str | None = None
-    for call in calls:
-        hidden = _PRIVATE.get(call.tool_name)
-        extra: dict[str, Any] = {
-            "tool_name": call.tool_name,
-            "tool_args": _without(call.tool_args, hidden) if hidden else call.tool_args,
-            "tool_call_id": call.tool_call_id,
-            "caller": agent,
-            "duration_ms": duration_ms,
-        }
-        blocks = [block for block in call.reasoning or () if block.strip()]
-        if blocks:
-            extra["reasoning"] = "\n\n".join(blocks)
-            reasoned = call.tool_call_id
-        elif reasoned is not None:
-            extra["reasoning_ref"] = reasoned
-        if call.preamble:
-            extra["preamble"] = call.preamble
-        turn_result.log("tool_call", f"agent {agent} called {call.tool_name}", **extra)
-
-
-def _without(arguments: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in arguments.items() if key != name}
-
+__all__ = ["BUILTIN_TOOLS", "TEXT_TOOL", "ToolDispatcher"]
 
 logger = logging.getLogger(__name__)
 

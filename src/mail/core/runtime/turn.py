@@ -1,18 +1,15 @@
-"""One agent's turn: the mail it answers, and what a tool handler gives back."""
+"""One agent's turn: the message that it answers, and the system's instruction beside it."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from pydantic_core import from_json, to_json
 
 from mail.clock import format_uuid
 from mail.core.envelope import Envelope
-from mail.core.wire import MessageKind
-from mail.db.base import EventRow, MemoryRow
+from mail.db.base import EventRow
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,17 +21,11 @@ if TYPE_CHECKING:
 __all__ = [
     "Control",
     "ControlKind",
-    "EventDraft",
     "ManualStep",
     "Origin",
     "Phase",
-    "Reprompt",
     "ResponseType",
-    "ToolOutcome",
     "Turn",
-    "message_event",
-    "milliseconds",
-    "storable",
 ]
 
 
@@ -122,79 +113,6 @@ class Control:
             Origin(*origin) if origin else None,
             step._replace(targets=tuple(step.targets)) if step else None,
         )
-
-
-def storable(text: str) -> str:
-    """Return text without the unpaired surrogates that neither JSON nor a store can hold."""
-    return text.encode("utf-8", "replace").decode()
-
-
-def milliseconds(seconds: float) -> float:
-    """Return a duration as events tell it: milliseconds, to the microsecond."""
-    return round(seconds * 1e3, 3)
-
-
-class EventDraft(NamedTuple):
-    """An event that a handler wants logged."""
-
-    kind: str
-    description: str = ""
-    extra: Mapping[str, Any] = MappingProxyType({})
-
-    def row(self, timestamp: str) -> EventRow:
-        """Return the event as a row for the store."""
-        extra = to_json(self.extra).decode() if self.extra else "{}"
-        return EventRow(
-            kind=self.kind, timestamp=timestamp, description=self.description, extra=extra
-        )
-
-
-def message_event(message: str, timestamp: str, description: str = "") -> EventRow:
-    """Return the ``new_message`` event of a message that is JSON already."""
-    return EventRow("new_message", timestamp, description, f'{{"full_message":{message}}}')
-
-
-class Reprompt(NamedTuple):
-    """Why an agent must be called again after the turn. Errors outrank successes.
-
-    ``kind`` is the type of the system's message to the agent.
-    """
-
-    subject: str
-    body: str
-    error: bool = False
-    kind: MessageKind = "response"
-
-
-class ToolOutcome(NamedTuple):
-    """What a handler decided; the dispatcher carries it out.
-
-    Attributes:
-        ok: Whether the call did what it says; False becomes an ``ERROR:`` tool result.
-        details: The text of the tool result.
-        verbatim: The details are the whole tool result, without ``SUCCESS:`` or ``ERROR:``.
-        mail: Messages to post.
-        events: Events to log.
-        memories: Memory entries to store.
-        completes: The final answer, when the call ends the task.
-        reprompt: Why the agent must be called again.
-    """
-
-    ok: bool = True
-    details: str = ""
-    verbatim: bool = False
-    mail: tuple[Envelope, ...] = ()
-    events: tuple[EventDraft, ...] = ()
-    memories: tuple[MemoryRow, ...] = ()
-    completes: str | None = None
-    reprompt: Reprompt | None = None
-
-    def tool_result(self) -> str:
-        """Return the text of the tool result in the agent's history."""
-        if self.verbatim:
-            return self.details
-        word = "SUCCESS" if self.ok else "ERROR"
-        return f"{word}: {self.details}" if self.details else word
 
 
 class Phase(StrEnum):

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Final
 
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
@@ -16,17 +17,18 @@ from mail.core.runtime.breakpoints import UNANSWERED, call_rows
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.endings import Ending, Endings
-from mail.core.runtime.lanes import OPEN, Lanes
 from mail.core.runtime.mailbox import Hold, LaneKey, QueuedMessage
 from mail.core.runtime.manual_replies import ManualReplies
 from mail.core.runtime.system_messages import SystemMessages, note_failure
-from mail.core.runtime.turn import Control, ControlKind, EventDraft, Turn
-from mail.core.runtime.turn_result import TurnResult
+from mail.core.runtime.turn import Control, ControlKind, Phase, Turn
+from mail.core.runtime.turn_result import EventDraft, TurnResult
 from mail.core.tasks import TaskState
 from mail.db.base import CallRow, EventRow, HistoryRow, Owner, Post, Receipt, TurnCommit
 from mail.errors import StoreConflict
 
 __all__ = ["CommitPlan", "TurnCommitter"]
+
+_OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 
 
 @dataclass(slots=True, eq=False)
@@ -80,7 +82,6 @@ class TurnCommitter:
     context: RuntimeContext
     endings: Endings
     mail_delivery: MailDelivery
-    lanes: Lanes
     system_messages: SystemMessages
     steps: ManualReplies
     wake: Callable[[], None]
@@ -94,7 +95,9 @@ class TurnCommitter:
         if turn.void:
             raise StoreConflict(f"delivery {turn.seq} was cancelled")
         plan = self._conclude(turn, turn_result)
-        plan.dead, plan.step = dead, self.steps.ends(turn, turn_result, plan.ending)
+        plan.dead = dead
+        if turn.manual:
+            plan.step = self.steps.ends(turn, turn_result, plan.ending)
         task = plan.task
         post = plan.turn_commit(self.context.owner, turn, turn_result)
         arriving = len(plan.mail.queued_messages)
@@ -110,8 +113,9 @@ class TurnCommitter:
                 key = LaneKey(task.task_id, turn.agent)
                 self.context.histories.append(key, turn_result.entries)
             await self._tell(plan, post, receipt)
-            last_event = receipt.first_event + len(post.events) - 1
-            self.steps.answer(turn, turn_result, plan.ending, last_event)
+            if turn.manual:
+                last_event = receipt.first_event + len(post.events) - 1
+                self.steps.answer(turn, turn_result, plan.ending, last_event)
             task.arriving, sent, arriving = task.arriving - arriving, arriving, 0
             # An interrupt in it may have taken the last running turn away, and its mail may lie
             # in lanes that open breakpoints block.
@@ -121,13 +125,14 @@ class TurnCommitter:
             task.arriving -= arriving
             task.pins -= 1
             task.out.difference_update((turn.seq, *plan.shown))
-            self.mail_delivery.unbuffer(turn)
+            if turn.buffered:
+                self.mail_delivery.unbuffer(turn)
             self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
-            self.lanes.settle(task)
+            self.settle(task)
 
     async def end(self, task: ActiveTask, ending: Ending, *, cancel_mail: bool = False) -> None:
         """End a run outside a turn."""
-        cut_off = self.lanes.close(task)
+        cut_off = self.close(task)
         task.pins += 1
         post = Post(
             owner=self.context.owner,
@@ -177,7 +182,7 @@ class TurnCommitter:
             return False
         if turn.queued.finish or turn.queued.filed:
             return False
-        self.lanes.step_back(turn)
+        self.step_back(turn)
         self.context.mailbox.hold(task.task_id)
         if task.row.state is TaskState.PAUSED:  # between the claim and now
             await self.check(task)
@@ -185,7 +190,7 @@ class TurnCommitter:
             await self._ask_to_finish(task)
         elif task.finish is None:
             await self.end(task, self.system_messages.what_there_is(task, self.endings))
-        self.lanes.settle(task)
+        self.settle(task)
         return True
 
     async def refuse(self, turn: Turn, reason: str) -> None:
@@ -198,9 +203,9 @@ class TurnCommitter:
         task.exhausted = reason
         turn.queued.filed = False  # its journal has no reply
         self.context.mailbox.hold(task.task_id, Hold.BEGUN)
-        self.lanes.step_back(turn)
+        self.step_back(turn)
         await self.check(task)
-        self.lanes.settle(task)
+        self.settle(task)
 
     def hold_at_limit(self, task: ActiveTask) -> None:
         """Hold a task again that its finisher was asked to end before a restart."""
@@ -226,7 +231,7 @@ class TurnCommitter:
         self.mail_delivery.unbuffer(turn)
         self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
         await self.check(task)
-        self.lanes.settle(task)
+        self.settle(task)
 
     async def put_off(self, turn: Turn, seconds: float) -> None:
         """Return a turn's mail to its lane after a while; its slot is free until then."""
@@ -243,16 +248,74 @@ class TurnCommitter:
 
     async def check(self, task: ActiveTask) -> None:
         """Look after a task that no turn will look after: finish or pause it when it is stuck."""
+        running = task.row.state is TaskState.RUNNING and task.loaded
+        if task.turns or not (running or task.row.state is TaskState.PAUSED):
+            return
         plan = CommitPlan(task)
-        if task.row.state is TaskState.PAUSED or (
-            task.row.state is TaskState.RUNNING and task.loaded
-        ):
-            self._look_after(plan)
+        self._look_after(plan)
         if plan.ending is not None:
             await self.end(task, plan.ending)
-            self.lanes.settle(task)
+            self.settle(task)
         elif plan.mail.queued_messages:
             await self._post(plan)
+
+    def close(self, task: ActiveTask) -> tuple[EventRow, ...]:
+        """Stop all work on a task that is not open any more; its mail stays in the store.
+
+        Returns the events of model calls that were reported by turns which end here.
+        """
+        reports: list[EventRow] = []
+        if task.row.state in _OPEN:
+            if task.row.state is TaskState.RUNNING:
+                self.context.mailbox.unhold(task.task_id)
+            for turn in list(task.turns.values()):
+                finishes = turn.queued.finish and turn.queued is not task.finish
+                if finishes or turn.queued.of_step:  # they belong to the run that has ended
+                    reports.extend(self._stop(turn))
+            return tuple(reports)
+        for turn in list(task.turns.values()):
+            turn.void = turn.void or task.row.state is TaskState.CANCELLED  # for good
+            reports.extend(self._stop(turn))
+        self.context.mailbox.drop(task.task_id)
+        task.loaded = False
+        return tuple(reports)
+
+    def _stop(self, turn: Turn) -> tuple[EventRow, ...]:
+        """Cancel a turn whose model has not replied yet."""
+        if turn.phase is not Phase.MODEL:
+            return ()
+        self.mail_delivery.abandon(turn)
+        turn.task.out.discard(turn.seq)
+        self.mail_delivery.unbuffer(turn)
+        self.context.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
+        return turn.take_reports()
+
+    def reopen(self, task: ActiveTask, ending: Ending) -> None:
+        """Let agents go on whose open calls an ending has answered, with these answers."""
+        for row in ending.histories:
+            task.fresh = False  # the store knows more of them than there is here
+            self.context.histories.forget(task.task_id, row.agent)
+            self.context.mailbox.unblock(LaneKey(task.task_id, row.agent))
+
+    def step_back(self, turn: Turn) -> None:
+        """Return the message of a turn that does not happen to its place."""
+        turn.task.turns.pop(turn.agent, None)
+        self.mail_delivery.put_back(turn.task, turn.queued)
+        self.mail_delivery.unbuffer(turn)
+        self.context.mailbox.release(LaneKey(turn.task.task_id, turn.agent))
+
+    def settle(self, task: ActiveTask) -> None:
+        """Let go of a task that nothing is happening to; the store has it all."""
+        if task.turns or task.arriving or task.pins or task.waiters:
+            return
+        if task.row.state is TaskState.RUNNING and self.context.mailbox.waiting(task.task_id):
+            return
+        if self.context.active_tasks.get(task.task_id) is not task:
+            return
+        self.context.mailbox.drop(task.task_id)
+        self.context.histories.forget(task.task_id)
+        for forgotten in self.context.active_tasks.remove(task):
+            self.context.events.forget(forgotten)
 
     def _conclude(self, turn: Turn, turn_result: TurnResult) -> CommitPlan:
         task = turn.task
@@ -267,13 +330,13 @@ class TurnCommitter:
                     turn_result.spoken = sent
         late = turn.queued.finish and turn.queued is not task.finish  # the run has ended otherwise
         task.finish = None if task.finish is turn.queued else task.finish
-        if task.row.state in OPEN and not late:
+        if task.row.state in _OPEN and not late:
             self._decide(turn, turn_result, plan)
         elif (
             turn_result.reprompts and task.row.state is not TaskState.CANCELLED and not turn.manual
         ):
             self._stash_follow_up(turn, turn_result, plan)
-        if task.row.state in OPEN and plan.ending is None:
+        if task.row.state in _OPEN and plan.ending is None:
             self._look_after(plan)
         # A step that the run's end cuts off does not go on behind its driver's back.
         cut_off = plan.ending is not None and turn.manual and turn.manual.ref in task.steps_due
@@ -282,7 +345,7 @@ class TurnCommitter:
         if turn_result.paused and not plan.calls:
             turn_result.close_paused(UNANSWERED)
         if plan.ending is not None:
-            plan.cut_off = self.lanes.close(task)
+            plan.cut_off = self.close(task)
         return plan
 
     def _consume(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan) -> None:
@@ -419,7 +482,7 @@ class TurnCommitter:
         self.mail_delivery.put_back(task, queued)
         if queued.goes_on:
             self.context.mailbox.release(LaneKey(task.task_id, queued.delivery.recipient))
-        self.lanes.settle(task)  # when the task was closed meanwhile
+        self.settle(task)  # when the task was closed meanwhile
         self.wake()
 
     async def _tell(self, plan: CommitPlan, post: Post, receipt: Receipt) -> None:
@@ -428,7 +491,7 @@ class TurnCommitter:
         if ending is not None:
             last = receipt.first_event + len(post.events) - 1
             due = self.endings.announce(task, ending, last)
-            self.lanes.reopen(task, ending)
+            self.reopen(task, ending)
         self.context.events.publish(task.task_id, receipt.first_event, post.events)
         await self.mail_delivery.hand_out(task, plan.mail, receipt)
         late = [m.seq for m in plan.mail.queued_messages if m.finish and m is not task.finish]
@@ -438,4 +501,5 @@ class TurnCommitter:
         if ending is not None:
             for waiter in due:
                 waiter.resolve(ending.result)
-            self.steps.give_up(task, ending.result, keep=plan.step)
+            if task.steps_due:
+                self.steps.give_up(task, ending.result, keep=plan.step)

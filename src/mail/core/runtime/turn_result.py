@@ -1,20 +1,106 @@
-"""What a turn has produced so far and will commit together."""
+"""What a turn produces: the agent's reply, the handlers' outcomes, and what it will commit."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.histories import Entry
-from mail.core.runtime.turn import EventDraft, Reprompt, ToolOutcome
 from mail.core.tools.call import AgentToolCall
+from mail.core.wire import MessageKind
 from mail.db.base import CallRow, EventRow, JournalRow, MemoryRow
 
-__all__ = ["REPLY_KEY", "Reply", "TurnResult"]
+__all__ = [
+    "REPLY_KEY",
+    "EventDraft",
+    "Reply",
+    "Reprompt",
+    "ToolOutcome",
+    "TurnResult",
+    "message_event",
+    "milliseconds",
+    "storable",
+]
 
-REPLY_KEY = "reply"
+REPLY_KEY: Final = "reply"
+_PRIVATE: Final = {"acknowledge_broadcast": "note", "ignore_broadcast": "reason"}
+"""Arguments that no event shows (MAIL-TOOL-13)."""
+
+
+def storable(text: str) -> str:
+    """Return text without the unpaired surrogates that neither JSON nor a store can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def milliseconds(seconds: float) -> float:
+    """Return a duration as events tell it: milliseconds, to the microsecond."""
+    return round(seconds * 1e3, 3)
+
+
+class EventDraft(NamedTuple):
+    """An event that a handler wants logged."""
+
+    kind: str
+    description: str = ""
+    extra: Mapping[str, Any] = MappingProxyType({})
+
+    def row(self, timestamp: str) -> EventRow:
+        """Return the event as a row for the store."""
+        extra = to_json(self.extra).decode() if self.extra else "{}"
+        return EventRow(
+            kind=self.kind, timestamp=timestamp, description=self.description, extra=extra
+        )
+
+
+def message_event(message: str, timestamp: str, description: str = "") -> EventRow:
+    """Return the ``new_message`` event of a message that is JSON already."""
+    return EventRow("new_message", timestamp, description, f'{{"full_message":{message}}}')
+
+
+class Reprompt(NamedTuple):
+    """Why an agent must be called again after the turn. Errors outrank successes.
+
+    ``kind`` is the type of the system's message to the agent.
+    """
+
+    subject: str
+    body: str
+    error: bool = False
+    kind: MessageKind = "response"
+
+
+class ToolOutcome(NamedTuple):
+    """What a handler decided; the dispatcher carries it out.
+
+    Attributes:
+        ok: Whether the call did what it says; False becomes an ``ERROR:`` tool result.
+        details: The text of the tool result.
+        verbatim: The details are the whole tool result, without ``SUCCESS:`` or ``ERROR:``.
+        mail: Messages to post.
+        events: Events to log.
+        memories: Memory entries to store.
+        completes: The final answer, when the call ends the task.
+        reprompt: Why the agent must be called again.
+    """
+
+    ok: bool = True
+    details: str = ""
+    verbatim: bool = False
+    mail: tuple[Envelope, ...] = ()
+    events: tuple[EventDraft, ...] = ()
+    memories: tuple[MemoryRow, ...] = ()
+    completes: str | None = None
+    reprompt: Reprompt | None = None
+
+    def tool_result(self) -> str:
+        """Return the text of the tool result in the agent's history."""
+        if self.verbatim:
+            return self.details
+        word = "SUCCESS" if self.ok else "ERROR"
+        return f"{word}: {self.details}" if self.details else word
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +167,34 @@ class TurnResult:
             EventRow(kind, self.now(), description, to_json(extra).decode() if extra else "{}")
         )
 
+    def log_calls(self, agent: str, calls: Sequence[AgentToolCall], duration_ms: float) -> None:
+        """Log every call with its reasoning; a call without any points to the last that had some.
+
+        Args:
+            agent: Whose calls they are.
+            calls: The calls of one reply.
+            duration_ms: How long the agent took to make that reply.
+        """
+        reasoned: str | None = None
+        for call in calls:
+            hidden = _PRIVATE.get(call.tool_name)
+            extra: dict[str, Any] = {
+                "tool_name": call.tool_name,
+                "tool_args": _without(call.tool_args, hidden) if hidden else call.tool_args,
+                "tool_call_id": call.tool_call_id,
+                "caller": agent,
+                "duration_ms": duration_ms,
+            }
+            blocks = [block for block in call.reasoning or () if block.strip()]
+            if blocks:
+                extra["reasoning"] = "\n\n".join(blocks)
+                reasoned = call.tool_call_id
+            elif reasoned is not None:
+                extra["reasoning_ref"] = reasoned
+            if call.preamble:
+                extra["preamble"] = call.preamble
+            self.log("tool_call", f"agent {agent} called {call.tool_name}", **extra)
+
     def take(self, call: AgentToolCall, outcome: ToolOutcome) -> None:
         """Add what a handler decided about a call."""
         self.remember(call.create_response_msg(outcome.tool_result()))
@@ -111,3 +225,7 @@ class TurnResult:
             f"agent {agent} used breakpoint tools {names} with args: {arguments}",
             {"caller": agent, "call_ids": [call.call_id for call in calls]},
         )
+
+
+def _without(arguments: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in arguments.items() if key != name}

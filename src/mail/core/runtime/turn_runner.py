@@ -9,40 +9,35 @@ task's state. Streams, waiters and the scheduler hear of it after the commit.
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mail.core.agents import ToolChoice
 from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSink, enter_call
 from mail.core.envelope import Envelope
 from mail.core.runtime.breakpoints import split_breakpoints
-from mail.core.runtime.client_tools import (
-    ONE_AT_A_TIME,
-    forced_by_offer,
-    offer_for,
-    without_surplus,
-)
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.handlers import HANDLERS
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.text_replies import take_text
-from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS, TEXT_TOOL, ToolDispatcher, log_tool_calls
-from mail.core.runtime.turn import (
-    ControlKind,
+from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS, TEXT_TOOL, ToolDispatcher
+from mail.core.runtime.turn import ControlKind, Phase, Turn
+from mail.core.runtime.turn_commit import TurnCommitter
+from mail.core.runtime.turn_result import (
+    REPLY_KEY,
     EventDraft,
-    Phase,
+    Reply,
     ToolOutcome,
-    Turn,
+    TurnResult,
     milliseconds,
     storable,
 )
-from mail.core.runtime.turn_commit import TurnCommitter
-from mail.core.runtime.turn_result import REPLY_KEY, Reply, TurnResult
-from mail.core.runtime.usage_accounting import Meter, log_usage, refusal
-from mail.core.tools.call import AgentToolCall
-from mail.db.base import JournalRow, TurnCommit
+from mail.core.runtime.usage_accounting import Meter, refusal
+from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
+from mail.core.tools.offer import NO_OFFER, Offer
+from mail.db.base import JournalRow
 from mail.errors import AgentError, ModelError, StoreConflict, StoreError
 
 __all__ = ["TurnRunner", "TurnSink"]
@@ -84,6 +79,7 @@ class TurnSink:
 logger = logging.getLogger(__name__)
 
 _FORCED = {"type": "function", "name": "task_complete"}
+_ONE_AT_A_TIME = "not run: call one such tool at a time; make this call again later"
 _LONG_RETRY = 30.0
 _LONGEST_RETRY = 120.0
 _MAX_DELAYS = 8
@@ -188,7 +184,9 @@ class TurnRunner:
             key = LaneKey(turn.task.task_id, turn.agent)
             messages = await self.context.histories.view(key, incoming, fresh=turn.task.fresh)
             # Nothing is awaited between this look at the account and the call.
-            reason = refusal(turn.task, turn.agent, self.context.settings)
+            settings = self.context.settings
+            limited = settings.task_token_limit is not None or settings.task_cost_limit is not None
+            reason = refusal(turn.task, turn.agent, settings) if limited else None
             if reason is not None:
                 await self.committer.refuse(turn, reason)
                 return None
@@ -198,8 +196,8 @@ class TurnRunner:
             if turn.abandoned:
                 return None
             turn.phase = Phase.ACTING
-            log_usage(turn_result, turn)
-            log_tool_calls(turn_result, turn.agent, reply.calls, duration)
+            turn_result.events.extend(turn.reports)
+            turn_result.log_calls(turn.agent, reply.calls, duration)
         turn_result.remember(*_assistant_entries(reply))
         return reply
 
@@ -216,10 +214,12 @@ class TurnRunner:
         return [{"role": "user", "content": turn.shown}]
 
     async def _call_agent(self, turn: Turn, messages: list[Entry]) -> Reply:
-        enter_call(self._surroundings(turn))
+        offer = _offer_for(turn)
+        forced = _forced_by_offer(turn, offer)
+        enter_call(self._surroundings(turn, offer, forced))
         function = self.context.agents[turn.agent].function
         try:
-            output = await function(messages, _choice(turn))
+            output = await function(messages, _choice(turn, forced))
         except asyncio.CancelledError:
             handle = turn.handle
             if turn.abandoned or handle is None or handle.cancelling():
@@ -232,8 +232,8 @@ class TurnRunner:
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
         return _checked(turn.agent, output)
 
-    def _surroundings(self, turn: Turn) -> CallContext:
-        settings, step, offer = self.context.settings, turn.manual, offer_for(turn)
+    def _surroundings(self, turn: Turn, offer: Offer, forced: ToolChoice | None) -> CallContext:
+        settings, step = self.context.settings, turn.manual
         console = ConsoleSink() if self.context.print_llm_streams else NullSink()
         return CallContext(
             task_id=turn.task.task_id,
@@ -246,21 +246,25 @@ class TurnRunner:
             dynamic_ctx_ratio=(step.ctx_ratio if step else 0.0) or settings.dynamic_ctx_ratio,
             offered=offer.tools,
             instructions=offer.instructions,
-            only_offered=forced_by_offer(turn) == "required",
+            only_offered=forced == "required",
         )
 
     async def _act(
         self, turn: Turn, turn_result: TurnResult, reply: Reply, journal: Mapping[str, JournalRow]
     ) -> None:
-        agent = self.context.agents[turn.agent]
-        asked, surplus = without_surplus(turn, reply.calls)
-        paused, calls = split_breakpoints(agent, asked, self.context, offer_for(turn).names)
+        calls, offer = reply.calls, _offer_for(turn)
+        paused: list[AgentToolCall] = []
+        surplus: list[AgentToolCall] = []
+        if offer.tools or self.context.breakpoint_tools:
+            asked, surplus = _without_surplus(offer, calls)
+            agent = self.context.agents[turn.agent]
+            paused, calls = split_breakpoints(agent, asked, self.context, offer.names)
         slow = any(call.tool_name not in HANDLERS for call in calls if not _passive(call))
         if REPLY_KEY not in journal and (slow or paused):
             turn_result.journal.append(JournalRow(REPLY_KEY, "done", reply.to_json()))
         turn_result.paused.extend(paused)
         for call in surplus:
-            turn_result.take(call, ToolOutcome(ok=False, details=ONE_AT_A_TIME))
+            turn_result.take(call, ToolOutcome(ok=False, details=_ONE_AT_A_TIME))
         await self.tool_dispatcher.run(turn, turn_result, calls, journal)
         if paused:
             return
@@ -282,33 +286,50 @@ class TurnRunner:
 
     async def _failed(self, turn: Turn, reason: str) -> None:
         turn_result = TurnResult(turn.task.now)
-        log_usage(turn_result, turn)
+        turn_result.events.extend(turn.reports)
         turn_result.failure = storable(reason)
         await self.committer.commit(turn, turn_result)
 
-    async def flush(self, turn: Turn, turn_result: TurnResult) -> None:
-        """Commit a draft's journal rows and events now, and publish the events."""
-        events, journal = tuple(turn_result.events), tuple(turn_result.journal)
-        turn_result.events.clear()
-        turn_result.journal.clear()
-        turn.reports.clear()
-        commit = TurnCommit(
-            owner=self.context.owner,
-            task=turn.task.row,
-            seq=turn.seq,
-            done=False,
-            events=events,
-            journal=journal,
-        )
-        receipt = await self.context.commit(commit)
-        self.context.events.publish(turn.task.task_id, receipt.first_event, events)
+
+def _offer_for(turn: Turn) -> Offer:
+    """Return what a turn's agent is offered by the caller of the run."""
+    mine = turn.agent == turn.task.row.entrypoint and turn.manual is None
+    return turn.task.offer if mine else NO_OFFER
 
 
-def _choice(turn: Turn) -> ToolChoice:
+def _forced_by_offer(turn: Turn, offer: Offer) -> ToolChoice | None:
+    """Return the choice that the caller forces on the turn that takes its message or results."""
+    control = turn.control
+    if offer.force is None or (control is not None and control.kind is not ControlKind.RESUME):
+        return None
+    if control is None and turn.envelope.sender["address_type"] not in ("user", "admin"):
+        return None
+    if offer.force == "required":
+        return "required"
+    return {"type": "function", "name": offer.force}
+
+
+def _choice(turn: Turn, forced: ToolChoice | None) -> ToolChoice:
     if turn.manual is not None:
         return "auto"
-    forced = turn.control is not None and turn.control.kind is ControlKind.FINISH
-    return dict(_FORCED) if forced else forced_by_offer(turn) or "required"
+    finishes = turn.control is not None and turn.control.kind is ControlKind.FINISH
+    return dict(_FORCED) if finishes else forced or "required"
+
+
+def _without_surplus(
+    offer: Offer, calls: Sequence[AgentToolCall]
+) -> tuple[list[AgentToolCall], list[AgentToolCall]]:
+    """Return (the calls that count, calls of offered tools beyond the one that is allowed)."""
+    if offer.parallel:
+        return list(calls), []
+    kept: list[AgentToolCall] = []
+    surplus: list[AgentToolCall] = []
+    seen = False
+    for call in calls:
+        offered = call.tool_name in offer.names and INVALID_JSON_KEY not in call.tool_args
+        (surplus if offered and seen else kept).append(call)
+        seen = seen or offered
+    return kept, surplus
 
 
 def _passive(call: AgentToolCall) -> bool:

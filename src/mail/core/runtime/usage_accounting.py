@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.settings import RuntimeSettings
-from mail.core.runtime.turn import EventDraft, Turn, milliseconds, storable
-from mail.core.runtime.turn_result import TurnResult
+from mail.core.runtime.turn import Turn
+from mail.core.runtime.turn_result import EventDraft, milliseconds, storable
 from mail.core.usage import Usage
 
-__all__ = ["Meter", "log_usage", "refusal"]
+__all__ = ["Meter", "refusal"]
 
 logger = logging.getLogger(__name__)
 
@@ -70,11 +70,6 @@ class Meter:
         turn.reports.append(event.row(turn.task.now()))
 
 
-def log_usage(turn_result: TurnResult, turn: Turn) -> None:
-    """Add the events of a turn's reports that no commit has taken yet."""
-    turn_result.events.extend(turn.reports)
-
-
 _ACT = "no further model calls are made for it. Raise the limit or start a new task."
 
 
@@ -84,8 +79,6 @@ def refusal(task: ActiveTask, agent: str, settings: RuntimeSettings) -> str | No
     What calls that run at the moment will use is unknown, so they may still exceed it.
     """
     tokens, cost = settings.task_token_limit, settings.task_cost_limit
-    if tokens is None and cost is None:
-        return None
     if task.exhausted is not None:
         return task.exhausted
     spending = task.spending
