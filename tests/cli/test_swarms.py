@@ -106,7 +106,7 @@ def test_a_mistake_is_one_line_and_code_1(
             {"factory": "python::greet_parts:Nam"},
             "no attribute 'Nam' in swarm 'tiny'. Did you mean 'Name'?",
         ),
-        ({"agent_params": {}}, "missing 1 required positional argument: 'llm'"),
+        ({"agent_params": {}}, "missing a required argument: 'llm'"),
         (
             {"agent_params": {"llm": "openai/gpt-5-mini", "sytem": "Be kind."}},
             "LiteLLMSupervisorFunction has no parameter 'sytem' in swarm 'tiny'. "

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from mail.client import MAILClient
-from mail.client.repeating import Reconnect
+from mail.client.http import Reconnect
 from mail.config import ClientConfig
 from mail.errors import ClientHTTPError
 from tests.client.conftest import Counterpart, Handler, events_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mail.core.tools.call import INVALID_JSON_KEY
 from mail.core.usage import Usage
 from mail.llm.anthropic import assistant_message, decode, encode, server_tool, with_results
-from mail.llm.output import agent_output
+from mail.llm.ask import agent_output
 from mail.llm.request import BuiltinCall, BuiltinResult, FunctionCall, ModelReply, Speech, Thought
 from tests.llm.blocks import (
     FOUND,

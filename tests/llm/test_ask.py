@@ -8,8 +8,7 @@ import pytest
 from mail.core.usage import Usage
 from mail.errors import AgentError, ModelError
 from mail.llm import anthropic
-from mail.llm.ask import ask
-from mail.llm.output import agent_output
+from mail.llm.ask import agent_output, ask
 from mail.llm.request import CallPiece, Delta, ModelReply, ModelRequest
 from tests.llm.support import Recorder
 from tests.llm.support import ask as request_for

@@ -9,8 +9,8 @@ import pytest
 
 from mail.core.tools.call import INVALID_JSON_KEY
 from mail.core.usage import Usage
+from mail.llm.ask import agent_output
 from mail.llm.completions import assistant_message, decode, encode, usage_of
-from mail.llm.output import agent_output
 from mail.llm.request import FunctionCall, ModelReply, Speech, Thought
 from mail.llm.settings import LLMSettings
 from mail.llm.tools import ToolSet

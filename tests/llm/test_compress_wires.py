@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mail.core.call_context import CallContext, NullSink, enter_call
+from mail.llm.ask import agent_output
 from mail.llm.ask import ask as ask_model
 from mail.llm.compress import SUMMARY_TITLE, Compressor
 from mail.llm.litellm_model import LiteLLMModel
-from mail.llm.output import agent_output
 from mail.llm.request import ChatModel, ModelReply, ModelRequest, ToolFormat
 from mail.llm.script import call, otherwise, think, when
 from mail.llm.settings import LLMSettings

@@ -9,7 +9,7 @@ import pytest
 from mail.core.tools.call import INVALID_JSON_KEY
 from mail.errors import AgentError
 from mail.llm import anthropic
-from mail.llm.output import agent_output, history_entries
+from mail.llm.ask import agent_output, history_entries
 from mail.llm.request import (
     BuiltinCall,
     BuiltinResult,

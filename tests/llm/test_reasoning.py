@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from mail.core.tools.call import AgentToolCall
-from mail.llm.output import agent_output, attributed
+from mail.llm.ask import agent_output, attributed
 from mail.llm.request import (
     BuiltinCall,
     BuiltinResult,

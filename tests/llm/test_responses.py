@@ -9,7 +9,7 @@ import pytest
 from mail.core.tools.call import INVALID_JSON_KEY
 from mail.core.usage import Usage
 from mail.errors import ModelError
-from mail.llm.output import agent_output
+from mail.llm.ask import agent_output
 from mail.llm.request import CallPiece, Delta
 from mail.llm.responses import BUILTIN_ITEMS, decode, encode
 from mail.llm.settings import LLMSettings

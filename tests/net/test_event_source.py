@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from mail.core.events import TaskEvent
-from mail.net.sse_response import event_source
+from mail.net.sse import event_source
 from tests.server.kit import frames, serving
 
 

@@ -15,7 +15,7 @@ from mail.core.tasks import TaskState
 from mail.core.tools.catalogue import CATALOGUE, MAIL_TOOL_NAMES, HelpTopic
 from mail.core.wire import MAIL_MESSAGE_TYPES
 from mail.errors import MAILError
-from mail.net.sse_response import SEND_SECONDS
+from mail.net.sse import SEND_SECONDS
 from mail.server import middleware as limits
 from mail.server.bodies import MAX_DEPTH, MAX_PARTS
 from mail.server.errors import STATUS_OF, status_of

@@ -5,8 +5,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from mail.api.messages import SenderType, check_posted_kind, compose_posted
-from mail.api.options import DEFAULT_TIMEOUT, RunOptions, read_options
+from mail.api.messages import (
+    DEFAULT_TIMEOUT,
+    RunOptions,
+    SenderType,
+    check_posted_kind,
+    compose_posted,
+    read_options,
+)
 from mail.core.compose import Subject
 from mail.core.events import TaskEvent
 from mail.core.runtime.settings import UNSET, Unset
@@ -240,7 +246,7 @@ class MessageSender(TaskReader):
 
         Args:
             message: The message.
-            kwargs: See `mail.api.options.RUN_OPTIONS`. ``max_steps`` holds for the run;
+            kwargs: See `mail.api.messages.RUN_OPTIONS`. ``max_steps`` holds for the run;
                 ``timeout`` and ``stream_tokens`` mean nothing without somebody who waits.
 
         Raises:
@@ -273,12 +279,12 @@ class MessageSender(TaskReader):
             timeout: Seconds after which the stream ends; the task itself goes on.
             resume_from: As in `post_message`.
             ping_interval: Seconds of silence after which a ``ping`` event goes out.
-            kwargs: See `mail.api.options.RUN_OPTIONS`.
+            kwargs: See `mail.api.messages.RUN_OPTIONS`.
 
         Raises:
             ProtocolError, TaskError: the message or the resume is refused; nothing was started.
         """
-        from mail.net.sse_response import event_source
+        from mail.net.sse import event_source
 
         options = read_options(kwargs, timeout=timeout)
         run = await self._runtime.open_run(
@@ -335,7 +341,7 @@ class MessagePoster(MessageSender):
             timeout: Seconds to wait; when they are over, the task itself goes on.
             task_id: The task to continue or to name; a new one when None.
             resume_from: None, ``"user_response"`` or ``"breakpoint_tool_call"``.
-            kwargs: See `mail.api.options.RUN_OPTIONS`.
+            kwargs: See `mail.api.messages.RUN_OPTIONS`.
 
         Returns:
             The final ``broadcast_complete`` message and the events, if asked for. A run that

@@ -12,13 +12,21 @@ from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgent, MAILAgentTemplate, agent_from_entry, as_template
 from mail.api.checks import check_limit, check_mapping, check_text, text_list
 from mail.api.definitions import ActionImporter, load_actions
-from mail.api.graph import Matrix, read_matrix, targets_after
 from mail.api.peers import introduce
 from mail.api.posting import MessagePoster
-from mail.api.reach import needs_targets
 from mail.api.references import parse_object
 from mail.api.stepping import ManualStepper
-from mail.api.validation import AgentLike, Wiring, actions_by_name, check_parts, check_wiring
+from mail.api.validation import (
+    AgentLike,
+    Matrix,
+    Wiring,
+    actions_by_name,
+    check_parts,
+    check_wiring,
+    needs_targets,
+    read_matrix,
+    targets_after,
+)
 from mail.clock import Clock, SystemClock
 from mail.config.env import DATABASE_URL, setting
 from mail.core.addresses import local_agent_name
@@ -83,7 +91,7 @@ class AgentGraph(Generic[A]):
 
     @property
     def adjacency_matrix(self) -> Matrix:
-        """Who may write to whom, as it is now; see `mail.api.graph`."""
+        """Who may write to whom, as it is now; see `mail.api.validation`."""
         return self._build_adjacency_matrix()[0]
 
     def _build_adjacency_matrix(self) -> tuple[Matrix, list[str]]:
@@ -137,7 +145,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
     Attributes:
         supervisors: The agents that may complete tasks.
         agent_names: The agents' names in order.
-        adjacency_matrix: Who may write to whom; see `mail.api.graph`.
+        adjacency_matrix: Who may write to whom; see `mail.api.validation`.
         The other attributes are the constructor's arguments.
     """
 
@@ -344,7 +352,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
     Attributes:
         supervisors: The agents that may complete tasks.
         agent_names: The agents' names in order.
-        adjacency_matrix: Who may write to whom; see `mail.api.graph`.
+        adjacency_matrix: Who may write to whom; see `mail.api.validation`.
         The other attributes are the constructor's arguments.
     """
 

@@ -1,9 +1,10 @@
 """`MAILClient`: one short method per route of the server."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-from mail.client.responses import ResponsesClient
+from mail.client.http import HTTPClient
 from mail.client.stream import IDLE_TIMEOUT, EventStream, ReplayOpener
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError
 from mail.net.types import (
@@ -24,6 +25,7 @@ from mail.net.types import (
 
 if TYPE_CHECKING:
     import aiohttp
+    from openai.types.responses import Response
 
     from mail.config.client import ClientConfig
     from mail.core.wire import MAILInterswarmMessage
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["MAILClient"]
 
 
-class MAILClient(ResponsesClient):
+class MAILClient(HTTPClient):
     """An asynchronous client for one MAIL server; use it as ``async with MAILClient(...)``.
 
     Every method raises `mail.errors.ClientHTTPError` (a RuntimeError with ``status`` and
@@ -382,6 +384,56 @@ class MAILClient(ResponsesClient):
         if not isinstance(answer, dict):
             raise ClientDecodeError(f"expected a JSON object, got {type(answer).__name__}")
         return answer
+
+    async def debug_post_responses(
+        self,
+        input: str | Sequence[Any],
+        tools: Sequence[dict[str, Any]] = (),
+        instructions: str | None = None,
+        previous_response_id: str | None = None,
+        tool_choice: str | dict[str, Any] | None = None,
+        parallel_tool_calls: bool | None = None,
+        *,
+        idempotency_key: str | None = None,
+        **kwargs: Any,
+    ) -> "Response":
+        """Call the swarm like OpenAI's ``responses.create`` (``POST /responses``).
+
+        Args:
+            input: Text, or input items; ``function_call_output`` items resume.
+            tools: Functions that the caller runs.
+            instructions: Appended to the entrypoint's own system prompt.
+            previous_response_id: The newest response of the conversation to continue.
+            tool_choice: Which of the functions may or must be called.
+            parallel_tool_calls: Whether the model may call several at once.
+            idempotency_key: As in `post_message`.
+            **kwargs: Further fields of the request, for example ``metadata`` or ``store``.
+
+        Raises:
+            ClientHTTPError: the request failed, or the server is not in debug mode (404).
+            ClientDecodeError: the body is not an OpenAI response.
+        """
+        from openai.types.responses import Response
+        from pydantic import ValidationError
+
+        payload = {
+            "input": input if isinstance(input, str) else list(input),
+            "tools": list(tools),
+            "instructions": instructions,
+            "previous_response_id": previous_response_id,
+            "tool_choice": tool_choice,
+            "parallel_tool_calls": parallel_tool_calls,
+            **kwargs,
+        }
+        answer = await self._request_json(
+            "POST", "/responses", payload=payload, idempotency_key=idempotency_key
+        )
+        try:
+            if isinstance(answer, str):  # 1.3.6 sends the object as JSON text
+                return Response.model_validate_json(answer)
+            return Response.model_validate(answer)
+        except ValidationError as error:
+            raise ClientDecodeError(f"expected a response in OpenAI's format: {error}") from error
 
 
 def _either(name: str, value: str | None, alias: str, other: str | None) -> str:

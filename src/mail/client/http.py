@@ -1,14 +1,15 @@
-"""The client's HTTP layer: the session, headers, JSON, and error handling."""
+"""The client's HTTP layer: the session, headers, JSON, error handling and repeats."""
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
-from mail.client.repeating import Reconnect, repeated
 from mail.config.client import ClientConfig
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError, ConfigError
 from mail.version import get_version
@@ -16,15 +17,81 @@ from mail.version import get_version
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["HTTPClient"]
+__all__ = ["HTTPClient", "Reconnect", "repeated"]
+
+T = TypeVar("T")
+
+_UNAVAILABLE: Final = 503
+
 
 _SHOWN: Final = 500
 _LONG: Final = 10
 _CONNECT_TIMEOUT: Final = 30.0
 
-T = TypeVar("T")
 
 logger = logging.getLogger("mail.client")
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect:
+    """Retry limits: attempts in a row without a response, first and longest wait in seconds."""
+
+    tries: int = 10
+    first_wait: float = 0.2
+    longest_wait: float = 5.0
+
+    def wait(self, attempt: int, asked: float = 0.0) -> float:
+        """Return the seconds to wait before an attempt.
+
+        Args:
+            attempt: The number of failed attempts so far.
+            asked: The wait requested by the server (``retry:``), limited by `longest_wait`. The
+                first attempt ignores it, because most interruptions are brief.
+        """
+        own = self.first_wait * 2.0**attempt
+        return min(max(own, asked if attempt else 0.0), self.longest_wait)
+
+
+async def repeated(send: Callable[[], Awaitable[T]], seconds: float, reconnect: Reconnect) -> T:
+    """Send a request until it gets a response, as long as a retry can help and there is time.
+
+    A retry can help after a lost connection, and after a 503 with ``Retry-After``.
+
+    Args:
+        send: Sends the request with its key.
+        seconds: Time limit for all attempts together.
+        reconnect: The retry limits.
+
+    Raises:
+        ClientHTTPError: from the last attempt, or because the time is up.
+    """
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + seconds
+    attempt = 0
+    while True:
+        try:
+            async with asyncio.timeout_at(ends):
+                return await send()
+        except TimeoutError as error:
+            raise ClientHTTPError("MAIL client request failed: no response in time") from error
+        except ClientHTTPError as error:
+            wait = _wait_after(error, attempt, reconnect)
+            if wait is None or attempt >= reconnect.tries or loop.time() + wait >= ends:
+                raise
+        attempt += 1
+        await asyncio.sleep(wait)
+
+
+def _wait_after(error: ClientHTTPError, attempt: int, reconnect: Reconnect) -> float | None:
+    """Return how long to wait before a retry; None if a retry would not help."""
+    import aiohttp
+
+    if error.status == _UNAVAILABLE:
+        return error.retry_after
+    if isinstance(error.__cause__, TimeoutError | aiohttp.ClientSSLError):
+        return None
+    lost = (aiohttp.ClientConnectionError, aiohttp.ClientPayloadError, OSError)
+    return reconnect.wait(attempt) if isinstance(error.__cause__, lost) else None
 
 
 class HTTPClient:

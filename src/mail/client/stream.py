@@ -14,7 +14,7 @@ from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
-from mail.client.repeating import Reconnect
+from mail.client.http import Reconnect
 from mail.core.events import TERMINAL_KINDS
 from mail.errors import ClientDecodeError, ClientHTTPError
 from mail.net.sse import SSEEvent, SSEParser

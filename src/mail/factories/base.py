@@ -5,7 +5,7 @@ import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar, Concatenate, Final, Literal, ParamSpec, get_args
+from typing import Any, ClassVar, Concatenate, Final, Literal, ParamSpec, TypedDict, get_args
 
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.call_context import CallContext, current_call
@@ -20,9 +20,8 @@ from mail.factories.checks import (
     check_tool_choice,
     of_agent,
 )
-from mail.llm.ask import ask
+from mail.llm.ask import agent_output, ask
 from mail.llm.compress import Compressor
-from mail.llm.output import agent_output
 from mail.llm.request import ChatModel, ModelRequest, ToolFormat
 from mail.llm.resolve import model_for
 from mail.llm.settings import LLMSettings
@@ -32,6 +31,7 @@ __all__ = [
     "PEERS_HEADLINE",
     "AgentFunction",
     "AgentToolCall",
+    "CallOptions",
     "LiteLLMAgentFunction",
     "MAILAgentFunction",
     "ReasoningEffort",
@@ -48,6 +48,14 @@ PEERS_HEADLINE: Final = "Here are details about the agents you can communicate w
 
 
 P = ParamSpec("P")
+
+
+class CallOptions(TypedDict, total=False):
+    """The keyword-only options of `LiteLLMAgentFunction`, for subclasses that pass them on."""
+
+    model: ChatModel | None
+    timeout: float | None
+    deadline: float | None
 
 
 def parameters_of(

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from mail.llm.caching import mark_for_cache
-from mail.llm.completions import field_of, read_chunk, tool_choice, tool_results
+from mail.llm.completions import field_of, mark_for_cache, read_chunk, tool_choice, tool_results
 from mail.llm.history import Replied, Said, conversation, parse_arguments_text, plain_copy
 from mail.llm.request import (
     BuiltinCall,

@@ -1,11 +1,10 @@
 """The chat-completions wire format as pure functions: request out, chunks in, history entry."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from mail.core.agents import ToolChoice
 from mail.core.usage import Usage
-from mail.llm.caching import mark_for_cache
 from mail.llm.history import Replied, Said, conversation, plain_copy, written_arguments
 from mail.llm.request import CallPiece, Delta, FunctionCall, ModelReply, ModelRequest, Thought
 from mail.llm.thinking import began_with_thinking, thinking_arguments
@@ -16,11 +15,36 @@ __all__ = [
     "decode",
     "encode",
     "field_of",
+    "mark_for_cache",
     "read_chunk",
     "tool_choice",
     "tool_results",
     "usage_of",
 ]
+
+_CACHED: Final = {"type": "ephemeral"}
+
+
+def mark_for_cache(messages: Sequence[dict[str, Any]]) -> None:
+    """Mark the end of the system prompt and of the conversation; tools stand before both."""
+    if not messages:
+        return
+    first, last = messages[0], messages[-1]
+    if first.get("role") == "system":
+        _mark_content(first)
+    if last.get("role") == "user":
+        _mark_content(last)
+    elif last.get("role") == "tool":
+        last["cache_control"] = dict(_CACHED)
+
+
+def _mark_content(message: dict[str, Any]) -> None:
+    if not message.get("content"):
+        return
+    if isinstance(message["content"], str):
+        message["content"] = [{"type": "text", "text": message["content"]}]
+    message["content"][-1]["cache_control"] = dict(_CACHED)
+
 
 _REASONING_FIELDS = ("reasoning_content", "thinking_blocks")
 

@@ -1,7 +1,7 @@
-"""A whole swarm from scripts, without a provider, whose agents' models remember what they saw."""
+"""A whole swarm from scripts, without a provider, and what its agents' models were shown."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,9 @@ from mail.factories.action import LiteLLMActionAgentFunction
 from mail.factories.base import LiteLLMAgentFunction
 from mail.factories.checks import of_agent
 from mail.factories.supervisor import LiteLLMSupervisorFunction
-from mail.testing.models import RecordingModel
+from mail.llm.request import ChatModel, Delta, ModelRequest
+from mail.llm.script import Script
+from mail.llm.scripted import ScriptedModel
 from mail.testing.runs import Outcome, run_until_complete
 
 if TYPE_CHECKING:
@@ -21,10 +23,61 @@ if TYPE_CHECKING:
 
     from mail.api.actions import MAILAction
     from mail.api.swarm import MAILSwarm
-    from mail.llm.request import ChatModel
-    from mail.llm.script import Script
 
-__all__ = ["ScriptedSwarm", "scripted_swarm"]
+__all__ = [
+    "RecordingModel",
+    "ScriptedSwarm",
+    "assert_not_shown",
+    "assert_shown",
+    "scripted_swarm",
+    "shown_to",
+]
+
+
+class RecordingModel:
+    """A model that hands every question on and keeps a copy of it.
+
+    Args:
+        model: Who answers: a script (see `mail.llm.script`), or any other model.
+
+    Attributes:
+        requests: The questions so far, oldest first.
+    """
+
+    def __init__(self, model: Script | ChatModel) -> None:
+        self._model: ChatModel = model if hasattr(model, "stream") else ScriptedModel(model)
+        self.requests: list[ModelRequest] = []
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        """Reply as the model behind it; see `mail.llm.request.ChatModel.stream`."""
+        messages = [dict(message) for message in request.messages]
+        self.requests.append(replace(request, messages=messages))
+        async for delta in self._model.stream(request):
+            yield delta
+
+    @property
+    def shown(self) -> list[str]:
+        """Every text that the model was shown, each once: prompts, mail and tool results."""
+        found: dict[str, None] = {}
+        for request in self.requests:
+            found[request.system] = None
+            for message in request.messages:
+                if message.get("role") != "assistant":
+                    found.update(dict.fromkeys(_texts(message)))
+        return [text for text in found if text]
+
+
+def _texts(message: object) -> list[str]:
+    """Return the texts of an entry, whichever provider's format it has."""
+    if isinstance(message, str):
+        return [message]
+    if isinstance(message, list):
+        return [text for part in message for text in _texts(part)]
+    if not isinstance(message, dict):
+        return []
+    fields = (message.get(name) for name in ("content", "text", "output"))
+    return [text for field in fields for text in _texts(field)]
+
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
 
@@ -121,7 +174,7 @@ def _check_named(place: str, names: Iterable[str], scripts: Mapping[str, object]
             raise ConfigError(hinted(f"{place} names '{name}', who has no script", name, scripts))
 
 
-def _recorded(agent: str, script: "Script | ChatModel") -> RecordingModel:
+def _recorded(agent: str, script: Script | ChatModel) -> RecordingModel:
     with of_agent(agent):
         return RecordingModel(script)
 
@@ -130,3 +183,43 @@ def _factory(leads: bool, acts: bool) -> AgentFactory:
     if leads:
         return LiteLLMSupervisorFunction
     return LiteLLMActionAgentFunction if acts else LiteLLMAgentFunction
+
+
+def shown_to(swarm: ScriptedSwarm, agent: str) -> list[str]:
+    """Return every text that an agent was shown, each once: its prompt, mail and tool results."""
+    return _model(swarm, agent).shown
+
+
+def assert_shown(swarm: ScriptedSwarm, agent: str, text: str) -> None:
+    """Check that an agent was shown a text, as it is or as mail shows it (escaped).
+
+    Raises:
+        AssertionError: it was not; the message lists what it was shown.
+    """
+    if not _holding(swarm, agent, text):
+        listing = "\n---\n".join(shown_to(swarm, agent)) or "(nothing)"
+        raise AssertionError(f"agent '{agent}' was not shown {text!r}, but:\n{listing}")
+
+
+def assert_not_shown(swarm: ScriptedSwarm, agent: str, text: str) -> None:
+    """Check that an agent was never shown a text.
+
+    Raises:
+        AssertionError: it was; the message has the place.
+    """
+    found = _holding(swarm, agent, text)
+    if found:
+        raise AssertionError(f"agent '{agent}' was shown {text!r}:\n{found[0]}")
+
+
+def _holding(swarm: ScriptedSwarm, agent: str, text: str) -> list[str]:
+    from xml.sax.saxutils import escape
+
+    forms = {text, escape(text)}
+    return [seen for seen in shown_to(swarm, agent) if any(form in seen for form in forms)]
+
+
+def _model(swarm: ScriptedSwarm, agent: str) -> RecordingModel:
+    if agent not in swarm.models:
+        raise AssertionError(f"there is no agent '{agent}' in the swarm, but {list(swarm.models)}")
+    return swarm.models[agent]

@@ -18,7 +18,7 @@ from mail.core.tasks import TaskState
 from mail.db.base import IdempotencyRow, Owner
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
-from mail.net.sse_response import event_source
+from mail.net.sse import event_source
 from mail.net.types import PostMessageResponse
 from mail.server.bodies import RequestBody, one_of
 from mail.server.deps import After, IdempotencyKey, LastEventId, Person, token_of

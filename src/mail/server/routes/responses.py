@@ -21,7 +21,7 @@ from mail.core.tasks import TaskState
 from mail.db.base import IdempotencyRow
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
-from mail.net.sse_response import event_stream
+from mail.net.sse import event_stream
 from mail.responses_api.bridge import Exchange, ResponsesBridge
 from mail.responses_api.problems import NoSuchModel, ResponsesError
 from mail.responses_api.records import Records

@@ -15,7 +15,7 @@ from mail.core.tasks import MAILTask
 from mail.db.base import Owner
 from mail.errors import ProtocolError, UnknownTask
 from mail.logcontext import note
-from mail.net.sse_response import event_source
+from mail.net.sse import event_source
 from mail.net.types import TaskPage, TaskRecord
 from mail.server.bodies import RequestBody, body_of, read_body
 from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Person, State
