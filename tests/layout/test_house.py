@@ -17,7 +17,6 @@ SMALL_SUBJECTS = {
     "mail.cli.check": "the command; its parts are modules of their own",
     "mail.cli.init": "a command",
     "mail.cli.version": "a command",
-    "mail.client.client": "the client's side of one route",
     "mail.server.routes.tokens": "one of the groups of routes, each in a module",
     "mail.db.postgres.inspect": "the PostgreSQL half of mail.db.inspect",
     "mail.utils.store": "a documented import path",
