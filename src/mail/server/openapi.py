@@ -111,6 +111,10 @@ _HEADERS_OF: Final[Mapping[int, Mapping[str, Any]]] = {
     429: RETRY_LATER,
     503: RETRY_LATER,
 }
+_RESPONSES: Final = "#/components/responses/"
+_PREFIX_OF: Final = {"ErrorAnswer": "", "OpenAIErrorAnswer": "OpenAI"}
+"""Schema of errors to what the names of such answers begin with."""
+
 _OF_422: Final = frozenset({"HTTPValidationError", "ValidationError"})
 _OF_RUNS: Final = frozenset({402, 502})
 """Answers about runs: a repeat of the request gets them again."""
@@ -147,7 +151,7 @@ class OpenAPIDocument:
         parts["schemas"] = {
             name: _untitled(schemas[name]) for name in sorted(schemas) if name not in _OF_422
         }
-        parts["responses"] = {name: _response(status) for status, (name, _) in _ERRORS.items()}
+        parts["responses"] = _error_responses(made["paths"])
         parts["headers"] = dict(_HEADERS)
         return made
 
@@ -176,18 +180,16 @@ class OpenAPIDocument:
         return f"# Written by 'make openapi'; do not edit.\n{text}".encode()
 
 
-def errors(*statuses: int, schema: str = "") -> dict[int | str, dict[str, Any]]:
+def errors(*statuses: int, schema: str = "ErrorAnswer") -> dict[int | str, dict[str, Any]]:
     """Say which errors a route can answer with, for its ``responses=``.
 
     Args:
         statuses: Their statuses.
-        schema: The schema of the answers, if it is not the usual one.
+        schema: The schema of the answers.
     """
-    if schema:
-        return {status: _response(status, schema) for status in statuses}
     return {
         status: {
-            "$ref": f"#/components/responses/{_ERRORS[status][0]}",
+            "$ref": f"{_RESPONSES}{_PREFIX_OF[schema]}{_ERRORS[status][0]}",
             "description": _ERRORS[status][1],
         }
         for status in statuses
@@ -205,10 +207,11 @@ def _introduction() -> str:
         f"The HTTP API of a MAIL server, protocol {get_protocol_version()}.\n\n"
         "Bodies are JSON objects in UTF-8, whatever their `Content-Type` says. A field that is not "
         "listed is ignored, unless its name is close to one that is: the answer is then 400 and "
-        "names both. Every error has the shape `ErrorAnswer`. In addition to what the operations "
-        "list, a path that does not exist is answered with 404, and a method that a path does not "
-        "have with 405 and `Allow`, both in that shape. The roles that may call an operation are "
-        "in its description and in `x-mail-roles`; an empty list means everybody, without a token."
+        "names both. Every error has the shape `ErrorAnswer`, and under `/v1` `OpenAIErrorAnswer`. "
+        "In addition to what the operations list, a path that does not exist is answered with 404, "
+        "and a method that a path does not have with 405 and `Allow`. The roles that may call an "
+        "operation are in its description and in `x-mail-roles`; an empty list means everybody, "
+        "without a token."
     )
 
 
@@ -245,7 +248,20 @@ def _further_schemas() -> dict[str, Any]:
     return found
 
 
-def _response(status: int, schema: str = "ErrorAnswer") -> dict[str, Any]:
+def _error_responses(paths: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the error answers that operations refer to, and that of a wrong method."""
+    said = (operation["responses"] for item in paths.values() for operation in item.values())
+    used = {answer.get("$ref") for answers in said for answer in answers.values()}
+    used.add(f"{_RESPONSES}{_ERRORS[405][0]}")
+    return {
+        prefix + name: _response(status, schema)
+        for schema, prefix in _PREFIX_OF.items()
+        for status, (name, _) in _ERRORS.items()
+        if f"{_RESPONSES}{prefix}{name}" in used
+    }
+
+
+def _response(status: int, schema: str) -> dict[str, Any]:
     return {
         "description": _ERRORS[status][1],
         "headers": {**answer_headers(repeated=status in _OF_RUNS), **_HEADERS_OF.get(status, {})},

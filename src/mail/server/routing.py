@@ -37,7 +37,7 @@ class MAILRoute(APIRoute):
         ConfigError: the route declares no audience. What is not allowed is denied.
     """
 
-    error_schema = ""
+    error_schema = "ErrorAnswer"
     """The schema of its errors; the usual one when empty."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
