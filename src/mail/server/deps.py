@@ -5,8 +5,9 @@ before anything else is read.
 """
 
 import re
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header, Query
 from fastapi.openapi.models import HTTPBearer
@@ -25,6 +26,7 @@ from mail.server.state import ServerState, state_of
 __all__ = [
     "ADMIN",
     "AUTHENTICATED",
+    "GIVEN",
     "PEOPLE",
     "PUBLIC",
     "Administrator",
@@ -38,7 +40,6 @@ __all__ = [
     "Roles",
     "State",
     "audience_of",
-    "token_of",
 ]
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
@@ -49,14 +50,13 @@ async def _state(request: Request) -> ServerState:  # async: FastAPI runs functi
     return state_of(request)
 
 
-def token_of(request: Request) -> str:
-    """Return the token of the caller that has been admitted."""
+def _token_of(request: Request) -> str:
     token: str = request.state.token
     return token
 
 
 async def _token(request: Request) -> str:
-    return token_of(request)
+    return _token_of(request)
 
 
 State = Annotated[ServerState, Depends(_state)]
@@ -157,8 +157,7 @@ class Roles(Audience, SecurityBase):
 
     async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
         """Return the caller that was admitted."""
-        caller: Caller = request.state.caller
-        return caller
+        return _caller(request)
 
 
 PUBLIC: Final = Audience()
@@ -169,6 +168,20 @@ ADMIN: Final = Roles("admin")
 Anyone = Annotated[Caller, Depends(AUTHENTICATED)]
 Person = Annotated[Caller, Depends(PEOPLE)]
 Administrator = Annotated[Caller, Depends(ADMIN)]
+
+
+def _caller(request: Request) -> Caller:
+    caller: Caller = request.state.caller
+    return caller
+
+
+GIVEN: Final[Mapping[Any, Callable[[Request], Any]]] = {
+    _state: state_of,
+    _token: _token_of,
+    Roles: _caller,
+    Audience: lambda _: None,
+}
+"""Dependency, or its class, to how its value is read from a request that has been admitted."""
 
 
 def audience_of(route: APIRoute) -> Audience | None:

@@ -79,17 +79,25 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T |
     The request is not counted as one at work any more: waiting is none.
     """
     request.scope["state"][WAITS]()
-    result = asyncio.ensure_future(work)
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a request is served in one
+
+    waiting = True
+
+    def leave(watch: "asyncio.Task[None]") -> None:
+        if waiting:
+            task.cancel()  # as `asyncio.timeout` does; taken back below
+
     watch = asyncio.create_task(_disconnected(request), name="client watch")
-    watch.add_done_callback(lambda _: result.cancel())
+    watch.add_done_callback(leave)
     try:
-        return await result
+        return await work
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if watch.done() and not (task and task.cancelling()):
+        if watch.done() and task.uncancel() == 0:
             return None
         raise
     finally:
+        waiting = False
         watch.cancel()
 
 

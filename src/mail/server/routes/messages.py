@@ -21,12 +21,12 @@ from mail.logcontext import note
 from mail.net.sse import event_source
 from mail.net.types import PostMessageResponse
 from mail.server.bodies import RequestBody, one_of
-from mail.server.deps import After, IdempotencyKey, LastEventId, Person, token_of
+from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Person, State
 from mail.server.errors import mail_error_response
 from mail.server.idempotency import replayed
 from mail.server.openapi import EVENT_STREAM, errors
 from mail.server.routing import MAILRouter
-from mail.server.state import ServerState, owner_of, state_of
+from mail.server.state import ServerState, owner_of
 from mail.server.streams import CLIENT_GONE, streamed, while_connected
 
 if TYPE_CHECKING:
@@ -225,9 +225,11 @@ _NO_OPTIONS: Final = MessageOptions()
     response_model=PostMessageResponse,
     responses={**EVENT_STREAM, **errors(402, 404, 502, 504)},
 )
-async def message(
+async def message(  # noqa: PLR0913 - what FastAPI resolves for it
     request: Request,
+    state: State,
     caller: Person,
+    token: BearerToken,
     body: MessageIn,
     key: IdempotencyKey = None,
     last_event_id: LastEventId = None,
@@ -241,8 +243,6 @@ async def message(
     `task_error` of its run; the first brings `retry`. Closing the connection does not stop the
     task. After 402, 502 and 504 the task exists, under `task_id` of the error.
     """
-    # Not as dependencies: FastAPI takes longer to resolve them than all else here takes.
-    state, token = state_of(request), token_of(request)
     async with AsyncExitStack() as stack:
         if body.stream:
             stack.enter_context(state.quotas.stream(caller))
