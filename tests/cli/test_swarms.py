@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mail.cli import main
-from mail.cli.code_path import find_code
+from mail.cli.swarms import find_code
 from tests.cli.test_code_here import GREET, SWARM
 
 ROOT = Path(__file__).parents[2]

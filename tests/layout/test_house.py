@@ -14,9 +14,7 @@ LINES_OF_A_FUNCTION = 60
 LINES_OF_A_SUBJECT = 80
 
 SMALL_SUBJECTS = {
-    "mail.cli.check": "the command; its parts are modules of their own",
     "mail.cli.init": "a command",
-    "mail.cli.version": "a command",
     "mail.server.routes.tokens": "one of the groups of routes, each in a module",
     "mail.db.postgres.inspect": "the PostgreSQL half of mail.db.inspect",
     "mail.utils.store": "a documented import path",

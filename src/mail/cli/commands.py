@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from mail.cli import client, db, init, ping, register, server, swarms, tasks, token, version
+from mail.cli import client, db, init, ping, register, server, swarms, tasks, token
 from mail.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
 from mail.cli.plain import cleaned
 from mail.errors import ConfigError, MAILError, ProtocolError
+from mail.version import get_protocol_version, get_version
 
 __all__ = ["COMMANDS", "Command", "main"]
 
@@ -28,6 +29,17 @@ class Command(NamedTuple):
     reads_words: bool = False
 
 
+def _no_flags(parser: argparse.ArgumentParser) -> None:
+    """Add no arguments."""
+
+
+def _print_versions(arguments: argparse.Namespace) -> int:
+    print(f"MAIL reference implementation version: {get_version()}")
+    print(f"MAIL protocol version: {get_protocol_version()}")
+    print("(a package of version `x.y.z` speaks protocol version `x.y`)")
+    return DONE
+
+
 COMMANDS: Final = (
     Command("init", "create a project with a swarm of your own", init.configure, init.run),
     Command("server", "run the MAIL server", server.configure, server.run),
@@ -43,7 +55,7 @@ COMMANDS: Final = (
         register.configure,
         register.run,
     ),
-    Command("version", "print the package and protocol versions", version.configure, version.run),
+    Command("version", "print the package and protocol versions", _no_flags, _print_versions),
 )
 
 
@@ -77,7 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     run: Callable[[argparse.Namespace], int]
-    run = version.run if arguments.version else arguments.run
+    run = _print_versions if arguments.version else arguments.run
     try:
         code = run(arguments)
         if sys.stdout is not None:  # it is None where the descriptor was closed

@@ -11,13 +11,13 @@ from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.code_path import find_code
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
     from mail.swarms_json.types import SwarmsJSONSwarm
 
-__all__ = ["collected", "configure", "run", "stdout_to_stderr"]
+__all__ = ["collected", "configure", "find_code", "run", "stdout_to_stderr"]
+
 
 _LOADER: Final = "mail.swarms_json"
 _STDOUT: Final = 1
@@ -50,6 +50,18 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _print_swarms(arguments.file, swarms, warned)
     return 0
+
+
+def find_code(*folders: Path) -> None:
+    """Add folders to the module search path, the first one first, as `python -m` does.
+
+    Args:
+        folders: The current folder and the folder of the swarms file.
+    """
+    for folder in reversed(folders):
+        name = str(folder.resolve())
+        if name not in sys.path:
+            sys.path.insert(0, name)
 
 
 @contextmanager
