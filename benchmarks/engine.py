@@ -30,7 +30,7 @@ from mail.db.base import Store
 from mail.llm.completions import encode
 from mail.llm.request import ModelRequest
 
-_ROUNDS = {"broadcast": 3, "messages": 3, "concurrency": 2}  # else 1
+_ROUNDS = {"newest": 2, "broadcast": 3, "messages": 3, "concurrency": 2}  # else 1
 _LONG = 5000
 _EDGE = 500
 _READ_LONG = 2000

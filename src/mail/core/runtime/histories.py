@@ -26,7 +26,7 @@ class Histories:
         self._owner = owner
         self._tasks: dict[str, dict[str, list[Entry]]] = {}
 
-    async def view(self, key: LaneKey, more: Iterable[Entry], *, fresh: bool) -> list[Entry]:
+    async def view(self, key: LaneKey, more: list[Entry], *, fresh: bool) -> list[Entry]:
         """Return an agent's history followed by ``more``, as a new list of shared entries.
 
         Args:
@@ -36,7 +36,7 @@ class Histories:
         if entries is None:
             entries = [] if fresh else await self._load(key)
             self._tasks.setdefault(key.task_id, {})[key.agent] = entries
-        return [*entries, *more]
+        return entries + more  # one copy; unpacking would make two of a long list
 
     def append(self, key: LaneKey, entries: Iterable[Entry]) -> None:
         """Add committed entries."""
