@@ -368,6 +368,14 @@ async def test_a_request_that_offers_another_protocol_is_answered(
         assert b"alice" in await everything(reader)
 
 
+async def test_an_older_client_that_offers_another_protocol_needs_no_host(
+    store: MemoryStore, template: Template
+) -> None:
+    async with served(store, template) as (server, _), connected(server) as (reader, writer):
+        writer.write(b"GET / HTTP/1.0\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+
 def test_the_limits_of_connections_reach_the_protocol(parser: str) -> None:
     limits = LimitsConfig(idle_timeout=12.5)
     made = connections.guarded(limits, parser)

@@ -73,6 +73,18 @@ async def test_a_misspelt_field_is_400_and_says_which_one_is_meant(
     assert template.started == []
 
 
+async def test_of_thousands_of_unknown_fields_only_the_first_are_compared(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    misspelt = await post(client, body="Hello", **{f"strem{n}": 1 for n in range(3000)})
+    assert misspelt.status_code == 400
+    assert len(misspelt.json()["errors"]) == 100
+    with caplog.at_level(logging.WARNING):
+        other = await post(client, body="Hello", **{f"x-{n}": 1 for n in range(3000)})
+    assert other.status_code == 200
+    assert "and 2990 more" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("body", "field", "hint"),
     [

@@ -10,6 +10,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from itertools import islice
 from typing import Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -45,6 +46,8 @@ _BIG_NUMBER: Final = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{200}")
 _SHOWN_PROBLEMS: Final = 5
 _SHOWN_FIELDS: Final = 10
 _SHOWN_OF_NAME: Final = 64
+_COMPARED_FIELDS: Final = 100
+"""Unknown fields that are compared with the known ones: a body may have 100,000 of them."""
 
 _log = logging.getLogger("mail.server")
 
@@ -150,7 +153,8 @@ def check_names(values: Mapping[str, Any], model: type[RequestBody], path: str) 
     """
     problems = []
     ignored = []
-    for field, name, owner in _unknown(values, model):
+    unknown = _unknown(values, model)
+    for field, name, owner in islice(unknown, _COMPARED_FIELDS):
         known = owner.names()
         hint = did_you_mean(name[:_SHOWN_OF_NAME], known)
         if owner.model_config["extra"] == "forbid":
@@ -163,6 +167,7 @@ def check_names(values: Mapping[str, Any], model: type[RequestBody], path: str) 
     if problems:
         raise refusal(problems)
     if ignored:
+        ignored += [name for _, name, _ in unknown]
         _log.warning("%s: unknown fields ignored: %s", path, _shown(ignored))
 
 

@@ -227,7 +227,8 @@ class PipeliningConnection(GuardedConnection):
 
     def _decline(self, rest: bytes) -> None:
         """Read a request that offers another protocol (h2c, for one) again without the offer."""
-        head = [self.parser.get_method() + b" " + self.url + b" HTTP/1.1"]
+        version = self.parser.get_http_version().encode()
+        head = [self.parser.get_method() + b" " + self.url + b" HTTP/" + version]
         head += [b"%b: %b" % field for field in self.headers if field[0] != b"upgrade"]
         self.parser = type(self.parser)(self)
         self._feed(b"\r\n".join([*head, b"", rest]))
