@@ -70,8 +70,7 @@ def make_action_function(
         return result
 
     # Who judges an action by where its code comes from looks behind this function.
-    run.__wrapped__ = callback  # type: ignore[attr-defined]  # as functools.wraps does
-    return run
+    return functools.update_wrapper(run, callback, assigned=(), updated=())
 
 
 async def _invoke(callback: Callable[[Any], Any], payload: Any) -> Any:

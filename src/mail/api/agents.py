@@ -301,11 +301,11 @@ class MAILAgentTemplate:
         }
 
     def _build(self, params: dict[str, Any]) -> AgentFunction:
-        function = call_factory(self.name, self._load_factory(), params)
+        function: AgentFunction = call_factory(self.name, self._load_factory(), params)
         if not callable(function):
             got = type(function).__name__
             raise ConfigError(f"factory of agent '{self.name}' must return a callable, got {got}")
-        return function  # type: ignore[no-any-return]  # a callable, and the runtime checks replies
+        return function
 
     def _load_factory(self) -> AgentFactory:
         what = f"factory of agent '{self.name}'"
@@ -314,7 +314,8 @@ class MAILAgentTemplate:
             factory = load_callable(factory, what, self.references)
         if not callable(factory):
             raise ConfigError(f"{what} must be callable, got {type(factory).__name__}")
-        return factory  # type: ignore[no-any-return]  # the lines above proved it
+        loaded: AgentFactory = factory
+        return loaded
 
 
 def as_template(agent: MAILAgent | MAILAgentTemplate) -> MAILAgentTemplate:
@@ -435,7 +436,9 @@ def check_factory(agent: str, factory: Callable[..., Any], params: Mapping[str, 
 
 
 def _is_own(factory: Callable[..., Any]) -> bool:
-    made_by: Any = factory.__init__ if isinstance(factory, type) else factory  # type: ignore[misc]  # a class's own
+    made_by: Any = factory
+    if isinstance(factory, type):
+        made_by = made_by.__init__
     home = getattr(made_by, "__module__", None)
     return isinstance(home, str) and home.partition(".")[0] == _OWN_PACKAGE
 
@@ -467,14 +470,14 @@ def _accepted(factory: Callable[..., Any]) -> Iterator[str]:
     """Yield the parameters that a factory, or an agent function that it makes, may be given."""
     from mail.factories.base import LiteLLMAgentFunction
 
-    made: tuple[type, ...] = (LiteLLMAgentFunction,)
+    made: tuple[Any, ...] = (LiteLLMAgentFunction,)
     if isinstance(factory, type):
         made = (*factory.__mro__, *made)
     else:
         yield from _parameters(factory)
     for kind in made:
         if "__init__" in vars(kind):
-            yield from _parameters(kind.__init__)  # type: ignore[misc]  # of each class its own
+            yield from _parameters(kind.__init__)
 
 
 def _parameters(function: Callable[..., Any]) -> Iterator[str]:

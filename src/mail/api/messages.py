@@ -28,8 +28,8 @@ __all__ = [
 SenderType = Literal["admin", "agent", "user"]
 PostedKind = Literal["request", "response", "broadcast", "interrupt"]
 
-SENDER_TYPES: Final = ("admin", "agent", "user")
-POSTED_KINDS: Final = ("request", "response", "broadcast", "interrupt")
+SENDER_TYPES: Final[tuple[SenderType, ...]] = ("admin", "agent", "user")
+POSTED_KINDS: Final[tuple[PostedKind, ...]] = ("request", "response", "broadcast", "interrupt")
 _SINGLE: Final = ("request", "response")
 
 
@@ -41,12 +41,13 @@ def check_posted_kind(kind: str) -> PostedKind:
     """
     if kind == "broadcast_complete":
         raise ProtocolError("a broadcast_complete cannot be posted; only agents can end tasks")
-    if kind not in POSTED_KINDS:
+    found = next((known for known in POSTED_KINDS if known == kind), None)
+    if found is None:
         hint = did_you_mean(str(kind), POSTED_KINDS)
         raise ProtocolError(
             f"invalid message type: '{kind}'; expected one of {', '.join(POSTED_KINDS)}.{hint}"
         )
-    return kind  # type: ignore[return-value]  # the line above proved it
+    return found
 
 
 def compose_posted(  # noqa: PLR0913 - the parts of a message
@@ -75,9 +76,9 @@ def compose_posted(  # noqa: PLR0913 - the parts of a message
     Raises:
         ProtocolError: one of these does not make a message.
     """
-    sender_type, sender_name = sender
-    if sender_type not in SENDER_TYPES:
-        raise ProtocolError(f"invalid sender type: {sender_type}")
+    sender_type = next((known for known in SENDER_TYPES if known == sender[0]), None)
+    if sender_type is None:
+        raise ProtocolError(f"invalid sender type: {sender[0]}")
     if isinstance(targets, str):
         raise ProtocolError(f"targets must be a list of agent names, got the string '{targets}'")
     checked = check_posted_kind(kind)
@@ -88,7 +89,7 @@ def compose_posted(  # noqa: PLR0913 - the parts of a message
     envelope = Composer(swarm, clock).message(
         checked,
         clock.new_id() if task_id is None else check_task_id(task_id),
-        create_address(sender_name, sender_type),  # type: ignore[arg-type]  # checked above
+        create_address(sender[1], sender_type),
         [create_agent_address(target) for target in targets],
         subject,
         body,

@@ -56,10 +56,10 @@ def load_callable(
         ConfigError: it cannot be imported, or may not be.
         WrongReference: it is not callable.
     """
-    found = load_object(reference, what, references)
+    found: Callable[..., Any] = load_object(reference, what, references)
     if not callable(found):
         raise WrongReference(f"{what} must be callable, got {type(found).__name__}")
-    return found  # type: ignore[no-any-return]  # the line above proved it
+    return found
 
 
 def load_params(

@@ -176,7 +176,8 @@ def _answered(chain: Sequence[BaseException]) -> int | None:
         return _UNAUTHORIZED
     for error in chain:
         if _is_a(error, "HTTPStatusError"):
-            return int(error.response.status_code)  # type: ignore[attr-defined]
+            refused: Any = error  # httpx's, which is not imported for this
+            return int(refused.response.status_code)
     for error in chain:
         status = getattr(error, "status_code", None)
         if not isinstance(status, int) or _is_a(error, "ConnectionError"):

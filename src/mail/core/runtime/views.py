@@ -126,9 +126,9 @@ class RuntimeViews:
     def get_response_message(self, task_id: str) -> MAILMessage | None:
         """Return the final message of a live or recently finished task, or None."""
         for event in reversed(self.get_events_by_task_id(task_id)):
-            message = event.extra.get("full_message", {})
-            if message.get("msg_type") == "broadcast_complete":
-                return message  # type: ignore[no-any-return]  # a wire message by construction
+            message: MAILMessage | None = event.extra.get("full_message")
+            if message is not None and message["msg_type"] == "broadcast_complete":
+                return message
         return None
 
     def _waiting(self, task_id: str) -> list[QueuedMessage]:
