@@ -166,6 +166,12 @@ def test_every_route_declares_its_audience(app: FastAPI) -> None:
         ("GET", "/tasks/{task_id:path}"): people,
         ("GET", "/swarms/dump"): ["admin"],
         ("POST", "/swarms/load"): ["admin"],
+        ("GET", "/v1/models"): people,
+        ("GET", "/v1/models/{model}"): people,
+        ("POST", "/v1/responses"): people,
+        ("GET", "/v1/responses/{response_id}"): people,
+        ("DELETE", "/v1/responses/{response_id}"): people,
+        ("POST", "/v1/responses/{response_id}/cancel"): people,
         ("POST", "/auth/login"): anyone,
         ("GET", "/auth/check"): anyone,
     }
