@@ -66,7 +66,7 @@ class Hold:
         self._busy, self._go = threading.Event(), threading.Event()
         in_thread = isinstance(store, SQLiteStore)
         work = self._wait_in_thread if in_thread else self._wait_in_loop
-        self._task = asyncio.create_task(store._write(work))
+        self._task = asyncio.ensure_future(store._write(work))
 
     def _wait_in_thread(self, cursor: Any) -> None:
         self._busy.set()

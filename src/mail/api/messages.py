@@ -90,7 +90,7 @@ def compose_posted(  # noqa: PLR0913 - the parts of a message
         checked,
         clock.new_id() if task_id is None else check_task_id(task_id),
         create_address(sender[1], sender_type),
-        [create_agent_address(target) for target in targets],
+        map(create_agent_address, targets),
         subject,
         body,
     )

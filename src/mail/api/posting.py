@@ -9,7 +9,6 @@ from mail.api.messages import (
     DEFAULT_TIMEOUT,
     RunOptions,
     SenderType,
-    check_posted_kind,
     compose_posted,
     read_options,
 )
@@ -468,7 +467,7 @@ class MessagePoster(MessageSender):
             body,
             [self._entrypoint(entrypoint)],
             self.user_role,
-            check_posted_kind(msg_type),
+            msg_type,
             task_id,
         )
 

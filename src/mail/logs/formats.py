@@ -55,21 +55,21 @@ class OwnFormatter(logging.Formatter, ABC):
     @abstractmethod
     def _render(self, record: logging.LogRecord) -> str: ...
 
-    def _fields(self, record: logging.LogRecord) -> Iterator[tuple[str, Any]]:
-        """Yield the context, and what one of our own records carries beside its text.
+    def _fields(self, record: logging.LogRecord) -> list[tuple[str, Any]]:
+        """Return the context, and what one of our own records carries beside its text.
 
         What other libraries' records carry is not shown: nobody knows what it is.
         """
         ours = record.name.partition(".")[0] == _OURS
         data = {k: v for k, v in vars(record).items() if k not in _STANDARD} if ours else {}
         context: LogContext = getattr(record, _STAMP, NOBODY)
-        for name, value in zip(LogContext._fields, context, strict=True):
-            if value and name not in data:
-                yield name, value
-        yield from data.items()
+        known = zip(LogContext._fields, context, strict=True)
+        fields = [(name, value) for name, value in known if value and name not in data]
+        fields.extend(data.items())
         if record.exc_info and _passing(record):
             error = record.exc_info[1]
-            yield "reason", f"{type(error).__name__}: {error}"
+            fields.append(("reason", f"{type(error).__name__}: {error}"))
+        return fields
 
     def _traces(self, record: logging.LogRecord) -> Iterator[tuple[str, str]]:
         if record.exc_info and record.exc_info[0] is not None and not _passing(record):

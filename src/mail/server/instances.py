@@ -230,7 +230,7 @@ class InstancePool:
         if self.closed:
             raise ShuttingDown()
         instance = self._live.get(caller)
-        if instance is not None and instance.idle and instance.outdated(self._served, token):
+        if instance is not None and instance.outdated(self._served, token) and instance.idle:
             await self._close(caller, instance)
             instance = None
         if instance is None:

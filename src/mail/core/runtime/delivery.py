@@ -92,8 +92,8 @@ class MailDelivery:
         silent: bool = False,
     ) -> None:
         """Add a message as it is; ``silent`` leaves out its event."""
-        payload = envelope.to_json()
         tier = tier_of(envelope)
+        payload = envelope.to_json()
         instruction = control.to_json() if control else None
         interrupts = envelope.kind == "interrupt"
         for name in local_recipients(envelope, self.context.agents, self.context.swarm):

@@ -160,8 +160,9 @@ class MAILRuntime(Federation, RuntimeViews):
             MAILError: the runtime belongs to another event loop.
         """
         await self._open()
-        self._scheduler.driving = True
-        self._scheduler.pump()
+        if not self._scheduler.driving:
+            self._scheduler.driving = True
+            self._scheduler.pump()
 
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()

@@ -72,7 +72,7 @@ class ToolDispatcher:
             handler = HANDLERS.get(call.tool_name)
             if handler is None:
                 return await self.actions.run(tools.turn, turn_result, call, key, known)
-            agent = self.context.agents[tools.name]
+            agent = self.context.agents[tools.turn.agent]
             check_tool(call.tool_name, agent, self.context.exclude_tools)
             return await handler(tools, call)
         except ToolError as error:

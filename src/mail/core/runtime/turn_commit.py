@@ -493,7 +493,8 @@ class TurnCommitter:
             due = self.endings.announce(task, ending, last)
             self.reopen(task, ending)
         self.context.events.publish(task.task_id, receipt.first_event, post.events)
-        await self.mail_delivery.hand_out(task, plan.mail, receipt)
+        if plan.mail.queued_messages:
+            await self.mail_delivery.hand_out(task, plan.mail, receipt)
         late = [m.seq for m in plan.mail.queued_messages if m.finish and m is not task.finish]
         if late:  # the run ended while the request to finish it was on its way
             unwanted = Post(owner=self.context.owner, task=task.row, settled=tuple(late))

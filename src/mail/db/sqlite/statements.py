@@ -5,7 +5,7 @@ All SQL is constant text, so sqlite3's statement cache prepares each statement o
 
 import sqlite3
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
@@ -61,8 +61,8 @@ class SQLiteStatements(Statements):
         """Run some statements that only read."""
 
     @abstractmethod
-    async def _write(self, work: Work[T]) -> T:
-        """Run some statements in a transaction; return their result once it is committed."""
+    def _write(self, work: Work[T]) -> Awaitable[T]:
+        """Run some statements in a transaction; await their result, which is committed then."""
 
     async def _fetch(self, make: Callable[[Iterable[Row]], T], text: str, *values: object) -> T:
         return await self._read(lambda db: make(db.execute(_numbered(text), values)))

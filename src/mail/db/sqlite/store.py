@@ -143,8 +143,8 @@ class SQLiteStore(SQLiteStatements):
             raise StoreError("the store is not open")
         return self._session
 
-    async def _write(self, work: Work[T]) -> T:
-        return await self._opened().writer.run(work)
+    def _write(self, work: Work[T]) -> asyncio.Future[T]:
+        return self._opened().writer.run(work)
 
     async def _read(self, work: Work[T]) -> T:
         session = self._opened()

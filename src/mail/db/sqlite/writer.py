@@ -42,8 +42,8 @@ class Writer:
         self._thread = threading.Thread(target=self._loop, name="mail-sqlite-writer", daemon=True)
         self._thread.start()
 
-    async def run(self, work: Work[T]) -> T:
-        """Run a unit of work and return its result once it is committed.
+    def run(self, work: Work[T]) -> asyncio.Future[T]:
+        """Hand in a unit of work; the future has its result once it is committed.
 
         When the caller is cancelled the unit is committed all the same.
 
@@ -55,7 +55,7 @@ class Writer:
             if not self._open:
                 raise StoreError("the store is closed")
             self._queue.put(_Unit(work, future))
-        return await future
+        return future
 
     def close(self) -> None:
         """Commit what is queued and end the thread; blocks until that is done."""

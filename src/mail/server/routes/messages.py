@@ -15,7 +15,7 @@ from mail.auth.callers import Caller
 from mail.core.runtime.settings import UNSET
 from mail.core.schema import TaskId
 from mail.core.tasks import TaskState
-from mail.db.base import IdempotencyRow, Owner
+from mail.db.base import IdempotencyRow
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.net.sse import event_source
@@ -248,10 +248,9 @@ async def message(  # noqa: PLR0913 - what FastAPI resolves for it
             stack.enter_context(state.quotas.stream(caller))
         # Before anything is looked up: from here on the caller's swarm stays the same one.
         swarm = await stack.enter_async_context(state.pool.lease(caller, token))
-        keyed = await state.keyed(request, caller, key)
-        owner = owner_of(state, caller)
+        keyed = None if key is None else await state.keyed(request, caller, key)
         known = last_event_id if last_event_id is not None else after
-        posting = _Posting(request, state, caller, token, body, known or 0, swarm, owner, stack)
+        posting = _Posting(request, state, caller, token, body, known or 0, swarm, stack)
         if keyed is None:
             run: Run | FollowedRun = await posting.begin()
         else:
@@ -271,7 +270,6 @@ class _Posting:
     body: MessageIn
     after: int
     swarm: "MAILSwarm"
-    owner: Owner
     held: AsyncExitStack
 
     async def begin(self, once: IdempotencyRow | None = None) -> "Run":
@@ -325,7 +323,8 @@ class _Posting:
         events = None
         if self.body.show_events:
             # Up to the run's end, whatever the task has done since.
-            logged = await self.state.store.events(self.owner, end.task_id, limit=end.seq)
+            owner = owner_of(self.state, self.caller)
+            logged = await self.state.store.events(owner, end.task_id, limit=end.seq)
             events = [event.to_record() for event in logged]
         return JSONResponse(
             {
