@@ -20,7 +20,6 @@ __all__ = [
     "PostedKind",
     "RunOptions",
     "SenderType",
-    "check_posted_kind",
     "compose_posted",
     "read_options",
 ]
@@ -33,7 +32,7 @@ POSTED_KINDS: Final[tuple[PostedKind, ...]] = ("request", "response", "broadcast
 _SINGLE: Final = ("request", "response")
 
 
-def check_posted_kind(kind: str) -> PostedKind:
+def _posted_kind(kind: str) -> PostedKind:
     """Return a message type that may be posted (MAIL-TASK-7).
 
     Raises:
@@ -81,7 +80,7 @@ def compose_posted(  # noqa: PLR0913 - the parts of a message
         raise ProtocolError(f"invalid sender type: {sender[0]}")
     if isinstance(targets, str):
         raise ProtocolError(f"targets must be a list of agent names, got the string '{targets}'")
-    checked = check_posted_kind(kind)
+    checked = _posted_kind(kind)
     if checked in _SINGLE and len(targets) != 1:
         raise ProtocolError(f"{checked} messages must have exactly one target")
     if not targets:

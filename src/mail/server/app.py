@@ -22,7 +22,7 @@ from fastapi import FastAPI
 from mail.auth.builtin import AuthBackend, BuiltinAuth, build_auth
 from mail.config.env import current
 from mail.config.server import ServerConfig, resolve_store_url, serves_example, store_url_place
-from mail.core.runtime.settings import TurnLimit
+from mail.core.runtime.scheduler import TurnLimit
 from mail.db.base import Store, SwarmClaim
 from mail.db.urls import open_store
 from mail.errors import ConfigError

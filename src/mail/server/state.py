@@ -13,7 +13,7 @@ from mail.auth.builtin import AuthBackend
 from mail.auth.callers import Caller
 from mail.clock import SystemClock
 from mail.config.server import ServerConfig
-from mail.core.runtime.settings import TurnLimit
+from mail.core.runtime.scheduler import TurnLimit
 from mail.db.base import Owner, Store
 from mail.errors import ShuttingDown, StoreError
 from mail.server.idempotency import Keyed, OwnersLocks

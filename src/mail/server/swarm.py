@@ -14,7 +14,8 @@ from mail.config.server import (
     resolve_swarms_file,
     serves_example,
 )
-from mail.core.runtime.settings import RuntimeSettings, TurnLimit
+from mail.core.runtime.scheduler import TurnLimit
+from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Store
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
 from mail.llm.provider_env import ModelUse

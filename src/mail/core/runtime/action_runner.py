@@ -97,7 +97,7 @@ class ActionRunner:
             events=events,
             journal=journal,
         )
-        receipt = await self.context.commit(commit)
+        receipt = await self.context.commit(turn.task, commit)
         self.context.events.publish(turn.task.task_id, receipt.first_event, events)
 
     def _find(self, turn: Turn, call: AgentToolCall) -> ActionCore:

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from mail.clock import Clock
@@ -71,7 +70,9 @@ class RuntimeContext:
                 return name
         return self.entrypoint
 
-    async def commit(self, post: Post, renew: Callable[[], None] | None = None) -> Receipt:
+    async def commit(
+        self, task: ActiveTask, post: Post, renew: Callable[[], None] | None = None
+    ) -> Receipt:
         """Commit inside the engine, where work that is done must not be lost.
 
         A store that fails is tried again until it works or the runtime stops; meanwhile nothing
@@ -79,6 +80,7 @@ class RuntimeContext:
         The newest row of the task is written, whatever row the commit brought.
 
         Args:
+            task: Whose commit it is.
             post: What to commit.
             renew: Brings it up to date before each attempt: while it waited for its turn or for the
                 store, messages may have been stored that it does not know of.
@@ -87,24 +89,22 @@ class RuntimeContext:
             StoreConflict: the delivery was consumed or dropped by somebody else.
             StoreError: the runtime stops and the store still fails.
         """
-        live = self.active_tasks.get(post.task.task_id)
-        async with live.commits if live else nullcontext():
-            if live is not None and live.torn:
+        async with task.commits:
+            if task.torn:
                 raise StoreError("an earlier commit of the task was not stored")
             try:
-                return await self._commit(live, post, renew)
+                return await self._commit(task, post, renew)
             except (StoreError, asyncio.CancelledError) as error:
-                if live is not None and not isinstance(error, StoreConflict):
-                    live.torn = self.draining
+                if not isinstance(error, StoreConflict):
+                    task.torn = self.draining
                 raise
 
     async def _commit(
-        self, live: ActiveTask | None, post: Post, renew: Callable[[], None] | None
+        self, task: ActiveTask, post: Post, renew: Callable[[], None] | None
     ) -> Receipt:
         pause = _FIRST_PAUSE
         while True:
-            if live is not None:
-                post.task = live.row
+            post.task = task.row
             if renew is not None:
                 renew()
             try:

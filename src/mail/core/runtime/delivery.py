@@ -194,7 +194,7 @@ class MailDelivery:
             owner=self.context.owner, task=task.row, seq=seq, done=False, events=rows
         )
         try:
-            receipt = await self.context.commit(commit)
+            receipt = await self.context.commit(task, commit)
         except StoreConflict:
             return  # the mail was dropped meanwhile; there is nothing to tell
         self.context.events.publish(task.task_id, receipt.first_event, rows)

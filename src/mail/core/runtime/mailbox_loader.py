@@ -92,7 +92,7 @@ class MailboxLoader:
                 self.mail_delivery.put_back(task, queued)
         if orphans:
             orphaned = Post(owner=self.context.owner, task=task.row, settled=tuple(orphans))
-            await self.context.commit(orphaned)
+            await self.context.commit(task, orphaned)
         self.committer.hold_at_limit(task)
 
     async def recall(self, task: ActiveTask) -> None:

@@ -165,7 +165,7 @@ class ManualSteps:
                 if queued.step_ref == ref and self.context.mailbox.remove(queued):
                     owner = self.context.owner
                     await self.context.commit(
-                        Post(owner=owner, task=task.row, settled=(queued.seq,))
+                        task, Post(owner=owner, task=task.row, settled=(queued.seq,))
                     )
         except StoreError:  # the runtime stops; a step without a caller is not taken up again
             logger.info("a step of task '%s' could not be withdrawn", task_id)
@@ -182,7 +182,7 @@ class ManualSteps:
         events = turn.take_reports()
         commit = TurnCommit(owner=self.context.owner, task=task.row, seq=turn.seq, events=events)
         try:
-            receipt = await self.context.commit(commit)
+            receipt = await self.context.commit(task, commit)
             self.context.events.publish(task.task_id, receipt.first_event, events)
         finally:
             task.arriving -= 1

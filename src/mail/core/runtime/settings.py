@@ -1,14 +1,16 @@
 """The knobs of one runtime instance."""
 
-import asyncio
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from mail.errors import ConfigError
 
-__all__ = ["UNSET", "RuntimeSettings", "TurnLimit", "Unset"]
+if TYPE_CHECKING:
+    from mail.core.runtime.scheduler import TurnLimit
+
+__all__ = ["UNSET", "RuntimeSettings", "Unset"]
 
 _WHOLE = (int,)
 _FRACTIONS = (int, float)
@@ -32,50 +34,6 @@ class Unset:
 
 
 UNSET = Unset()
-
-
-class _Scheduler(Protocol):
-    """What starts the turns of one runtime."""
-
-    @property
-    def at_work(self) -> int:
-        """How many turns are under way."""
-
-    def start_one(self) -> bool:
-        """Start one turn if there is one to start."""
-
-
-class TurnLimit:
-    """How many turns may be at work at the same time in all the runtimes that share it.
-
-    A free place goes to the runtime with the fewest turns at work, among those that have mail.
-
-    Args:
-        most: The number of places.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._free = most
-        self._asking: dict[_Scheduler, None] = {}
-
-    def fill(self, scheduler: "_Scheduler") -> None:
-        """Start what a runtime has ready as places become free, side by side with the others."""
-        self._asking[scheduler] = None
-        self._hand_out()
-
-    def leave(self) -> None:
-        """Give a place back."""
-        self._free += 1
-        if self._asking:
-            asyncio.get_running_loop().call_soon(self._hand_out)
-
-    def _hand_out(self) -> None:
-        while self._free > 0 and self._asking:
-            least = min(self._asking, key=lambda scheduler: scheduler.at_work)
-            if least.start_one():
-                self._free -= 1
-            else:
-                del self._asking[least]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +64,7 @@ class RuntimeSettings:
     task_cost_limit: float | None = None
     dynamic_ctx_ratio: float = 0.0
     max_concurrent_turns: int | None = None
-    turn_limit: TurnLimit | None = None
+    turn_limit: "TurnLimit | None" = None
     shutdown_grace: float = 20.0
     max_step_calls: int = 50
     max_repairs: int = 2

@@ -106,7 +106,7 @@ class TurnCommitter:
         try:
             ending = plan.ending
             renew = None if ending is None else partial(self.endings.renew, task, ending, post)
-            receipt = await self.context.commit(post, renew)
+            receipt = await self.context.commit(task, post, renew)
             if plan.shown:
                 turn.buffered = [mail for mail in turn.buffered if mail.seq not in plan.shown]
             if turn_result.failure is None:
@@ -148,7 +148,7 @@ class TurnCommitter:
         )
         try:
             receipt = await self.context.commit(
-                post, partial(self.endings.renew, task, ending, post)
+                task, post, partial(self.endings.renew, task, ending, post)
             )
             await self._tell(CommitPlan(task, ending=ending), post, receipt)
         finally:
@@ -168,7 +168,7 @@ class TurnCommitter:
         task.pins += 1
         try:
             commit = TurnCommit(owner=self.context.owner, task=task.row, seq=turn.seq)
-            await self.context.commit(commit)
+            await self.context.commit(task, commit)
         finally:
             task.pins -= 1
         await self.drop(turn)
@@ -470,7 +470,7 @@ class TurnCommitter:
             events=tuple(plan.mail.events),
         )
         try:
-            receipt = await self.context.commit(post)
+            receipt = await self.context.commit(task, post)
             await self._tell(plan, post, receipt)
         finally:
             task.arriving -= 1
@@ -498,7 +498,7 @@ class TurnCommitter:
         late = [m.seq for m in plan.mail.queued_messages if m.finish and m is not task.finish]
         if late:  # the run ended while the request to finish it was on its way
             unwanted = Post(owner=self.context.owner, task=task.row, settled=tuple(late))
-            await self.context.commit(unwanted)
+            await self.context.commit(task, unwanted)
         if ending is not None:
             for waiter in due:
                 waiter.resolve(ending.result)
