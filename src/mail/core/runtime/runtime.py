@@ -160,9 +160,8 @@ class MAILRuntime(Federation, RuntimeViews):
             MAILError: the runtime belongs to another event loop.
         """
         await self._open()
-        if not self._scheduler.driving:
-            self._scheduler.driving = True
-            self._scheduler.pump()
+        self._scheduler.driving = True
+        self._scheduler.pump()
 
     async def _open(self) -> None:
         loop = asyncio.get_running_loop()

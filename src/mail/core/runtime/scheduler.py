@@ -112,7 +112,6 @@ class Scheduler:
 
     async def quiet(self) -> None:
         """Wait until no turn is under way and none could start."""
-        self.pump()
         while (self.at_work or self.context.mailbox.ready) and not self.context.draining:
             self._quiet.clear()
             await self._quiet.wait()

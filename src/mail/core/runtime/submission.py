@@ -340,10 +340,10 @@ class Submissions:
             owner=self.context.owner,
             task=task.row,
             new=new,
+            memories=_memories(task, offer, request, mail),
+            once=request.once_for(task.task_id, envelope.id),
             deliveries=mail.deliveries,
             events=tuple(mail.events),
-            memories=_memories(task, offer, request, mail.moment),
-            once=request.once_for(task.task_id, envelope.id),
         )
         try:
             receipt = await self.context.store.post(post)
@@ -377,7 +377,7 @@ class Submissions:
             task.pausing = True
         task.offer = request.offer or offer
         post = Post(owner=self.context.owner, task=task.row, once=request.once_for(task.task_id))
-        post.memories = _memories(task, offer, request, resumption.mail.moment)
+        post.memories = _memories(task, offer, request, resumption.mail)
         resumption.fill(post)
         try:
             async with task.commits:  # never before the commit that stores the calls
@@ -466,12 +466,12 @@ class Submissions:
 
 
 def _memories(
-    task: ActiveTask, before: Offer, request: RunRequest, now: str
+    task: ActiveTask, before: Offer, request: RunRequest, mail: Mail
 ) -> tuple[MemoryRow, ...]:
     """Return what is stored with a request: its own rows, and the task's offer if it changes."""
     if task.offer == before:
         return request.memories
-    return (offer_row(task, now), *request.memories)
+    return (offer_row(task, mail.moment), *request.memories)
 
 
 @dataclass(slots=True, eq=False)

@@ -110,6 +110,14 @@ class Reply:
     text: str | None
     calls: list[AgentToolCall]
 
+    @property
+    def entries(self) -> list[Entry]:
+        """What it adds to the agent's history; its calls share what they came in."""
+        if not self.calls:
+            return [{"role": "assistant", "content": self.text}] if self.text else []
+        first = self.calls[0]
+        return [first.completion] if first.completion else list(first.responses)
+
     def to_json(self) -> str:
         """Return the reply as JSON for the journal."""
         calls = [call.model_dump() for call in self.calls]

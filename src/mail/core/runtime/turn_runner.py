@@ -198,7 +198,7 @@ class TurnRunner:
             turn.phase = Phase.ACTING
             turn_result.events.extend(turn.reports)
             turn_result.log_calls(turn.agent, reply.calls, duration)
-        turn_result.remember(*_assistant_entries(reply))
+        turn_result.remember(*reply.entries)
         return reply
 
     def _incoming(self, turn: Turn) -> list[Entry]:
@@ -334,13 +334,6 @@ def _without_surplus(
 
 def _passive(call: AgentToolCall) -> bool:
     return call.tool_name == TEXT_TOOL or call.tool_name in BUILTIN_TOOLS
-
-
-def _assistant_entries(reply: Reply) -> list[Entry]:
-    if not reply.calls:
-        return [{"role": "assistant", "content": reply.text}] if reply.text else []
-    first = reply.calls[0]
-    return [first.completion] if first.completion else list(first.responses)
 
 
 def _checked(agent: str, output: object) -> Reply:
