@@ -220,7 +220,7 @@ class InstancePool:
         instance = self._live.get(caller)
         if instance is None or self.closed or caller in self._locks:
             return None
-        if instance.idle and instance.outdated(self._served, token):
+        if instance.outdated(self._served, token) and instance.idle:
             return None
         self._live.move_to_end(caller)
         instance.last_used = self._now()
