@@ -102,13 +102,14 @@ class JSONFormatter(OwnFormatter):
 
     def _render(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields = self._fields(record)
         line: dict[str, Any] = {
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
             "message": redact(record.getMessage()),
         }
-        for key, value in self._fields(record):
+        for key, value in fields:
             name, secret = _json_name(key)
             line[name] = HIDDEN if secret and value is not None else redacted(value)
         line.update(self._traces(record))

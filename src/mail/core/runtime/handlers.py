@@ -1,16 +1,19 @@
-"""The table from tool name to handler. A test holds it against the catalogue."""
+"""The handlers of MAIL's tools: what they have to work with, what they decide, and their table."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from pydantic_core import from_json, to_json
 
-from mail.core.addresses import MAIL_ALL_LOCAL_AGENTS
+from mail.core.addresses import MAIL_ALL_LOCAL_AGENTS, MAILAddress, create_agent_address
+from mail.core.agents import AgentCore
 from mail.core.compose import Subject
-from mail.core.runtime.policy import local_recipients
-from mail.core.runtime.tool_context import ToolContext
-from mail.core.runtime.turn import ControlKind
+from mail.core.envelope import Envelope
+from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.policy import allowed_target, local_recipients
+from mail.core.runtime.turn import ControlKind, Turn
 from mail.core.runtime.turn_result import EventDraft, Reprompt, ToolOutcome
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
@@ -26,12 +29,14 @@ from mail.core.tools.catalogue import (
     parse_arguments,
 )
 from mail.core.tools.helptext import build_mail_help_string
+from mail.core.wire import MessageKind
 from mail.db.base import MemoryRow
 from mail.errors import StoreError, ToolError
 
 __all__ = [
     "HANDLERS",
     "Handler",
+    "ToolContext",
     "handle_acknowledge",
     "handle_await",
     "handle_broadcast",
@@ -45,6 +50,92 @@ __all__ = [
 ]
 
 _SENT = "message sent"
+
+
+@dataclass(slots=True, eq=False)
+class ToolContext:
+    """Handlers read from it and return a `ToolOutcome`; only the dispatcher changes anything.
+
+    ``later`` are the calls of the reply that follow; ``produced`` tells that earlier ones sent
+    messages or have the agent called again.
+    """
+
+    context: RuntimeContext
+    turn: Turn
+    later: Sequence[AgentToolCall] = ()
+    produced: bool = False
+    answered: set[str] = field(default_factory=set)
+
+    @property
+    def name(self) -> str:
+        """The calling agent's name."""
+        return self.turn.agent
+
+    @property
+    def swarm(self) -> str:
+        """The local swarm's name."""
+        return self.context.swarm
+
+    @property
+    def agents(self) -> Mapping[str, AgentCore]:
+        """The swarm's agents."""
+        return self.context.agents
+
+    def target(self, target: str) -> MAILAddress:
+        """Return the address of an agent that the caller may write to.
+
+        Raises:
+            ToolError: it may not.
+        """
+        return create_agent_address(allowed_target(self.name, target, self.agents, self.swarm))
+
+    def compose(
+        self,
+        kind: MessageKind,
+        recipients: list[MAILAddress],
+        subject: str,
+        body: str,
+        ref: str | None = None,
+    ) -> Envelope:
+        """Build a message from the calling agent; a re-run of the turn builds the same one."""
+        return self.context.composer.message(
+            kind,
+            self.turn.task.task_id,
+            create_agent_address(self.name),
+            recipients,
+            subject,
+            body,
+            ref=ref or self.turn.next_id(),
+            message_id=self.turn.next_id(),
+            timestamp="",  # it is sent when the turn ends
+        )
+
+    def answers(self, requester: str) -> str | None:
+        """Return the newest open request that ``requester`` sent to the caller, if any."""
+        for ref in reversed(self.turn.task.asks.get((requester, self.name), ())):
+            if ref not in self.answered:
+                self.answered.add(ref)
+                return ref
+        return None
+
+    def can_expect_mail(self) -> bool:
+        """Tell whether anything can still reach the task once this turn ends (MAIL-TOOL-15)."""
+        task = self.turn.task
+        return bool(
+            self.produced
+            or any(call.tool_name != "await_message" for call in self.later)
+            or self.context.mailbox.waiting(task.task_id)
+            or any(turn is not self.turn for turn in task.turns.values())
+            or task.arriving
+            or task.people - {self.turn.envelope.id}
+            or task.open_calls()
+        )
+
+    async def search_memory(self, query: str, limit: int) -> list[MemoryRow]:
+        """Search what the calling agent has stored."""
+        return await self.context.store.search_memories(
+            self.context.owner, (f"{self.name}_memory",), query, limit=limit
+        )
 
 
 def _arguments(call: AgentToolCall) -> SendArgs:

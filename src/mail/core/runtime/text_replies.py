@@ -3,7 +3,7 @@
 from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.tool_context import ToolContext
+from mail.core.runtime.handlers import ToolContext
 from mail.core.runtime.tool_dispatch import TEXT_TOOL
 from mail.core.runtime.turn import ControlKind, Origin, Turn
 from mail.core.runtime.turn_result import Reply, Reprompt, TurnResult
@@ -32,10 +32,9 @@ def take_text(turn: Turn, turn_result: TurnResult, reply: Reply, context: Runtim
     if turn.manual is not None:
         _speak(turn, turn_result, text, context)
         return
-    finishing = turn.control is not None and turn.control.kind is ControlKind.FINISH
     if not text:
         _repair(turn, turn_result, _NOTHING, context.settings.max_repairs)
-    elif finishing:
+    elif turn.finishing:
         turn_result.completes = text
     elif asker is not None and asker.address_type == "agent":
         _respond(turn, turn_result, text, asker.address, context)

@@ -134,7 +134,7 @@ class Turn:
     message as its agent reads it.
 
     ``envelope``, ``control`` and ``seq`` are those of the delivery, ``manual`` the manual step that
-    it belongs to, if any.
+    it belongs to, if any. ``finishing`` tells that the system asks the agent to finish the run.
     """
 
     task: "ActiveTask"
@@ -153,6 +153,7 @@ class Turn:
     envelope: Envelope = field(init=False)
     control: Control | None = field(init=False)
     manual: ManualStep | None = field(init=False)
+    finishing: bool = field(init=False)
     seq: int = field(init=False)
     step: str = field(init=False)
     _made: int = 0
@@ -160,7 +161,9 @@ class Turn:
     def __post_init__(self) -> None:
         queued, task = self.queued, self.task
         self.envelope, self.control, self.seq = queued.envelope, queued.control, queued.seq
-        self.manual = queued.control.step if queued.control else None
+        control = queued.control
+        self.manual = control.step if control else None
+        self.finishing = control is not None and control.kind is ControlKind.FINISH
         self.step = f"{task.row.task_owner}/{task.task_id}/{queued.envelope.id}/{self.agent}"
 
     @property

@@ -180,7 +180,7 @@ class TurnCommitter:
         limit = task.row.max_steps
         if limit is None or turn.manual or task.steps < max(limit, 1):
             return False
-        if turn.queued.finish or turn.queued.filed:
+        if turn.finishing or turn.queued.filed:
             return False
         self.step_back(turn)
         self.context.mailbox.hold(task.task_id)
@@ -269,7 +269,7 @@ class TurnCommitter:
             if task.row.state is TaskState.RUNNING:
                 self.context.mailbox.unhold(task.task_id)
             for turn in list(task.turns.values()):
-                finishes = turn.queued.finish and turn.queued is not task.finish
+                finishes = turn.finishing and turn.queued is not task.finish
                 if finishes or turn.queued.of_step:  # they belong to the run that has ended
                     reports.extend(self._stop(turn))
             return tuple(reports)
@@ -328,7 +328,7 @@ class TurnCommitter:
                 sent = self.mail_delivery.send(plan.mail, envelope)
                 if envelope is turn_result.spoken:
                     turn_result.spoken = sent
-        late = turn.queued.finish and turn.queued is not task.finish  # the run has ended otherwise
+        late = turn.finishing and turn.queued is not task.finish  # the run has ended otherwise
         task.finish = None if task.finish is turn.queued else task.finish
         if task.row.state in _OPEN and not late:
             self._decide(turn, turn_result, plan)
@@ -364,7 +364,7 @@ class TurnCommitter:
             self._report(turn, turn_result, plan, turn_result.failure)
         elif turn_result.completes is not None:
             plan.ending = self.endings.complete(turn, turn_result.completes)
-        elif control and control.kind is ControlKind.FINISH and control.reason == "limit":
+        elif turn.finishing and control and control.reason == "limit":
             plan.ending = self.system_messages.what_there_is(task, self.endings, turn)
         elif turn_result.paused and task.exhausted is None:
             plan.calls = tuple(call_rows(turn, turn_result.paused))

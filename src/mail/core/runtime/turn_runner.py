@@ -312,8 +312,7 @@ def _forced_by_offer(turn: Turn, offer: Offer) -> ToolChoice | None:
 def _choice(turn: Turn, forced: ToolChoice | None) -> ToolChoice:
     if turn.manual is not None:
         return "auto"
-    finishes = turn.control is not None and turn.control.kind is ControlKind.FINISH
-    return dict(_FORCED) if finishes else forced or "required"
+    return dict(_FORCED) if turn.finishing else forced or "required"
 
 
 def _without_surplus(
