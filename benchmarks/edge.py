@@ -67,7 +67,7 @@ class Pairs:
 async def running(kind: str, users: int) -> AsyncIterator[Server]:
     """Run one of the servers in a process of its own, with so many users."""
     with TemporaryDirectory() as folder:
-        if kind != "bare":
+        if not kind.startswith("bare"):
             await make_tokens(f"sqlite:///{Path(folder) / 'mail.db'}", users)
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -154,6 +154,10 @@ async def report(rounds: int = _ROUNDS, seconds: float = _SECONDS) -> None:
         for concurrent, aim in AIMS.items():
             pairs = await turns(ours, bare, concurrent, rounds, seconds)
             print(_line(concurrent, pairs, aim), flush=True)
+    async with running("bare-h11", 0) as slow, running("mail", CALLERS) as ours:
+        await turns(ours, slow, CALLERS, 1, seconds)
+        pairs = await turns(ours, slow, CALLERS, rounds, seconds)
+        print(_line(CALLERS, pairs, AIMS[CALLERS]) + ", bare on h11 and asyncio", flush=True)
     users = CALLERS + rounds * NEWCOMERS
     async with running("bare", 0) as bare, running("example", users) as ours:
         await streams(ours, bare, users=CALLERS, rounds=1, first=0)  # both warm

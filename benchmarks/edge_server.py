@@ -3,7 +3,8 @@
 ``mail`` is the server with a swarm of one agent, which reads its newest message and answers at
 once, ``example`` with the packaged example swarm; both log as ``mail server`` does. ``bare`` is the
 floor: a FastAPI route that reads an equal body and does one group-committed insert into SQLite, and
-one that streams as many events of the same size.
+one that streams as many events of the same size; ``bare-h11`` is the same without httptools and
+uvloop.
 """
 
 import asyncio
@@ -12,11 +13,11 @@ import os
 import sqlite3
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Final
 
 import uvicorn
 from fastapi import FastAPI
@@ -185,8 +186,19 @@ def serve_bare(folder: Path, port: int) -> None:
     uvicorn.run(app, host="127.0.0.1", port=port, access_log=False, log_level="warning")
 
 
+def serve_bare_h11(folder: Path, port: int) -> None:
+    """Serve the floor as uvicorn does where httptools and uvloop are not installed."""
+    app = bare_app(folder / "bare.db")
+    options: dict[str, Any] = {"http": "h11", "loop": "asyncio", "log_level": "warning"}
+    uvicorn.run(app, host="127.0.0.1", port=port, access_log=False, **options)
+
+
+KINDS: Final[Mapping[str, Callable[[Path, int], None]]] = {
+    "mail": serve_mail,
+    "example": serve_example,
+    "bare": serve_bare,
+    "bare-h11": serve_bare_h11,
+}
+
 if __name__ == "__main__":
-    kind, folder, port = sys.argv[1:]
-    {"mail": serve_mail, "example": serve_example, "bare": serve_bare}[kind](
-        Path(folder), int(port)
-    )
+    KINDS[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
