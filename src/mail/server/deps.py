@@ -4,6 +4,7 @@ A route names its audience by depending on an `Audience`. `mail.server.routing.M
 before anything else is read.
 """
 
+import asyncio
 import re
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -149,7 +150,8 @@ class Roles(Audience, SecurityBase):
         token = extract_token(request)
         caller = await state.auth.authenticate(token)
         note(caller_role=caller.role, caller_id=caller.id)
-        state.quotas.request(caller)
+        if wait := state.quotas.request(caller):
+            await asyncio.sleep(wait)
         if caller.role not in self.roles:
             raise Forbidden(f"invalid role: this requires {' or '.join(sorted(self.roles))}")
         request.state.caller, request.state.token = caller, token

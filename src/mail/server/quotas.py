@@ -16,8 +16,10 @@ from mail.auth.callers import Caller
 from mail.config.server import LimitsConfig
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, ServerBusy
 
-__all__ = ["MAX_BUCKETS", "Quotas"]
+__all__ = ["MAX_BUCKETS", "PATIENCE_SECONDS", "Quotas"]
 
+PATIENCE_SECONDS: Final = 1.0
+"""How long a request that comes too fast may wait for its turn."""
 MAX_BUCKETS: Final = 10_000
 """Callers whose request rate is remembered; the one that was quiet for longest is forgotten."""
 
@@ -44,11 +46,15 @@ class Quotas:
         self._streams: Counter[Caller] = Counter()
         self._bodies: Counter[Caller] = Counter()
 
-    def request(self, caller: Caller) -> None:
-        """Count a request against the caller's rate."""
+    def request(self, caller: Caller) -> float:
+        """Count a request against the caller's rate; return how many seconds it has to wait.
+
+        One that is a little too fast waits for its turn, so that a busy caller is slowed down. Only
+        one that would wait for longer than `PATIENCE_SECONDS` is refused.
+        """
         rate, burst = self._limits.request_rate, self._limits.request_burst
         if not rate:
-            return
+            return 0.0
         now = self._now()
         bucket = self._buckets.setdefault(caller, _Bucket(burst, now))
         self._buckets.move_to_end(caller)
@@ -56,14 +62,15 @@ class Quotas:
             self._buckets.popitem(last=False)
         bucket.tokens = min(burst, bucket.tokens + (now - bucket.filled_at) * rate)
         bucket.filled_at = now
-        if bucket.tokens < 1:
-            wait = math.ceil((1 - bucket.tokens) / rate)
+        wait = max(0.0, (1 - bucket.tokens) / rate)
+        if wait > PATIENCE_SECONDS:
             raise QuotaExceeded(
                 f"more than {rate:g} requests a second; slow down, or raise [server.limits] "
                 "request_rate",
-                wait,
+                math.ceil(wait),
             )
         bucket.tokens -= 1
+        return wait
 
     @contextmanager
     def body(self, caller: Caller) -> Iterator[None]:
