@@ -15,6 +15,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
@@ -34,6 +35,7 @@ from mail.utils.logger import init_logger
 _SOURCE = Path(mail.__file__).parent
 _PREFIX = f"{_SOURCE}/"
 _SMALL = 80
+_FOLLOWED = 9
 
 
 def template() -> MAILSwarmTemplate:
@@ -58,27 +60,50 @@ def template() -> MAILSwarmTemplate:
 
 
 class Trail:
-    """The files of ours that calls enter, in order."""
+    """The files of ours that calls enter in the course of one request, in order."""
 
     def __init__(self) -> None:
-        self.open = False
         self.hops = 0
         self.entered: Counter[str] = Counter()
         self._last = ""
 
-    def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        """Note a call; see `sys.setprofile`."""
-        name = frame.f_code.co_filename
-        if not self.open or event != "call" or not name.startswith(_PREFIX):
-            return
+    def enter(self, name: str) -> None:
+        """Note a call of a function in a file."""
         self.entered[name.removeprefix(_PREFIX)] += 1
-        if name != self._last:
-            self.hops += 1
+        self.hops += name != self._last
         self._last = name
 
 
+class Trails:
+    """The trails of several requests, one after the other."""
+
+    def __init__(self) -> None:
+        self.done: list[Trail] = []
+        self._current: Trail | None = None
+
+    @contextmanager
+    def follow(self) -> Iterator[None]:
+        """Follow one request."""
+        self._current = trail = Trail()
+        yield
+        self._current = None
+        self.done.append(trail)
+
+    @property
+    def usual(self) -> Trail:
+        """The one in the middle: a request may come in two pieces, and threads wake as they do."""
+        return sorted(self.done, key=lambda trail: trail.hops)[len(self.done) // 2]
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        """Note a call; see `sys.setprofile`."""
+        name = frame.f_code.co_filename
+        trail = self._current
+        if trail is not None and event == "call" and name.startswith(_PREFIX):
+            trail.enter(name)
+
+
 def follow(folder: Path) -> Trail:
-    """Serve the swarm in this thread and follow one warm request of another."""
+    """Serve the swarm in this thread, follow warm requests of another; return the usual one."""
     config = ServerConfig(
         host="127.0.0.1",
         port=_free_port(),
@@ -87,20 +112,20 @@ def follow(folder: Path) -> Trail:
         settings=SettingsConfig(print_llm_streams=False),
     )
     asyncio.run(make_tokens(config.store.url, 1))
-    trail = Trail()
-    client = threading.Thread(target=_ask, args=(f"http://127.0.0.1:{config.port}", trail))
+    trails = Trails()
+    client = threading.Thread(target=_ask, args=(f"http://127.0.0.1:{config.port}", trails))
     with Path(os.devnull).open("w") as stream:
         init_logger(log_dir=folder / "logs", stream=stream, log_format="json")
         client.start()
-        threading.setprofile(trail)
-        sys.setprofile(trail)
+        threading.setprofile(trails)
+        sys.setprofile(trails)
         try:
             run_server(config, template=template())
         finally:
             sys.setprofile(None)
             threading.setprofile(None)  # type: ignore[arg-type]  # None ends it, as for sys
             client.join()
-    return trail
+    return trails.usual
 
 
 def _free_port() -> int:
@@ -109,16 +134,16 @@ def _free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def _ask(url: str, trail: Trail) -> None:
+def _ask(url: str, trails: Trails) -> None:
     try:
         with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {token_of(0)}"}) as http:
             _await_server(http)
             for number in range(20):
                 http.post("/message", json={"body": f"warm {number}"}).raise_for_status()
-            time.sleep(0.5)
-            trail.open = True
-            http.post("/message", json={"body": "go"}).raise_for_status()
-            trail.open = False
+            for number in range(_FOLLOWED):
+                time.sleep(0.2)
+                with trails.follow():
+                    http.post("/message", json={"body": f"go {number}"}).raise_for_status()
     finally:
         os.kill(os.getpid(), signal.SIGTERM)
 
