@@ -5,6 +5,7 @@ import copy
 import pytest
 from pydantic_core import to_json
 
+import mail.llm.tools as tool_module
 from mail.core.tools.build import create_mail_tools
 from mail.llm.request import Wire
 from mail.llm.tools import ToolSet, choice_name, flat_tool, nested_tool, tools_for
@@ -95,3 +96,21 @@ def test_a_choice_names_its_tool_in_either_format() -> None:
     assert choice_name({"type": "tool", "name": "f"}) == "f"
     assert choice_name({"type": "web_search"}) is None
     assert choice_name("required") is None
+
+
+def test_equal_sets_share_nothing_that_can_be_changed() -> None:
+    first, second = (ToolSet([FLAT], known=True) for _ in range(2))
+    assert isinstance(first[0], dict)
+    first[0].clear()
+    assert second[0] == nested_tool(FLAT)
+    assert ToolSet([FLAT], known=True)[0] == nested_tool(FLAT)
+
+
+def test_what_a_caller_offers_is_not_kept() -> None:
+    """Callers can send megabytes of declarations, each time others."""
+    own = ToolSet([TOOL], known=True)
+    size = tool_module._known_layouts.cache_info().currsize
+    for number in range(3):
+        lent = {**FLAT, "name": f"lent_{number}"}
+        assert len(ToolSet([*own, lent]).for_wire("responses")) == 2
+    assert tool_module._known_layouts.cache_info().currsize == size

@@ -293,13 +293,13 @@ class LiteLLMAgentFunction(MAILAgentFunction):
     def _specs(self) -> ToolSet:
         """Build the declarations once; they are the same, byte for byte, in every call."""
         if not self._with_mail_tools or not self.comm_targets:
-            return ToolSet(self.tools)
+            return ToolSet(self.tools, known=True)
         mail_tools = create_mail_tools(
             self.comm_targets, self.enable_interswarm, self.tool_format, self.exclude_tools
         )
         extra_tools = create_extra_tools(self.tool_format, self.exclude_tools)
         # Providers refuse two tools of one name: MAIL's own come first and stay.
-        return ToolSet([*mail_tools, *extra_tools, *self.tools])
+        return ToolSet([*mail_tools, *extra_tools, *self.tools], known=True)
 
     async def __call__(
         self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"

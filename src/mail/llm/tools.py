@@ -1,7 +1,7 @@
 """An agent's tool declarations, converted once for each wire format."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, overload
 
 from pydantic_core import from_json, to_json
@@ -18,13 +18,23 @@ class ToolSet(Sequence[Mapping[str, Any]]):
 
     What `for_wire` returns is the same, byte for byte, in every call, so that providers can cache
     it.
+
+    Args:
+        tools: The declarations, in either style.
+        known: They are the swarm's own: the same for every caller, so their conversion is kept.
     """
 
-    def __init__(self, tools: Iterable[Mapping[str, Any]] = ()) -> None:
+    def __init__(self, tools: Iterable[Mapping[str, Any]] = (), *, known: bool = False) -> None:
         named: dict[str, Mapping[str, Any]] = {}
         for position, tool in enumerate(tools):
             named.setdefault(get_tool_spec_name(tool) or f"#{position}", tool)
-        self._nested, self._written = _layouts(to_json(list(named.values())))
+        convert = _known_layouts if known else _layouts
+        self._written = convert(to_json(list(named.values())))
+
+    @cached_property
+    def _nested(self) -> list[dict[str, Any]]:
+        nested: list[dict[str, Any]] = from_json(self._written["completions"])
+        return nested
 
     @overload
     def __getitem__(self, index: int) -> Mapping[str, Any]: ...
@@ -45,14 +55,16 @@ class ToolSet(Sequence[Mapping[str, Any]]):
         return tools
 
 
-@lru_cache(maxsize=256)  # every caller's agents have the same tools
-def _layouts(tools: bytes) -> tuple[list[dict[str, Any]], dict[Wire, bytes]]:
-    """Convert declarations into the layouts of all wires; the first one is shared, not changed."""
+def _layouts(tools: bytes) -> Mapping[Wire, bytes]:
+    """Convert declarations into the layouts of all wires."""
     declared = from_json(tools)
-    nested = [nested_tool(tool) for tool in declared]
-    written = to_json(nested)
+    nested = to_json([nested_tool(tool) for tool in declared])
     flat = to_json([flat_tool(tool) for tool in declared])
-    return nested, {"completions": written, "anthropic": written, "responses": flat}
+    return {"completions": nested, "anthropic": nested, "responses": flat}
+
+
+# Bytes only: what is shared between callers cannot be changed. Never for what a caller sends.
+_known_layouts = lru_cache(maxsize=256)(_layouts)
 
 
 def tools_for(tools: Sequence[Mapping[str, Any]], wire: Wire) -> list[dict[str, Any]]:
