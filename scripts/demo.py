@@ -134,7 +134,7 @@ async def main() -> int:
     """Run the demo within its time limit; return the exit code."""
     code = await run_in_folder(demo, TIME_LIMIT)
     if code == 0:
-        print("\nThat was MAIL. Next: `make serve`, and the quick start in README.md.")
+        print("\nNext: start a server of your own with docs/quickstart.md.")
     return code
 
 

@@ -109,6 +109,22 @@ async def test_exit_codes_tell_what_became_of_it(tmp_path: Path, server: str) ->
     assert (await mail(tmp_path, "http://127.0.0.1:1", "ping")).code == 4
 
 
+async def test_errors_say_what_to_do_next(tmp_path: Path, server: str) -> None:
+    done = await mail(tmp_path, server, "-ak", "wrong", "message", "Hi")
+    assert "401: invalid API key; pass a valid token with --api-key, MAIL_API_KEY" in done.err
+    done = await mail(tmp_path, "http://127.0.0.1:1", "message", "Hi")
+    assert (done.code, "tasks-get" in done.err) == (4, False)
+
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as broken:
+        url = f"http://127.0.0.1:{broken.sockets[0].getsockname()[1]}"
+        done = await mail(tmp_path, url, "message", "Hi")
+    assert (done.code, done.out) == (4, "")
+    assert done.err.endswith("; the server may have received the message: see tasks-get\n")
+
+
 async def test_ctrl_c_ends_a_single_command_and_not_its_task(
     tmp_path: Path, server: str, script: Script
 ) -> None:

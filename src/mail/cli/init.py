@@ -1,4 +1,4 @@
-"""``mail init``: a project of one's own, with a swarm, an action and a test, that runs offline."""
+"""``mail init``: create a project that runs offline: a swarm, an action and tests."""
 
 import argparse
 import importlib.util
@@ -26,12 +26,12 @@ Start the server:
 
 {enter}    mail server
 
-In a second terminal, in the same folder, make a token and ask:
+In a second terminal, in the same folder and environment, create a token and ask:
 
 {enter}    export MAIL_API_KEY=$(mail token create --role user --id me)
     mail client http://localhost:8000 message "How many apples are left?"
 
-Run the test there, too; it needs neither the server nor a model:
+Run the tests, which need neither the server nor a model:
 
 {install}    pytest
 

@@ -134,6 +134,8 @@ def parse_object(text: bytes, what: str = "the request body") -> dict[str, Any]:
         ProtocolError: it is not JSON, not an object, nested too deeply, or has too many parts.
     """
     _check_size(text, what)
+    if not text.strip():
+        raise ProtocolError(f"{what} is empty; send a JSON object")
     try:
         value = from_json(text, allow_inf_nan=False)
     except ValueError as error:

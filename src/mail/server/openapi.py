@@ -22,7 +22,7 @@ __all__ = ["EVENT_STREAM", "RETRY_LATER", "OpenAPIDocument", "answer_headers", "
 
 TAGS: Final[Mapping[str, str]] = {
     "messages": "Post messages to the swarm.",
-    "tasks": "Follow the work. Another caller's task cannot be told from one that does not exist.",
+    "tasks": "Read, follow and cancel your tasks. Another caller's task is a 404.",
     "server": "The server, its health and its version.",
     "swarms": "The swarm that is served; for administrators.",
     "openai": "The swarm as a model, for OpenAI's SDK.",

@@ -89,7 +89,7 @@ async def greet(session: Session) -> None:
     except MAILError as error:
         screen.note(("unable to determine identity via /whoami", "yellow"))
         screen.note(f"> error: {error}")
-        screen.note("NOTE: most commands need a key, and a server that answers")
+        screen.note("NOTE: most commands need a server that responds and a valid key")
         screen.note("NOTE: use `login {YOUR_API_KEY}` to log in")
     else:
         client.user_id = str(who.get("id") or "unknown")

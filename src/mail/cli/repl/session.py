@@ -72,4 +72,22 @@ def _report(session: Session, arguments: argparse.Namespace, error: MAILError) -
         problem = {"message": str(error), "status": status, "detail": detail}
         session.screen.show_json({"error": problem}, indent=None)
     else:
-        session.screen.fail(f"error {arguments.command.doing}: {error}")
+        command: Command = arguments.command
+        session.screen.fail(f"error {command.doing}: {error}{_advice(command, error)}")
+
+
+def _advice(command: Command, error: MAILError) -> str:
+    """Return what to do about an error, where the server cannot have said it."""
+    if not isinstance(error, ClientHTTPError):
+        return ""
+    if error.status == 401:
+        return "; pass a valid token with --api-key, MAIL_API_KEY or `login`"
+    if error.status is None and command.name.startswith("message") and _was_connected(error):
+        return "; the server may have received the message: see tasks-get"
+    return ""
+
+
+def _was_connected(error: ClientHTTPError) -> bool:
+    from aiohttp import ClientConnectorError, ConnectionTimeoutError
+
+    return not isinstance(error.__cause__, (ClientConnectorError, ConnectionTimeoutError))

@@ -44,7 +44,8 @@ class LockFile:
             holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
             os.close(handle)
             raise StoreLocked(
-                f"{self._guarded} is in use by the process with pid {holder}"
+                f"{self._guarded} is in use by the process with pid {holder}; "
+                "stop it, or name another database file"
             ) from exc
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)

@@ -177,7 +177,7 @@ async def health_post(
     body: HealthIn,
     key: IdempotencyKey = None,
 ) -> JSONResponse:
-    """Set the status that `GET /health` shows.
+    """Set the status that GET /health shows.
 
     It informs load balancers and people, and changes nothing else.
     """
