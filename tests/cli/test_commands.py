@@ -174,6 +174,13 @@ def test_a_token_is_printed_once_and_only_its_hash_is_kept(mail: Run, tmp_path: 
     assert listing.stdout.splitlines()[1].split()[1:4] == ["user", "alice", "valid"]
 
 
+def test_a_token_of_a_new_database_says_where_it_is(mail: Run, tmp_path: Path) -> None:
+    create = ("token", "create", "--role", "user", "--id", "alice")
+    note = f"note: created the database {tmp_path / 'mail.db'}; the server must use the same file"
+    assert note in mail(*create).stderr.splitlines()
+    assert "note:" not in mail(*create).stderr
+
+
 def test_tokens_can_be_made_listed_and_revoked_as_json(mail: Run) -> None:
     arguments = ("token", "create", "--role", "agent", "--id", "beta", "--expires-in", "1.5")
     made = json.loads(mail(*arguments, "--json").stdout)
@@ -202,12 +209,14 @@ def test_tokens_can_be_made_listed_and_revoked_as_json(mail: Run) -> None:
         ),
         (["token", "create", "--role", "user", "--id", "a\nb"], 2, "control characters"),
         (["token", "create", "--role", "boss", "--id", "a"], 2, "invalid choice: 'boss'"),
-        (["token", "create", "--role", "user", "--id", "a", "--expires-in", "0"], 2, "more than 0"),
+        (["token", "create", "--role", "user", "--id", "a", "--expires-in", "0"], 2, "above 0"),
+        (["token", "create", "--role", "user", "--id", "a", "--expires-in", "x"], 2, "above 0"),
         (["token", "list", "--config", "nowhere.toml"], 2, "nowhere.toml', which is not a file"),
         (["server", "--config", "nowhere.toml"], 2, "nowhere.toml', which is not a file"),
         (["server", "--port", "70000"], 2, "--port: "),
         (["server", "--print-llm-streams", "maybe"], 2, "invalid boolean value 'maybe'"),
-        (["ping", "http://h", "--timeout", "0"], 2, "more than 0"),
+        (["ping", "http://h", "--timeout", "0"], 2, "must be a number above 0"),
+        (["ping", "http://h", "--timeout", "soon"], 2, "must be a number above 0"),
         (["serve"], 2, "invalid choice: 'serve'"),
     ],
 )

@@ -109,7 +109,7 @@ async def test_one_line_selects_a_providers_model(tmp_path: Path, wheel: Path) -
         assert module.read_text() != text
         checked = await reader.run("mail server --check --port 0")
         assert checked.code == 0, checked.text
-        expected = "model 'openai/gpt-5-mini' of supervisor, clerk cannot be asked: OPENAI_API_KEY"
+        expected = "model 'openai/gpt-5-mini' of supervisor, clerk cannot be used: OPENAI_API_KEY"
         assert expected in checked.stdout
         tested = await reader.run("pytest")
         assert tested.code == 0, tested.text  # offline all the same

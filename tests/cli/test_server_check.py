@@ -200,7 +200,7 @@ def test_what_is_odd_about_a_swarm_is_a_warning(check: Check, place: Path) -> No
         ("openai/gpt-5-mini", "OPENAI_API_KEY is not set"),
         ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY is not set"),
         ("gemini/gemini-2.0-flash", "GOOGLE_API_KEY or GEMINI_API_KEY is not set"),
-        ("opnai/gpt-5-mini", "LiteLLM knows no such provider; write provider/model"),
+        ("opnai/gpt-5-mini", "LiteLLM has no such provider; write provider/model"),
         ("ollama/llama3", None),
         (SCRIPT, None),
     ],
@@ -211,7 +211,7 @@ def test_a_model_that_cannot_be_asked_is_a_warning(
     write_swarm(place, agent_params={"llm": llm, "system": "y", "use_proxy": llm == SCRIPT})
     done = check()
     assert done.code == 0
-    told = [f"warning model '{llm}' of boss cannot be asked: {problem}"] if problem else []
+    told = [f"warning model '{llm}' of boss cannot be used: {problem}"] if problem else []
     warnings = [line for line in done.of("swarm") if line.startswith("warning")]
     assert [w[: len(t)] for w, t in zip(warnings, told, strict=True)] == told
 

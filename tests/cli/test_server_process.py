@@ -249,7 +249,7 @@ async def test_scripted_agents_go_on_after_a_crash_without_their_caller(tmp_path
 async def test_the_log_of_a_start_says_which_model_cannot_be_asked(tmp_path: Path) -> None:
     write_slow_swarm(tmp_path, llm="openai/gpt-5-mini")
     async with serving(tmp_path, tmp_path / "slow.json") as place, asyncio.timeout(30):
-        while "of supervisor cannot be asked: OPENAI_API_KEY is not set" not in place.log:
+        while "of supervisor cannot be used: OPENAI_API_KEY is not set" not in place.log:
             await asyncio.sleep(0.1)
 
 

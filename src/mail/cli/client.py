@@ -6,14 +6,13 @@ Large modules are imported only when there is a command to run.
 """
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mail.cli.exits import DONE, INTERRUPTED, USAGE
-from mail.cli.flags import config_path
+from mail.cli.flags import config_path, positive
 from mail.cli.plain import cleaned
 from mail.cli.swarm_url import parse_swarm_url, server_url
 from mail.config.env import CONFIG_PATH, LOG_LEVEL, overridden, setting
@@ -118,7 +117,7 @@ def _options_parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("-ak", "--api-key", metavar="KEY", help="your token")
     add("-c", "--config", metavar="PATH", help="configuration file (default: mail.toml)")
-    add("-t", "--timeout", type=_seconds, metavar="SECONDS", help="seconds to wait for a response")
+    add("-t", "--timeout", type=positive, metavar="SECONDS", help="seconds to wait for a response")
     add("-v", "--verbose", action="store_true", help="log requests on standard error")
     add("--json", action="store_true", help="print responses as JSON")
     add("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
@@ -202,13 +201,3 @@ def _many(runner: "asyncio.Runner", client: "MAILClient", call: Call) -> int:
         return converse(runner, session, PipedLines())
     runner.run(greet(session))
     return converse(runner, session, TypedLines(runner, Path.home() / HISTORY))
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return value

@@ -1,12 +1,14 @@
-"""Flags that stand for settings: how a path is read, and how an error names a flag."""
+"""Flags that stand for settings: how values are read, and how an error names a flag."""
 
+import argparse
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
 from mail.config.env import expanded
 
-__all__ = ["config_path", "in_flags"]
+__all__ = ["config_path", "in_flags", "positive"]
 
 _FLAG_OF: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -34,3 +36,18 @@ def in_flags(text: str) -> str:
     for argument, flag in _FLAG_OF.items():
         text = text.replace(argument, flag)
     return text
+
+
+def positive(text: str) -> float:
+    """Read an argument that is a finite number above 0.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError("must be a number above 0")
+    return value

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from typing import Any, Final
 
+from mail.cli.flags import positive
 from mail.cli.plain import cleaned
 from mail.cli.swarm_url import server_url
 from mail.errors import ConfigError, MAILError
@@ -21,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``mail ping``."""
     parser.add_argument("url", help="the server: http://, https:// or swarm:// URL")
     parser.add_argument(
-        "-t", "--timeout", type=_seconds, default=5.0, help="seconds to wait (default 5)"
+        "-t", "--timeout", type=positive, default=5.0, help="seconds to wait (default 5)"
     )
 
 
@@ -75,13 +76,3 @@ def _shown(value: object) -> str:
     """Return text from the server without terminal control sequences."""
     text = "" if value is None else str(value)
     return "".join(sign for sign in text if sign.isprintable())[:200]
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("must be more than 0")
-    return value

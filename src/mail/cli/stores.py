@@ -13,7 +13,7 @@ from mail.errors import ConfigError
 if TYPE_CHECKING:
     from mail.db.base import Store
 
-__all__ = ["add_store_flags", "opened", "server_settings"]
+__all__ = ["add_store_flags", "missing_file", "opened", "server_settings"]
 
 
 def add_store_flags(parser: argparse.ArgumentParser) -> None:
@@ -56,8 +56,12 @@ async def opened(url: str, *, create: bool = False) -> AsyncIterator["Store"]:
     from mail.db.urls import open_store
 
     store = open_store(url, exclusive=False)
-    if not create:
-        _check_file(url)
+    missing = None if create else missing_file(url)
+    if missing is not None:
+        raise ConfigError(
+            f"there is no SQLite file '{missing}' (current folder: {Path.cwd()}); "
+            "go to the server's folder, or name the file with --store"
+        )
     await store.open()
     try:
         yield store
@@ -65,10 +69,8 @@ async def opened(url: str, *, create: bool = False) -> AsyncIterator["Store"]:
         await store.close()
 
 
-def _check_file(url: str) -> None:
+def missing_file(url: str) -> Path | None:
+    """Return the SQLite file that a store's URL names if it does not exist."""
     scheme, _, rest = url.partition(":")
     path = Path(rest.removeprefix("///"))
-    if scheme.lower() == "sqlite" and not path.exists():
-        raise ConfigError(
-            f"there is no SQLite file '{path}' (current folder: {Path.cwd()}); check --store"
-        )
+    return path if scheme.lower() == "sqlite" and not path.exists() else None

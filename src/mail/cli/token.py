@@ -11,7 +11,8 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.stores import add_store_flags, opened, server_settings
+from mail.cli.flags import positive
+from mail.cli.stores import add_store_flags, missing_file, opened, server_settings
 from mail.errors import ConfigError, MAILError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = ["configure", "run"]
 _ROLES: Final = ("user", "admin", "agent")
 _SHOWN_HASH: Final = 12
 _LEAST_PREFIX: Final = 4
+_LONGEST_DAYS: Final = 36500
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +56,13 @@ def run(arguments: argparse.Namespace) -> int:
     action: Callable[[Store, argparse.Namespace], Awaitable[None]] = arguments.action
 
     async def work() -> None:
-        async with opened(server_settings(arguments)[0], create=action is _create) as store:
+        url = server_settings(arguments)[0]
+        new = missing_file(url)
+        async with opened(url, create=action is _create) as store:
             await action(store, arguments)
+        if new is not None:
+            said = f"note: created the database {new.resolve()}; the server must use the same file"
+            print(said, file=sys.stderr)
 
     asyncio.run(work())
     return 0
@@ -158,7 +165,7 @@ def _printable(text: str, flag: str) -> str:
 
 
 def _days(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 36500:
-        raise argparse.ArgumentTypeError("must be more than 0 and less than 36500 days")
+    value = positive(text)
+    if value >= _LONGEST_DAYS:
+        raise argparse.ArgumentTypeError(f"must be less than {_LONGEST_DAYS} days")
     return value

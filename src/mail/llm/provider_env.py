@@ -81,7 +81,7 @@ def model_warnings(litellm: Any, uses: Iterable[ModelUse]) -> list[str]:
         if problem:
             found.setdefault((use.model, problem), []).append(use.agent)
     return [
-        f"model '{model}' of {', '.join(agents)} cannot be asked: {problem}"
+        f"model '{model}' of {', '.join(agents)} cannot be used: {problem}"
         for (model, problem), agents in found.items()
     ]
 
@@ -96,7 +96,7 @@ def _problem(litellm: Any, use: ModelUse) -> str | None:
     try:
         litellm.get_llm_provider(model=model)
     except litellm.BadRequestError:
-        return "LiteLLM knows no such provider; write provider/model, such as openai/gpt-5-mini"
+        return "LiteLLM has no such provider; write provider/model, such as openai/gpt-5-mini"
     # Of what the library lists, only keys are needed in every set-up.
     missing = [
         variable

@@ -271,7 +271,7 @@ _ADAPTER: Final = "mail.llm.litellm_model"
 def load_models(uses: Sequence[ModelUse] = ()) -> threading.Thread | None:
     """Begin to load what the served swarm's agents will need; None when that is nothing.
 
-    Models that cannot be asked, for want of a key for example, are logged.
+    Models that cannot be used, because of a missing key for example, are logged.
 
     For a server in a process of its own, once its swarm was built: the objects that are there
     when the loading ends are never looked at by the garbage collector again.
