@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
@@ -130,7 +130,7 @@ def _chosen(
         return *_by_mode(declared, choice), choice
     kind = choice.get("type")
     if kind == "function":
-        name = _known(_name_of(choice), declared, "tool_choice.name")
+        name = _known(_name_of(choice), _names(declared), "tool_choice.name")
         return declared, name, {"type": "function", "name": name}
     if kind == "allowed_tools":
         mode = choice.get("mode", "auto")
@@ -166,12 +166,17 @@ def _allowed(choice: Mapping[str, Any], declared: list[dict[str, Any]]) -> list[
     listed = choice.get("tools")
     if not isinstance(listed, list) or not all(isinstance(item, Mapping) for item in listed):
         raise ResponsesError("'tool_choice.tools' must be a list of tools.", "tool_choice.tools")
-    names = {_known(_name_of(item), declared, "tool_choice.tools") for item in listed}
+    known = _names(declared)
+    names = {_known(_name_of(item), known, "tool_choice.tools") for item in listed}
     return [tool for tool in declared if tool["name"] in names]
 
 
-def _known(name: object, declared: Sequence[Mapping[str, Any]], param: str) -> str:
-    if isinstance(name, str) and name in {tool["name"] for tool in declared}:
+def _names(declared: Sequence[Mapping[str, Any]]) -> Set[str]:
+    return {tool["name"] for tool in declared}
+
+
+def _known(name: object, names: Set[str], param: str) -> str:
+    if isinstance(name, str) and name in names:
         return name
     raise ResponsesError(f"Tool choice {name!r} not found in 'tools' parameter.", param)
 
