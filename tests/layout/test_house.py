@@ -1,6 +1,7 @@
 """The shape of the package: no cycles, no stray modules, functions that fit on a screen."""
 
 import ast
+import gc
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -34,7 +35,11 @@ def _name(path: Path) -> str:
 def modules() -> dict[str, tuple[Path, ast.Module]]:
     """Every module with its syntax tree."""
     paths = sorted(SOURCE.rglob("*.py"))
-    return {_name(path): (path, ast.parse(path.read_text("utf-8"))) for path in paths}
+    gc.disable()  # CPython 3.11 may fail to parse while the collector runs what others left behind
+    try:
+        return {_name(path): (path, ast.parse(path.read_text("utf-8"))) for path in paths}
+    finally:
+        gc.enable()
 
 
 def _typing_only(tree: ast.Module) -> set[ast.AST]:

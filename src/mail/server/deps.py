@@ -22,6 +22,7 @@ from mail.auth.guards import extract_token
 from mail.errors import Forbidden
 from mail.logcontext import note
 from mail.server.idempotency import HEADER
+from mail.server.middleware import WAITS, WORKS
 from mail.server.state import ServerState, state_of
 
 __all__ = [
@@ -151,7 +152,10 @@ class Roles(Audience, SecurityBase):
         caller = await state.auth.authenticate(token)
         note(caller_role=caller.role, caller_id=caller.id)
         if wait := state.quotas.request(caller):
+            place = request.scope["state"]
+            place[WAITS]()  # else one caller's queue would keep all others out
             await asyncio.sleep(wait)
+            place[WORKS]()
         if caller.role not in self.roles:
             raise Forbidden(f"invalid role: this requires {' or '.join(sorted(self.roles))}")
         request.state.caller, request.state.token = caller, token

@@ -43,6 +43,7 @@ __all__ = [
     "MAX_HEADER_BYTES",
     "REQUEST_ID",
     "WAITS",
+    "WORKS",
     "EdgeMiddleware",
 ]
 
@@ -51,7 +52,9 @@ BODY_SILENCE_SECONDS: Final = 10.0
 CROWDED: Final = "mail.crowded"
 """Set in the state of a request whose connection is one more than the server takes."""
 WAITS: Final = "mail.waits"
-"""In the state of a request: a function to call when nothing but waiting for a run is left."""
+"""In the state of a request: a function to call when it only waits, which takes no place."""
+WORKS: Final = "mail.works"
+"""In the state of a request: a function to call when it goes on after it waited."""
 CUT: Final = "mail.cut"
 """In the state of a request: a function that drops its connection."""
 ALWAYS_ANSWERED: Final = frozenset({"/", "/health"})
@@ -107,7 +110,7 @@ class EdgeMiddleware:
             return
         if self._cors is not None:
             send = partial(self._cors.send, send=send, request_headers=Headers(scope=scope))
-        exchange = _Exchange(scope, send, self._working.discard)
+        exchange = _Exchange(scope, send, self._working)
         before = begin(LogContext(request_id=exchange.id))
         try:
             await self._serve(scope, receive, exchange)
@@ -211,7 +214,7 @@ class _Exchange:
         started: Whether the answer has begun.
     """
 
-    def __init__(self, scope: Scope, send: Send, on_waiting: "Callable[[_Exchange], None]") -> None:
+    def __init__(self, scope: Scope, send: Send, working: "set[_Exchange]") -> None:
         self.given: dict[bytes, bytes] = {}
         self.header_bytes = 0
         for name, value in scope["headers"]:
@@ -222,12 +225,13 @@ class _Exchange:
         self.started = False
         self._scope = scope
         self._send = send
-        self._waits = partial(on_waiting, self)
+        self._waits = partial(working.discard, self)
         self._status = 0
         self._began = time.monotonic()
         state = scope.setdefault("state", {})
         state["request_id"] = self.id
         state[WAITS] = self._waits
+        state[WORKS] = partial(working.add, self)
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
