@@ -74,12 +74,21 @@ TASKLESS = {
     ("POST", "/auth/login"),
 }
 """The routes that have nothing to do with tasks."""
+RESPONSES = {
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/{model}"),
+    ("POST", "/v1/responses"),
+    ("GET", "/v1/responses/{response_id}"),
+    ("DELETE", "/v1/responses/{response_id}"),
+    ("POST", "/v1/responses/{response_id}/cancel"),
+}
+"""The routes that know responses, each its caller's own: see tests/responses."""
 
 
 def test_every_route_is_tried_here() -> None:
     routes = [route for route in create_app().routes if isinstance(route, APIRoute)]
     found = {(method, route.path) for route in routes for method in route.methods}
-    assert found == TOUCHED | TASKLESS
+    assert found == TOUCHED | TASKLESS | RESPONSES
 
 
 def requests() -> Iterator[Request]:
