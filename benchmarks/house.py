@@ -19,16 +19,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import FrameType
-from typing import Any
 
 import httpx
 
 import mail
 from benchmarks.crowd_server import make_tokens, token_of
-from benchmarks.swarm import reply
-from mail.api import MAILAgentTemplate, MAILSwarmTemplate
+from benchmarks.edge_server import edge_template
 from mail.config.server import ServerConfig, SettingsConfig, StoreConfig, SwarmConfig
-from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.server.run import run_server
 from mail.utils.logger import init_logger
 
@@ -36,27 +33,6 @@ _SOURCE = Path(mail.__file__).parent
 _PREFIX = f"{_SOURCE}/"
 _SMALL = 80
 _FOLLOWED = 9
-
-
-def template() -> MAILSwarmTemplate:
-    """Return a swarm of one agent that answers at once."""
-
-    def make(**_: Any) -> AgentFunction:
-        async def answer(messages: list[dict[str, Any]], choice: ToolChoice) -> AgentOutput:
-            return reply("task_complete", finish_message=f"Read {len(messages[-1]['content'])}.")
-
-        return answer
-
-    agent = MAILAgentTemplate(
-        "supervisor",
-        factory=make,
-        comm_targets=[],
-        actions=[],
-        agent_params={},
-        enable_entrypoint=True,
-        can_complete_tasks=True,
-    )
-    return MAILSwarmTemplate("house", agents=[agent], entrypoint="supervisor")
 
 
 class Trail:
@@ -107,7 +83,7 @@ def follow(folder: Path) -> Trail:
     config = ServerConfig(
         host="127.0.0.1",
         port=_free_port(),
-        swarm=SwarmConfig(name="house"),
+        swarm=SwarmConfig(name="edge"),
         store=StoreConfig(url=f"sqlite:///{folder / 'mail.db'}"),
         settings=SettingsConfig(print_llm_streams=False),
     )
@@ -120,7 +96,7 @@ def follow(folder: Path) -> Trail:
         threading.setprofile(trails)
         sys.setprofile(trails)
         try:
-            run_server(config, template=template())
+            run_server(config, template=edge_template())
         finally:
             sys.setprofile(None)
             threading.setprofile(None)  # type: ignore[arg-type]  # None ends it, as for sys

@@ -3,22 +3,19 @@
 import asyncio
 import base64
 import contextlib
-import fcntl
 import itertools
-import os
 import shutil
-import subprocess
-import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 
+from tests.support.debian import install
+
 __all__ = ["Page", "Unavailable", "find_chromium", "opened"]
 
 _SECONDS: Final = 30.0
-_INSTALL_SECONDS: Final = 300
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 _OPTIONS: Final = (
     "--headless=new",
@@ -168,7 +165,7 @@ def find_chromium() -> str:
     """
     found = _found()
     if found is None:
-        reason = _install()
+        reason = install("chromium", _found)
         found = _found()
         if found is None:
             raise Unavailable(
@@ -180,29 +177,3 @@ def find_chromium() -> str:
 
 def _found() -> str | None:
     return next(filter(None, map(shutil.which, _NAMES)), None)
-
-
-def _install() -> str:
-    """Install Debian's package; return why there is still none, if so."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return "only root can install it, with apt-get"
-    with Path(tempfile.gettempdir(), "mail-chromium-install.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # pytest's workers may all be here
-        return "" if _found() else _run_apt_get()
-
-
-def _run_apt_get() -> str:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    impatient = ("-o", "Acquire::http::Timeout=15", "-o", "Acquire::Retries=1")
-    said = ""
-    for arguments in (("update",), ("install", "-y", "--no-install-recommends", "chromium")):
-        try:
-            done = subprocess.run(
-                ["apt-get", "-q", *impatient, *arguments],
-                capture_output=True, text=True, timeout=_INSTALL_SECONDS, env=environment,
-                check=False,
-            )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            return f"apt-get {arguments[0]} took too long"
-        said = done.stderr[-500:]
-    return f"apt-get said: {said}"

@@ -1,7 +1,6 @@
 """A throw-away PostgreSQL: a cluster of its own, in a temporary folder, as an unprivileged user."""
 
 import asyncio
-import fcntl
 import itertools
 import os
 import pwd
@@ -16,6 +15,7 @@ from typing import Any, Final
 import asyncpg
 import psutil
 
+from tests.support.debian import install
 from tests.support.ports import free_port
 
 PASSWORD: Final = "pg-secret-Wk58Rt21"
@@ -160,7 +160,7 @@ def find_binaries() -> Path:
     """
     found = _found()
     if found is None:
-        reason = _install()
+        reason = install(f"postgresql-{_VERSION}", _found)
         found = _found()
         if found is None:
             raise Unavailable(
@@ -178,30 +178,6 @@ def _found() -> Path | None:
     candidates += [path / "bin" for path in newest]
     usable = (path for path in candidates if (path / "postgres").exists())
     return next(usable, None)
-
-
-def _install() -> str:
-    """Install Debian's package; return why there is still none, if so."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return "only root can install it, with apt-get"
-    with Path(tempfile.gettempdir(), "mail-postgres-install.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # pytest's workers may all be here
-        return "" if _found() else _run_apt_get()
-
-
-def _run_apt_get() -> str:
-    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    package = f"postgresql-{_VERSION}"
-    for arguments in (("update",), ("install", "-y", "--no-install-recommends", package)):
-        done = subprocess.run(
-            ["apt-get", "-q", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=600,
-            env=environment,
-            check=False,
-        )
-    return f"apt-get said: {done.stderr[-500:]}"
 
 
 def _account() -> dict[str, Any]:
