@@ -8,13 +8,11 @@ import asyncio
 import json
 import os
 import resource
-import signal
 import socket
 import statistics
-import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +21,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks.crowd_server import make_tokens, token_of
+from benchmarks.serving import serving
 from mail.net.sse import SSEParser
 
 __all__ = ["Crowd", "Figures", "describe", "report"]
@@ -204,28 +203,8 @@ async def _server(users: int) -> AsyncIterator[tuple[str, int]]:
     """Run the server on SQLite in a folder of its own; yield its address and process id."""
     with TemporaryDirectory() as folder:
         await make_tokens(f"sqlite:///{Path(folder) / 'mail.db'}", users)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        command = [sys.executable, "-m", "benchmarks.crowd_server", folder, str(port)]
-        process = await asyncio.create_subprocess_exec(*command)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            await _answers(url)
-            yield url, process.pid
-        finally:
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-            await process.wait()
-
-
-async def _answers(url: str) -> None:
-    async with asyncio.timeout(60), aiohttp.ClientSession(url) as session:
-        while True:
-            with suppress(aiohttp.ClientError):
-                async with session.get("/health"):
-                    return
-            await asyncio.sleep(0.05)
+        async with serving("benchmarks.crowd_server", folder) as server:
+            yield server
 
 
 def _resident(pid: int) -> float:

@@ -5,22 +5,18 @@ from a process of its own. Ratios are medians over the pairs, so that whatever s
 down for a while slows both.
 """
 
-import asyncio
-import signal
-import socket
 import statistics
-import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import aiohttp
 import psutil
 
 from benchmarks.crowd_server import make_tokens, token_of
 from benchmarks.http_load import Load, Measured, generate
+from benchmarks.serving import serving
 
 __all__ = ["Pairs", "Server", "report", "running", "streams", "turns"]
 
@@ -69,28 +65,8 @@ async def running(kind: str, users: int) -> AsyncIterator[Server]:
     with TemporaryDirectory() as folder:
         if not kind.startswith("bare"):
             await make_tokens(f"sqlite:///{Path(folder) / 'mail.db'}", users)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        command = [sys.executable, "-m", "benchmarks.edge_server", kind, folder, str(port)]
-        process = await asyncio.create_subprocess_exec(*command)
-        try:
-            url = f"http://127.0.0.1:{port}"
-            await _answers(url)
-            yield Server(url, process.pid)
-        finally:
-            with suppress(ProcessLookupError):
-                process.send_signal(signal.SIGTERM)
-            await process.wait()
-
-
-async def _answers(url: str) -> None:
-    async with asyncio.timeout(60), aiohttp.ClientSession(url) as session:
-        while True:
-            with suppress(aiohttp.ClientError):
-                async with session.get("/health"):
-                    return
-            await asyncio.sleep(0.05)
+        async with serving("benchmarks.edge_server", kind, folder) as (url, pid):
+            yield Server(url, pid)
 
 
 async def turns(

@@ -9,7 +9,6 @@ import ast
 import asyncio
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -25,6 +24,7 @@ import httpx
 import mail
 from benchmarks.crowd_server import make_tokens, token_of
 from benchmarks.edge_server import edge_template
+from benchmarks.serving import free_port
 from mail.config.server import ServerConfig, SettingsConfig, StoreConfig, SwarmConfig
 from mail.server.run import run_server
 from mail.utils.logger import init_logger
@@ -82,7 +82,7 @@ def follow(folder: Path) -> Trail:
     """Serve the swarm in this thread, follow warm requests of another; return the usual one."""
     config = ServerConfig(
         host="127.0.0.1",
-        port=_free_port(),
+        port=free_port(),
         swarm=SwarmConfig(name="edge"),
         store=StoreConfig(url=f"sqlite:///{folder / 'mail.db'}"),
         settings=SettingsConfig(print_llm_streams=False),
@@ -102,12 +102,6 @@ def follow(folder: Path) -> Trail:
             threading.setprofile(None)  # type: ignore[arg-type]  # None ends it, as for sys
             client.join()
     return trails.usual
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _ask(url: str, trails: Trails) -> None:

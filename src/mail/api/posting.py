@@ -1,4 +1,4 @@
-"""Posting text into a swarm: the calls that compose the message themselves."""
+"""What a caller does with a running swarm: post messages, follow their runs, read the tasks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mail.db.base import IdempotencyRow, MemoryRow
     from mail.services.event_log import EventLog
 
-__all__ = ["PING_INTERVAL", "MessagePoster", "MessageSender", "TaskReader", "until_timeout"]
+__all__ = ["PING_INTERVAL", "MessagePoster", "MessageSender", "SwarmReader", "until_timeout"]
 
 _TIMED_OUT = "The task timed out."
 
@@ -88,7 +88,7 @@ def _timed_out(task_id: str, clock: Clock) -> TaskEvent:
     )
 
 
-class TaskReader:
+class SwarmReader:
     """The user's tasks. Methods that are not ``async`` see live and recently finished ones only."""
 
     _runtime: MAILRuntime
@@ -188,7 +188,7 @@ def _message_of(future: asyncio.Future[RunResult]) -> asyncio.Future[MAILMessage
     return found
 
 
-class MessageSender(TaskReader):
+class MessageSender(SwarmReader):
     """Sends messages in the name of the swarm's user."""
 
     name: str

@@ -1,4 +1,4 @@
-"""A running swarm for one user: agents, actions and the runtime that moves their mail."""
+"""A swarm's template and the running swarm of one user that is made from it."""
 
 import asyncio
 import logging

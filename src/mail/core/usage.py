@@ -1,4 +1,4 @@
-"""What model calls used: tokens and, where the price is known, money."""
+"""What model calls use, tokens and where the price is known money, and a task's account of it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

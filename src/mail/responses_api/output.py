@@ -1,4 +1,4 @@
-"""The response object: what a run of a task looks like to OpenAI's SDK."""
+"""The response object and its stream: what a run of a task looks like to OpenAI's SDK."""
 
 import hashlib
 import re

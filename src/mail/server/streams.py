@@ -1,4 +1,4 @@
-"""Streams that outlive the request function that began them."""
+"""Requests that last: streams that outlive their request function, and waiting for a run."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""From text to JSON values: what JSON forbids, or readers disagree about, is refused by name."""
+"""Decode JSON text strictly, and check that a definition is made of plain JSON values."""
 
 import json
 import math

@@ -1,0 +1,46 @@
+"""Servers to measure, each in a process of its own."""
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import aiohttp
+
+__all__ = ["free_port", "serving"]
+
+_SECONDS_TO_START = 60
+
+
+def free_port() -> int:
+    """Return a port that nothing listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def serving(module: str, *arguments: str) -> AsyncIterator[tuple[str, int]]:
+    """Run a module with these arguments and a port; yield the server's URL and process id."""
+    port = free_port()
+    command = [sys.executable, "-m", module, *arguments, str(port)]
+    process = await asyncio.create_subprocess_exec(*command)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        await _answers(url)
+        yield url, process.pid
+    finally:
+        with suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        await process.wait()
+
+
+async def _answers(url: str) -> None:
+    async with asyncio.timeout(_SECONDS_TO_START), aiohttp.ClientSession(url) as session:
+        while True:
+            with suppress(aiohttp.ClientError):
+                async with session.get("/health"):
+                    return
+            await asyncio.sleep(0.05)
