@@ -321,6 +321,20 @@ class TestPlans:
     async def test_they_search_and_do_not_sort(
         self, store: SQLiteStore, rows: Rows, index: str
     ) -> None:
+        plan = await self.plan(store, self.VERBS[index](store, rows.alice))
+        assert index in plan
+        assert "SCAN" not in plan
+        assert "TEMP B-TREE" not in plan
+
+    async def test_a_page_by_bytes_goes_from_one_event_to_the_next(
+        self, store: SQLiteStore, rows: Rows
+    ) -> None:
+        plan = await self.plan(store, store.events(rows.alice, "t1", 7, 5, max_bytes=100))
+        assert plan.count("task_events_by_task (task=? AND seq=?)") == 2
+        assert "SCAN task_events" not in plan
+
+    async def plan(self, store: SQLiteStore, verb: Awaitable[Any]) -> str:
+        """Run a verb of one statement and return how SQLite goes about it."""
         seen: list[str] = []
         session = store._session
         assert session is not None
@@ -329,12 +343,9 @@ class TestPlans:
             connection.set_trace_callback(seen.append)
         for connection in readers:
             session.readers.put(connection)
-        await self.VERBS[index](store, rows.alice)
+        await verb
         (text,) = [text for text in seen if text not in ("BEGIN IMMEDIATE", "COMMIT")]
-        plan = " ".join(row[3] for row in query(store, f"EXPLAIN QUERY PLAN {text}"))
-        assert index in plan
-        assert "SCAN" not in plan
-        assert "TEMP B-TREE" not in plan
+        return " ".join(row[3] for row in query(store, f"EXPLAIN QUERY PLAN {text}"))
 
 
 @pytest.mark.parametrize(("once", "statements"), [(None, 3), (IdempotencyRow("k", "f", "now"), 4)])

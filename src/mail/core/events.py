@@ -52,7 +52,8 @@ class TaskEvent:
     """One entry of a task's log.
 
     ``seq`` counts from 1 within the task (0: not stored). ``extra`` holds the kind's own fields:
-    under ``extra_data`` on the wire, or beside it for terminal events.
+    under ``extra_data`` on the wire, or beside it for terminal events. ``size`` is what the store
+    keeps of it, in bytes (0: not known).
     """
 
     task_id: str
@@ -61,6 +62,7 @@ class TaskEvent:
     seq: int = 0
     description: str = ""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    size: int = field(default=0, compare=False)
 
     @property
     def event(self) -> str:

@@ -338,9 +338,22 @@ class EventRecords(Protocol):
     """The event logs of tasks; commits append to them."""
 
     async def events(
-        self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
+        self,
+        owner: Owner,
+        task_id: str,
+        after: int = 0,
+        limit: int | None = None,
+        max_bytes: int | None = None,
     ) -> list[TaskEvent]:
-        """Return a task's events with a number above ``after``, in order."""
+        """Return a task's events with a number above ``after``, in order.
+
+        Args:
+            owner: Whose task it is.
+            task_id: The task.
+            after: The number before the first.
+            limit: At most so many.
+            max_bytes: At most so many bytes of text, but at least one event: no more is read.
+        """
 
     async def latest_time(self, owner: Owner, task_id: str) -> str:
         """Return the latest time among a task's newest events, or no text when it has none."""

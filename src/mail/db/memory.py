@@ -4,10 +4,10 @@ Rows are frozen and their payloads are text, so what was not committed is not he
 save fails as it would in a database. Each owner keeps at most ``keep_finished`` finished tasks.
 """
 
-import json
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate, takewhile
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
@@ -26,7 +26,7 @@ from mail.db.base import (
     TokenRow,
     TurnCommit,
 )
-from mail.db.rows import best_matches, distinct_words
+from mail.db.rows import as_event, best_matches, distinct_words, octets
 from mail.errors import KeyTaken, StoreConflict
 
 __all__ = ["MemoryStore"]
@@ -258,23 +258,25 @@ class MemoryStore:
         return sorted(task.journals) if task else []
 
     async def events(
-        self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
+        self,
+        owner: Owner,
+        task_id: str,
+        after: int = 0,
+        limit: int | None = None,
+        max_bytes: int | None = None,
     ) -> list[TaskEvent]:
         """See `mail.db.base.Store.events`."""
         task = self._task(owner, task_id)
         if task is None:
             return []
-        stop = None if limit is None else after + limit
+        rows = task.events[after : None if limit is None else after + limit]
+        if max_bytes is not None:
+            totals = accumulate(octets(row.extra) + octets(row.description) for row in rows)
+            within = sum(1 for _ in takewhile(lambda total: total <= max_bytes, totals))
+            rows = rows[: max(1, within)]
         return [
-            TaskEvent(
-                task_id=task_id,
-                kind=row.kind,
-                timestamp=row.timestamp,
-                seq=seq,
-                description=row.description,
-                extra=json.loads(row.extra),
-            )
-            for seq, row in enumerate(task.events[after:stop], after + 1)
+            as_event(task_id, (row.kind, row.timestamp, seq, row.description, row.extra))
+            for seq, row in enumerate(rows, after + 1)
         ]
 
     async def latest_time(self, owner: Owner, task_id: str) -> str:

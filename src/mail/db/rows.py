@@ -29,6 +29,7 @@ __all__ = [
     "list_text",
     "namespace_range",
     "namespace_text",
+    "octets",
     "tool_format",
 ]
 
@@ -85,7 +86,13 @@ def as_event(task_id: str, row: Iterable[Any]) -> TaskEvent:
         seq=seq,
         description=description,
         extra=json.loads(extra),
+        size=octets(extra) + octets(description),
     )
+
+
+def octets(text: str) -> int:
+    """Return how many bytes a text has in UTF-8; of most texts without encoding them."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 MEMORY_COLUMNS: Final = "namespace, key, value, created_at, updated_at"

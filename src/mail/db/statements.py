@@ -45,6 +45,7 @@ T = TypeVar("T")
 Row = Any
 """The columns of a row, as the driver returns them."""
 
+_MANY: Final = 2**62
 _OWNED: Final = "swarm_name = $1 AND caller_role = $2 AND caller_id = $3"
 
 PUT_KEY: Final = f"""
@@ -79,6 +80,8 @@ class Dialect(ABC):
         _OPEN: The condition of a task with work left, see `mail.db.base.TaskRecords.open_owners`.
         _RESPONSE: The column with the JSON of a final message.
         _EVENT: The columns that `_as_event` makes an event of.
+        _EVENT_BYTES: What an event's texts come to in bytes.
+        _EVENT_TIME: `_EVENT` without the texts that do not tell the time.
         _THIS_MEMORY: The condition of one memory; its parameters from ``$4`` on are `_memory_id`.
     """
 
@@ -88,6 +91,8 @@ class Dialect(ABC):
     _OPEN: ClassVar[str]
     _RESPONSE: ClassVar[str]
     _EVENT: ClassVar[str]
+    _EVENT_BYTES: ClassVar[str]
+    _EVENT_TIME: ClassVar[str]
     _THIS_MEMORY: ClassVar[str]
 
     @abstractmethod
@@ -223,20 +228,47 @@ class _EventRecords(Dialect):
     """`mail.db.base.EventRecords`."""
 
     async def events(
-        self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
+        self,
+        owner: Owner,
+        task_id: str,
+        after: int = 0,
+        limit: int | None = None,
+        max_bytes: int | None = None,
     ) -> list[TaskEvent]:
         text = f"""
             SELECT {self._EVENT} FROM task_events
             WHERE task = {self._the_task} AND seq > $5 ORDER BY seq"""
-        values = [*owner, task_id, after]
-        if limit is not None:
+        values: list[object] = [*owner, task_id, after]
+        if max_bytes is not None:
+            text = self._events_within
+            values += [_MANY if limit is None else limit, max_bytes]
+        elif limit is not None:
             text += " LIMIT $6"
             values.append(limit)
         return await self._fetch(_each(partial(self._as_event, task_id)), text, *values)
 
+    @property
+    def _events_within(self) -> str:
+        """The events after ``$5``, at most ``$6``, of at most ``$7`` bytes, but at least one.
+
+        It goes from one to the next and looks at none behind the first that is too much.
+        """
+        return f"""
+            WITH RECURSIVE page (last, taken, bytes) AS (
+                SELECT CAST($5 AS BIGINT), CAST(0 AS BIGINT), CAST(0 AS BIGINT)
+                UNION ALL
+                SELECT seq, taken + 1, bytes + {self._EVENT_BYTES}
+                FROM page JOIN task_events ON task = {self._the_task} AND seq = (
+                    SELECT min(seq) FROM task_events WHERE task = {self._the_task} AND seq > last)
+                WHERE taken < $6 AND bytes < $7)
+            SELECT {self._EVENT} FROM page
+            JOIN task_events ON task = {self._the_task} AND seq = last
+            WHERE taken = 1 OR taken > 1 AND bytes <= $7
+            ORDER BY taken"""
+
     async def latest_time(self, owner: Owner, task_id: str) -> str:
         text = f"""
-            SELECT {self._EVENT} FROM task_events
+            SELECT {self._EVENT_TIME} FROM task_events
             WHERE task = {self._the_task} ORDER BY seq DESC LIMIT {NEWEST_EVENTS}"""
 
         def latest(rows: Iterable[Row]) -> str:

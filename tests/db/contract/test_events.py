@@ -69,3 +69,28 @@ class TestEvents:
         ]
         assert taken == [*range(1, len(taken) + 1)]
         assert [event.seq for event in await store.events(rows.alice, "t1")] == taken
+
+    async def test_a_page_ends_at_its_bytes_and_has_one_event_at_least(
+        self, store: Store, rows: Rows
+    ) -> None:
+        sizes = (10, 10, 5000, 10, 10, 4000, 10)
+        events = tuple(rows.event(extra='{"a": "' + "x" * (size - 9) + '"}') for size in sizes)
+        await store.post(rows.post(events=events))
+        pages, after = [], 0
+        while page := await store.events(rows.alice, "t1", after, max_bytes=30):
+            pages.append([event.seq for event in page])
+            assert [event.size for event in page] == [sizes[event.seq - 1] for event in page]
+            after = page[-1].seq
+        assert pages == [[1, 2], [3], [4, 5], [6], [7]]
+        limited = await store.events(rows.alice, "t1", after=3, limit=1, max_bytes=30)
+        assert [event.seq for event in limited] == [4]
+        assert await store.events(rows.alice, "none", max_bytes=30) == []
+        assert await store.events(rows.bob, "t1", max_bytes=30) == []
+
+    async def test_bytes_are_those_of_utf_8(self, store: Store, rows: Rows) -> None:
+        event = rows.event(description="ü" * 10, extra='{"a": "' + "漢" * 10 + '"}')
+        await store.post(rows.post(events=(event,) * 4))
+        whole = await store.events(rows.alice, "t1")
+        assert [event.size for event in whole] == [20 + 30 + 9] * 4
+        for room, count in ((117, 1), (118, 2), (176, 2), (177, 3)):
+            assert len(await store.events(rows.alice, "t1", max_bytes=room)) == count

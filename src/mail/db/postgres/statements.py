@@ -61,6 +61,12 @@ class PostgresStatements(Statements):
     _OPEN = "is_running OR (state = 'paused' AND awaited)"
     _RESPONSE = "coalesce(response_text, response::text)"
     _EVENT = "event_type, created_at, seq, description, event_data, time_text"
+    _EVENT_BYTES = "coalesce(octet_length(event_data), 0) + coalesce(octet_length(description), 0)"
+    # What 1.3.6 stored has no description, and its data tell the time.
+    _EVENT_TIME = (
+        "event_type, created_at, seq, CASE WHEN description IS NOT NULL THEN '' END, "
+        "CASE WHEN description IS NULL THEN event_data ELSE '{}' END, time_text"
+    )
     _THIS_MEMORY = "digest = $4"
 
     @abstractmethod

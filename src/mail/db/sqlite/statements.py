@@ -54,6 +54,9 @@ class SQLiteStatements(Statements):
     _OPEN = "is_running = 1 OR (state = 'paused' AND awaited = 1)"
     _RESPONSE = "response"
     _EVENT = "event_type, created_at, seq, description, event_data"
+    # octet_length came with SQLite 3.43.
+    _EVENT_BYTES = "length(CAST(event_data AS BLOB)) + length(CAST(description AS BLOB))"
+    _EVENT_TIME = "event_type, created_at, seq, '', '{}'"
     _THIS_MEMORY = "namespace = $4 AND key = $5"
 
     @abstractmethod
