@@ -67,6 +67,7 @@ async def until_timeout(
                 yield _timed_out(task_id, clock)
                 return
             yield event
+            del event
     finally:
         close = getattr(events, "aclose", None)
         if close is not None:

@@ -1,11 +1,11 @@
 """The kinds of task events and the event record shared by log, streams and client."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from mail.core.render import build_mail_xml
+from mail.core.pieces import PIECE, Spelled, json_line, json_pieces
+from mail.core.render import mail_xml_parts
 
 __all__ = ["EVENT_KINDS", "STREAM_KINDS", "TERMINAL_KINDS", "TaskEvent"]
 
@@ -77,25 +77,59 @@ class TaskEvent:
     @property
     def data(self) -> dict[str, Any]:
         """The documented payload: timestamp, description, task_id, extra_data (and more)."""
+        return self._payload(self.describe())
+
+    def _payload(self, description: object) -> dict[str, Any]:
         base: dict[str, Any] = {"timestamp": self.timestamp, "task_id": self.task_id}
         if self.kind in STREAM_KINDS:
             return {**base, **self.extra}
-        base["description"] = self.describe()
+        base["description"] = description
         if self.kind in TERMINAL_KINDS:
             return {**base, "extra_data": {}, **self.extra}
         return {**base, "extra_data": dict(self.extra)}
 
     def describe(self) -> str:
         """Return the description; the XML of a message is rendered here, when it is asked for."""
+        return "".join(self._description())
+
+    def _description(self) -> Iterator[str]:
         message = self.extra.get("full_message") if self.kind == "new_message" else None
         if message is None:
-            return self.description
-        return (self.description or "sending message:") + "\n" + build_mail_xml(message)["content"]
+            yield self.description
+        else:
+            yield (self.description or "sending message:") + "\n"
+            yield from mail_xml_parts(message)
+
+    @property
+    def is_large(self) -> bool:
+        """Tell whether the event is to be encoded piece by piece."""
+        return self.size > PIECE
 
     def to_record(self) -> dict[str, Any]:
         """Return the event as a JSON-ready record with ``event``, ``id``, ``retry``, ``data``."""
         return {"event": self.kind, "id": self.id, "retry": None, "data": self.data}
 
+    def record_pieces(self, *, as_text: bool) -> Iterator[str]:
+        """Yield `to_record` as JSON, piece by piece.
+
+        Args:
+            as_text: Give ``data`` as JSON text, as the records of tasks do.
+        """
+        if not self.is_large:
+            text = {"data": self.data_text()} if as_text else {}
+            return iter((json_line(self.to_record() | text),))
+        data = Spelled(self.data_pieces()) if as_text else self._payload(self._spelled())
+        return json_pieces({"event": self.kind, "id": self.id, "retry": None, "data": data})
+
     def data_text(self) -> str:
         """Return ``data`` as one line of JSON."""
-        return json.dumps(self.data, ensure_ascii=False, separators=(",", ":"))
+        return json_line(self.data)
+
+    def data_pieces(self) -> Iterator[str]:
+        """Yield `data_text` piece by piece."""
+        if self.is_large:
+            return json_pieces(self._payload(self._spelled()))
+        return iter((self.data_text(),))
+
+    def _spelled(self) -> Spelled:
+        return Spelled(self._description())

@@ -1,12 +1,13 @@
 """Messages as the XML text that models read. Every value is escaped (MAIL-TURN-1)."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
 from mail.core.addresses import MAILAddress
+from mail.core.pieces import sliced
 from mail.core.wire import MAILInterswarmMessage, MAILMessage, MAILPayload
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "build_body_xml",
     "build_interswarm_mail_xml",
     "build_mail_xml",
+    "mail_xml_parts",
     "recipients_of",
     "render_mail",
 ]
@@ -55,19 +57,26 @@ def render_mail(
     timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str, body: str
 ) -> dict[str, str]:
     """Render the parts of a message as a chat entry; see `build_mail_xml`."""
+    return {"role": "user", "content": "".join(_mail_parts(timestamp, sender, to, subject, body))}
+
+
+def _mail_parts(
+    timestamp: str, sender: MAILAddress, to: Iterable[MAILAddress], subject: str, body: str
+) -> Iterator[str]:
     addresses = "\n".join(
         f"<address {_type(address)}>{_text(address['address'])}</address>" for address in to
     )
-    content = (
+    yield (
         "\n<incoming_message>\n"
         f"<timestamp>{_text(_utc(timestamp))}</timestamp>\n"
         f"<from {_type(sender)}>{_text(sender['address'])}</from>\n"
         f"<to>\n{addresses}\n</to>\n"
         f"<subject>{_text(subject)}</subject>\n"
-        f"<body>{_text(body)}</body>\n"
-        "</incoming_message>\n"
+        "<body>"
     )
-    return {"role": "user", "content": content}
+    for part in sliced(body):
+        yield _text(part)
+    yield "</body>\n</incoming_message>\n"
 
 
 def build_mail_xml(message: MAILMessage, is_manual: bool = False) -> dict[str, str]:
@@ -77,10 +86,15 @@ def build_mail_xml(message: MAILMessage, is_manual: bool = False) -> dict[str, s
     subject and body, each on its own line. No value can open or close an element. With
     ``is_manual`` the text is the bare body, as a manual step composes it.
     """
-    payload = message["message"]
     if is_manual:
-        return {"role": "user", "content": payload["body"]}
-    return render_mail(
+        return {"role": "user", "content": message["message"]["body"]}
+    return {"role": "user", "content": "".join(mail_xml_parts(message))}
+
+
+def mail_xml_parts(message: MAILMessage) -> Iterator[str]:
+    """Yield the text of `build_mail_xml` piece by piece."""
+    payload = message["message"]
+    return _mail_parts(
         message["timestamp"],
         payload["sender"],
         recipients_of(payload),

@@ -7,11 +7,14 @@ chunks. Two things differ on purpose: an event without data is delivered too (``
 An unfinished event at the end is dropped.
 """
 
-import re
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Final, NamedTuple
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from contextlib import aclosing
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mail.core.events import TaskEvent
+from mail.core.pieces import joined
 
 if TYPE_CHECKING:
     from sse_starlette import EventSourceResponse, ServerSentEvent
@@ -24,6 +27,7 @@ __all__ = [
     "SSEParser",
     "event_source",
     "event_stream",
+    "frame_pieces",
 ]
 
 
@@ -128,8 +132,6 @@ SEND_SECONDS: Final = 30.0
 
 _COMMENT_SECONDS: Final = 60
 _DRAIN_SECONDS: Final = 25.0
-_BARE: Final = re.compile("[\x85\u2028\u2029\ud800-\udfff]")
-"""Characters that JSON lets through but readers or UTF-8 do not."""
 
 
 def event_source(
@@ -142,48 +144,87 @@ def event_source(
 
     Args:
         events: The events; ``ping`` events come from here, too.
-        send_timeout: Seconds that one event may take to be sent.
+        send_timeout: Seconds that one event, or a piece of a large one, may take to be sent.
     """
     return event_stream(_frames(events), ping=_COMMENT_SECONDS, send_timeout=send_timeout)
 
 
 def event_stream(
-    frames: "AsyncIterator[ServerSentEvent]", *, ping: int, send_timeout: float
+    frames: "AsyncGenerator[ServerSentEvent | bytes, None]", *, ping: int, send_timeout: float
 ) -> "EventSourceResponse":
     """Make the streaming answer of events that are framed already.
 
     Args:
-        frames: The events.
+        frames: The events; bytes are a piece of one (see `frame_pieces`).
         ping: Seconds of silence after which a comment keeps the connection alive.
-        send_timeout: Seconds that one event may take to be sent.
+        send_timeout: Seconds that one of them may take to be sent.
     """
     from sse_starlette import EventSourceResponse
 
+    places = _Places(frames)
     return EventSourceResponse(
-        frames,
+        places.followed(),
         headers={"Cache-Control": "no-cache"},
         ping=ping,
+        ping_message_factory=places.comment,
         send_timeout=send_timeout,
         # A host that is told to stop must not cut the stream before its last event.
         shutdown_grace_period=_DRAIN_SECONDS,
     )
 
 
-async def _frames(events: AsyncIterator[TaskEvent]) -> "AsyncIterator[ServerSentEvent]":
+def frame_pieces(
+    name: str, data: Iterable[str], *, number: str | None = None, retry: int | None = None
+) -> Iterator[bytes]:
+    """Yield an event piece by piece, of its one line of data in pieces. None of them is large."""
+    head = f"id: {number}\r\n" if number is not None else ""
+    tail = f"\r\nretry: {retry}" if retry is not None else ""
+    tokens = chain((f"{head}event: {name}\r\ndata: ",), data, (tail, "\r\n\r\n"))
+    return (piece.encode() for piece in joined(tokens))
+
+
+class _Places:
+    """Knows whether what was sent so far ends with a whole event: only then may a comment follow.
+
+    Args:
+        frames: What is sent.
+    """
+
+    def __init__(self, frames: "AsyncGenerator[ServerSentEvent | bytes, None]") -> None:
+        self._frames = frames
+        self._between = True
+
+    async def followed(self) -> "AsyncGenerator[ServerSentEvent | bytes, None]":
+        async with aclosing(self._frames) as frames:
+            async for frame in frames:
+                self._between = not isinstance(frame, bytes) or frame.endswith(b"\r\n\r\n")
+                yield frame
+
+    def comment(self) -> Any:
+        """Return a comment, or nothing to send when there is no place for one."""
+        from sse_starlette import ServerSentEvent
+
+        return ServerSentEvent(comment="still here") if self._between else b""
+
+
+async def _frames(
+    events: AsyncIterator[TaskEvent],
+) -> "AsyncGenerator[ServerSentEvent | bytes, None]":
     from sse_starlette import ServerSentEvent
 
     retry: int | None = RETRY_MS
     try:
         async for event in events:
-            # Some readers split lines at every Unicode line break, so none goes out bare.
-            data = _BARE.sub(_escape, event.data_text())
-            yield ServerSentEvent(data, event=event.kind, id=event.id, retry=retry)
+            if event.is_large:
+                pieces = event.data_pieces()
+                for piece in frame_pieces(event.kind, pieces, number=event.id, retry=retry):
+                    yield piece
+                    await asyncio.sleep(0)  # the next piece costs time, too
+            else:
+                yield ServerSentEvent(event.data_text(), event=event.kind, id=event.id, retry=retry)
             retry = None
+            del event  # while the next one is awaited, nothing keeps this one
     finally:
         close = getattr(events, "aclose", None)
         if close is not None:
             await close()
-
-
-def _escape(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"

@@ -250,6 +250,7 @@ class ResponsesBridge:
             for event in work.events(found):
                 yield event
             last = found if found.kind in TERMINAL_KINDS else last
+            del found
         if last is None:
             yield error_event(_CUT, "server_error")
             return

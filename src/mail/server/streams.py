@@ -49,6 +49,7 @@ async def streamed(
                         return
                     checked = time.monotonic()
                 yield event
+                del event  # while the next one is awaited, nothing keeps this one
         except StoreError as error:
             _log.warning("a stream ends early: %s", error)
         finally:

@@ -6,54 +6,141 @@ behind loses its buffer, not its events, and catches up from the store.
 
 import asyncio
 import json
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import AsyncGenerator, Sequence
+from typing import Final
 from weakref import WeakSet
 
 from mail.core.events import TaskEvent
 from mail.db.base import EventRecords, EventRow, Owner
 
-__all__ = ["EventLog", "Subscription"]
+__all__ = ["PAGE_EVENTS", "EventLog", "EventPages", "Room", "Subscription"]
 
-_PAGE = 256
-_FIRST_PAGE = 16
-_PAGE_CHARS = 256 * 1024
-"""What a page read from the store should come to; it stays in memory until it is sent."""
-_BUFFER_CHARS = 1024 * 1024
-"""What the data of one stream's buffered events may come to, besides their number."""
+PAGE_EVENTS: Final = 256
+_PAGE_BYTES: Final = 64 * 1024
+"""What a page of events may come to; a single larger event is a page, for which there is a room."""
+_BUFFER_BYTES: Final = 64 * 1024
+"""What one stream's buffered events may come to."""
+_EVENT_BYTES: Final = 512
+"""What an event takes in memory besides its texts."""
+_RECENT_BYTES: Final = 8 * 1024 * 1024
+"""What the newest events of all of an owner's tasks may come to."""
+_ROOM_BYTES: Final = 16 * 1024 * 1024
+
+
+class Room:
+    """What the large pages of events that are read for one caller may take in memory together.
+
+    A page that finds no room waits until others are sent. One that is larger than the room has it
+    for itself.
+
+    Args:
+        size: In bytes.
+    """
+
+    def __init__(self, size: int = _ROOM_BYTES) -> None:
+        self.size = size
+        self.taken = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def fits(self, size: int) -> bool:
+        """Tell whether there is room now."""
+        return not self.taken or self.taken + size <= self.size
+
+    async def take(self, size: int) -> None:
+        """Take room, when there is some."""
+        while not self.fits(size):
+            given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(given)
+            await given
+        self.taken += size
+
+    def give(self, size: int) -> None:
+        """Give room back."""
+        self.taken -= size
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+
+class EventPages:
+    """Reads events page by page. The last page has its room until the next one, or `leave`.
+
+    Args:
+        room: Where large pages count.
+    """
+
+    def __init__(self, room: Room) -> None:
+        self._room = room
+        self._held = 0
+
+    async def read(
+        self,
+        store: EventRecords,
+        place: tuple[Owner, str, int],
+        limit: int = PAGE_EVENTS,
+        max_bytes: int = _PAGE_BYTES,
+    ) -> deque[TaskEvent]:
+        """Return the next events; none at the end of the log.
+
+        Args:
+            store: Where they are read.
+            place: The owner, the task, and the number before the first.
+            limit: At most so many.
+            max_bytes: At most so many bytes, but at least one event.
+        """
+        self.leave()
+        page = deque(await store.events(*place, limit, max_bytes))
+        size = sum(event.size for event in page)
+        if size <= _PAGE_BYTES:
+            return page
+        if not self._room.fits(size):
+            page.clear()  # while it waits, it keeps nothing
+        await self._room.take(size)
+        self._held = size
+        return page or deque(await store.events(*place, limit, max_bytes))
+
+    def leave(self) -> None:
+        """Give the room back; doing so twice is fine."""
+        held, self._held = self._held, 0
+        if held:
+            self._room.give(held)
 
 
 class Subscription:
     """One reader's place in one task's log."""
 
-    def __init__(self, task_id: str, limit: int, *, deltas: bool) -> None:
+    def __init__(self, task_id: str, limit: int, room: Room, *, deltas: bool) -> None:
         self.task_id = task_id
         self.deltas = deltas
         self.closed = False
         self.cursor = 0
         self.last = 0  # the number of the event that ends the stream, once it is known
         self._limit = limit
+        self._pages = EventPages(room)
         self._buffer: deque[TaskEvent] = deque()
         self._size = 0
-        self._page = _FIRST_PAGE
         self._lagging = True  # until the first look at the store
         self._wake = asyncio.Event()
 
     def push(self, events: Sequence[TaskEvent], size: int) -> None:
-        """Take committed events, whose data are ``size`` characters; give up on a slow reader."""
+        """Take committed events, which have ``size`` bytes; give up on a slow reader."""
         few = len(self._buffer) + len(events) <= self._limit
-        if not self._lagging and few and self._size + size <= _BUFFER_CHARS:
+        if not self._lagging and few and self._size + size <= _BUFFER_BYTES:
             self._buffer.extend(events)
             self._size += size
+            self._wake.set()
         else:
-            self._clear()
-            self._lagging = True
-        self._wake.set()
+            self.lag()
 
     def push_delta(self, event: TaskEvent) -> None:
         """Take a piece of a running model call; dropped when the reader is too slow."""
-        if not self._lagging and len(self._buffer) < self._limit:
+        size = _EVENT_BYTES + sum(len(str(value)) for value in event.extra.values())
+        few = len(self._buffer) < self._limit and self._size + size <= _BUFFER_BYTES
+        if not self._lagging and few:
             self._buffer.append(event)
+            self._size += size
             self._wake.set()
 
     @property
@@ -65,11 +152,17 @@ class Subscription:
         """Read from the store next, whatever is buffered."""
         self._clear()
         self._lagging = True
+        self._wake.set()
 
     def close(self) -> None:
         """End the stream after what is buffered."""
         self.closed = True
         self._wake.set()
+
+    def leave(self) -> None:
+        """Read no more; doing so twice is fine."""
+        self.close()
+        self._pages.leave()
 
     async def wait(self, timeout: float) -> bool:
         """Wait until there may be something to read; False when the time ran out."""
@@ -80,12 +173,16 @@ class Subscription:
             return False
         return True
 
-    async def take(self, store: EventRecords, owner: Owner) -> list[TaskEvent]:
-        """Return what can be read now, in order, without gaps or repeats."""
+    async def take(self, store: EventRecords, owner: Owner) -> deque[TaskEvent]:
+        """Return what can be read now, in order, without gaps or repeats.
+
+        To take the events out of it as they are sent lets go of them.
+        """
         self._wake.clear()
+        self._pages.leave()
         if self._lagging:
             return await self.catch_up(store, owner)
-        fresh = [event for event in self._buffer if not event.seq or event.seq > self.cursor]
+        fresh = deque(event for event in self._buffer if not event.seq or event.seq > self.cursor)
         self._clear()
         stored = [event.seq for event in fresh if event.seq]
         if stored and stored[-1] != self.cursor + len(stored):
@@ -93,31 +190,19 @@ class Subscription:
         self.cursor = stored[-1] if stored else self.cursor
         return fresh
 
-    async def catch_up(self, store: EventRecords, owner: Owner) -> list[TaskEvent]:
+    async def catch_up(self, store: EventRecords, owner: Owner) -> deque[TaskEvent]:
         """Return what the store has beyond the cursor: a page at most."""
         self._lagging = False  # before the read: what is committed during it goes to the buffer
-        page = await store.events(owner, self.task_id, self.cursor, self._page)
-        if len(page) == self._page:
-            self._lagging = True
-            self._clear()
-            usual = sum(_weight(event.extra) for event in page) // len(page)
-            self._page = max(1, min(_PAGE_CHARS // (usual + 1), self._page * 4, _PAGE))
+        page = await self._pages.read(store, (owner, self.task_id, self.cursor))
+        if page:
+            self.cursor = page[-1].seq
+            self.lag()  # there may be more, which only an empty page denies
         self._wake.set()
-        self.cursor = page[-1].seq if page else self.cursor
         return page
 
     def _clear(self) -> None:
         self._buffer.clear()
         self._size = 0
-
-
-def _weight(value: object) -> int:
-    """Return about how many characters a JSON value has."""
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, dict):
-        return sum(map(_weight, value.values()))
-    return sum(map(_weight, value)) if isinstance(value, list) else 1
 
 
 class EventLog:
@@ -128,7 +213,10 @@ class EventLog:
         self._owner = owner
         self._recent_limit = recent
         self._buffer = buffer
-        self._recent: dict[str, deque[tuple[int, Sequence[EventRow]]]] = {}
+        self.room = Room()
+        # By task, the one that was written to last at the end: number, rows, size.
+        self._recent: OrderedDict[str, deque[tuple[int, Sequence[EventRow], int]]] = OrderedDict()
+        self._recent_bytes = 0
         # Weak: a stream that nobody ever began to read goes with the caller's handle.
         self._readers: dict[str, WeakSet[Subscription]] = {}
         self._closed = False
@@ -141,10 +229,18 @@ class EventLog:
         return bool(self._readers)
 
     def subscribe(
-        self, task_id: str, *, after: int | None = None, deltas: bool = False
+        self,
+        task_id: str,
+        *,
+        after: int | None = None,
+        deltas: bool = False,
+        room: Room | None = None,
     ) -> Subscription:
-        """Open a stream of a task's events after number ``after`` (None: set by the caller)."""
-        subscription = Subscription(task_id, self._buffer, deltas=deltas)
+        """Open a stream of a task's events after number ``after`` (None: set by the caller).
+
+        Its large pages count in ``room``, by default that of the log.
+        """
+        subscription = Subscription(task_id, self._buffer, room or self.room, deltas=deltas)
         subscription.cursor = after or 0
         self._readers.setdefault(task_id, WeakSet()).add(subscription)
         if self._closed:
@@ -153,7 +249,7 @@ class EventLog:
 
     def unsubscribe(self, subscription: Subscription) -> None:
         """Close a stream; closing it twice is fine."""
-        subscription.close()
+        subscription.leave()
         readers = self._readers.get(subscription.task_id)
         if readers is not None:
             readers.discard(subscription)
@@ -164,23 +260,32 @@ class EventLog:
         """Hand committed events to the readers."""
         if not rows:
             return
-        self._keep(task_id, first, rows)
+        size = sum(_EVENT_BYTES + len(row.description) + len(row.extra) for row in rows)
+        self._keep(task_id, first, rows, size)
         readers = self._readers.get(task_id)
-        if readers:
-            events = [_event(task_id, seq, row) for seq, row in enumerate(rows, first)]
-            size = sum(len(row.description) + len(row.extra) for row in rows)
+        if not readers:
+            return
+        if size > _BUFFER_BYTES:  # no reader's buffer takes them, so they are not even decoded
             for reader in readers:
-                reader.push(events, size)
+                reader.lag()
+            return
+        events = [_event(task_id, seq, row) for seq, row in enumerate(rows, first)]
+        for reader in readers:
+            reader.push(events, size)
 
-    def _keep(self, task_id: str, first: int, rows: Sequence[EventRow]) -> None:
-        recent = self._recent.get(task_id)
-        if recent is None:
-            recent = self._recent[task_id] = deque()
-        recent.append((first, rows))
-        if first > self._recent_limit:
-            oldest = first + len(rows) - self._recent_limit
-            while recent and recent[0][0] + len(recent[0][1]) <= oldest:
-                recent.popleft()
+    def _keep(self, task_id: str, first: int, rows: Sequence[EventRow], size: int) -> None:
+        recent = self._recent.setdefault(task_id, deque())
+        self._recent.move_to_end(task_id)
+        recent.append((first, rows, size))
+        self._recent_bytes += size
+        oldest = first + len(rows) - self._recent_limit
+        while recent and recent[0][0] + len(recent[0][1]) <= oldest:
+            self._recent_bytes -= recent.popleft()[2]
+        while self._recent_bytes > _RECENT_BYTES and (len(self._recent) > 1 or len(recent) > 1):
+            longest_quiet, chunks = next(iter(self._recent.items()))
+            self._recent_bytes -= chunks.popleft()[2]
+            if not chunks:
+                del self._recent[longest_quiet]
 
     def delta(self, event: TaskEvent) -> None:
         """Hand a piece of a running model call to the readers that asked for deltas."""
@@ -196,13 +301,13 @@ class EventLog:
         """Return the newest events of a live or recent task."""
         return [
             _event(task_id, seq, row)
-            for first, rows in self._recent.get(task_id, ())
+            for first, rows, _ in self._recent.get(task_id, ())
             for seq, row in enumerate(rows, first)
         ]
 
     def forget(self, task_id: str) -> None:
         """Let go of a task's newest events."""
-        self._recent.pop(task_id, None)
+        self._recent_bytes -= sum(size for _, _, size in self._recent.pop(task_id, ()))
         if not self._readers.get(task_id, True):
             del self._readers[task_id]
 
@@ -218,11 +323,12 @@ class EventLog:
             while True:
                 closing = subscription.closed
                 events = await subscription.take(self._store, self._owner)
-                for event in events:
-                    yield event
-                if 0 < subscription.last <= subscription.cursor or (closing and not events):
+                quiet = not events
+                while events:
+                    yield events.popleft()
+                if 0 < subscription.last <= subscription.cursor or (closing and quiet):
                     return
-                if not (events or await subscription.wait(ping_interval)):
+                if quiet and not await subscription.wait(ping_interval):
                     yield None
         finally:
             self.unsubscribe(subscription)
@@ -243,4 +349,5 @@ def _event(task_id: str, seq: int, row: EventRow) -> TaskEvent:
         seq=seq,
         description=row.description,
         extra=json.loads(row.extra),
+        size=len(row.extra) + len(row.description),
     )

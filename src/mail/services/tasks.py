@@ -5,8 +5,9 @@ Reading starts no engine. Docs: ``docs/tasks.md``.
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
 
@@ -19,7 +20,7 @@ from mail.core.tasks import MAILTask, TaskState
 from mail.core.usage import Spending
 from mail.db.base import CallRow, Owner, Store, TaskRow
 from mail.errors import ProtocolError, UnknownTask
-from mail.services.event_log import EventLog, Subscription
+from mail.services.event_log import EventLog, Room, Subscription
 
 __all__ = ["PING_INTERVAL", "LiveEvents", "TaskReader", "task_view"]
 
@@ -65,6 +66,7 @@ class TaskReader:
     owner: Owner
     clock: Clock
     live: LiveEvents
+    room: Room = field(default_factory=Room)
 
     async def task(self, task_id: str, *, with_events: bool = True) -> MAILTask | None:
         """Return a task as the store has it, or None."""
@@ -112,7 +114,7 @@ class TaskReader:
         Raises:
             UnknownTask: the owner has no such task.
         """
-        follower = _Follower(self.live, task_id, after)
+        follower = _Follower(self.live, self.room, task_id, after)
         heard = time.monotonic()
         try:
             while True:
@@ -122,9 +124,9 @@ class TaskReader:
                     events = await follower.catch_up(self.store, self.owner)
                     if not events and not follower.closed:
                         return
-                for event in events:
-                    yield event
                 if events:
+                    while events:
+                        yield events.popleft()
                     heard = time.monotonic()
                     continue
                 if follower.closed:
@@ -149,16 +151,17 @@ class TaskReader:
 class _Follower:
     """A place in a task's log that moves with the engine, which may come and go meanwhile."""
 
-    def __init__(self, live: LiveEvents, task_id: str, after: int) -> None:
+    def __init__(self, live: LiveEvents, room: Room, task_id: str, after: int) -> None:
         self._live = live
+        self._room = room
         self._task_id = task_id
         self._log = live.log
         self._place = self._enter(after)
 
     def _enter(self, after: int) -> Subscription:
         if self._log is not None:
-            return self._log.subscribe(self._task_id, after=after)
-        place = Subscription(self._task_id, 0, deltas=False)
+            return self._log.subscribe(self._task_id, after=after, room=self._room)
+        place = Subscription(self._task_id, 0, self._room, deltas=False)
         place.cursor = after
         return place
 
@@ -167,7 +170,7 @@ class _Follower:
         """Tell whether nothing more is to come because the server stops."""
         return self._place.closed if self._log is not None else self._live.closing
 
-    async def take(self, store: Store, owner: Owner) -> list[TaskEvent]:
+    async def take(self, store: Store, owner: Owner) -> deque[TaskEvent]:
         """Return what can be read now."""
         if self._live.log is not self._log:
             self.leave()
@@ -177,7 +180,7 @@ class _Follower:
             self._place.lag()
         return await self._place.take(store, owner)
 
-    async def catch_up(self, store: Store, owner: Owner) -> list[TaskEvent]:
+    async def catch_up(self, store: Store, owner: Owner) -> deque[TaskEvent]:
         """Return what the store has beyond what was read."""
         return await self._place.catch_up(store, owner)
 
@@ -192,3 +195,4 @@ class _Follower:
         """Stop listening; doing so twice is fine."""
         if self._log is not None:
             self._log.unsubscribe(self._place)
+        self._place.leave()

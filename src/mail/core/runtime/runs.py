@@ -79,9 +79,11 @@ class Run:
         try:
             async with aclosing(self.context.events.read(subscription, ping_interval)) as events:
                 async for event in events:
+                    last = event is not None and 0 < event.seq == subscription.last
                     yield event or self._note("ping")
-                    if event is not None and event.seq and event.seq == subscription.last:
+                    if last:
                         return
+                    del event  # while the next one is awaited, nothing keeps this one
             if not 0 < subscription.last <= subscription.cursor:
                 yield self._note("server_drain")
         finally:
@@ -141,6 +143,7 @@ class FollowedRun:
                     yield self._note("ping")
                 elif not event.seq or event.seq > self.after:
                     yield event
+                del event
         if not ended:
             yield self._note("server_drain")
 
@@ -163,13 +166,15 @@ class FollowedRun:
             while True:
                 closing = subscription.closed
                 events = await subscription.take(self.context.store, self.context.owner)
-                for event in events:
-                    yield event
-                    if self._is_end(event):
+                quiet = not events
+                while events:
+                    ended = self._is_end(events[0])
+                    yield events.popleft()
+                    if ended:
                         return
-                if closing and not events:
+                if closing and quiet:
                     return
-                if not events and not await subscription.wait(look_seconds):
+                if quiet and not await subscription.wait(look_seconds):
                     yield None
                     subscription.lag()  # who works on the task need not be this runtime
         finally:

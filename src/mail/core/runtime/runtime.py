@@ -395,6 +395,7 @@ class MAILRuntime(Federation, RuntimeViews):
                 if event is None:
                     return
                 yield event
+                del event
 
     async def cancel_task(self, task_id: str) -> MAILTask:
         """Cancel an open task and drop its mail; a finished task stays as it is.
