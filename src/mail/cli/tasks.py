@@ -111,6 +111,8 @@ async def _ask(arguments: argparse.Namespace, method: str, *given: str) -> Any:
 
 async def _stored_tasks(arguments: argparse.Namespace) -> list[Record]:
     from mail.core.tasks import TaskState
+    from mail.db.base import TaskCounts
+    from mail.services.tasks import task_view
 
     url, swarm = server_settings(arguments)
     states = (TaskState(arguments.state),) if arguments.state else ()
@@ -118,7 +120,12 @@ async def _stored_tasks(arguments: argparse.Namespace) -> list[Record]:
     async with opened(url) as store:
         for owner in await _owners(store, arguments, swarm):
             rows = await store.list_tasks(owner, states=states, limit=arguments.limit)
-            found += [await _record(store, owner, row.task_id) for row in rows]
+            counts = await store.task_counts(owner, [row.task_id for row in rows])
+            for row in rows:
+                view = task_view(row, await store.calls(owner, row.task_id))
+                count = counts.get(row.task_id, TaskCounts())
+                view.event_count, view.task_message_count = count.events, count.waiting
+                found.append(view.to_record())
     return found
 
 
@@ -160,6 +167,7 @@ async def _record(store: "Store", owner: "Owner", task_id: str) -> Record:
     if not view.is_running:
         waiting = await store.waiting_mail(owner, task_id)
         view.task_message_queue = [json.loads(delivery.payload) for delivery in waiting]
+    view.event_count, view.task_message_count = len(view.events), len(view.task_message_queue)
     return view.to_record(events_as_text=True)
 
 
@@ -185,12 +193,14 @@ def _checked(task: object) -> Record:
 
 
 def _row(task: Record) -> tuple[str, ...]:
+    from mail.cli.repl.answers import event_count
+
     return (
         one_line(str(task.get("task_id")), _LONGEST),
         one_line(str(task.get("task_owner")), _LONGEST),
         one_line(str(task.get("status", "")), _LONGEST),
         one_line(str(task.get("start_time", ""))[:19]),
-        str(len(task.get("events") or ())),
+        str(event_count(task)),
         one_line(str(task.get("title") or ""), _LONGEST),
     )
 

@@ -233,12 +233,43 @@ class MAILClient(HTTPClient):
         return post
 
     async def get_tasks(self) -> dict[str, TaskRecord]:
-        """Return the caller's tasks by id (``GET /tasks``)."""
+        """Return the caller's tasks by id, newest first, without their events (``GET /tasks``)."""
         return cast("dict[str, TaskRecord]", await self._request_object("GET", "/tasks"))
 
-    async def get_task(self, task_id: str) -> TaskRecord:
-        """Return one of the caller's tasks (``GET /task``)."""
-        return cast("TaskRecord", await self._request_object("GET", "/task", {"task_id": task_id}))
+    async def get_task(
+        self, task_id: str, *, after: int | None = None, limit: int | None = None
+    ) -> TaskRecord:
+        """Return one of the caller's tasks (``GET /task``).
+
+        Args:
+            task_id: The task.
+            after: Return one page of its events: those with a greater number.
+            limit: Return one page of at most so many events.
+
+        Returns:
+            Its record; without ``after`` and ``limit`` with all events, read page by page.
+        """
+        if after is not None or limit is not None:
+            return await self._get_task_page(task_id, after or 0, limit)
+        task, events, last = await self._get_task_page(task_id), [], -1
+        while True:
+            events += task["events"]
+            following = task.get("next_after")  # servers of 1.3.6 do not send it
+            if following is None:
+                task["events"] = events
+                return task
+            if following <= last:
+                raise ClientDecodeError("the pages of the task's events do not come to an end")
+            last = following
+            task = await self._get_task_page(task_id, last)
+
+    async def _get_task_page(
+        self, task_id: str, after: int = 0, limit: int | None = None
+    ) -> TaskRecord:
+        given = {"after": after, "limit": limit}
+        query = "&".join(f"{name}={number}" for name, number in given.items() if number)
+        path = f"/task?{query}" if query else "/task"
+        return cast("TaskRecord", await self._request_object("GET", path, {"task_id": task_id}))
 
     async def get_task_events(
         self, task_id: str, last_event_id: str | int | None = None
@@ -263,7 +294,7 @@ class MAILClient(HTTPClient):
         )
 
     async def cancel_task(self, task_id: str) -> TaskRecord:
-        """Cancel a task (``POST /tasks/{task_id}/cancel``) and return its record."""
+        """Cancel a task (``POST /tasks/{task_id}/cancel``); return its record without events."""
         answer = await self._request_object("POST", f"/tasks/{quote(task_id, safe='')}/cancel")
         return cast("TaskRecord", answer)
 

@@ -29,7 +29,8 @@ class MAILTask:
 
     ``task_message_queue`` holds the mail that waits for the task to be resumed (the stash), as
     wire messages in the order in which they would be processed. ``usage`` is what the model calls
-    of each agent have used, in all runs of the task.
+    of each agent have used, in all runs of the task. ``event_count`` and ``task_message_count``
+    tell how much there is in the store, whatever was read of it.
     """
 
     task_id: str
@@ -43,6 +44,8 @@ class MAILTask:
     breakpoints: list[dict[str, Any]] = field(default_factory=list)
     title: str | None = None
     usage: dict[str, Usage] = field(default_factory=dict)
+    event_count: int = 0
+    task_message_count: int = 0
 
     @property
     def total_usage(self) -> Usage:
@@ -108,10 +111,12 @@ class MAILTask:
             "task_contributors": list(self.task_contributors),
             "start_time": self.start_time.isoformat(),
             "events": list(events),
+            "event_count": self.event_count,
             "is_running": self.is_running,
             "completed": self.completed,
             "status": self.status.value,
             "task_message_queue": list(self.task_message_queue),
+            "task_message_count": self.task_message_count,
             "remote_swarms": sorted(self.remote_swarms),
             "breakpoints": list(self.breakpoints),
             "title": self.title,

@@ -42,6 +42,7 @@ __all__ = [
     "Receipt",
     "Store",
     "SwarmClaim",
+    "TaskCounts",
     "TaskRecords",
     "TaskRow",
     "TokenRecords",
@@ -88,6 +89,13 @@ class TaskRow(NamedTuple):
     finish_asked: bool = False
     title: str | None = None
     usage: str = "{}"
+
+
+class TaskCounts(NamedTuple):
+    """How much there is of a task: the events in its log, and the deliveries that wait."""
+
+    events: int = 0
+    waiting: int = 0
 
 
 class Delivery(NamedTuple):
@@ -298,6 +306,9 @@ class TaskRecords(Protocol):
             before: A task id; only tasks that come after it in this order.
         """
 
+    async def task_counts(self, owner: Owner, task_ids: Sequence[str]) -> dict[str, TaskCounts]:
+        """Return how much there is of some of the owner's tasks, without those it does not have."""
+
     async def owners(self, swarm: str) -> list[Owner]:
         """Return the owners in a swarm that have tasks, in order."""
 
@@ -308,8 +319,21 @@ class TaskRecords(Protocol):
         told of the pause.
         """
 
-    async def waiting_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
-        """Return a task's unconsumed deliveries by (tier, seq)."""
+    async def waiting_mail(
+        self,
+        owner: Owner,
+        task_id: str,
+        after: Delivery | None = None,
+        limit: int | None = None,
+    ) -> list[Delivery]:
+        """Return a task's unconsumed deliveries by (tier, seq).
+
+        Args:
+            owner: Whose task it is.
+            task_id: The task.
+            after: Only those behind this one in that order.
+            limit: At most so many.
+        """
 
     async def all_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
         """Return all of a task's deliveries by seq, consumed or not."""

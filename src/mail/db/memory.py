@@ -22,6 +22,7 @@ from mail.db.base import (
     Owner,
     Post,
     Receipt,
+    TaskCounts,
     TaskRow,
     TokenRow,
     TurnCommit,
@@ -215,6 +216,15 @@ class MemoryStore:
         rows = [row for row in rows if not states or row.state in states]
         return rows if limit is None else rows[:limit]
 
+    async def task_counts(self, owner: Owner, task_ids: Sequence[str]) -> dict[str, TaskCounts]:
+        """See `mail.db.base.Store.task_counts`."""
+        tasks = {task_id: self._task(owner, task_id) for task_id in task_ids}
+        return {
+            task_id: TaskCounts(len(task.events), len(task.ready))
+            for task_id, task in tasks.items()
+            if task is not None
+        }
+
     async def owners(self, swarm: str) -> list[Owner]:
         """See `mail.db.base.Store.owners`."""
         having = (owner for owner, shelf in self._shelves.items() if shelf.tasks)
@@ -228,11 +238,19 @@ class MemoryStore:
             if owner.swarm == swarm and any(_has_work(task.row) for task in shelf.tasks.values())
         ]
 
-    async def waiting_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
+    async def waiting_mail(
+        self,
+        owner: Owner,
+        task_id: str,
+        after: Delivery | None = None,
+        limit: int | None = None,
+    ) -> list[Delivery]:
         """See `mail.db.base.Store.waiting_mail`."""
         task = self._task(owner, task_id)
         rows = [row._replace(seq=seq) for seq, row in task.ready.items()] if task else []
-        return sorted(rows, key=lambda row: (row.tier, row.seq))
+        if after is not None:
+            rows = [row for row in rows if _place(row) > _place(after)]
+        return sorted(rows, key=_place)[:limit]
 
     async def all_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
         """See `mail.db.base.Store.all_mail`."""
@@ -369,6 +387,10 @@ class MemoryStore:
     async def list_tokens(self) -> list[TokenRow]:
         """See `mail.db.base.Store.list_tokens`."""
         return sorted(self._tokens.values(), key=lambda token: token.created_at)
+
+
+def _place(row: Delivery) -> tuple[int, int]:
+    return row.tier, row.seq
 
 
 def _has_work(row: TaskRow) -> bool:

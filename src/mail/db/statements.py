@@ -20,6 +20,7 @@ from mail.db.base import (
     JournalRow,
     MemoryRow,
     Owner,
+    TaskCounts,
     TaskRow,
     TokenRow,
 )
@@ -46,6 +47,8 @@ Row = Any
 """The columns of a row, as the driver returns them."""
 
 _MANY: Final = 2**62
+_PARAMETERS: Final = 500
+"""How many values a list in a statement has at most; databases bound it."""
 _OWNED: Final = "swarm_name = $1 AND caller_role = $2 AND caller_id = $3"
 
 PUT_KEY: Final = f"""
@@ -170,6 +173,20 @@ class _TaskRecords(Dialect):
             text += f" LIMIT {parameter(limit)}"
         return await self._fetch(_each(self._as_task), text, *values)
 
+    async def task_counts(self, owner: Owner, task_ids: Sequence[str]) -> dict[str, TaskCounts]:
+        found: dict[str, TaskCounts] = {}
+        for at in range(0, len(task_ids), _PARAMETERS):
+            some = task_ids[at : at + _PARAMETERS]
+            places = ", ".join(f"${number}" for number in range(4, 4 + len(some)))
+            text = f"""
+                SELECT task_id, next_event - 1, (
+                    SELECT count(*) FROM messages
+                    WHERE task = tasks.{self._TASK_KEY} AND messages.state = 'ready')
+                FROM tasks WHERE {_OWNED} AND task_id IN ({places})"""
+            for task_id, *counts in await self._fetch(_each(tuple), text, *owner, *some):
+                found[task_id] = TaskCounts(*counts)
+        return found
+
     async def owners(self, swarm: str) -> list[Owner]:
         return await self._owners_of("swarm_name = $1", swarm)
 
@@ -180,15 +197,26 @@ class _TaskRecords(Dialect):
         text = f"SELECT DISTINCT {OWNER_COLUMNS} FROM tasks WHERE {condition}"
         return sorted(await self._fetch(_each(Owner._make), text, swarm))
 
-    async def waiting_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
-        return await self._mail(owner, task_id, "AND state = 'ready' ORDER BY tier, seq")
+    async def waiting_mail(
+        self,
+        owner: Owner,
+        task_id: str,
+        after: Delivery | None = None,
+        limit: int | None = None,
+    ) -> list[Delivery]:
+        if after is None and limit is None:
+            return await self._mail(owner, task_id, "AND state = 'ready' ORDER BY tier, seq")
+        which = "AND state = 'ready' AND (tier, seq) > ($5, $6) ORDER BY tier, seq LIMIT $7"
+        place = (-1, -1) if after is None else (after.tier, after.seq)
+        most = _MANY if limit is None else limit
+        return await self._mail(owner, task_id, which, *place, most)
 
     async def all_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
         return await self._mail(owner, task_id, "ORDER BY seq")
 
-    async def _mail(self, owner: Owner, task_id: str, which: str) -> list[Delivery]:
+    async def _mail(self, owner: Owner, task_id: str, which: str, *more: int) -> list[Delivery]:
         text = f"SELECT {MAIL_COLUMNS} FROM messages WHERE task = {self._the_task} {which}"
-        return await self._fetch(_each(partial(as_delivery, task_id)), text, *owner, task_id)
+        return await self._fetch(_each(partial(as_delivery, task_id)), text, *owner, task_id, *more)
 
     async def journal(self, owner: Owner, seq: int) -> list[JournalRow]:
         text = f"""

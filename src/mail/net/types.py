@@ -282,7 +282,7 @@ class PostMessageResponse(TypedDict):
 
 @with_config(_COMPLETE)
 class TaskRecord(TypedDict):
-    """A task and its history."""
+    """A task and a page of its events; in lists, and after a cancellation, without events."""
 
     task_id: Annotated[TaskId, Field(description="The task.")]
     task_owner: Annotated[str, Field(description="The owner, as `role:id@swarm`.")]
@@ -290,7 +290,20 @@ class TaskRecord(TypedDict):
         list[str], Field(description="The participants, each as `role:id@swarm`.")
     ]
     start_time: Annotated[Instant, Field(description="When the task began.")]
-    events: Annotated[list[LoggedEvent], Field(description="The event log, oldest first.")]
+    events: Annotated[
+        list[LoggedEvent],
+        Field(
+            description="A page of the event log, oldest first; empty in lists and after a "
+            "cancellation."
+        ),
+    ]
+    event_count: NotRequired[Annotated[Count, Field(description="The length of the event log.")]]
+    next_after: NotRequired[
+        Annotated[
+            Annotated[int, Field(ge=0)] | None,
+            Field(description="The `after` of the next page of events; null after the last."),
+        ]
+    ]
     is_running: Annotated[bool, Field(description="Whether its mail is being processed.")]
     completed: Annotated[bool, Field(description="Whether its last run ended with an answer.")]
     status: NotRequired[
@@ -300,7 +313,14 @@ class TaskRecord(TypedDict):
         ]
     ]
     task_message_queue: Annotated[
-        list[MAILMessage], Field(description="Messages that wait until the task continues.")
+        list[MAILMessage],
+        Field(
+            description="The first of the messages that wait until the task continues, at most "
+            "about 1 MiB; empty in lists and after a cancellation."
+        ),
+    ]
+    task_message_count: NotRequired[
+        Annotated[Count, Field(description="How many undelivered messages there are.")]
     ]
     remote_swarms: Annotated[list[str], Field(description="Other swarms that take part.")]
     breakpoints: NotRequired[

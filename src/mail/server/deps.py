@@ -36,6 +36,7 @@ __all__ = [
     "Anyone",
     "Audience",
     "BearerToken",
+    "EventsAfter",
     "IdempotencyKey",
     "LastEventId",
     "Person",
@@ -109,6 +110,12 @@ After = Annotated[
     Query(
         description="The number of the last event that is known. `Last-Event-ID` takes precedence."
     ),
+]
+
+
+EventsAfter = Annotated[
+    _Number,
+    Query(description="Only events with a greater number: the `next_after` of the previous page."),
 ]
 
 

@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.responses import JSONResponse, Response
 
@@ -17,7 +17,7 @@ from mail.server.idempotency import Keyed, replayed
 if TYPE_CHECKING:
     from mail.server.state import ServerState
 
-__all__ = ["Shortening", "answered_once"]
+__all__ = ["answered_once"]
 
 Endpoint = Callable[..., Awaitable[JSONResponse]]
 
@@ -28,18 +28,8 @@ _OK: Final = range(200, 300)
 _log = logging.getLogger("mail.server")
 
 
-class Shortening(Protocol):
-    """Keeps an answer without what the store has anyway."""
-
-    def shorten(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Return what to keep of an answer."""
-
-    async def restore(self, keyed: Keyed, content: dict[str, Any]) -> dict[str, Any]:
-        """Return the answer as it was, of what was kept of it."""
-
-
 def answered_once(
-    *, keep: bool = True, of_server: bool = False, shortening: Shortening | None = None
+    *, keep: bool = True, of_server: bool = False
 ) -> Callable[[Endpoint], Callable[..., Awaitable[Response]]]:
     """Let an endpoint honour ``Idempotency-Key``; a decorator below the one of the route.
 
@@ -54,7 +44,6 @@ def answered_once(
             the key still stands for one request only.
         of_server: The key holds for the server, whichever swarm it serves; without it, for the
             swarm, like the caller's tasks.
-        shortening: How to keep an answer that may be large.
     """
 
     def decorated(endpoint: Endpoint) -> Callable[..., Awaitable[Response]]:
@@ -69,10 +58,10 @@ def answered_once(
             async with keyed.locks.hold((keyed.owner, keyed.key)):
                 found = await keyed.find()
                 if found is not None and found.answer is not None:
-                    return replayed(await _response(keyed, found.answer, shortening))
+                    return replayed(_response(found.answer))
                 response = await endpoint(**given)
                 if found is None and response.status_code in _OK:
-                    await _keep(keyed, _kept(response, shortening) if keep else None)
+                    await _keep(keyed, _kept(response) if keep else None)
                 return response
 
         answer.answers_once = True  # type: ignore[attr-defined]  # a test looks for it on each POST
@@ -81,10 +70,8 @@ def answered_once(
     return decorated
 
 
-def _kept(response: JSONResponse, shortening: Shortening | None) -> str | None:
+def _kept(response: JSONResponse) -> str | None:
     body = bytes(response.body).decode()
-    if shortening is not None:
-        body = json.dumps(shortening.shorten(json.loads(body)))
     if len(body) > LARGEST_KEPT:
         return None
     return json.dumps({"status": response.status_code, "body": body})
@@ -99,9 +86,6 @@ async def _keep(keyed: Keyed, kept: str | None) -> None:
         _log.warning("an idempotency key could not be stored: %s", error)
 
 
-async def _response(keyed: Keyed, kept: str, shortening: Shortening | None) -> Response:
+def _response(kept: str) -> Response:
     answer = json.loads(kept)
-    if shortening is not None:
-        content = await shortening.restore(keyed, json.loads(answer["body"]))
-        return JSONResponse(content, answer["status"])
     return Response(answer["body"], answer["status"], media_type="application/json")

@@ -6,7 +6,7 @@ Reading starts no engine. Docs: ``docs/tasks.md``.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
@@ -18,15 +18,21 @@ from mail.core.events import TaskEvent
 from mail.core.schema import check_task_id
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.usage import Spending
-from mail.db.base import CallRow, Owner, Store, TaskRow
+from mail.core.wire import MAILMessage
+from mail.db.base import CallRow, Owner, Store, TaskCounts, TaskRow
 from mail.errors import ProtocolError, UnknownTask
 from mail.services.event_log import EventLog, Room, Subscription
 
-__all__ = ["PING_INTERVAL", "LiveEvents", "TaskReader", "task_view"]
+__all__ = ["PING_INTERVAL", "QUEUE_BYTES", "LiveEvents", "TaskReader", "task_view"]
 
 PING_INTERVAL: Final = 15.0
 """Seconds of silence on a stream after which a ``ping`` goes out."""
 
+QUEUE_BYTES: Final = 1024 * 1024
+"""What the waiting mail in a record of a task may come to."""
+
+_LIST_PAGE: Final = 100
+_MAIL_PAGE: Final = 8
 _POLL_SECONDS: Final = 1.0
 """How often a stream looks into the store while no engine in this process has the task."""
 
@@ -73,6 +79,68 @@ class TaskReader:
         row = await self.store.load_task(self.owner, task_id)
         return None if row is None else await self._view(row, with_events=with_events)
 
+    async def overview(self, task_id: str) -> MAILTask | None:
+        """Return a task without events and at most `QUEUE_BYTES` of its waiting mail, or None."""
+        row = await self.store.load_task(self.owner, task_id)
+        if row is None:
+            return None
+        view = task_view(row, await self.store.calls(self.owner, task_id))
+        await self._count([view])
+        if row.state is not TaskState.RUNNING:
+            view.task_message_queue = [message async for message in self._first_mail(task_id)]
+        return view
+
+    async def overviews(
+        self, limit: int | None = None, cursor: str | None = None
+    ) -> AsyncGenerator[MAILTask, None]:
+        """Yield the owner's tasks, newest first, without events and waiting mail.
+
+        Few of them are in memory at a time.
+
+        Args:
+            limit: The most to yield; all of them when None.
+            cursor: Only tasks older than the one with this id.
+        """
+        before = [] if cursor is None else [cursor]
+        while limit is None or limit > 0:
+            most = _LIST_PAGE if limit is None else min(limit, _LIST_PAGE)
+            last = before[-1] if before else None
+            rows = await self.store.list_tasks(self.owner, limit=most, before=last)
+            if not rows and len(before) > 1 and await self._is_gone(before[-1]):
+                before.pop()  # the task was deleted meanwhile; the one in front of it may be there
+                continue
+            views = [task_view(row, await self._open_calls(row)) for row in rows]
+            await self._count(views)
+            for view in views:
+                yield view
+            if len(rows) < most:
+                return
+            limit = None if limit is None else limit - most
+            before = [row.task_id for row in rows]
+
+    async def _is_gone(self, task_id: str) -> bool:
+        return await self.store.load_task(self.owner, task_id) is None
+
+    async def _open_calls(self, row: TaskRow) -> list[CallRow]:
+        if row.state not in (TaskState.RUNNING, TaskState.PAUSED):
+            return []  # its calls were closed when it ended
+        return await self.store.calls(self.owner, row.task_id)
+
+    async def _count(self, views: Sequence[MAILTask]) -> None:
+        counts = await self.store.task_counts(self.owner, [view.task_id for view in views])
+        for view in views:
+            count = counts.get(view.task_id, TaskCounts())
+            view.event_count, view.task_message_count = count.events, count.waiting
+
+    async def _first_mail(self, task_id: str) -> AsyncGenerator[MAILMessage, None]:
+        room, last = QUEUE_BYTES, None
+        while mail := await self.store.waiting_mail(self.owner, task_id, last, _MAIL_PAGE):
+            for last in mail:
+                room -= len(last.payload)
+                if room < 0:
+                    return
+                yield from_json(last.payload)
+
     async def tasks(
         self, limit: int | None, cursor: str | None, *, with_events: bool = True
     ) -> list[MAILTask]:
@@ -96,6 +164,7 @@ class TaskReader:
     async def _view(self, row: TaskRow, *, with_events: bool) -> MAILTask:
         store, owner = self.store, self.owner
         view = task_view(row, await store.calls(owner, row.task_id))
+        await self._count([view])
         if with_events:
             view.events = await store.events(owner, row.task_id)
         if row.state is not TaskState.RUNNING:

@@ -454,3 +454,27 @@ class TestOddValues:
         assert await store.get_memory(rows.alice, (long,), long) == memory
         assert await store.journal(rows.alice, seq) == list(journal)
         assert await store.calls(rows.alice, "t1") == [call]
+
+
+async def test_a_task_tells_how_much_there_is_of_it(store: Store, rows: Rows) -> None:
+    mail = tuple(rows.mail(tier=tier) for tier in (4, 2, 4, 1))
+    receipt = await store.post(rows.post(deliveries=mail, events=(rows.event(),) * 3))
+    await store.post(rows.post("t2"))
+    counts = await store.task_counts(rows.alice, ["t1", "t2", "none"])
+    assert counts == {"t1": (3, 4), "t2": (0, 0)}
+    await store.commit_turn(rows.turn(receipt.seqs[0], events=(rows.event(),)))
+    assert await store.task_counts(rows.alice, ["t1"]) == {"t1": (4, 3)}
+    assert await store.task_counts(rows.bob, ["t1"]) == {}
+    assert await store.task_counts(rows.alice, []) == {}
+
+
+async def test_waiting_mail_is_read_page_by_page(store: Store, rows: Rows) -> None:
+    mail = tuple(rows.mail(tier=tier) for tier in (4, 2, 4, 1))
+    await store.post(rows.post(deliveries=mail))
+    whole = await store.waiting_mail(rows.alice, "t1")
+    assert [row.tier for row in whole] == [1, 2, 4, 4]
+    pages, last = [], None
+    while page := await store.waiting_mail(rows.alice, "t1", last, 3):
+        pages.append(page)
+        last = page[-1]
+    assert pages == [whole[:3], whole[3:]]

@@ -11,7 +11,7 @@ from mail.cli.repl.screen import Screen
 if TYPE_CHECKING:
     from sse_starlette import ServerSentEvent
 
-__all__ = ["event_record", "exit_code", "show_answer", "show_event", "show_task"]
+__all__ = ["event_count", "event_record", "exit_code", "show_answer", "show_event", "show_task"]
 
 _WIDEST_LINE: Final = 400
 _WIDEST_KIND: Final = 15
@@ -64,6 +64,12 @@ def show_answer(screen: Screen, answer: Mapping[str, Any]) -> None:
         screen.note((f"task {task_id}" + (f" {status}" if status else ""), "dim"))
     if status == "paused" and calls:
         screen.note((_how_to_resume(str(task_id), calls), "dim"))
+
+
+def event_count(task: Mapping[str, Any]) -> int:
+    """Return how many events a task has; servers of MAIL 1.3.6 send them all and no number."""
+    count = task.get("event_count")
+    return count if isinstance(count, int) else len(task.get("events") or ())
 
 
 def show_task(screen: Screen, task: Mapping[str, Any]) -> None:

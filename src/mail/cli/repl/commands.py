@@ -5,7 +5,7 @@ import json
 from typing import Any, Final
 
 from mail.cli.exits import DONE, FAILED, PAUSED
-from mail.cli.repl.answers import exit_code, show_answer, show_event, show_task
+from mail.cli.repl.answers import event_count, exit_code, show_answer, show_event, show_task
 from mail.cli.repl.session import Command, Session
 
 __all__ = [
@@ -348,7 +348,7 @@ async def _tasks_get(session: Session, arguments: argparse.Namespace) -> int:
     session.screen.say(f"found {len(tasks)} tasks:")
     for task_id, task in tasks.items():
         state = task.get("status", "")
-        count = len(task.get("events") or ())
+        count = event_count(task)
         session.screen.say(
             f"{task_id} - completed: {task.get('completed')}", (f"  {state}, {count} events", "dim")
         )

@@ -116,6 +116,8 @@ class RuntimeViews:
         active = self._context.active_tasks.get(task_id)
         view = task_view(row, active.calls.values() if active else ())
         view.events = self.get_events_by_task_id(task_id)
+        view.event_count = view.events[-1].seq if view.events else 0
+        view.task_message_count = len(self._waiting(task_id))
         return view
 
     def get_all_tasks(self) -> dict[str, MAILTask]:

@@ -1,6 +1,7 @@
 """``POST /message``: run a task and answer with its end, or with the stream of its events."""
 
 import uuid
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic.config import JsonDict
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from mail.auth.callers import Caller
 from mail.core.runtime.settings import UNSET
@@ -25,9 +26,11 @@ from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Pe
 from mail.server.errors import mail_error_response
 from mail.server.idempotency import replayed
 from mail.server.openapi import EVENT_STREAM, errors
+from mail.server.piecewise import json_object, piecewise
 from mail.server.routing import MAILRouter
-from mail.server.state import ServerState, owner_of
+from mail.server.state import ServerState
 from mail.server.streams import CLIENT_GONE, streamed, while_connected
+from mail.services.event_log import PAGE_EVENTS, EventPages
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarm
@@ -316,23 +319,37 @@ class _Posting:
             raise ShuttingDown(run.task_id) from None
         return Response(status_code=CLIENT_GONE) if end is None else await self._told(end)
 
-    async def _told(self, end: "RunEnd") -> JSONResponse:
+    async def _told(self, end: "RunEnd") -> Response:
         if end.status is TaskState.FAILED:
             failure = BudgetExceeded if end.over_budget else TaskFailed
             return mail_error_response(failure(end.body, end.task_id))
-        events = None
-        if self.body.show_events:
-            # Up to the run's end, whatever the task has done since.
-            owner = owner_of(self.state, self.caller)
-            logged = await self.state.store.events(owner, end.task_id, limit=end.seq)
-            events = [event.to_record() for event in logged]
-        return JSONResponse(
-            {
-                "response": end.body,
-                "events": events,
-                "task_id": end.task_id,
-                "subject": end.subject,
-                "status": str(end.status),
-                "breakpoints": end.breakpoints,
-            }
-        )
+        answer = {
+            "response": end.body,
+            "events": self._events(end) if self.body.show_events else None,
+            "task_id": end.task_id,
+            "subject": end.subject,
+            "status": str(end.status),
+            "breakpoints": end.breakpoints,
+        }
+        return await piecewise(json_object(answer))
+
+    async def _events(self, end: "RunEnd") -> AsyncGenerator[str, None]:
+        """Yield the events up to the run's end, whatever the task has done since."""
+        tasks = self.state.tasks_of(self.caller)
+        pages, after = EventPages(tasks.room), 0
+        try:
+            while after < end.seq:
+                place = (tasks.owner, end.task_id, after)
+                page = await pages.read(tasks.store, place, min(end.seq - after, PAGE_EVENTS))
+                if not page:  # the task was deleted meanwhile
+                    break
+                while page:
+                    event = page.popleft()
+                    yield "," if after else "["
+                    after = event.seq
+                    for piece in event.record_pieces(as_text=False):
+                        yield piece
+                    del event
+            yield "]" if after else "[]"
+        finally:
+            pages.leave()

@@ -1,6 +1,8 @@
 """The caller's tasks. Another caller's task and no task at all look the same, to the byte."""
 
-from contextlib import AsyncExitStack
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AsyncExitStack, aclosing
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -10,6 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.auth.callers import Caller
+from mail.core.events import TaskEvent
+from mail.core.pieces import Listed, json_line, json_pieces
 from mail.core.schema import TaskId, check_task_id
 from mail.core.tasks import MAILTask
 from mail.db.base import Owner
@@ -18,18 +22,29 @@ from mail.logcontext import note
 from mail.net.sse import event_source
 from mail.net.types import TaskPage, TaskRecord
 from mail.server.bodies import RequestBody, body_of, read_body
-from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Person, State
-from mail.server.idempotency import Keyed
+from mail.server.deps import (
+    After,
+    BearerToken,
+    EventsAfter,
+    IdempotencyKey,
+    LastEventId,
+    Person,
+    State,
+)
 from mail.server.idempotent_response import answered_once
 from mail.server.openapi import EVENT_STREAM, errors
+from mail.server.piecewise import json_object, piecewise
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
 from mail.server.streams import streamed
-from mail.services.tasks import PING_INTERVAL
+from mail.services.event_log import EventPages
+from mail.services.tasks import PING_INTERVAL, TaskReader
 
 __all__ = ["router"]
 
 MAX_PAGE: Final = 1000
+PAGE_BYTES: Final = 1024 * 1024
+"""What a page of events may come to in the store."""
 _DEFAULT_PAGE: Final = 100
 
 router = MAILRouter("tasks")
@@ -39,6 +54,16 @@ PathTaskId = Annotated[
     Path(description="The task. A slash in its id may be written as it is or as `%2F`."),
 ]
 
+
+EventsLimit = Annotated[
+    int,
+    Query(
+        ge=1,
+        le=MAX_PAGE,
+        description="The most events of the page. It also ends at about 1 MiB, but has one event "
+        "at least.",
+    ),
+]
 
 _NAMED_IN_QUERY: Final = {
     "name": "task_id",
@@ -53,20 +78,6 @@ class TaskIn(RequestBody):
     """``GET /task``."""
 
     task_id: TaskId
-
-
-class _EventsInLog:
-    """Keeps an answer without the task's events: the log has them."""
-
-    def shorten(self, content: dict[str, Any]) -> dict[str, Any]:
-        """Keep how many events there were."""
-        return content | {"events": len(content["events"])}
-
-    async def restore(self, keyed: Keyed, content: dict[str, Any]) -> dict[str, Any]:
-        """Read so many again."""
-        logged = await keyed.store.events(keyed.owner, content["task_id"], limit=content["events"])
-        events = [event.to_record() | {"data": event.data_text()} for event in logged]
-        return content | {"events": events}
 
 
 # Ids may hold slashes, so the longest paths come first.
@@ -86,19 +97,20 @@ async def get_tasks(
             "one of the caller's tasks; anything else is 400."
         ),
     ] = None,
-) -> JSONResponse:
-    """List the caller's tasks, newest first.
+) -> Response:
+    """List the caller's tasks, newest first, without their events and waiting messages.
 
     An object from task id to task; with `limit` or `cursor` a page of it.
     """
-    paged = limit is not None or cursor is not None
-    size = (limit or _DEFAULT_PAGE) if paged else None
-    tasks = await _read_tasks(state, caller, size, cursor)
-    more = size is not None and len(tasks) > size
-    records = {task.task_id: _record(task) for task in tasks[:size]}
-    if not paged:
-        return JSONResponse(records)
-    return JSONResponse({"tasks": records, "next_cursor": list(records)[-1] if more else None})
+    tasks = state.tasks_of(caller)
+    if limit is None and cursor is None:
+        return await piecewise(_listed(tasks.overviews()))
+    if cursor is not None and await _is_unknown(state, owner_of(state, caller), cursor):
+        raise ProtocolError(
+            "cursor is not the id of one of your tasks; use the 'next_cursor' of a page"
+        )
+    size = limit or _DEFAULT_PAGE
+    return await piecewise(_paged(tasks.overviews(size + 1, cursor), size))
 
 
 @router.get(
@@ -112,8 +124,10 @@ async def get_task(
     state: State,
     caller: Person,
     task_id: Annotated[str | None, Query(include_in_schema=False)] = None,
-) -> JSONResponse:
-    """Get one task, named in the query or in a body.
+    after: EventsAfter = None,
+    limit: EventsLimit = MAX_PAGE,
+) -> Response:
+    """Get one task, named in the query or in a body, with a page of its events.
 
     As in MAIL 1.3.6 the id may also be in a JSON body, `{"task_id": "…"}`. Such a body takes
     precedence over the query, which is not needed then. Many tools cannot send a body with GET, so
@@ -123,7 +137,7 @@ async def get_task(
         task_id = (await read_body(request, TaskIn)).task_id
     if not task_id:
         raise ProtocolError("task_id is required, as ?task_id= or in a JSON body")
-    return JSONResponse(_record(await _read_task(state, caller, task_id)))
+    return await _task(state, caller, task_id, after, limit)
 
 
 @router.get(
@@ -157,7 +171,7 @@ async def get_task_events(
 
 
 @router.post("/tasks/{task_id:path}/cancel", response_model=TaskRecord, responses=errors(404))
-@answered_once(shortening=_EventsInLog())
+@answered_once()
 async def cancel_task(
     request: Request,
     state: State,
@@ -170,22 +184,28 @@ async def cancel_task(
 
     Running model calls are cancelled, waiting mail is dropped, open breakpoint calls are closed,
     and whoever waits is answered. A task that has ended stays as it is. A later message can
-    continue it.
+    continue it. The answer is the task without its events.
     """
     await _check_owned(state, caller, task_id)
     async with state.pool.lease(caller, token) as swarm:
         await swarm.cancel_task(task_id)
         # Now, because without this task the caller may be served by another swarm.
-        task: MAILTask | None = await swarm.read_task(task_id)
+        task: MAILTask | None = await swarm.read_task(task_id, with_events=False)
     if task is None:
         raise UnknownTask(task_id)
-    return JSONResponse(_record(task))
+    return JSONResponse(_summary(task))
 
 
 @router.get("/tasks/{task_id:path}", response_model=TaskRecord, responses=errors(400, 404))
-async def get_task_by_path(state: State, caller: Person, task_id: PathTaskId) -> JSONResponse:
-    """Get one task."""
-    return JSONResponse(_record(await _read_task(state, caller, task_id)))
+async def get_task_by_path(
+    state: State,
+    caller: Person,
+    task_id: PathTaskId,
+    after: EventsAfter = None,
+    limit: EventsLimit = MAX_PAGE,
+) -> Response:
+    """Get one task with a page of its events."""
+    return await _task(state, caller, task_id, after, limit)
 
 
 async def _check_owned(state: ServerState, caller: Caller, task_id: str) -> None:
@@ -193,26 +213,6 @@ async def _check_owned(state: ServerState, caller: Caller, task_id: str) -> None
     note(task_id=task_id)
     if await state.store.load_task(owner_of(state, caller), task_id) is None:
         raise UnknownTask(task_id)
-
-
-async def _read_task(state: ServerState, caller: Caller, task_id: str) -> MAILTask:
-    check_task_id(task_id)
-    note(task_id=task_id)
-    task = await state.tasks_of(caller).task(task_id)
-    if task is None:
-        raise UnknownTask(task_id)
-    return task
-
-
-async def _read_tasks(
-    state: ServerState, caller: Caller, size: int | None, cursor: str | None
-) -> list[MAILTask]:
-    owner = owner_of(state, caller)
-    if cursor is not None and await _is_unknown(state, owner, cursor):
-        raise ProtocolError(
-            "cursor is not the id of one of your tasks; use the 'next_cursor' of a page"
-        )
-    return await state.tasks_of(caller).tasks(None if size is None else size + 1, cursor)
 
 
 async def _is_unknown(state: ServerState, owner: Owner, task_id: str) -> bool:
@@ -224,5 +224,76 @@ async def _is_unknown(state: ServerState, owner: Owner, task_id: str) -> bool:
     return await state.store.load_task(owner, task_id) is None
 
 
-def _record(task: MAILTask) -> dict[str, Any]:
-    return task.to_record(events_as_text=True)
+def _summary(task: MAILTask) -> dict[str, Any]:
+    """Return the record of a task without events; a page of them begins before the first."""
+    task.task_message_queue = []
+    return task.to_record() | {"events": [], "next_after": 0 if task.event_count else None}
+
+
+async def _listed(tasks: AsyncGenerator[MAILTask, None]) -> AsyncGenerator[str, None]:
+    """Yield an object from id to record, in which every task is a piece or more."""
+    async with aclosing(tasks):
+        begun = False
+        async for task in tasks:
+            yield f"{',' if begun else '{'}{json_line(task.task_id)}:"
+            begun = True
+            for piece in json_pieces(_summary(task)):
+                yield piece
+        yield "}" if begun else "{}"
+
+
+async def _paged(tasks: AsyncGenerator[MAILTask, None], size: int) -> AsyncGenerator[str, None]:
+    """Yield a page of ``size`` tasks, of which ``tasks`` has one more if there is one."""
+    last: list[str] = []
+
+    async def of_page() -> AsyncGenerator[MAILTask, None]:
+        async for task in tasks:
+            last.append(task.task_id)
+            if len(last) > size:
+                return
+            yield task
+
+    async def cursor() -> AsyncGenerator[str, None]:
+        yield json_line(last[size - 1] if len(last) > size else None)
+
+    async with aclosing(tasks):
+        async for piece in json_object({"tasks": _listed(of_page()), "next_cursor": cursor()}):
+            yield piece
+
+
+async def _task(
+    state: ServerState, caller: Caller, task_id: str, after: int | None, limit: int
+) -> Response:
+    check_task_id(task_id)
+    note(task_id=task_id)
+    tasks = state.tasks_of(caller)
+    task = await tasks.overview(task_id)
+    if task is None:
+        raise UnknownTask(task_id)
+    return await piecewise(_record(tasks, task, after or 0, limit))
+
+
+async def _record(
+    tasks: TaskReader, task: MAILTask, after: int, limit: int
+) -> AsyncGenerator[str, None]:
+    """Yield a task with a page of its events, of which there is room for one at a time."""
+    pages = EventPages(tasks.room)
+    try:
+        place = (tasks.owner, task.task_id, after)
+        events = await pages.read(tasks.store, place, limit, PAGE_BYTES)
+        last = events[-1].seq if events else after
+        task.event_count = max(task.event_count, last if events else 0)
+        record = task.to_record() | {
+            "events": Listed(_sent(events)),
+            "next_after": last if last < task.event_count else None,
+        }
+        for piece in json_pieces(record):
+            yield piece
+    finally:
+        pages.leave()
+
+
+def _sent(events: deque[TaskEvent]) -> Iterator[Iterator[str]]:
+    """Take events out of their page as they are sent."""
+    while events:
+        yield events.popleft().record_pieces(as_text=True)

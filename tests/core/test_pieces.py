@@ -1,0 +1,68 @@
+"""JSON in pieces is the same JSON, and no piece is large."""
+
+import json
+from typing import Any
+
+import pytest
+
+from mail.core.events import TaskEvent
+from mail.core.pieces import PIECE, Listed, Spelled, joined, json_line, json_pieces
+
+LONG = 'a"\\\n\u2028\ud800é漢' * PIECE
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        -1.5,
+        "",
+        [],
+        {},
+        "\x00\x85\u2029\udfff",
+        [1, [True, {"a": [], "b": {}}], "é"],
+        {"k\n": LONG, "l": [LONG, 0]},
+        list(range(PIECE)),
+    ],
+)
+def test_pieces_are_the_line_of_the_value(value: Any) -> None:
+    pieces = list(json_pieces(value))
+    assert "".join(pieces) == json_line(value)
+    assert json.loads("".join(pieces)) == value
+    assert max(map(len, pieces)) <= 7 * PIECE
+
+
+def test_texts_and_lists_are_made_when_they_are_needed() -> None:
+    made = []
+
+    def parts() -> Any:
+        for number in range(10):
+            made.append(number)
+            yield str(number) * PIECE
+
+    pieces = json_pieces({"text": Spelled(parts()), "list": Listed(iter(["1", "2"]))})
+    first = next(pieces)
+    assert made == [0]
+    whole = json.loads(first + "".join(pieces))
+    assert whole == {"text": "".join(str(n) * PIECE for n in range(10)), "list": [1, 2]}
+    assert made == list(range(10))
+
+
+def test_small_texts_are_joined() -> None:
+    assert list(joined(["a"] * 10)) == ["a" * 10]
+    assert [len(piece) for piece in joined(["a" * PIECE, "b", "c" * PIECE])] == [PIECE, PIECE + 1]
+
+
+@pytest.mark.parametrize("body", ["short", "<&>\r\x00" * PIECE])
+@pytest.mark.parametrize("kind", ["new_message", "task_complete", "tool_call"])
+def test_a_large_event_has_the_same_data_as_a_small_one(body: str, kind: str) -> None:
+    address = {"address_type": "agent", "address": "a"}
+    message = {"sender": address, "recipient": address, "subject": "s", "body": body}
+    extra = {"full_message": {"timestamp": "2026-01-01T00:00:00+00:00", "message": message}}
+    size = len(json.dumps(extra))
+    event = TaskEvent(task_id="t", kind=kind, timestamp="now", seq=7, extra=extra, size=size)
+    assert event.is_large == (body != "short")
+    assert "".join(event.data_pieces()) == event.data_text()
+    for as_text in (False, True):
+        record = event.to_record() | ({"data": event.data_text()} if as_text else {})
+        assert json.loads("".join(event.record_pieces(as_text=as_text))) == record

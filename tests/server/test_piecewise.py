@@ -1,0 +1,198 @@
+"""Answers that may be large are sent piece by piece, and are whole or visibly broken."""
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+from sse_starlette import ServerSentEvent
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from mail.core.tasks import TaskState
+from mail.db.base import EventRow, Owner, Post, TaskRow
+from mail.db.memory import MemoryStore
+from mail.errors import StoreError
+from mail.net.sse import event_stream, frame_pieces
+from mail.server.app import create_app
+from tests.server.kit import Template, bearer, config, frames, serving
+
+ALICE = Owner("test-swarm", "user", "alice")
+NOW = "2026-01-01T00:00:00+00:00"
+BODY = 'a"\\\n\u2028é漢<&>' * 20_000
+
+
+async def seed(store: MemoryStore, task_id: str, *sizes: int) -> None:
+    """Store a finished task with events of these sizes."""
+    row = TaskRow(task_id, str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.COMPLETED)
+    events = (EventRow("tool_call", NOW, extra=json.dumps({"x": "x" * size})) for size in sizes)
+    await store.post(Post(owner=ALICE, task=row, events=tuple(events)))
+
+
+async def get(client: httpx.AsyncClient, path: str, **params: Any) -> httpx.Response:
+    return await client.get(path, params=params, headers=bearer("alice"))
+
+
+async def test_a_large_answer_with_its_events_is_whole_and_so_is_its_repeat(
+    client: httpx.AsyncClient, store: MemoryStore
+) -> None:
+    body = {"body": BODY, "task_id": "t", "show_events": True}
+    headers = bearer("alice") | {"Idempotency-Key": "k-1"}
+    first = await client.post("/message", json=body, headers=headers)
+    assert "content-length" not in first.headers
+    logged = [event.to_record() for event in await store.events(ALICE, "t")]
+    assert first.json()["events"] == logged
+    assert first.json()["response"] == logged[-1]["data"]["response"]
+    await client.post("/message", json=body | {"body": "more"}, headers=bearer("alice"))
+    again = await client.post("/message", json=body, headers=headers)
+    assert again.headers["idempotency-replayed"] == "true"
+    assert again.content == first.content
+
+
+async def test_a_small_answer_says_how_long_it_is(client: httpx.AsyncClient) -> None:
+    body = {"body": "Hello", "task_id": "t", "show_events": True}
+    answer = await client.post("/message", json=body, headers=bearer("alice"))
+    for found in (answer, await get(client, "/tasks"), await get(client, "/tasks/t")):
+        assert int(found.headers["content-length"]) == len(found.content)
+        assert found.headers["content-type"] == "application/json"
+        assert found.headers["cache-control"] == "no-store"
+
+
+async def test_every_task_is_in_a_long_list(client: httpx.AsyncClient, store: MemoryStore) -> None:
+    names = [f"t-{number}" for number in range(350)]
+    for name in names:
+        await seed(store, name, 10)
+    whole = (await get(client, "/tasks")).json()
+    assert list(whole) == names[::-1]
+    assert whole["t-7"]["event_count"] == 1
+    assert whole["t-7"]["events"] == []
+    page = (await get(client, "/tasks", limit=250)).json()
+    assert list(page["tasks"]) == names[:99:-1]
+    rest = (await get(client, "/tasks", limit=250, cursor=page["next_cursor"])).json()
+    assert list(rest["tasks"]) == names[99::-1]
+    assert rest["next_cursor"] is None
+
+
+async def test_a_page_of_events_ends_at_its_number_and_at_its_bytes(
+    client: httpx.AsyncClient, store: MemoryStore
+) -> None:
+    await seed(store, "t", *[400_000] * 5, 3_000_000, *[10] * 1500)
+    pages, after = [], 0
+    while after is not None:
+        task = (await get(client, "/tasks/t", after=after)).json()
+        assert task["event_count"] == 1506
+        assert task["next_after"] in (None, int(task["events"][-1]["id"]))
+        pages.append(len(task["events"]))
+        after = task["next_after"]
+    assert pages == [2, 2, 1, 1, 1000, 500]
+    assert (await get(client, "/tasks/t", after=1506)).json()["next_after"] is None
+    three = (await get(client, "/task", task_id="t", after=1500, limit=3)).json()
+    assert [event["id"] for event in three["events"]] == ["1501", "1502", "1503"]
+    assert three["next_after"] == 1503
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "after=-1", "after=x"])
+async def test_a_page_of_events_that_makes_no_sense_is_400(
+    client: httpx.AsyncClient, store: MemoryStore, query: str
+) -> None:
+    await seed(store, "t", 10)
+    for path in ("/tasks/t?", "/task?task_id=t&"):
+        answer = await client.get(path + query, headers=bearer("alice"))
+        assert answer.status_code == 400
+        assert query.partition("=")[0] in answer.json()["detail"]
+
+
+async def test_mail_that_waits_is_shown_as_far_as_it_fits(
+    client: httpx.AsyncClient, store: MemoryStore
+) -> None:
+    from mail.db.base import Delivery
+
+    row = TaskRow("t", str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.PAUSED)
+    payload = json.dumps({"id": "m", "text": "x" * 300_000})
+    mail = tuple(Delivery("t", "supervisor", 3, False, payload) for _ in range(20))
+    await store.post(Post(owner=ALICE, task=row, deliveries=mail))
+    task = (await get(client, "/tasks/t")).json()
+    assert (len(task["task_message_queue"]), task["task_message_count"]) == (3, 20)
+    listed = (await get(client, "/tasks")).json()["t"]
+    assert (listed["task_message_queue"], listed["task_message_count"]) == ([], 20)
+
+
+async def test_an_answer_that_the_store_breaks_off_does_not_look_whole(
+    client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(300):
+        await seed(store, f"t-{number}", 10)
+    whole, reads = store.list_tasks, []
+
+    async def fails(*given: Any, **more: Any) -> list[TaskRow]:
+        reads.append(more)
+        if len(reads) > 2:
+            raise StoreError("the disk is gone")
+        return await whole(*given, **more)
+
+    monkeypatch.setattr(store, "list_tasks", fails)
+    with pytest.raises(httpx.RemoteProtocolError):
+        await get(client, "/tasks")
+    reads += [{}] * 3
+    assert (await get(client, "/tasks")).status_code == 503
+
+
+async def test_a_list_goes_on_behind_tasks_that_are_deleted_meanwhile(
+    client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"t-{number}" for number in range(250)]
+    for name in names:
+        await seed(store, name, 10)
+    counts = store.task_counts
+
+    async def deletes(owner: Owner, task_ids: list[str]) -> Any:
+        found = await counts(owner, task_ids)
+        for name in task_ids[-3:]:
+            store._shelves[ALICE].tasks.pop(name, None)
+        return found
+
+    monkeypatch.setattr(store, "task_counts", deletes)
+    assert list((await get(client, "/tasks")).json()) == names[::-1]
+
+
+async def test_readers_that_do_not_read_take_no_place_of_requests_at_work(
+    store: MemoryStore, template: Template
+) -> None:
+    await seed(store, "t", 20_000_000)
+    app = create_app(config(max_requests=1), template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as client:
+        port = client.base_url.port
+        request = "GET /tasks/t HTTP/1.1\r\nHost: x\r\n"
+        request += "".join(f"{name}: {value}\r\n" for name, value in bearer("alice").items())
+        with socket.create_connection(("127.0.0.1", port)) as stalled:
+            stalled.sendall(f"{request}\r\n".encode())
+            await asyncio.to_thread(stalled.recv, 100)
+            assert (await get(client, "/whoami")).status_code == 200
+
+
+async def test_no_comment_comes_between_the_pieces_of_an_event() -> None:
+    text = json.dumps({"x": "x" * 200_000})
+
+    async def slow() -> AsyncIterator[ServerSentEvent | bytes]:
+        for number in range(3):
+            yield ServerSentEvent("small", event="a", id=str(number))
+            await asyncio.sleep(0.2)
+            for piece in frame_pieces("b", [text[:50_000], text[50_000:]], number="7", retry=5):
+                yield piece
+                await asyncio.sleep(0.2)
+
+    async def respond(request: Request) -> Response:
+        return event_stream(slow(), ping=0.05, send_timeout=5)  # type: ignore[arg-type]
+
+    async with serving(Starlette(routes=[Route("/", respond)])) as client:
+        found = (await client.get("/", timeout=30)).text
+    assert found.count(": still here\r\n\r\n") >= 1
+    large = {"id": "7", "event": "b", "data": text, "retry": "5"}
+    events = [event for event in frames(found.replace(": still here\r\n", "")) if event]
+    assert events[1::2] == [large] * 3
+    assert [event["data"] for event in events[::2]] == ["small"] * 3

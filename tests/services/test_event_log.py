@@ -1,0 +1,169 @@
+"""Streams keep little in memory: pages, buffers, and what one caller's readers have together."""
+
+import asyncio
+import gc
+import json
+import weakref
+from typing import Any
+
+import pytest
+
+from mail.clock import SystemClock
+from mail.core.events import TaskEvent
+from mail.core.tasks import TaskState
+from mail.db.base import EventRow, Owner, Post, TaskRow
+from mail.db.memory import MemoryStore
+from mail.services.event_log import EventLog, EventPages, Room
+from mail.services.tasks import TaskReader
+
+OWNER = Owner("office", "user", "alice")
+NOW = "2026-01-01T00:00:00+00:00"
+KIB = 1024
+
+
+def event(size: int, kind: str = "action_call") -> EventRow:
+    return EventRow(kind, NOW, extra=json.dumps({"text": "x" * size}))
+
+
+async def stored(*rows: EventRow, state: TaskState = TaskState.RUNNING) -> MemoryStore:
+    store = MemoryStore()
+    task = TaskRow("t", "user:alice@office", (), NOW, "clerk", state)
+    await store.post(Post(owner=OWNER, task=task, events=rows))
+    return store
+
+
+class Spy:
+    """A store that notes what is read of its events."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self.pages: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def events(self, *given: Any) -> list[TaskEvent]:
+        page = await self._store.events(*given)
+        self.pages.append(sum(found.size for found in page))
+        return page
+
+
+class Nothing:
+    """No engine is at work."""
+
+    log = None
+    closing = False
+
+
+def reader(store: Any, room: Room | None = None) -> TaskReader:
+    return TaskReader(store, OWNER, SystemClock(), Nothing(), room or Room())
+
+
+async def test_pages_of_a_stream_are_bounded_by_bytes() -> None:
+    sizes = [10] * 600 + [20 * KIB] * 10 + [300 * KIB] * 3 + [10] * 5
+    spy = Spy(await stored(*map(event, sizes), state=TaskState.COMPLETED))
+    seen = [(found.seq, len(found.extra["text"])) async for found in reader(spy).replay("t", 0, 9)]
+    assert seen == list(enumerate(sizes, 1))
+    assert sorted(spy.pages)[-4] <= 64 * KIB < sorted(spy.pages)[-3]
+    assert len(spy.pages) < 20
+
+
+async def test_large_events_of_one_caller_wait_for_room_and_keep_nothing_meanwhile() -> None:
+    store = await stored(*[event(400 * KIB)] * 2, state=TaskState.COMPLETED)
+    room = Room(1000 * KIB)
+    streams = [reader(store, room).replay("t", 0, 9) for _ in range(5)]
+    firsts = [asyncio.ensure_future(anext(stream)) for stream in streams]
+    await asyncio.sleep(0.05)
+    assert [first.done() for first in firsts] == [True, True, False, False, False]
+    assert room.taken < room.size
+    assert (await anext(streams[0])).seq == 2  # its first one was sent: the room is free
+    await streams[1].aclose()
+    await asyncio.sleep(0.05)
+    assert sum(first.done() for first in firsts) == 3
+    for stream, first in zip(streams, firsts, strict=True):
+        await stream.aclose() if first.done() else first.cancel()
+    await asyncio.gather(*firsts, return_exceptions=True)
+    assert room.taken == 0
+
+
+async def test_an_event_that_is_larger_than_the_room_has_it_for_itself() -> None:
+    store = await stored(*[event(400 * KIB)] * 2)
+    room = Room(KIB)
+    first, second = EventPages(room), EventPages(room)
+    assert len(await first.read(store, (OWNER, "t", 0))) == 1
+    waiting = asyncio.ensure_future(second.read(store, (OWNER, "t", 1)))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    first.leave()
+    assert [found.seq for found in await waiting] == [2]
+    second.leave()
+    assert room.taken == 0
+
+
+async def test_a_reader_that_gives_up_waiting_takes_no_room() -> None:
+    store = await stored(event(400 * KIB))
+    room = Room(KIB)
+    first = EventPages(room)
+    await first.read(store, (OWNER, "t", 0))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await EventPages(room).read(store, (OWNER, "t", 0))
+    first.leave()
+    assert room.taken == 0
+
+
+async def test_live_events_in_a_buffer_are_bounded_by_bytes_whatever_holds_them() -> None:
+    store = await stored(event(10))
+    log = EventLog(store, OWNER, recent=8, buffer=100_000)
+    place = log.subscribe("t", after=0, deltas=True)
+    assert len(await place.take(store, OWNER)) == 1
+    assert not await place.take(store, OWNER)
+    for number in range(1000):
+        delta = TaskEvent(task_id="t", kind="model_delta", timestamp=NOW, extra={"d": "x" * 1000})
+        log.delta(delta)
+        log.publish("t", 2 + number, (event(100),))
+    assert sum(len(json.dumps(found.extra)) for found in place._buffer) < 64 * KIB
+    log.publish("t", 2000, (event(10_000_000),))
+    assert place.pending and not place._buffer
+
+
+async def test_the_newest_events_in_memory_are_bounded_by_bytes_over_all_tasks() -> None:
+    log = EventLog(await stored(), OWNER, recent=1000, buffer=10)
+    for task in range(20):
+        for number in range(1, 5):
+            log.publish(f"t-{task}", number, (event(MB),))
+    kept = [task for task in range(20) if log.recent(f"t-{task}")]
+    assert kept == [18, 19]
+    assert [found.seq for found in log.recent("t-19")] == [1, 2, 3, 4]
+    log.publish("large", 1, (event(20 * MB),))
+    assert [found.seq for found in log.recent("large")] == [1]
+    assert not log.recent("t-19")
+    log.forget("large")
+    assert log._recent_bytes == 0
+
+
+MB = KIB * KIB
+
+
+async def test_a_stream_that_waits_keeps_no_event() -> None:
+    store = await stored(event(10))
+    log = EventLog(store, OWNER, recent=8, buffer=8)
+    seen: list[weakref.ref[Any]] = []
+
+    class Text(dict[str, str]):
+        """What an event has, watched."""
+
+    place = log.subscribe("t", after=0)
+    stream = log.read(place, 0.01)
+    first = await anext(stream)
+    assert first is not None
+    watched = Text(first.extra)
+    seen.append(weakref.ref(watched))
+    place._buffer.append(TaskEvent(task_id="t", kind="x", timestamp=NOW, seq=2, extra=watched))
+    place._lagging = False
+    assert (await anext(stream)) is not None
+    del watched, first
+    assert await anext(stream) is None  # a pause
+    gc.collect()
+    assert seen[0]() is None
+    await stream.aclose()
