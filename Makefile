@@ -26,7 +26,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test soak lint format docs openapi fuzz bench lock clean
+.PHONY: help demo serve test soak lint format docs openapi fuzz bench abuse lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -67,6 +67,9 @@ fuzz: $(STAMP)  ## Fuzz a running server for a few minutes; FUZZ_ARGS="--seed 7"
 
 bench: $(STAMP)  ## Measure messages per second, latency and memory
 	@$(BIN)/python -m benchmarks
+
+abuse: $(STAMP)  ## Attack a server within its limits for some minutes; fail if others notice
+	@$(BIN)/python -m benchmarks abuse
 
 # Names and versions only: an address would tie the project to one machine or one index.
 lock:  ## Resolve the newest versions and write constraints.txt

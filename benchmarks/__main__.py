@@ -1,7 +1,9 @@
 """``python -m benchmarks [NAME …]``: run the benchmarks and print their figures.
 
 These are comparisons within one run on one machine: read the ratios, not the absolute times.
-``--against SRC`` measures the engine of another version beside ours; SRC is its ``src`` folder.
+``--against SRC`` measures another version beside ours, where a benchmark can (the engine, abuse);
+SRC is its ``src`` folder. ``abuse`` takes minutes and is run only when it is named; ``--only``
+names some of its scenarios.
 """
 
 import argparse
@@ -10,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from benchmarks import crowd, edge, engine, flatness, interrupts, models, throughput
+from benchmarks import abuse, crowd, edge, engine, flatness, interrupts, models, throughput
 
 REPORTS: Mapping[str, Callable[[], Awaitable[None]]] = {
     "engine": engine.report,
@@ -22,20 +24,31 @@ REPORTS: Mapping[str, Callable[[], Awaitable[None]]] = {
     "crowd": crowd.report,
 }
 
+NAMES = (*REPORTS, "abuse")
 
-async def main(names: list[str], against: Path | None) -> None:
+
+async def main(names: list[str], against: Path | None, only: list[str]) -> None:
     """Run the named reports, or all of them."""
-    reports = {**REPORTS, "engine": partial(engine.report, against)}
-    for name in names or reports:
+    reports = {
+        **REPORTS,
+        "engine": partial(engine.report, against),
+        "abuse": partial(abuse.report, against, only),
+    }
+    for name in names or REPORTS:
         print(f"--- {name}", flush=True)
         await reports[name]()
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m benchmarks")
-    parser.add_argument("name", nargs="*", help=f"one of {', '.join(REPORTS)}; default: all")
+    parser.add_argument(
+        "name", nargs="*", help=f"one of {', '.join(NAMES)}; default: all but abuse"
+    )
     parser.add_argument(
         "--against", type=Path, metavar="SRC", help="the src folder of another version"
+    )
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="SCENARIO", help="one scenario of abuse"
     )
     return parser
 
@@ -43,8 +56,10 @@ def _parser() -> argparse.ArgumentParser:
 if __name__ == "__main__":
     parser = _parser()
     arguments = parser.parse_args()
-    for unknown in set(arguments.name) - set(REPORTS):
-        parser.error(f"unknown benchmark '{unknown}'; expected one of {', '.join(REPORTS)}")
+    for unknown in set(arguments.name) - set(NAMES):
+        parser.error(f"unknown benchmark '{unknown}'; expected one of {', '.join(NAMES)}")
     if arguments.against and not (arguments.against / "mail").is_dir():
         parser.error(f"there is no package 'mail' in {arguments.against}")
-    asyncio.run(main(arguments.name, arguments.against))
+    for unknown in set(arguments.only) - {scenario.attack for scenario in abuse.SCENARIOS}:
+        parser.error(f"unknown scenario '{unknown}'")
+    asyncio.run(main(arguments.name, arguments.against, arguments.only))

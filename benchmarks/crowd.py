@@ -8,7 +8,6 @@ import asyncio
 import json
 import os
 import resource
-import socket
 import statistics
 import time
 from collections.abc import AsyncIterator
@@ -21,6 +20,7 @@ from typing import Any
 import aiohttp
 
 from benchmarks.crowd_server import make_tokens, token_of
+from benchmarks.http_load import stall
 from benchmarks.serving import serving
 from mail.net.sse import SSEParser
 
@@ -117,7 +117,7 @@ class Crowd:
                 what = ("POST", "/message", body.replace("{", '{"stream": true, ', 1))
                 if number >= pours:
                     what = ("GET", f"/tasks/pour-{name}/events", "")
-                sockets.append(await _stall(self.url, token_of(user), *what))
+                sockets.append(await stall(self.url, token_of(user), *what))
                 if number == pours - 1:
                     for other in range(pours):
                         await client.wait_for(other, f"/tasks/pour-{name}")
@@ -182,20 +182,6 @@ class _Client:
 
 def _bearer(user: int) -> dict[str, str]:
     return {"Authorization": f"Bearer {token_of(user)}"}
-
-
-async def _stall(url: str, token: str, method: str, path: str, body: str) -> socket.socket:
-    """Send a request; its answer may fill what the kernel buffers, and there it stops."""
-    host, _, port = url.removeprefix("http://").partition(":")
-    stalled = socket.socket()
-    stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    stalled.setblocking(False)
-    loop = asyncio.get_running_loop()
-    await loop.sock_connect(stalled, (host, int(port)))
-    lines = [f"{method} {path} HTTP/1.1", "Host: crowd", f"Authorization: Bearer {token}"]
-    lines += [f"Content-Length: {len(body)}", "", body]
-    await loop.sock_sendall(stalled, "\r\n".join(lines).encode())
-    return stalled
 
 
 @asynccontextmanager

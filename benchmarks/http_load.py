@@ -6,13 +6,14 @@ over bare sockets, so that it needs far less of the machine than the server that
 
 import asyncio
 import json
+import socket
 import sys
 import time
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-__all__ = ["Load", "Measured", "generate"]
+__all__ = ["Load", "Measured", "generate", "stall"]
 
 _SECONDS = 120.0
 _LARGEST_HEAD = 64 * 1024
@@ -69,6 +70,20 @@ async def generate(load: Load) -> Measured:
     if process.returncode:
         raise RuntimeError("the load generator failed; see its traceback above")
     return Measured(**json.loads(output))
+
+
+async def stall(url: str, token: str, method: str, path: str, body: str = "") -> socket.socket:
+    """Send a request; its answer may fill what the kernel buffers, and there it stops."""
+    host, _, port = urlsplit(url).netloc.partition(":")
+    stalled = socket.socket()
+    stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    stalled.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(stalled, (host, int(port)))
+    lines = [f"{method} {path} HTTP/1.1", "Host: bench", f"Authorization: Bearer {token}"]
+    lines += [f"Content-Length: {len(body)}", "", body]
+    await loop.sock_sendall(stalled, "\r\n".join(lines).encode())
+    return stalled
 
 
 async def _run(load: Load) -> Measured:

@@ -4,8 +4,10 @@ import asyncio
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import IO
 
 import aiohttp
 
@@ -22,11 +24,23 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def serving(module: str, *arguments: str) -> AsyncIterator[tuple[str, int]]:
-    """Run a module with these arguments and a port; yield the server's URL and process id."""
+async def serving(
+    module: str,
+    *arguments: str,
+    folder: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    output: IO[bytes] | None = None,
+) -> AsyncIterator[tuple[str, int]]:
+    """Run a module with these arguments and a port; yield the server's URL and process id.
+
+    It starts in this folder with this environment, and writes to ``output`` what it prints; where
+    these are left out they are our own.
+    """
     port = free_port()
     command = [sys.executable, "-m", module, *arguments, str(port)]
-    process = await asyncio.create_subprocess_exec(*command)
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=folder, env=environ, stdout=output, stderr=output
+    )
     try:
         url = f"http://127.0.0.1:{port}"
         await _answers(url)
