@@ -7,12 +7,15 @@ ARG PYTHON=3.12
 FROM python:${PYTHON}-slim AS build
 
 WORKDIR /src
-COPY pyproject.toml README.md LICENSE constraints.txt swarms.json ./
+COPY pyproject.toml README.md LICENSE requirements.lock swarms.json ./
+RUN python -m venv --without-pip /opt/mail
+# Files with other contents than those that the lock names are refused.
+RUN pip --python /opt/mail/bin/python install --no-cache-dir --disable-pip-version-check \
+    --require-hashes -r requirements.lock
 COPY src ./src
 COPY spec ./spec
-RUN python -m venv --without-pip /opt/mail
 RUN pip --python /opt/mail/bin/python install --no-cache-dir --disable-pip-version-check \
-    -c constraints.txt .
+    --no-deps .
 
 # --- run: nothing else, and not as root --------------------------------------------------------
 

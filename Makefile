@@ -43,13 +43,14 @@ test: $(STAMP)  ## Run the tests; pass options with PYTEST_ARGS="-k mailbox -x -
 soak: $(STAMP)  ## Test a server under load while PostgreSQL is unavailable for 20 s, in four ways
 	OUTAGE_SECONDS=20 $(BIN)/python -m pytest -s tests/e2e/test_outage.py $(PYTEST_ARGS)
 
-lint: $(STAMP)  ## Check style, types, layers, the samples in spec/ and the pages in docs/
+lint: $(STAMP)  ## Check style, types, layers, spec/, docs/ and known vulnerabilities
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python spec/validate_samples.py
 	$(MKDOCS) build --strict --quiet
+	@$(BIN)/python scripts/audit.py
 
 format: $(STAMP)  ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix-only .
@@ -71,19 +72,13 @@ bench: $(STAMP)  ## Measure messages per second, latency and memory
 abuse: $(STAMP)  ## Attack a server within its limits for some minutes; fail if others notice
 	@$(BIN)/python -m benchmarks abuse
 
-# Names and versions only: an address would tie the project to one machine or one index.
-lock:  ## Resolve the newest versions and write constraints.txt
+lock:  ## Resolve the newest versions; write constraints.txt and requirements.lock
 	@set -eu; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \
 	echo "Installing the newest versions in a scratch environment; this takes a few minutes."; \
 	$(PYTHON) -m venv "$$scratch/venv"; \
-	"$$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check -e '.[dev]'; \
-	"$$scratch/venv/bin/python" -m pip freeze --disable-pip-version-check --exclude-editable \
-		| LC_ALL=C sort -f > "$$scratch/pins"; \
-	if grep -vnE '^[A-Za-z0-9._-]+==[A-Za-z0-9._!-]+$$' "$$scratch/pins"; then \
-		echo "constraints.txt must hold names and versions only; see the lines above." >&2; exit 1; \
-	fi; \
-	{ echo "# Written by 'make lock'. Names and versions only."; cat "$$scratch/pins"; } > constraints.txt; \
-	echo "constraints.txt holds $$(wc -l < "$$scratch/pins") versions."
+	"$$scratch/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
+		--report "$$scratch/report.json" -e '.[dev]'; \
+	"$$scratch/venv/bin/python" scripts/lock.py "$$scratch/report.json"
 
 clean:  ## Remove .venv, caches and build output
 	rm -rf $(VENV) .pytest_cache .ruff_cache .mypy_cache .import_linter_cache .hypothesis build dist

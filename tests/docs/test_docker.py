@@ -28,6 +28,10 @@ from tests.docs.places import free_port, variables
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
 
 STANDIN = Path(__file__).parent / "standin"
+PIP = """#!/bin/sh
+case "$*" in *"--require-hashes -r requirements.lock") exec test -f requirements.lock;; esac
+exec {python} -m pip "$@"
+"""
 USERADD = """#!/bin/sh
 while [ "$1" != --home-dir ]; do shift; done
 mkdir "$2"
@@ -44,7 +48,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Builder]:
     base.mkdir()
     commands = {
         "python": f'#!/bin/sh\nexec {sys.executable} "$@"\n',
-        "pip": f'#!/bin/sh\nexec {sys.executable} -m pip "$@"\n',
+        "pip": PIP.format(python=sys.executable),
         "useradd": USERADD,
     }
     for name, text in commands.items():
@@ -122,7 +126,7 @@ def test_the_build_context_has_neither_secrets_nor_state() -> None:
     names = list(sent(ROOT))
     assert "pyproject.toml" in names and "src/mail/__init__.py" in names
     assert {name.partition("/")[0] for name in names} == {
-        *("LICENSE", "README.md", "constraints.txt", "mail.toml", "pyproject.toml"),
+        *("LICENSE", "README.md", "mail.toml", "pyproject.toml", "requirements.lock"),
         *("spec", "src", "swarms.json"),
     }
     assert not [name for name in names if re.search(r"\.env|\.db|\.pyc$|\.git/", name)]

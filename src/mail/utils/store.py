@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.db.base import Owner, Store
+from mail.errors import ConfigError
 
 if TYPE_CHECKING:
     from mail.db.langgraph import MailStore
@@ -18,8 +19,19 @@ DEFAULT_OWNER: Final = Owner("default", "user", "default")
 def __getattr__(name: str) -> Any:
     if name != "MailStore":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from mail.db.langgraph import MailStore
+    return _mail_store()
 
+
+def _mail_store() -> "type[MailStore]":
+    try:
+        from mail.db.langgraph import MailStore
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "langgraph":
+            raise
+        raise ConfigError(
+            "the memory store for LangMem needs the extra 'memory': "
+            "pip install 'mail-protocol[memory]'"
+        ) from error
     return MailStore
 
 
@@ -36,18 +48,17 @@ async def get_langmem_store(
         owner: Whose memories; nothing of anybody else can be seen through the store.
 
     Raises:
-        ConfigError: the configuration is wrong.
+        ConfigError: the configuration is wrong, or the extra ``memory`` is not installed.
         StoreError: the store cannot be opened.
     """
-    from mail.db.langgraph import MailStore
-
+    memories = _mail_store()
     if store is not None:
-        yield MailStore(store, owner)
+        yield memories(store, owner)
         return
     opened = _configured_store()
     await opened.open()
     try:
-        yield MailStore(opened, owner)
+        yield memories(opened, owner)
     finally:
         await opened.close()
 
