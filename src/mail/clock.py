@@ -2,7 +2,7 @@
 
 import os
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Final, Protocol
 
 __all__ = ["Clock", "SystemClock", "format_uuid"]
 
@@ -17,8 +17,15 @@ class Clock(Protocol):
         """Return a fresh UUID in its canonical text form."""
 
 
+_IDS_AT_ONCE: Final = 64
+
+
 class SystemClock:
     """The machine's clock and random UUIDs."""
+
+    def __init__(self) -> None:
+        self._random: list[bytes] = []
+        self._process = 0  # whose they are: a fork must not give out the same ids
 
     def now(self) -> str:
         """Return the current time, for example ``2026-01-01T10:00:00.000000+00:00``."""
@@ -26,7 +33,15 @@ class SystemClock:
 
     def new_id(self) -> str:
         """Return a random (version 4) UUID."""
-        return format_uuid(os.urandom(16), version=4)
+        if self._process != os.getpid():
+            self._random, self._process = [], os.getpid()
+        while True:
+            try:
+                return format_uuid(self._random.pop(), version=4)
+            except IndexError:
+                # Many at once: each look at the system's source gives way to the other threads.
+                source = os.urandom(16 * _IDS_AT_ONCE)
+                self._random += [source[at : at + 16] for at in range(0, len(source), 16)]
 
 
 def format_uuid(value: bytes, *, version: int) -> str:

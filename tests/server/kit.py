@@ -137,6 +137,7 @@ class Template:
         *,
         store: Any,
         settings: Any,
+        clock: object,
     ) -> "Swarm":
         return Swarm(self, user_id, user_role, store, settings)
 

@@ -2,8 +2,7 @@
 
 import hashlib
 import secrets
-from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from mail.core.schema import check_task_id
 from mail.errors import ProtocolError
@@ -27,8 +26,7 @@ PRIVILEGED: Final = frozenset({"admin", "agent"})
 _PREFIX: Final = "mail_"
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(NamedTuple):
     """An authenticated caller. ``(role, id)`` owns tasks and selects the runtime instance."""
 
     role: str

@@ -172,7 +172,7 @@ class PipeliningConnection(GuardedConnection):
     def on_headers_complete(self) -> None:
         """Begin the request, unless it offers another protocol: then its body is skipped."""
         self._unparsed = 0
-        hosts = sum(name == b"host" for name, _ in self.headers)
+        hosts = [name for name, _ in self.headers].count(b"host")
         if hosts != 1 and (hosts or self.parser.get_http_version() == "1.1"):
             raise ValueError("not exactly one Host")  # the parser makes an error of its own of it
         self._offered = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"

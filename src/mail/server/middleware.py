@@ -10,7 +10,6 @@ import asyncio
 import logging
 import re
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
@@ -21,6 +20,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from mail.clock import SystemClock
 from mail.errors import MAILError, ShuttingDown
 from mail.logcontext import LogContext, begin, end
 from mail.server.cors import Cors
@@ -102,6 +102,7 @@ class EdgeMiddleware:
         self._draining = draining
         self._shape = shape
         self._working: set[_Exchange] = set()
+        self._clock = SystemClock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection scope."""
@@ -110,7 +111,7 @@ class EdgeMiddleware:
             return
         if self._cors is not None:
             send = partial(self._cors.send, send=send, request_headers=Headers(scope=scope))
-        exchange = _Exchange(scope, send, self._working)
+        exchange = _Exchange(scope, send, self._working, self._clock)
         before = begin(LogContext(request_id=exchange.id))
         try:
             await self._serve(scope, receive, exchange)
@@ -214,14 +215,16 @@ class _Exchange:
         started: Whether the answer has begun.
     """
 
-    def __init__(self, scope: Scope, send: Send, working: "set[_Exchange]") -> None:
+    def __init__(
+        self, scope: Scope, send: Send, working: "set[_Exchange]", clock: SystemClock
+    ) -> None:
         self.given: dict[bytes, bytes] = {}
         self.header_bytes = 0
         for name, value in scope["headers"]:
             self.given.setdefault(name, value)
             self.header_bytes += len(name) + len(value)
         given = self.given.get(b"x-request-id", b"").decode("latin-1")
-        self.id = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
+        self.id = given if REQUEST_ID.fullmatch(given) else clock.new_id()
         self.started = False
         self._scope = scope
         self._send = send

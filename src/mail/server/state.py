@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from mail.auth.builtin import AuthBackend
 from mail.auth.callers import Caller
-from mail.clock import SystemClock
+from mail.clock import Clock, SystemClock
 from mail.config.server import ServerConfig
 from mail.core.runtime.scheduler import TurnLimit
 from mail.db.base import Owner, Store
@@ -31,7 +31,6 @@ SwarmOpener = Callable[[], Awaitable[Served]]
 """Loads the swarm; raises `ConfigError`."""
 
 _STORE_SECONDS: Final = 2.0
-_CLOCK: Final = SystemClock()
 
 
 def _now() -> str:
@@ -53,6 +52,7 @@ class ServerState:
         host_drains: Whoever runs the app starts the drain itself when it is told to stop.
         turns: The limit of turns at work, which the instances of all callers share.
         loading: Held while another swarm is read and taken into service.
+        clock: Time and ids.
     """
 
     config: ServerConfig
@@ -69,6 +69,7 @@ class ServerState:
     taken_over: bool = False
     started: float = field(default_factory=time.monotonic)
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    clock: Clock = field(default_factory=SystemClock)
     _key_locks: OwnersLocks = field(default_factory=OwnersLocks, init=False)
     _pool: InstancePool | None = field(default=None, init=False)
     _recovery: "asyncio.Task[None] | None" = field(default=None, init=False)
@@ -139,7 +140,7 @@ class ServerState:
     def tasks_of(self, caller: Caller) -> TaskReader:
         """Return a reader of the caller's tasks; it needs no instance."""
         owner = owner_of(self, caller)
-        return TaskReader(self.store, owner, _CLOCK, self.pool.live(caller, owner.swarm))
+        return TaskReader(self.store, owner, self.clock, self.pool.live(caller, owner.swarm))
 
     def set_health(self, status: str) -> None:
         """Take what an administrator says about the server's health."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from mail.auth.callers import Caller
+from mail.clock import SystemClock
 from mail.config.server import (
     ServerConfig,
     SwarmConfig,
@@ -197,6 +198,7 @@ def _factory(
         recent_events=_RECENT_EVENTS,
         recent_tasks=0,  # for code beside the runtime; routes read the store
     )
+    clock = SystemClock()
 
     def make_swarm(caller: Caller, token: str) -> "MAILSwarm":
         return template.instantiate(
@@ -208,6 +210,7 @@ def _factory(
             config.settings.print_llm_streams,
             store=store,
             settings=settings,
+            clock=clock,
         )
 
     return make_swarm

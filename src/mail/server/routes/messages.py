@@ -1,6 +1,5 @@
 """``POST /message``: run a task and answer with its end, or with the stream of its events."""
 
-import uuid
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -278,7 +277,7 @@ class _Posting:
     async def begin(self, once: IdempotencyRow | None = None) -> "Run":
         """Have the message accepted."""
         body = self.body
-        task_id = body.task_id or str(uuid.uuid4())
+        task_id = body.task_id or self.state.clock.new_id()
         note(task_id=task_id)
         self.state.quotas.message(self.caller, task_id, self.swarm.open_tasks)
         asked = body.options.max_steps
