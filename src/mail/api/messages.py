@@ -7,10 +7,10 @@ from typing import Any, Final, Literal
 from mail.clock import Clock
 from mail.core.addresses import create_address, create_agent_address
 from mail.core.compose import Composer
+from mail.core.envelope import Envelope
 from mail.core.runtime.settings import UNSET, Unset
-from mail.core.schema import check_task_id
+from mail.core.schema import check_task_id, check_text
 from mail.core.suggest import did_you_mean
-from mail.core.wire import MAILMessage
 from mail.errors import ProtocolError
 
 __all__ = [
@@ -40,13 +40,12 @@ def _posted_kind(kind: str) -> PostedKind:
     """
     if kind == "broadcast_complete":
         raise ProtocolError("a broadcast_complete cannot be posted; only agents can end tasks")
-    found = next((known for known in POSTED_KINDS if known == kind), None)
-    if found is None:
+    if kind not in POSTED_KINDS:
         hint = did_you_mean(str(kind), POSTED_KINDS)
         raise ProtocolError(
             f"invalid message type: '{kind}'; expected one of {', '.join(POSTED_KINDS)}.{hint}"
         )
-    return found
+    return kind
 
 
 def compose_posted(  # noqa: PLR0913 - the parts of a message
@@ -59,7 +58,7 @@ def compose_posted(  # noqa: PLR0913 - the parts of a message
     subject: str,
     body: str,
     task_id: str | None,
-) -> MAILMessage:
+) -> Envelope:
     """Build a message to agents of a swarm.
 
     Args:
@@ -75,8 +74,7 @@ def compose_posted(  # noqa: PLR0913 - the parts of a message
     Raises:
         ProtocolError: one of these does not make a message.
     """
-    sender_type = next((known for known in SENDER_TYPES if known == sender[0]), None)
-    if sender_type is None:
+    if sender[0] not in SENDER_TYPES:
         raise ProtocolError(f"invalid sender type: {sender[0]}")
     if isinstance(targets, str):
         raise ProtocolError(f"targets must be a list of agent names, got the string '{targets}'")
@@ -85,15 +83,17 @@ def compose_posted(  # noqa: PLR0913 - the parts of a message
         raise ProtocolError(f"{checked} messages must have exactly one target")
     if not targets:
         raise ProtocolError(f"{checked} messages must have at least one target")
-    envelope = Composer(swarm, clock).message(
+    check_text(sender[1], "sender")
+    check_text(subject, "subject")
+    check_text(body, "body")
+    return Composer(swarm, clock).message(
         checked,
         clock.new_id() if task_id is None else check_task_id(task_id),
-        create_address(sender[1], sender_type),
+        create_address(sender[1], sender[0]),
         map(create_agent_address, targets),
         subject,
         body,
     )
-    return envelope.to_wire()
 
 
 DEFAULT_TIMEOUT: Final = 3600.0

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from mail.api.agents import MAILAgent
     from mail.clock import Clock
+    from mail.core.envelope import Envelope
     from mail.core.runtime.runs import FollowedRun, Run
     from mail.core.runtime.runtime import MAILRuntime
     from mail.core.runtime.waiters import RunResult
@@ -227,7 +228,7 @@ class MessageSender(SwarmReader):
             subject=subject,
             body=body,
             task_id=task_id,
-        )
+        ).to_wire()
 
     async def submit_message(
         self,
@@ -353,7 +354,7 @@ class MessagePoster(MessageSender):
         """
         options = read_options(kwargs, timeout=timeout)
         message = self._compose(body, subject, msg_type, entrypoint, task_id, resume_from)
-        return await self._finish(message, resume_from, options, show_events)
+        return await self._finish(message.to_wire(), resume_from, options, show_events)
 
     async def post_message_and_run(  # noqa: PLR0913 - the documented signature
         self,
@@ -374,7 +375,7 @@ class MessagePoster(MessageSender):
         """
         options = read_options(kwargs, max_steps=max_steps)
         message = self._compose(body, subject, msg_type, entrypoint, task_id, resume_from)
-        return await self._finish(message, resume_from, options, show_events)
+        return await self._finish(message.to_wire(), resume_from, options, show_events)
 
     async def post_message_stream(
         self,
@@ -389,7 +390,7 @@ class MessagePoster(MessageSender):
     ) -> EventSourceResponse:
         """Post a message and return its run as a server-sent event response; see `post_message`."""
         message = self._compose(body, subject, msg_type, entrypoint, task_id, resume_from)
-        return await self.submit_message_stream(message, timeout, resume_from, **kwargs)
+        return await self.submit_message_stream(message.to_wire(), timeout, resume_from, **kwargs)
 
     async def open_run(  # noqa: PLR0913 - what a caller may ask for
         self,
@@ -460,16 +461,18 @@ class MessagePoster(MessageSender):
         entrypoint: str | None,
         task_id: str | None,
         resume_from: str | None,
-    ) -> MAILMessage:
+    ) -> Envelope:
         if resume_from is not None and task_id is None:
             raise TaskError(f"resume_from='{resume_from}' needs the task_id of the task to resume")
-        return self.build_message(
-            subject,
-            body,
-            [self._entrypoint(entrypoint)],
-            self.user_role,
-            msg_type,
-            task_id,
+        return compose_posted(
+            self.name,
+            self._clock,
+            sender=(self.user_role, self.user_id),
+            kind=msg_type,
+            targets=(self._entrypoint(entrypoint),),
+            subject=subject,
+            body=body,
+            task_id=task_id,
         )
 
     def _entrypoint(self, name: str | None) -> str:

@@ -31,6 +31,7 @@ from mail.errors import ProtocolError
 __all__ = [
     "TaskId",
     "check_task_id",
+    "check_text",
     "parse_interswarm_message",
     "parse_message",
     "problems_in",
@@ -74,6 +75,20 @@ def _check_id(value: str, name: str, prefix: str = "") -> str:
     if _CONTROL.search(value):
         raise _fault("must not contain control characters", name, prefix)
     return value
+
+
+def check_text(value: str, name: str) -> None:
+    """Check that a part of a message is text which can be written as UTF-8.
+
+    Raises:
+        ProtocolError: it is not.
+    """
+    if not isinstance(value, str):
+        raise _fault(f"must be a string, got {type(value).__name__}", name, "")
+    try:
+        value.isascii() or value.encode()
+    except UnicodeEncodeError:
+        raise _fault("must not contain half of a surrogate pair", name, "") from None
 
 
 def _fault(problem: str, name: str, prefix: str) -> ProtocolError:

@@ -72,7 +72,8 @@ class RunRequest:
     """What a caller wants of a runtime.
 
     Attributes:
-        message: The message to deliver; for a breakpoint resume only its task id counts.
+        message: The message to deliver, checked when it is an `Envelope`; for a breakpoint resume
+            only its task id counts.
         resume_from: None, ``"user_response"`` or ``"breakpoint_tool_call"``.
         breakpoint_tool_call_result: The results, in one of the documented shapes.
         max_steps: Limit for this run in place of the runtime's own; None lifts it.
@@ -86,7 +87,7 @@ class RunRequest:
         memories: Rows of the owner's that are stored with the acceptance, too.
     """
 
-    message: MAILMessage
+    message: MAILMessage | Envelope
     resume_from: str | None = None
     breakpoint_tool_call_result: object = None
     max_steps: int | Unset | None = UNSET
@@ -163,7 +164,9 @@ class Submissions:
         """
         await self._entrance.enter()
         self._check_open()
-        envelope = Envelope.from_wire(parse_message(request.message))
+        envelope = request.message
+        if not isinstance(envelope, Envelope):
+            envelope = Envelope.from_wire(parse_message(envelope))
         self._check(envelope, request.resume_from)
         if request.offer is not None:
             check_offer(request.offer, self.context)
@@ -196,7 +199,7 @@ class Submissions:
         step = control.step
         if step is None:
             raise ValueError("the message of a manual step has a step in its control")
-        request = RunRequest(message=queued.to_wire(), awaited=False)
+        request = RunRequest(message=queued, awaited=False)
         async with self._task(queued.task_id, new=True) as task:
             self._check_open()
             task.steps_due[step.ref] = answer
