@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from typing import Any, ClassVar, Final
 
 from mail.config.server import LimitsConfig
-from mail.server.middleware import CROWDED, CUT, MAX_HEADER_BYTES
+from mail.server.middleware import CLIENT, CROWDED, CUT, MAX_HEADER_BYTES, Client
 
 __all__ = ["GuardedConnection", "allow_open_files", "guarded"]
 
@@ -49,6 +49,7 @@ class GuardedConnection(asyncio.Protocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.timeout_keep_alive = self.limits.idle_timeout
+        self._client = Client()
         self._headers_since: float | None = None
         self._left = 0  # bytes in the write buffer at the last progress
         self._looks = 0  # since then
@@ -58,7 +59,7 @@ class GuardedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to watch; refuse what is too much."""
         super().connection_made(transport)
-        self.app_state = {**self.app_state, CUT: transport.abort}
+        self.app_state = {**self.app_state, CUT: transport.abort, CLIENT: self._client}
         beyond = len(self.connections) - self.limits.max_connections
         if self.limits.max_connections and beyond > 0:
             if beyond > _SPARE:
@@ -72,6 +73,7 @@ class GuardedConnection(asyncio.Protocol):
         """Stop watching."""
         if self._watch is not None:
             self._watch.cancel()
+        self._client.leave()
         super().connection_lost(exc)
         # uvicorn's timer would hold on to a broken connection.
         self._unset_keepalive_if_required()  # type: ignore[attr-defined]

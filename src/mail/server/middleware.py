@@ -10,10 +10,11 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
@@ -38,12 +39,14 @@ from mail.server.errors import (
 __all__ = [
     "ALWAYS_ANSWERED",
     "BODY_SILENCE_SECONDS",
+    "CLIENT",
     "CROWDED",
     "CUT",
     "MAX_HEADER_BYTES",
     "REQUEST_ID",
     "WAITS",
     "WORKS",
+    "Client",
     "EdgeMiddleware",
 ]
 
@@ -57,6 +60,8 @@ WORKS: Final = "mail.works"
 """In the state of a request: a function to call when it goes on after it waited."""
 CUT: Final = "mail.cut"
 """In the state of a request: a function that drops its connection."""
+CLIENT: Final = "mail.client"
+"""In the state of a request: its `Client`, where the host tells when that leaves."""
 ALWAYS_ANSWERED: Final = frozenset({"/", "/health"})
 """Answered however busy the server is: who looks after it must not take it for dead."""
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
@@ -67,6 +72,25 @@ _LINGER_FACTOR: Final = 16
 
 _log = logging.getLogger("mail.server")
 _access = logging.getLogger("mail.server.access")
+
+
+@dataclass(slots=True, eq=False)
+class Client:
+    """Who is at the other end of a connection.
+
+    Attributes:
+        gone: The connection is lost.
+        on_leaving: Called when that happens.
+    """
+
+    gone: bool = False
+    on_leaving: Callable[[], object] | None = None
+
+    def leave(self) -> None:
+        """Tell who waits for it that the client has left."""
+        self.gone = True
+        if self.on_leaving is not None:
+            self.on_leaving()
 
 
 class EdgeMiddleware:
@@ -281,15 +305,24 @@ class _CountedBody:
         return message
 
     async def _next(self) -> Message:
+        steps = self._receive().__await__()
         try:
-            now = asyncio.get_running_loop().time()
-            async with asyncio.timeout_at(min(now + BODY_SILENCE_SECONDS, self._deadline)):
-                message = await self._receive()
-        except TimeoutError:
-            raise BodyTooSlow("the rest of the request body did not arrive in time") from None
+            waits_for = next(steps)
+        except StopIteration as there:  # most bodies are: no timer is needed
+            message: Message = there.value
+        else:
+            message = await self._in_time(_Begun(waits_for, steps))
         self._size += len(message.get("body", b""))
         self._complete = not message.get("more_body", False)
         return message
+
+    async def _in_time(self, receiving: "_Begun") -> Message:
+        try:
+            now = asyncio.get_running_loop().time()
+            async with asyncio.timeout_at(min(now + BODY_SILENCE_SECONDS, self._deadline)):
+                return await receiving
+        except TimeoutError:
+            raise BodyTooSlow("the rest of the request body did not arrive in time") from None
 
     async def _discard(self) -> None:
         """Read on for a moment: a client that is cut off while it sends does not see the answer."""
@@ -297,3 +330,19 @@ class _CountedBody:
             async with asyncio.timeout(_LINGER_SECONDS):
                 while not self._complete and self._size < _LINGER_FACTOR * self._limit:
                     await self._next()
+
+
+@dataclass(slots=True, eq=False)
+class _Begun:
+    """The rest of an awaitable whose first step was made by hand, and what that waits for."""
+
+    waits_for: Any
+    steps: Generator[Any, Any, Message]
+
+    def __await__(self) -> Generator[Any, Any, Message]:
+        try:
+            yield self.waits_for
+        except BaseException:
+            self.steps.close()
+            raise
+        return (yield from self.steps)

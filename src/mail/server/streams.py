@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from mail.core.events import TaskEvent
 from mail.errors import AuthUnavailable, StoreError, Unauthenticated
-from mail.server.middleware import WAITS
+from mail.server.middleware import CLIENT, WAITS, Client
 
 __all__ = ["CLIENT_GONE", "RECHECK_SECONDS", "streamed", "while_connected"]
 
@@ -79,29 +79,32 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T |
 
     The request is not counted as one at work any more: waiting is none.
     """
-    request.scope["state"][WAITS]()
+    state = request.scope["state"]
+    state[WAITS]()
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a request is served in one
-
-    waiting = True
-
-    def leave(watch: "asyncio.Task[None]") -> None:
-        if waiting:
-            task.cancel()  # as `asyncio.timeout` does; taken back below
-
-    watch = asyncio.create_task(_disconnected(request), name="client watch")
-    watch.add_done_callback(leave)
+    client: Client | None = state.get(CLIENT)
+    watch = None
+    if client is None:
+        client = Client()
+        watch = asyncio.create_task(_watch(request, client), name="client watch")
+    client.on_leaving = task.cancel  # as `asyncio.timeout` does; taken back below
+    if client.gone:
+        task.cancel()
     try:
         return await work
     except asyncio.CancelledError:
-        if watch.done() and task.uncancel() == 0:
+        if client.gone and task.uncancel() == 0:
             return None
         raise
     finally:
-        waiting = False
-        watch.cancel()
+        client.on_leaving = None
+        if watch is not None:
+            watch.cancel()
 
 
-async def _disconnected(request: Request) -> None:
+async def _watch(request: Request, client: Client) -> None:
+    """Find out that a client leaves where only receiving tells."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    client.leave()

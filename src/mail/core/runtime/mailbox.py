@@ -150,6 +150,11 @@ class Mailbox:
         return self._counts.get(task_id, 0)
 
     @property
+    def offers(self) -> bool:
+        """Tell whether it is worth while to try `claim`."""
+        return bool(self._ready)
+
+    @property
     def ready(self) -> bool:
         """Tell whether anything could be claimed."""
         return any(self._claimable(lane) for lane in self._lanes.values())

@@ -48,13 +48,18 @@ class Run:
             TaskTimeout: the time ran out; the task goes on.
             ShuttingDown: the runtime stopped first; the task goes on after its restart.
         """
+        timer = None
+        if timeout is not None:
+            timer = asyncio.get_running_loop().call_later(timeout, self._time_out)
         try:
-            async with asyncio.timeout(timeout):
-                return await asyncio.shield(self.waiter.future)
-        except TimeoutError:
-            raise TaskTimeout("The task timed out.", self.task_id) from None
+            return await self.waiter.future
         finally:
+            if timer is not None:
+                timer.cancel()
             self.waiter.leave()
+
+    def _time_out(self) -> None:
+        self.waiter.fail(TaskTimeout("The task timed out.", self.task_id))
 
     async def end(self, timeout: float | None = 3600.0) -> RunEnd:
         """Wait for the end of the run, and return it as its terminal event tells it.

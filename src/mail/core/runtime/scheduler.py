@@ -29,6 +29,8 @@ class Scheduler:
 
     def pump(self) -> None:
         """Start as many turns as there is mail and room for."""
+        if not self.context.mailbox.offers:
+            return
         shared = self.context.settings.turn_limit
         if shared is not None:
             shared.fill(self)
@@ -171,7 +173,10 @@ class TurnLimit:
 
     def _hand_out(self) -> None:
         while self._free > 0 and self._asking:
-            least = min(self._asking, key=lambda scheduler: scheduler.at_work)
+            if len(self._asking) == 1:
+                (least,) = self._asking
+            else:
+                least = min(self._asking, key=lambda scheduler: scheduler.at_work)
             if least.start_one():
                 self._free -= 1
             else:
