@@ -1,6 +1,7 @@
 """``POST /message``: answers, streams, refusals."""
 
 import asyncio
+import gc
 import json
 import logging
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
@@ -298,3 +300,18 @@ async def test_a_place_in_a_log_that_is_none_is_400_and_starts_nothing(
     assert answer.status_code == 400
     assert "Last-Event-ID" in answer.json()["detail"]
     assert not template.started
+
+
+async def test_a_request_leaves_nothing_behind_for_the_garbage_collector(
+    client: httpx.AsyncClient,
+) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            assert (await post(client, body="hello")).status_code == 200
+        await asyncio.sleep(0.05)  # until the tasks that served them have gone
+        left = [one for one in gc.get_objects() if isinstance(one, RequestResponseCycle)]
+        assert len(left) <= 1  # the connection knows its newest
+    finally:
+        gc.enable()
