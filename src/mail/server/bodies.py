@@ -107,22 +107,26 @@ async def with_body(request: Request, model: type[RequestBody]) -> JSONRequest:
         ProtocolError: it is not a JSON object, or has a misspelt field.
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `body_of`.
     """
+    return JSONRequest(request, *await _read(request, model))
+
+
+async def _read(request: Request, model: type[RequestBody]) -> tuple[bytes, dict[str, Any]]:
     text = await body_of(request)
     values = parse_object(text)
     check_names(values, model, request.scope["path"])
-    return JSONRequest(request, text, values)
+    return text, values
 
 
 async def read_body(request: Request, model: type[B]) -> B:
-    """Read a body that FastAPI does not, because the route's document has none.
+    """Read a body and make its model of it, where FastAPI does not.
 
     Raises:
         ProtocolError: it does not fit the model.
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `body_of`.
     """
-    read = await with_body(request, model)
+    _, values = await _read(request, model)
     try:
-        return model.model_validate(await read.json())
+        return model.model_validate(values)
     except ValidationError as error:
         raise refusal(problems_in(error.errors())) from None
 

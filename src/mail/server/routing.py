@@ -1,9 +1,8 @@
 """The class of our routes: who calls is settled first, and every body is read as JSON."""
 
 import inspect
-from collections.abc import Callable, Coroutine
-from dataclasses import replace
-from functools import wraps
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import APIRouter
@@ -13,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mail.errors import ConfigError, ProtocolError
-from mail.server.bodies import RequestBody, with_body
+from mail.server.bodies import RequestBody, read_body, with_body
 from mail.server.deps import GIVEN, Audience, audience_of
 from mail.server.middleware import ALWAYS_ANSWERED
 from mail.server.openapi import answer_headers, errors
@@ -59,24 +58,18 @@ class MAILRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the handler; see `APIRoute.get_route_handler`."""
         handler = super().get_route_handler()
-        audience = self._audience()
-        model = _body_model(self)
-        options = _options(self.dependant)
-        plain = handler
-        if options is not None:
-            whole, self.dependant = self.dependant, _plain(self.dependant)
-            plain = super().get_route_handler()
-            self.dependant = whole
+        audience, model = self._audience(), _body_model(self)
+        endpoint = _Endpoint.of(self.dependant, model)
 
         async def answer(request: Request) -> Response:
             await audience.admit(request)
             if request.scope["path"].endswith("\n"):  # routing lets a line feed there fall away
                 raise ProtocolError("the path must not end in a line feed")
+            if endpoint is not None and endpoint.suffices(request):
+                return await endpoint.answer(request)
             if model is not None:
                 request = await with_body(request, model)
-            names = (name for name, _ in request.scope["headers"])
-            sent = options is None or not options.isdisjoint(names)
-            return await (handler if sent or request.scope["query_string"] else plain)(request)
+            return await handler(request)
 
         return answer
 
@@ -105,43 +98,69 @@ class MAILRouter(APIRouter):
         )
 
 
-def _options(dependant: Dependant) -> frozenset[bytes] | None:
-    """Return the headers that a route may be sent; None when it needs any parameter."""
-    parameters = [*dependant.header_params, *dependant.query_params]
-    if any(parameter.field_info.is_required() for parameter in parameters):
-        return None
-    return frozenset(header.alias.lower().encode() for header in dependant.header_params)
+@dataclass(frozen=True, slots=True)
+class _Endpoint:
+    """An endpoint that can be called as it is when none of its optional parameters was sent.
 
+    FastAPI takes longer over what is not there than over all else.
 
-def _plain(whole: Dependant) -> Dependant:
-    """Return what a route depends on when none of its optional parameters was sent.
-
-    What `GIVEN` has is read from the request. FastAPI takes longer over both than over all else.
+    Attributes:
+        call: The endpoint.
+        readers: Parameter to how its value is read from a request that has been admitted.
+        body: The name and the model of the body, if there is one.
+        headers: The headers that it may be sent.
     """
-    call, takes_request = whole.call, whole.request_param_name
-    readers = {
-        each.name: GIVEN.get(type(each.call), GIVEN.get(each.call)) for each in whole.dependencies
-    }
-    if call is None or not all(readers.values()):
-        return replace(whole, header_params=[], query_params=[])
 
-    @wraps(call)
-    async def endpoint(request: Request, **values: Any) -> Any:
-        for name, read in readers.items():
-            if name is not None and read is not None:
-                values[name] = read(request)
-        if takes_request:
-            values[takes_request] = request
-        return await call(**values)
+    call: Callable[..., Awaitable[Response]]
+    readers: Mapping[str, Callable[[Request], Any]]
+    body: tuple[str, type[RequestBody]] | None
+    headers: frozenset[bytes]
 
-    return replace(
-        whole,
-        header_params=[],
-        query_params=[],
-        dependencies=[],
-        request_param_name="request",
-        call=endpoint,
-    )
+    @classmethod
+    def of(cls, whole: Dependant, model: type[RequestBody] | None) -> "_Endpoint | None":
+        """Return a route's endpoint; None when it needs FastAPI for every request."""
+        call, optional = whole.call, [*whole.header_params, *whole.query_params]
+        if call is None or not _answers(call) or whole.path_params or whole.cookie_params:
+            return None
+        if any(parameter.field_info.is_required() for parameter in optional):
+            return None
+        readers: dict[str, Callable[[Request], Any]] = {}
+        if whole.request_param_name:
+            readers[whole.request_param_name] = _itself
+        for each in whole.dependencies:
+            read = GIVEN.get(type(each.call), GIVEN.get(each.call))
+            if read is None:
+                return None
+            if each.name is not None:
+                readers[each.name] = read
+        headers = frozenset(header.alias.lower().encode() for header in whole.header_params)
+        body = None if model is None else (whole.body_params[0].name, model)
+        return cls(call, readers, body, headers)
+
+    def suffices(self, request: Request) -> bool:
+        """Tell whether a request has none of the optional parameters."""
+        scope = request.scope
+        return not scope["query_string"] and self.headers.isdisjoint(
+            [name for name, _ in scope["headers"]]
+        )
+
+    async def answer(self, request: Request) -> Response:
+        """Call the endpoint."""
+        values = {name: read(request) for name, read in self.readers.items()}
+        if self.body is not None:
+            name, model = self.body
+            values[name] = await read_body(request, model)
+        return await self.call(**values)
+
+
+def _itself(request: Request) -> Request:
+    return request
+
+
+def _answers(call: Callable[..., Any]) -> bool:
+    """Tell whether an endpoint says that it returns a response, not what one is made of."""
+    returned = inspect.signature(call).return_annotation
+    return inspect.isclass(returned) and issubclass(returned, Response)
 
 
 def _name_of(route: APIRoute) -> str:
