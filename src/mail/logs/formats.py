@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from mail.logcontext import NOBODY, LogContext, current
-from mail.logs.redaction import HIDDEN, is_secret_name, redact, redacted
+from mail.logs.redaction import HIDDEN, harmless, is_secret_name, redact, redacted
 
 __all__ = ["ContextFilter", "JSONFormatter", "LineFormatter", "OwnFormatter"]
 
@@ -61,7 +61,9 @@ class OwnFormatter(logging.Formatter, ABC):
         What other libraries' records carry is not shown: nobody knows what it is.
         """
         ours = record.name.partition(".")[0] == _OURS
-        data = {k: v for k, v in vars(record).items() if k not in _STANDARD} if ours else {}
+        data = {}
+        if ours and not vars(record).keys() <= _STANDARD:
+            data = {k: v for k, v in vars(record).items() if k not in _STANDARD}
         context: LogContext = getattr(record, _STAMP, NOBODY)
         known = zip(LogContext._fields, context, strict=True)
         fields = [(name, value) for name, value in known if value and name not in data]
@@ -103,15 +105,20 @@ class JSONFormatter(OwnFormatter):
     def _render(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
         fields = self._fields(record)
+        message = record.getMessage()
+        as_it_is = harmless([message, *[value for _, value in fields]])  # most lines, in one go
         line: dict[str, Any] = {
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
-            "message": redact(record.getMessage()),
+            "message": message if as_it_is else redact(message),
         }
         for key, value in fields:
             name, secret = _json_name(key)
-            line[name] = HIDDEN if secret and value is not None else redacted(value)
+            if secret and value is not None:
+                line[name] = HIDDEN
+            else:
+                line[name] = value if as_it_is else redacted(value)
         line.update(self._traces(record))
         return json.dumps(line)
 
