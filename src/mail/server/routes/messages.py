@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from mail.auth.callers import Caller
+from mail.core.pieces import PIECE, json_line
 from mail.core.runtime.settings import UNSET
 from mail.core.schema import TaskId
 from mail.core.tasks import TaskState
@@ -322,14 +323,17 @@ class _Posting:
         if end.status is TaskState.FAILED:
             failure = BudgetExceeded if end.over_budget else TaskFailed
             return mail_error_response(failure(end.body, end.task_id))
+        shown = self.body.show_events
         answer = {
             "response": end.body,
-            "events": self._events(end) if self.body.show_events else None,
+            "events": self._events(end) if shown else None,
             "task_id": end.task_id,
             "subject": end.subject,
             "status": str(end.status),
             "breakpoints": end.breakpoints,
         }
+        if not (shown or end.breakpoints) and len(end.body) < PIECE:
+            return Response(json_line(answer), media_type="application/json")
         return await piecewise(json_object(answer))
 
     async def _events(self, end: "RunEnd") -> AsyncGenerator[str, None]:
