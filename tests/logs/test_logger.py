@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 from mail.errors import ConfigError
 from mail.logs.formats import OwnFormatter
-from mail.logs.setup import LineFormatter, get_loggers, init_logger, redact
+from mail.logs.setup import DailyFileHandler, LineFormatter, get_loggers, init_logger, redact
 
 TOKEN = "mail_eDvr3Wo7Za9cV7zEtfkS9XbiBBcCVRVKJAAeD7cY6P8"
 
@@ -142,6 +144,33 @@ def test_lines_go_to_a_file_of_the_day(tmp_path: Path, monkeypatch: pytest.Monke
     text = file.read_text()
     assert "INFO    mail.test  kept mail_[redacted]" in text
     assert "WARNING other  kept too" in text
+
+
+def test_the_log_is_its_owners_alone_and_what_exists_keeps_its_permissions(tmp_path: Path) -> None:
+    before = os.umask(0o000)
+    try:
+        (tmp_path / "shared").mkdir(0o755)
+        for folder in ("srv/logs", "shared"):
+            handler = DailyFileHandler(tmp_path / folder)
+            for day in (0, 365):  # the first file, and the one that another day begins
+                record = logging.LogRecord("mail", logging.INFO, "", 0, "kept", None, None)
+                record.created = day * 86_400.0
+                handler.handle(record)
+            handler.close()
+    finally:
+        os.umask(before)
+    modes = {
+        str(path.relative_to(tmp_path)): f"{stat.S_IMODE(path.stat().st_mode):o}"
+        for path in tmp_path.glob("*/**/*")
+    }
+    assert modes == {
+        "srv/logs": "700",
+        "srv/logs/mail_1970-01-01.log": "600",
+        "srv/logs/mail_1971-01-01.log": "600",
+        "shared/mail_1970-01-01.log": "600",
+        "shared/mail_1971-01-01.log": "600",
+    }
+    assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == 0o755
 
 
 def test_the_level_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

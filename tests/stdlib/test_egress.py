@@ -1,6 +1,7 @@
 """The one way out: what is refused before a connection, and what is connected to exactly."""
 
 import gzip
+import ipaddress
 import zlib
 
 import httpx
@@ -59,6 +60,8 @@ def test_a_public_address_is_fetched_at_the_checked_ip_under_its_own_name(world:
         ("172.16.0.1", "private"),
         ("172.31.255.255", "private"),
         ("192.0.0.192", "metadata"),
+        ("192.88.99.1", "6to4"),
+        ("::ffff:192.88.99.1", "6to4"),
         ("192.168.1.1", "private"),
         ("198.18.0.1", "private"),
         ("203.0.113.1", "private"),
@@ -98,6 +101,58 @@ def test_what_is_not_public_is_refused_by_address_and_by_name(
     for host in (literal, "inside.example", "both.example"):
         with pytest.raises(NotPublic, match=rf"is an? .*{kind}.* address, not a public address"):
             get(world, f"http://{host}/")
+    assert world.connected == []
+
+
+# What IANA's two special-purpose address registries do not call globally reachable, and the
+# multicast ranges; 64:ff9b::/96 and ::ffff:0:0/96 go by the IPv4 address in them.
+SPECIAL_PURPOSE = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/29",
+    "192.0.0.8/32",
+    "192.0.0.170/32",
+    "192.0.0.171/32",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    "255.255.255.255/32",
+    "::1/128",
+    "::/128",
+    "64:ff9b:1::/48",
+    "100::/64",
+    "100:0:0:1::/64",
+    "2001::/32",
+    "2001:2::/48",
+    "2001:10::/28",
+    "2001:db8::/32",
+    "2002::/16",
+    "3fff::/20",
+    "5f00::/16",
+    "fc00::/7",
+    "fe80::/10",
+    "ff00::/8",
+]
+
+
+@pytest.mark.parametrize("network", SPECIAL_PURPOSE)
+def test_networks_of_special_purpose_are_refused_whatever_python_counts_as_public(
+    world: Outside, network: str
+) -> None:
+    ends = ipaddress.ip_network(network)
+    for address in (ends[0], ends[-1]):
+        world.names["inside.example"] = [str(address)]
+        with pytest.raises(NotPublic):
+            get(world, "http://inside.example/")
     assert world.connected == []
 
 

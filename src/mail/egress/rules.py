@@ -33,8 +33,10 @@ _SPECIAL: Final[tuple[tuple[str, _Network], ...]] = (
     ("a cloud metadata address", ipaddress.ip_network("192.0.0.192/32")),
     ("a cloud metadata address", ipaddress.ip_network("168.63.129.16/32")),
     ("a 6to4 address", ipaddress.ip_network("2002::/16")),
-    # These count as public for some versions of Python's ipaddress.
+    ("a 6to4 relay address", ipaddress.ip_network("192.88.99.0/24")),
+    # These, or parts of them, count as public for some versions of Python's ipaddress.
     ("a private address", ipaddress.ip_network("192.0.0.0/24")),
+    ("a private address", ipaddress.ip_network("2001::/23")),
     ("a private address", ipaddress.ip_network("3fff::/20")),
 )
 _NAME: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")

@@ -6,6 +6,7 @@ they are.
 """
 
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -103,12 +104,16 @@ def _install(logger: logging.Logger, handlers: list[logging.Handler]) -> None:
 
 
 class DailyFileHandler(logging.Handler):
-    """Appends to ``mail_YYYY-MM-DD.log`` (UTC) in a folder; a new day begins a new file."""
+    """Appends to ``mail_YYYY-MM-DD.log`` (UTC) in a folder; a new day begins a new file.
+
+    The folder (0700) and the files (0600) that it makes are their owner's alone. What is there
+    already keeps its permissions.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(logging.INFO)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigError(
                 f"the log folder '{folder.absolute()}' cannot be made: {error.strerror}; "
@@ -144,6 +149,7 @@ class DailyFileHandler(logging.Handler):
             if self._file is not None:
                 self._file.close()
             path = self._folder / f"mail_{datetime.fromtimestamp(created, UTC):%Y-%m-%d}.log"
-            self._file = path.open("a", encoding="utf-8", errors="backslashreplace")
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            self._file = os.fdopen(handle, "a", encoding="utf-8", errors="backslashreplace")
             self._day = day
         return self._file
