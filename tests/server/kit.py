@@ -119,8 +119,13 @@ class Template:
         self.entrypoint, self.keywords, self.public = "supervisor", ["test"], False
         self.task_message_limit: int | None = None
         agent = SimpleNamespace(
-            name="supervisor", agent_params={}, function=self.script, tool_format="responses"
+            name="supervisor",
+            agent_params={},
+            actions=[],
+            function=self.script,
+            tool_format="responses",
         )
+        self.actions: list[Any] = []
         self.agents = [agent]
         self.others: tuple[str, ...] = ()  # further agents, which do the same
         self.options = options

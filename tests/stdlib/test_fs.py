@@ -415,12 +415,12 @@ async def test_a_workspace_that_cannot_be_is_told(
 async def test_the_operators_path_is_in_no_text(
     tmp_path: Path, configure: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forbidden(self: Path) -> bool:
-        raise PermissionError(13, "Permission denied", str(self))
+    def forbidden(path: object, *arguments: object, **more: object) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
 
     (tmp_path / "file").write_text("")
     for place in (f"{tmp_path}/file/x", f"{tmp_path}/file", f"{tmp_path}/" + "x" * 300):
         for answer in await refused_root(configure, place):
             assert str(tmp_path) not in answer
-    monkeypatch.setattr(Path, "exists", forbidden)
+    monkeypatch.setattr(os, "open", forbidden)
     assert await call(read_directory, ".") == "Error: .: Permission denied"

@@ -142,7 +142,8 @@ async def test_an_agent_works_with_files(swarm: MAILSwarm, tmp_path: Path) -> No
     )
     for answer, part in zip(told, expected, strict=True):
         assert part in answer
-    assert [path.name for path in (tmp_path / "workspace").iterdir()] == ["notes"]
+    mine = tmp_path / "workspace" / "user" / "default_user"
+    assert [path.name for path in mine.iterdir()] == ["notes"]
 
 
 async def test_a_refusal_is_an_error_to_the_agent_and_in_the_events(swarm: MAILSwarm) -> None:
@@ -201,5 +202,5 @@ async def test_settings_are_read_when_an_action_is_called(
     await do(swarm, ("write_file", {"path": "a", "content": "1"}))
     configure(f'[stdlib.fs]\nroot = "{tmp_path}/other"\n')
     await do(swarm, ("write_file", {"path": "a", "content": "2"}))
-    assert (tmp_path / "workspace" / "a").read_text() == "1"
-    assert (tmp_path / "other" / "a").read_text() == "2"
+    for root, content in (("workspace", "1"), ("other", "2")):
+        assert (tmp_path / root / "user" / "default_user" / "a").read_text() == content

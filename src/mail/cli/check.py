@@ -213,6 +213,7 @@ def _check_swarm(config: "ServerConfig") -> Iterator[Finding]:
     from mail.config.server import resolve_swarms_file
     from mail.db.memory import MemoryStore
     from mail.server.swarm import open_swarm
+    from mail.stdlib.settings import stray_files
 
     warned: list[str] = []
     place = f"'{config.swarm.name}' of {resolve_swarms_file(config.swarm)}"
@@ -225,6 +226,8 @@ def _check_swarm(config: "ServerConfig") -> Iterator[Finding]:
         agents = len(served.template.agents)
         text = f"{place}: {agents} agent{'' if agents == 1 else 's'}, built without errors"
         yield Finding("swarm", "ok", text)
+        strays = stray_files(served.template)
+        warned += [] if strays is None else [strays]
         if served.uses:
             from mail.llm.litellm_model import load_library
             from mail.llm.provider_env import model_warnings

@@ -31,12 +31,14 @@ class FsConfig(FileBacked):
     """``[stdlib.fs]``: the folder that file actions work in, and how large a file may be.
 
     ``root`` counts from the folder in which the program was started; the first write makes it.
-    ``max_bytes`` holds for reading and for writing.
+    Each caller has a folder of its own in it, unless it is ``shared``. ``max_bytes`` holds for
+    reading and for writing.
     """
 
     table = "stdlib.fs"
 
     root: Annotated[str, Field(min_length=1), AfterValidator(_check_folder)] = "workspace"
+    shared: bool = False
     max_bytes: Annotated[int, Field(ge=1)] = _MEBIBYTE
 
 

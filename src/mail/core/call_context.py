@@ -1,8 +1,8 @@
-"""What the runtime tells an agent function about its call, beside the two positional arguments.
+"""What the runtime tells agent functions and actions about a turn, beside their arguments.
 
-An agent function is called as ``function(messages, tool_choice)`` and nothing else.
-Whoever needs more (the model adapter above all) asks `current_call`: where token deltas go, and
-which model or system prompt this one call overrides.
+An agent function is called as ``function(messages, tool_choice)`` and nothing else, an action with
+the model's arguments. Whoever needs more asks `current_call`: where token deltas go, which model or
+system prompt this one call overrides, and on whose behalf the agent works.
 """
 
 import sys
@@ -86,6 +86,9 @@ class CallContext:
     The caller of a run may lend its entrypoint tools of its own (``offered``, declarations of
     functions) and ``instructions``, which follow the system prompt. With ``only_offered`` the call
     must use one of the offered tools.
+
+    ``owner`` is the caller on whose behalf the agent works, as (swarm, role, id), and ``store`` the
+    open `mail.db.base.Store` of the runtime; outside of a runtime there is neither.
     """
 
     task_id: str = ""
@@ -99,6 +102,8 @@ class CallContext:
     offered: tuple[Mapping[str, Any], ...] = ()
     instructions: str = ""
     only_offered: bool = False
+    owner: tuple[str, str, str] | None = None
+    store: Any = None
 
 
 _call: ContextVar[CallContext | None] = ContextVar("mail_call", default=None)

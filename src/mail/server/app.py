@@ -37,7 +37,7 @@ from mail.server.routes import messages, pages, responses, server, tasks, tokens
 from mail.server.routing import MAILRoute
 from mail.server.state import ServerState
 from mail.server.swarm import open_swarm
-from mail.stdlib.settings import check_settings
+from mail.stdlib.settings import check_settings, stray_files
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate
@@ -167,6 +167,9 @@ def _lifespan(
                 _log.info(
                     "no %s here: serving the packaged example, '%s'", swarm.source, swarm.name
                 )
+            strays = await asyncio.to_thread(stray_files, state.template)
+            if strays is not None:
+                _log.warning("%s", strays)
             if owned is not None:
                 stack.push_async_callback(owned.close)
             stack.push_async_callback(state.auth.close)

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+from mail.core.call_context import current_call
 from mail.db.base import Owner, Store
 from mail.errors import ConfigError
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_OWNER", "MailStore", "get_langmem_store"]
 
 DEFAULT_OWNER: Final = Owner("default", "user", "default")
-"""Whose memories a store without an owner holds."""
+"""Whose memories a store without an owner holds, outside of an agent's turn."""
 
 
 def __getattr__(name: str) -> Any:
@@ -37,28 +38,31 @@ def _mail_store() -> "type[MailStore]":
 
 @asynccontextmanager
 async def get_langmem_store(
-    store: Store | None = None, owner: Owner = DEFAULT_OWNER
+    store: Store | None = None, owner: Owner | None = None
 ) -> AsyncIterator["MailStore"]:
     """Yield a LangGraph ``BaseStore`` of one owner's memories, for LangMem's tools.
 
     Args:
-        store: An open store, which stays open. Without it the configured one (``DATABASE_URL``,
-            else ``[server.store] url`` of ``mail.toml``, else memory) is opened, and closed at
-            the end.
-        owner: Whose memories; nothing of anybody else can be seen through the store.
+        store: An open store, which stays open. Without it: in an agent's turn that of the swarm;
+            elsewhere the configured one (``DATABASE_URL``, else ``[server.store] url`` of
+            ``mail.toml``, else memory) is opened, and closed at the end.
+        owner: Whose memories; nothing of anybody else can be seen through the store. Without it:
+            in an agent's turn those of its caller, elsewhere `DEFAULT_OWNER`'s.
 
     Raises:
         ConfigError: the configuration is wrong, or the extra ``memory`` is not installed.
         StoreError: the store cannot be opened.
     """
-    memories = _mail_store()
-    if store is not None:
-        yield memories(store, owner)
+    memories, call = _mail_store(), current_call()
+    here: Store | None = call.store if store is None else store
+    whose = owner or (Owner(*call.owner) if call.owner else DEFAULT_OWNER)
+    if here is not None:
+        yield memories(here, whose)
         return
     opened = _configured_store()
     await opened.open()
     try:
-        yield memories(opened, owner)
+        yield memories(opened, whose)
     finally:
         await opened.close()
 

@@ -56,6 +56,8 @@ class World:
             return [("count", {})]
 
         async def count(args):
+            # Also when the reply that calls it comes from the journal.
+            assert (current_call().owner or ())[1:] == ("user", "alice")
             self.actions += 1
             return "counted"
 

@@ -127,6 +127,7 @@ class TurnRunner:
 
     async def _work(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
         turn_result = TurnResult(turn.task.now)
+        enter_call(self._surroundings(turn))
         try:
             reply = await self._reply(turn, turn_result, journal)
             if reply is None:
@@ -214,9 +215,7 @@ class TurnRunner:
         return [{"role": "user", "content": turn.shown}]
 
     async def _call_agent(self, turn: Turn, messages: list[Entry]) -> Reply:
-        offer = _offer_for(turn)
-        forced = _forced_by_offer(turn, offer)
-        enter_call(self._surroundings(turn, offer, forced))
+        forced = _forced_by_offer(turn, _offer_for(turn))
         function = self.context.agents[turn.agent].function
         try:
             output = await function(messages, _choice(turn, forced))
@@ -232,8 +231,9 @@ class TurnRunner:
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
         return _checked(turn.agent, output)
 
-    def _surroundings(self, turn: Turn, offer: Offer, forced: ToolChoice | None) -> CallContext:
+    def _surroundings(self, turn: Turn) -> CallContext:
         settings, step = self.context.settings, turn.manual
+        offer = _offer_for(turn)
         console = ConsoleSink() if self.context.print_llm_streams else NullSink()
         return CallContext(
             task_id=turn.task.task_id,
@@ -246,7 +246,9 @@ class TurnRunner:
             dynamic_ctx_ratio=(step.ctx_ratio if step else 0.0) or settings.dynamic_ctx_ratio,
             offered=offer.tools,
             instructions=offer.instructions,
-            only_offered=forced == "required",
+            only_offered=_forced_by_offer(turn, offer) == "required",
+            owner=self.context.owner,
+            store=self.context.store,
         )
 
     async def _act(

@@ -5,8 +5,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from mail.config.stdlib import FsConfig
@@ -20,7 +19,7 @@ from mail.stdlib.fs.confined import (
     shortened,
     split_path,
 )
-from mail.stdlib.settings import workspace
+from mail.stdlib.settings import Workspace, workspace
 from mail.stdlib.tools import make_action, text_argument
 
 __all__ = ["create_directory", "delete_file", "read_directory", "read_file", "write_file"]
@@ -93,7 +92,7 @@ _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 _PERMISSIONS: Final = 0o777
 
 
-def _read_text(root: Path, path: str, max_bytes: int) -> str:
+def _read_text(place: Workspace, path: str, max_bytes: int) -> str:
     """Return the text of a file.
 
     Raises:
@@ -102,7 +101,7 @@ def _read_text(root: Path, path: str, max_bytes: int) -> str:
     folders, name, shown = _file_place(path)
     with (
         _told(shown, f"file not found at {shown}"),
-        opened_folder(root, folders, shown) as folder,
+        opened_folder(place, folders, shown) as folder,
         opened_file(folder, name, shown) as handle,
         os.fdopen(handle, "rb", closefd=False) as file,
     ):
@@ -116,7 +115,7 @@ def _read_text(root: Path, path: str, max_bytes: int) -> str:
         raise ToolError(f"{shown} is not a text file in UTF-8 ({size} bytes)") from None
 
 
-def _write_text(root: Path, path: str, content: str, max_bytes: int) -> str:
+def _write_text(place: Workspace, path: str, content: str, max_bytes: int) -> str:
     """Write a file as a whole; readers see the old content or the new one, never a part.
 
     Raises:
@@ -131,13 +130,13 @@ def _write_text(root: Path, path: str, content: str, max_bytes: int) -> str:
         raise ToolError(f"`content` is too large: {len(data)} bytes, the limit is {max_bytes}")
     with (
         _told(shown, f"file not found at {shown}"),
-        opened_folder(root, folders, shown, create=True) as folder,
+        opened_folder(place, folders, shown, create=True) as folder,
     ):
         _replace(folder, name, data, shown)
     return f"successfully wrote to {shown}"
 
 
-def _delete(root: Path, path: str) -> str:
+def _delete(place: Workspace, path: str) -> str:
     """Delete a file.
 
     Raises:
@@ -145,7 +144,7 @@ def _delete(root: Path, path: str) -> str:
     """
     folders, name, shown = _file_place(path)
     missing = f"file not found at {shown}"
-    with _told(shown, missing), opened_folder(root, folders, shown) as folder:
+    with _told(shown, missing), opened_folder(place, folders, shown) as folder:
         kind = kind_of(folder, name)
         if kind not in (Kind.FILE, Kind.MISSING):
             raise not_a(Kind.FILE, kind, shown)
@@ -153,7 +152,7 @@ def _delete(root: Path, path: str) -> str:
     return f"successfully deleted {shown}"
 
 
-def _create_folder(root: Path, path: str) -> str:
+def _create_folder(place: Workspace, path: str) -> str:
     """Make a folder, and those above it.
 
     Raises:
@@ -163,7 +162,7 @@ def _create_folder(root: Path, path: str) -> str:
     shown = shortened(path)
     with (
         _told(shown, f"directory not found at {shown}"),
-        opened_folder(root, folders, shown, create=True) as parent,
+        opened_folder(place, folders, shown, create=True) as parent,
     ):
         kind = kind_of(parent, name) if name else Kind.FOLDER
         if kind is Kind.FOLDER:
@@ -174,7 +173,7 @@ def _create_folder(root: Path, path: str) -> str:
     return f"successfully created directory at {shown}"
 
 
-def _list_folder(root: Path, path: str, max_bytes: int) -> str:
+def _list_folder(place: Workspace, path: str, max_bytes: int) -> str:
     """Return the names in a folder, sorted, one a line.
 
     Raises:
@@ -183,15 +182,17 @@ def _list_folder(root: Path, path: str, max_bytes: int) -> str:
     names, shown = split_path(path), shortened(path)
     found: list[str] = []
     size = 0
-    with _told(shown, f"directory not found at {shown}"):
-        if not names and not root.exists():  # nothing was written yet
-            return "the directory is empty"
-        with opened_folder(root, names, shown) as folder, os.scandir(folder) as entries:
-            for entry in entries:
-                found.append(_one_line(entry.name))
-                size += len(found[-1]) + 1
-                if size > max_bytes:
-                    raise ToolError(f"the list of {shown} is longer than {max_bytes} bytes")
+    with (
+        _told(shown, f"directory not found at {shown}"),
+        suppress(*() if names else (FileNotFoundError,)),  # nothing was written yet
+        opened_folder(place, names, shown) as folder,
+        os.scandir(folder) as entries,
+    ):
+        for entry in entries:
+            found.append(_one_line(entry.name))
+            size += len(found[-1]) + 1
+            if size > max_bytes:
+                raise ToolError(f"the list of {shown} is longer than {max_bytes} bytes")
     return "\n".join(sorted(found)) or "the directory is empty"
 
 

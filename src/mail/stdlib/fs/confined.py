@@ -11,10 +11,10 @@ import stat
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from pathlib import Path
 from typing import Final
 
 from mail.errors import ToolError
+from mail.stdlib.settings import Workspace
 
 __all__ = ["Kind", "kind_of", "not_a", "opened_file", "opened_folder", "shortened", "split_path"]
 
@@ -70,13 +70,13 @@ def shortened(path: str) -> str:
 
 @contextmanager
 def opened_folder(
-    root: Path, names: Sequence[str], shown: str, *, create: bool = False
+    place: Workspace, names: Sequence[str], shown: str, *, create: bool = False
 ) -> Iterator[int]:
     """Open a folder of the workspace and give its file descriptor.
 
     Args:
-        root: The workspace. It may be reached through links, since the operator named it.
-        names: The folders on the way, from the root.
+        place: The workspace. Its root may be reached through links, since the operator named it.
+        names: The folders on the way, from the workspace.
         shown: The path as the agent wrote it.
         create: Make the folders that are missing, the root too.
 
@@ -85,10 +85,10 @@ def opened_folder(
         ToolError: one of them is a link or no folder.
     """
     if create:
-        root.mkdir(parents=True, exist_ok=True)
-    here = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        place.root.mkdir(parents=True, exist_ok=True)
+    here = os.open(place.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for name in names:
+        for name in (*place.folders, *names):
             inner = _enter(here, name, shown, create)
             os.close(here)
             here = inner

@@ -1,0 +1,202 @@
+"""Callers' agents work in folders of their own, and remember for their own callers only."""
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mail import MAILAction, MAILSwarmTemplate
+from mail.auth.builtin import hash_token
+from mail.core.call_context import CallContext, enter_call
+from mail.db.base import TokenRow
+from mail.db.memory import MemoryStore
+from mail.server.app import create_app
+from mail.stdlib.fs.actions import read_directory, read_file, write_file
+from mail.stdlib.settings import stray_files, workspace
+from mail.utils.store import get_langmem_store
+from tests.server.kit import CALLERS, TOKENS, bearer, config, serving
+from tests.stdlib.test_swarm import definition, do
+
+IDS = [
+    "alice",
+    "Alice",
+    "ALICE",
+    "alice ",
+    "%41lice",
+    "al/ice",
+    "alice/../bob",
+    ".",
+    "..",
+    "...",
+    "%2e",
+    "/etc",
+    "~root",
+    "a\\b",
+    "nul\u2028line",
+    "é",
+    "e\u0301",
+    "x" * 120,
+    "x" * 256,
+    "x" * 255 + "y",
+    "X" * 256,
+    "\N{GRINNING FACE}" * 256,
+    "\N{GRINNING FACE}" * 255,
+    "\udc80",
+]
+
+
+def act_as(identifier: str, role: str = "user") -> None:
+    """Make the running test an agent's turn for a caller."""
+    enter_call(CallContext(owner=("test", role, identifier)))
+
+
+async def save(path: str, content: str) -> str:
+    return await write_file.function({"path": path, "content": content})
+
+
+def written(folder: Path) -> list[Path]:
+    return list(folder.rglob("id.txt"))
+
+
+async def load(path: str) -> str:
+    return await read_file.function({"path": path})
+
+
+async def test_each_caller_of_a_server_has_a_workspace_of_its_own(
+    tmp_path: Path, configure: Callable[[str], None]
+) -> None:
+    async with served() as client:
+        await told(client, "alice", "write_file", path="plan.txt", content="secret")
+        for path in ("plan.txt", "../alice/plan.txt", "user/alice/plan.txt"):
+            for other in ("bob", "admin"):
+                assert "secret" not in await told(client, other, "read_file", path=path)
+        assert "the directory is empty" in await told(client, "bob", "read_directory", path=".")
+        assert "secret" in await told(client, "alice", "read_file", path="plan.txt")
+        assert (tmp_path / "workspace/user/alice/plan.txt").read_text() == "secret"
+
+        configure(f'[stdlib.fs]\nroot = "{tmp_path}/workspace"\nshared = true\n')
+        await told(client, "alice", "write_file", path="all.txt", content="for all")
+        assert "for all" in await told(client, "bob", "read_file", path="all.txt")
+        assert (tmp_path / "workspace/all.txt").read_text() == "for all"
+
+
+def served() -> Any:
+    """Serve the swarm of test_swarm.py to the kit's callers."""
+    store = MemoryStore()
+    for who, (role, identifier) in CALLERS.items():
+        row = TokenRow(hash_token(TOKENS[who]), role, identifier, created_at="2026-01-01")
+        store._tokens[row.token_hash] = row
+    return serving(create_app(config(), template=template(), store=store))
+
+
+def template(*more: MAILAction) -> MAILSwarmTemplate:
+    made = MAILSwarmTemplate.from_swarm_json(json.dumps(definition()))
+    made.agents[0].actions.extend(more)
+    return made
+
+
+async def told(client: httpx.AsyncClient, who: str, tool: str, **arguments: str) -> str:
+    """Let a caller's agent make a call, and return what it was told."""
+    body = {"body": json.dumps([[tool, arguments]])}
+    answer = await client.post("/message", json=body, headers=bearer(who))
+    return str(json.loads(answer.json()["response"])[0])
+
+
+async def test_any_ids_have_different_folders_that_stay_in_the_root(tmp_path: Path) -> None:
+    for number, identifier in enumerate(IDS):
+        act_as(identifier)
+        assert await load("id.txt") == "Error: file not found at id.txt"
+        assert await save("id.txt", str(number)) == "successfully wrote to id.txt"
+    folders = {path.parent for path in written(tmp_path)}
+    assert {folder.parent for folder in folders} == {tmp_path / "workspace" / "user"}
+    # Not even where capitals and forms of Unicode are not told apart.
+    assert len({folder.name.casefold() for folder in folders}) == len(IDS)
+    assert all(folder.name.isascii() and len(folder.name) <= 120 for folder in folders)
+    act_as("alice", role="admin")
+    assert await load("id.txt") == "Error: file not found at id.txt"
+
+
+async def test_links_between_callers_folders_are_refused(tmp_path: Path) -> None:
+    act_as("alice")
+    await save("plan.txt", "secret")
+    users = tmp_path / "workspace" / "user"
+    (users / "bob").symlink_to(users / "alice")
+    (tmp_path / "workspace" / "agent").symlink_to(users)
+    for identifier, role in (("bob", "user"), ("alice", "agent")):
+        act_as(identifier, role)
+        assert await load("plan.txt") == "Error: plan.txt leads through a symbolic link"
+        assert await save("plan.txt", "x") == "Error: plan.txt leads through a symbolic link"
+        answer = await read_directory.function({"path": "."})
+        assert answer == "Error: . leads through a symbolic link"
+    assert (users / "alice" / "plan.txt").read_text() == "secret"
+
+
+async def test_what_is_in_the_way_of_a_callers_folder_is_told(tmp_path: Path) -> None:
+    (tmp_path / "workspace").mkdir()
+    (tmp_path / "workspace" / "user").write_text("of an earlier version")
+    act_as("alice")
+    assert "a part of it is a file" in await save("a.txt", "x")
+
+
+def test_a_program_that_calls_an_action_by_hand_works_in_the_root(tmp_path: Path) -> None:
+    from mail.config.stdlib import FsConfig
+
+    assert workspace(FsConfig()) == (tmp_path / "workspace", ())
+
+
+async def test_files_of_an_earlier_version_are_told_at_the_start(
+    tmp_path: Path, configure: Callable[[str], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "workspace"
+    assert stray_files(template()) is None
+    for name in ("user", "admin", "agent"):
+        (root / name).mkdir(parents=True)
+    assert stray_files(template()) is None
+    for number in range(5):
+        (root / f"old{number}.txt").write_text("x")
+    caplog.set_level(logging.WARNING)
+    async with served():
+        [line] = [r.getMessage() for r in caplog.records if "workspace" in r.getMessage()]
+    assert line == (
+        f"the workspace {root} holds files that no caller's agents see ('old0.txt', 'old1.txt', "
+        "'old2.txt', …): move them to ROLE/ID in it, or set shared = true under [stdlib.fs]"
+    )
+    without = template()
+    without.actions = [a for a in without.actions if not a.name.endswith(("_file", "_directory"))]
+    for agent in without.agents:
+        agent.actions = list(without.actions)
+    assert stray_files(without) is None
+    configure(f'[stdlib.fs]\nroot = "{root}"\nshared = true\n')
+    assert stray_files(template()) is None
+
+
+async def test_a_memory_store_in_an_action_is_the_callers_own() -> None:
+    async def remember(args: dict[str, Any]) -> str:
+        async with get_langmem_store() as memories:
+            if args.get("text"):
+                await memories.aput(("doer_memory",), "k", {"text": args["text"]})
+            found = await memories.asearch(("doer_memory",))
+        return f"I know {', '.join(item.value['text'] for item in found) or 'nothing'}."
+
+    properties = {"type": "object", "properties": {"text": {"type": "string"}}}
+    action = MAILAction("remember", "Remember a text.", properties, remember)
+    swarm = template(action)
+    store = MemoryStore()
+    await store.open()
+    alice = swarm.instantiate({"user_token": "x"}, user_id="alice", store=store)
+    bob = swarm.instantiate({"user_token": "x"}, user_id="bob", store=store)
+    try:
+        assert "I know Alice's." in (await do(alice, ("remember", {"text": "Alice's"})))[0]
+        assert "I know nothing." in (await do(bob, ("remember", {})))[0]
+        assert "I know Bob's." in (await do(bob, ("remember", {"text": "Bob's"})))[0]
+        # It is the swarm's own store: another task finds it.
+        assert "I know Alice's." in (await do(alice, ("remember", {})))[0]
+        async with get_langmem_store(store) as common:
+            assert await common.asearch(("doer_memory",)) == []
+    finally:
+        await alice.shutdown()
+        await bob.shutdown()
