@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
@@ -226,8 +226,8 @@ def _check_swarm(config: "ServerConfig") -> Iterator[Finding]:
         agents = len(served.template.agents)
         text = f"{place}: {agents} agent{'' if agents == 1 else 's'}, built without errors"
         yield Finding("swarm", "ok", text)
-        strays = stray_files(served.template)
-        warned += [] if strays is None else [strays]
+        with suppress(ConfigError):  # what is wrong with the settings is said already
+            warned += filter(None, [stray_files(served.template)])
         if served.uses:
             from mail.llm.litellm_model import load_library
             from mail.llm.provider_env import model_warnings

@@ -46,7 +46,7 @@ async def _initialise(url: str) -> int:
     from mail.db.postgres.migrate import DOCUMENTED_TABLES
     from mail.db.postgres.store import PostgresStore
 
-    store = PostgresStore(url, exclusive=False)
+    store = PostgresStore(url, exclusive=False, upgrade=True)
     print("Connecting to database...", flush=True)
     await store.open()
     try:

@@ -42,20 +42,23 @@ def server_settings(arguments: argparse.Namespace) -> tuple[str, str]:
 
 
 @asynccontextmanager
-async def opened(url: str, *, create: bool = False) -> AsyncIterator["Store"]:
+async def opened(
+    url: str, *, create: bool = False, read_only: bool = False
+) -> AsyncIterator["Store"]:
     """Open a store without taking ownership, and close it afterwards.
 
     Args:
         url: The store's URL.
         create: Create a missing SQLite file; otherwise a missing file is an error.
+        read_only: Open an SQLite file for reading.
 
     Raises:
         ConfigError: the kind of store is unknown, or the file does not exist.
-        StoreError: it cannot be opened.
+        StoreError: it cannot be opened, or only a server may upgrade it first.
     """
     from mail.db.urls import open_store
 
-    store = open_store(url, exclusive=False)
+    store = open_store(url, exclusive=False, read_only=read_only)
     missing = None if create else missing_file(url)
     if missing is not None:
         raise ConfigError(

@@ -117,7 +117,7 @@ async def _stored_tasks(arguments: argparse.Namespace) -> list[Record]:
     url, swarm = server_settings(arguments)
     states = (TaskState(arguments.state),) if arguments.state else ()
     found = []
-    async with opened(url) as store:
+    async with opened(url, read_only=True) as store:
         for owner in await _owners(store, arguments, swarm):
             rows = await store.list_tasks(owner, states=states, limit=arguments.limit)
             counts = await store.task_counts(owner, [row.task_id for row in rows])
@@ -131,7 +131,7 @@ async def _stored_tasks(arguments: argparse.Namespace) -> list[Record]:
 
 async def _stored_task(arguments: argparse.Namespace) -> Record:
     url, swarm = server_settings(arguments)
-    async with opened(url) as store:
+    async with opened(url, read_only=True) as store:
         owners = await _owners(store, arguments, swarm)
         having = [o for o in owners if await store.load_task(o, arguments.task_id) is not None]
         if not having:

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     async def work() -> None:
         url = server_settings(arguments)[0]
         new = missing_file(url)
-        async with opened(url, create=action is _create) as store:
+        async with opened(url, create=action is _create, read_only=action is _list) as store:
             await action(store, arguments)
         if new is not None:
             said = f"note: created the database {new.resolve()}; the server must use the same file"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mail.db.migrate import Migration, packaged_migrations, pending_migrations, schema_version
+from mail.db.sqlite.connect import connect_read_only
 from mail.db.sqlite.lock import LockFile
 from mail.db.urls import open_store
 from mail.errors import StoreError
@@ -15,7 +16,6 @@ from mail.errors import StoreError
 __all__ = ["Remark", "look_at_store"]
 
 _POSTGRES_SECONDS: Final = 8.0
-_BUSY_SECONDS: Final = 2.0
 
 
 class Remark(NamedTuple):
@@ -73,7 +73,7 @@ def _look_at_file(path: Path) -> list[Remark]:
     try:
         holder = LockFile(path).holder()
         if holder is not None:
-            text = f"{path} is in use by the process with pid {holder}; a second server is refused"
+            text = f"{path} is in use by {holder}; a second server is refused"
             remarks.append(Remark("warning", text))
         version, tokens = _read_file(path)
         remarks.append(_told(version, packaged_migrations(), tokens, f"{path}: "))
@@ -85,15 +85,8 @@ def _look_at_file(path: Path) -> list[Remark]:
 
 
 def _read_file(path: Path) -> tuple[int, int | None]:
-    """Return the schema and the number of tokens.
-
-    Without a write-ahead log in use the file is opened as one that nobody changes: only then SQLite
-    makes no files beside it.
-    """
-    in_use = all(path.with_name(path.name + end).exists() for end in ("-wal", "-shm"))
-    how = "mode=ro" if in_use else "mode=ro&immutable=1"
-    address = f"{path.as_uri()}?{how}"
-    with closing(sqlite3.connect(address, uri=True, timeout=_BUSY_SECONDS)) as connection:
+    """Return the schema and the number of tokens."""
+    with closing(connect_read_only(path)) as connection:
         version = schema_version(connection)
         known = "SELECT count(*) FROM sqlite_master WHERE name = 'tokens'"
         if not connection.execute(known).fetchone()[0]:
@@ -106,7 +99,7 @@ def _told(version: int, migrations: list[Migration], tokens: int | None, place: 
     try:
         pending = pending_migrations(version, migrations)
     except StoreError as error:
-        return Remark("error", f"{place}{error}; use a newer MAIL")
+        return Remark("error", f"{place}{error}")
     if not pending:
         return Remark("ok", f"{place}schema {version}, up to date", tokens)
     names = ", ".join(migration.name for migration in pending)

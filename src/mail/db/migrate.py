@@ -10,6 +10,7 @@ from mail.errors import StoreError
 
 __all__ = [
     "Migration",
+    "check_current",
     "migrate",
     "packaged_migrations",
     "pending_migrations",
@@ -51,18 +52,28 @@ def schema_version(connection: sqlite3.Connection) -> int:
     return int(version or 0)
 
 
-def migrate(connection: sqlite3.Connection, migrations: Sequence[Migration]) -> int:
+def migrate(
+    connection: sqlite3.Connection, migrations: Sequence[Migration], *, upgrade: bool = True
+) -> int:
     """Bring a database (in autocommit mode) up to date, all or nothing.
+
+    Args:
+        connection: The database.
+        migrations: All that this program knows.
+        upgrade: Change a database that has tables; False is for programs beside its owner.
 
     Returns:
         How many migrations were applied.
 
     Raises:
-        StoreError: the schema is newer than this program knows.
+        StoreError: the schema is newer than this program knows, or older and not to be upgraded.
         sqlite3.Error: a migration failed; nothing was changed.
     """
-    if not pending_migrations(schema_version(connection), migrations):
+    current = schema_version(connection)
+    if not pending_migrations(current, migrations):
         return 0
+    if not upgrade and connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+        check_current(current, migrations, "mail server")
     connection.execute("BEGIN IMMEDIATE")
     try:
         # Asked again under the write lock: another process may have migrated meanwhile.
@@ -85,9 +96,24 @@ def pending_migrations(current: int, migrations: Sequence[Migration]) -> list[Mi
     newest = migrations[-1].version if migrations else 0
     if current > newest:
         raise StoreError(
-            f"the database has schema {current}, newer than {newest} of this version of MAIL"
+            f"the database has schema {current}, newer than {newest} of this version of MAIL; "
+            "use a newer MAIL"
         )
     return [migration for migration in migrations if migration.version > current]
+
+
+def check_current(current: int, migrations: Sequence[Migration], command: str) -> None:
+    """Refuse a database that this program would have to change before it can use it.
+
+    Raises:
+        StoreError: the schema is older or newer than this program's; the text says which command
+            upgrades it.
+    """
+    if pending_migrations(current, migrations):
+        raise StoreError(
+            f"the database has schema {current}, older than {migrations[-1].version} of this "
+            f"version of MAIL; stop its server and run '{command}' of this version to upgrade it"
+        )
 
 
 def _apply(connection: sqlite3.Connection, migration: Migration) -> None:

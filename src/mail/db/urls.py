@@ -19,6 +19,7 @@ class _Use(NamedTuple):
 
     durability: Durability
     exclusive: bool
+    read_only: bool
     claim: SwarmClaim | None
 
 
@@ -27,6 +28,7 @@ def open_store(
     *,
     durability: str = "full",
     exclusive: bool = True,
+    read_only: bool = False,
     claim: SwarmClaim | None = None,
 ) -> Store:
     """Make the store that a URL names. It is not open yet: await its `open`.
@@ -35,8 +37,10 @@ def open_store(
         url: ``memory://``, ``sqlite:///relative.db``, ``sqlite:////absolute/path.db`` or
             ``postgresql://user:password@host:port/database`` (``postgres://`` is the same).
         durability: ``"full"`` survives a power loss, ``"normal"`` a process death.
-        exclusive: Own the database; short-lived commands pass False. With SQLite a second owner
-            is refused. With PostgreSQL it decides how many connections are held.
+        exclusive: Own the database, and upgrade its schema; short-lived commands pass False. With
+            SQLite a second owner is refused. With PostgreSQL it decides how many connections are
+            held.
+        read_only: The store is only going to be read, not owned; an SQLite file is opened so.
         claim: The swarm that a server is going to serve: with PostgreSQL a second server of one
             swarm is refused. Other stores have one owner anyway.
 
@@ -52,7 +56,9 @@ def open_store(
         raise ConfigError(f"a store URL begins with a scheme; {_FORMS}")
     if build is None:
         raise ConfigError(f"a store URL cannot begin with '{scheme[:_LONGEST]}:'; {_FORMS}")
-    return build(rest, _Use(cast("Durability", durability), exclusive, claim))
+    return build(
+        rest, _Use(cast("Durability", durability), exclusive and not read_only, read_only, claim)
+    )
 
 
 def _memory(rest: str, use: _Use) -> Store:
@@ -78,7 +84,9 @@ def _sqlite(rest: str, use: _Use) -> Store:
         raise ConfigError("an SQLite store URL must not contain '?' parameters or a '#' fragment")
     from mail.db.sqlite.store import SQLiteStore
 
-    return SQLiteStore(path, durability=use.durability, exclusive=use.exclusive)
+    return SQLiteStore(
+        path, durability=use.durability, exclusive=use.exclusive, read_only=use.read_only
+    )
 
 
 def _postgresql(rest: str, use: _Use) -> Store:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from mail.db.migrate import Migration, pending_migrations
+from mail.db.migrate import Migration, check_current, pending_migrations
+from mail.db.postgres.swarm_lock import claim_holder
 from mail.db.postgres.values import Connection
-from mail.errors import StoreError
+from mail.errors import StoreError, StoreLocked
 
 __all__ = [
     "DOCUMENTED_TABLES",
@@ -26,6 +27,8 @@ _LOCK: Final = 7_206_245_136
 """Any number that other programs on the database will hardly take."""
 
 _MIGRATION_SECONDS: Final = 3600.0
+
+_NO_TASKS: Final = "SELECT to_regclass('tasks') IS NULL"
 
 _VERSIONS: Final = """
 CREATE TABLE IF NOT EXISTS schema_version (
@@ -47,20 +50,38 @@ async def _newest(connection: Connection) -> int:
     return int(await connection.fetchval("SELECT max(version) FROM schema_version") or 0)
 
 
-async def migrate(connection: Connection, migrations: Sequence[Migration]) -> int:
+async def migrate(
+    connection: Connection,
+    migrations: Sequence[Migration],
+    *,
+    upgrade: bool = True,
+    claimed: str | None = None,
+) -> int:
     """Bring a database up to date.
+
+    Args:
+        connection: The database.
+        migrations: All that this program knows.
+        upgrade: Change a database that has tables of ours; False is for short-lived commands.
+        claimed: The swarm that the caller itself serves from it.
 
     Returns:
         How many migrations were applied.
 
     Raises:
-        StoreError: the schema is newer than this program knows, or another program's tables are in
-            the way.
+        StoreLocked: a server of an earlier version is at work on the database.
+        StoreError: the schema is newer than this program knows, or older and not to be upgraded, or
+            another program's tables are in the way.
         asyncpg.PostgresError: a migration failed; nothing was changed.
     """
     await check_foreign(connection, migrations)
-    if not pending_migrations(await schema_version(connection), migrations):
+    current = await schema_version(connection)
+    if not pending_migrations(current, migrations):
         return 0
+    if not await connection.fetchval(_NO_TASKS):
+        if not upgrade:
+            check_current(current, migrations, "mail db-init")
+        await _check_unserved(connection, claimed)
     transaction = connection.transaction()
     await transaction.start()
     try:
@@ -88,6 +109,22 @@ async def _apply_pending(connection: Connection, migrations: Sequence[Migration]
             migration.name,
         )
     return len(pending)
+
+
+async def _check_unserved(connection: Connection, claimed: str | None) -> None:
+    """Refuse to upgrade what a server is using: it could not be started again.
+
+    Raises:
+        StoreLocked: naming the swarm and the server.
+    """
+    for row in await connection.fetch("SELECT DISTINCT swarm_name FROM tasks"):
+        swarm = row["swarm_name"]
+        holder = None if swarm == claimed else await claim_holder(connection, swarm)
+        if holder is not None:
+            raise StoreLocked(
+                f"swarm '{swarm}' is served from this database by {holder}; stop that one before "
+                "you upgrade the database"
+            )
 
 
 async def check_encoding(connection: Connection) -> None:

@@ -50,6 +50,7 @@ class PostgresStore(PostgresStatements):
         *,
         durability: Literal["full", "normal"] = "full",
         exclusive: bool = True,
+        upgrade: bool | None = None,
         claim: SwarmClaim | None = None,
     ) -> None:
         """Name the database; nothing is connected before `open`.
@@ -59,6 +60,8 @@ class PostgresStore(PostgresStatements):
             durability: ``"full"`` waits until a commit is on the server's disk; ``"normal"``
                 does not (``synchronous_commit = off``).
             exclusive: Use the whole pool of 5 to 20 connections. Short-lived commands pass False.
+            upgrade: Upgrade the schema of an earlier version; by default whoever is exclusive does.
+                In an empty database everybody makes the tables.
             claim: The swarm that no other server may serve meanwhile.
 
         Raises:
@@ -68,6 +71,7 @@ class PostgresStore(PostgresStatements):
         self._dsn = dsn
         self._durability = durability
         self._exclusive = exclusive
+        self._upgrade = exclusive if upgrade is None else upgrade
         self._claim = claim
         self._gate = threading.Lock()
         self._session: _Session | None = None
@@ -81,8 +85,9 @@ class PostgresStore(PostgresStatements):
         """Connect and migrate. See `Store.open`.
 
         Raises:
-            StoreLocked: another server has the claimed swarm.
-            StoreError: the database cannot be reached or used, or is newer than this program.
+            StoreLocked: another server has the claimed swarm, or uses a schema to be upgraded.
+            StoreError: the database cannot be reached or used, or is newer than this program, or
+                older and not ours to upgrade.
         """
         if self._session is None:
             await asyncio.to_thread(self._open)
@@ -152,7 +157,12 @@ class PostgresStore(PostgresStatements):
         async def prepare() -> None:
             async with pool.acquire() as connection:
                 await check_encoding(connection)
-                await migrate(connection, packaged_migrations("postgresql"))
+                await migrate(
+                    connection,
+                    packaged_migrations("postgresql"),
+                    upgrade=self._upgrade,
+                    claimed=self._claim.swarm if self._claim else None,
+                )
 
         try:
             with in_store_terms("cannot prepare the database"):

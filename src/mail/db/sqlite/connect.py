@@ -7,7 +7,14 @@ from typing import Final
 
 from mail.errors import StoreError
 
-__all__ = ["as_store_error", "check_integrity", "connect_reader", "connect_writer", "create_file"]
+__all__ = [
+    "as_store_error",
+    "check_integrity",
+    "connect_read_only",
+    "connect_reader",
+    "connect_writer",
+    "create_file",
+]
 
 _BUSY_SECONDS: Final = 5.0
 _CHECKPOINT_PAGES: Final = 4000
@@ -19,7 +26,7 @@ def create_file(path: Path) -> None:
     """Make an empty database file that only its owner may read, unless the file exists.
 
     Raises:
-        StoreError: the folder is missing or not writable.
+        StoreError: the folder is missing or not writable, or the file has a second name.
     """
     try:
         # O_EXCL: closing a second handle of a live database would drop SQLite's own locks.
@@ -28,6 +35,12 @@ def create_file(path: Path) -> None:
         pass
     except OSError as exc:
         raise StoreError(f"cannot create the database {path}: {exc.strerror}") from exc
+    if path.stat().st_nlink > 1:
+        # Each name has a write-ahead log of its own, and SQLite would not see the other's.
+        raise StoreError(
+            f"the database {path} has another name, a hard link, which would damage it; "
+            "remove the link, or replace it by a copy or a symbolic link"
+        )
 
 
 def connect_writer(path: Path, durability: str) -> sqlite3.Connection:
@@ -50,6 +63,18 @@ def connect_reader(path: Path) -> sqlite3.Connection:
     connection = _connect(path)
     connection.execute("PRAGMA query_only = ON")
     return connection
+
+
+def connect_read_only(path: Path) -> sqlite3.Connection:
+    """Open a database without changing anything in its folder, if possible.
+
+    Without a write-ahead log in use the file is opened as one that nobody changes: only then SQLite
+    makes no files beside it.
+    """
+    log, index = (path.with_name(path.name + end) for end in ("-wal", "-shm"))
+    in_use = log.exists() and (index.exists() or log.stat().st_size > 0)
+    how = "mode=ro" if in_use else "mode=ro&immutable=1"
+    return _connect(f"{path.as_uri()}?{how}", uri=True)
 
 
 def check_integrity(connection: sqlite3.Connection, path: Path) -> None:
@@ -77,9 +102,10 @@ def as_store_error(exc: Exception) -> StoreError:
     return error
 
 
-def _connect(path: Path) -> sqlite3.Connection:
+def _connect(path: Path | str, *, uri: bool = False) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path,
+        uri=uri,
         timeout=_BUSY_SECONDS,
         isolation_level=None,
         check_same_thread=False,

@@ -13,10 +13,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Literal, NamedTuple, TypeVar
 
-from mail.db.migrate import migrate, packaged_migrations
+from mail.db.migrate import check_current, migrate, packaged_migrations, schema_version
 from mail.db.sqlite.connect import (
     as_store_error,
     check_integrity,
+    connect_read_only,
     connect_reader,
     connect_writer,
     create_file,
@@ -51,6 +52,7 @@ class SQLiteStore(SQLiteStatements):
         *,
         durability: Literal["full", "normal"] = "full",
         exclusive: bool = True,
+        read_only: bool = False,
     ) -> None:
         """Name the file; nothing is touched before `open`.
 
@@ -58,12 +60,15 @@ class SQLiteStore(SQLiteStatements):
             path: The database file. Its folder must exist.
             durability: ``"full"`` syncs every commit to the disk; ``"normal"`` survives the death
                 of the process, but not a power loss.
-            exclusive: Take the lock file and check the whole file on open. Short-lived commands
-                beside a running server pass False.
+            exclusive: Own the file: lock it, check all of it on open, and upgrade its schema.
+                Short-lived commands beside a running server pass False.
+            read_only: Open the file for reading; for commands that need no more. Such a store owns
+                nothing.
         """
         self.path = Path(path).resolve()
         self._durability = durability
-        self._lock = LockFile(self.path) if exclusive else None
+        self._read_only = read_only
+        self._lock = LockFile(self.path) if exclusive and not read_only else None
         self._gate = threading.Lock()
         self._session: _Session | None = None
 
@@ -77,7 +82,8 @@ class SQLiteStore(SQLiteStatements):
 
         Raises:
             StoreLocked: another process owns the file.
-            StoreError: the file is damaged, newer than this program, or cannot be used.
+            StoreError: the file is damaged, newer than this program, older and not ours to
+                upgrade, or cannot be used.
         """
         if self._session is None:
             await asyncio.to_thread(self._open)
@@ -96,7 +102,7 @@ class SQLiteStore(SQLiteStatements):
             if self._lock:
                 self._lock.acquire()
             try:
-                self._session = self._connect()
+                self._session = self._connect_reading() if self._read_only else self._connect()
             except Exception as exc:
                 if self._lock:
                     self._lock.release()
@@ -111,14 +117,25 @@ class SQLiteStore(SQLiteStatements):
         try:
             if self._lock:
                 check_integrity(connection, self.path)
-            migrate(connection, packaged_migrations())
+            migrate(connection, packaged_migrations(), upgrade=self._lock is not None)
             for _ in range(_READERS):
                 readers.put(connect_reader(self.path))
         except BaseException:
             connection.close()
             raise
-        threads = ThreadPoolExecutor(_READERS, thread_name_prefix="mail-sqlite-reader")
-        return _Session(connection, Writer(connection), readers, threads)
+        return _session(connection, readers)
+
+    def _connect_reading(self) -> _Session:
+        connection = connect_read_only(self.path)
+        readers: SimpleQueue[sqlite3.Connection] = SimpleQueue()
+        try:
+            check_current(schema_version(connection), packaged_migrations(), "mail server")
+            for _ in range(_READERS):
+                readers.put(connect_read_only(self.path))
+        except BaseException:
+            connection.close()
+            raise
+        return _session(connection, readers)
 
     def _close(self) -> None:
         with self._gate:
@@ -150,6 +167,11 @@ class SQLiteStore(SQLiteStatements):
         session = self._opened()
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(session.threads, _run, session.readers, work)
+
+
+def _session(connection: sqlite3.Connection, readers: SimpleQueue[sqlite3.Connection]) -> _Session:
+    threads = ThreadPoolExecutor(_READERS, thread_name_prefix="mail-sqlite-reader")
+    return _Session(connection, Writer(connection), readers, threads)
 
 
 def _run(readers: SimpleQueue[sqlite3.Connection], work: Work[T]) -> T:
