@@ -89,7 +89,10 @@ class Terminal:
 
 def environment(home: Path, **more: str) -> dict[str, str]:
     """Return an environment for ``mail`` with a home of its own."""
-    dropped = ("DATABASE_URL", "MAIL_CONFIG_PATH", "MAIL_LOG_LEVEL", "MAIL_URL", "MAIL_API_KEY")
+    dropped = (
+        *("DATABASE_URL", "MAIL_CONFIG_PATH", "MAIL_LOG_LEVEL", "MAIL_URL", "MAIL_API_KEY"),
+        *("XDG_CONFIG_HOME", "PYTHON_KEYRING_BACKEND"),
+    )
     kept = {name: value for name, value in os.environ.items() if name not in dropped}
     return kept | {
         "HOME": str(home),

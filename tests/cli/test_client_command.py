@@ -55,7 +55,8 @@ async def mail(home: Path, *arguments: str, typed: str = "", **environ: str) -> 
 
 
 async def test_an_answer_is_all_there_is_on_stdout(tmp_path: Path, server: str) -> None:
-    done = await mail(tmp_path, server, "-ak", TOKENS["alice"], "message", "Hi", "-tid", "one")
+    who = {"MAIL_API_KEY": TOKENS["alice"]}
+    done = await mail(tmp_path, server, "message", "Hi", "-tid", "one", **who)
     assert (done.code, done.out, done.err) == (0, "You said: Hi\n", "task one completed\n")
 
 
@@ -111,7 +112,7 @@ async def test_exit_codes_tell_what_became_of_it(tmp_path: Path, server: str) ->
 
 async def test_errors_say_what_to_do_next(tmp_path: Path, server: str) -> None:
     done = await mail(tmp_path, server, "-ak", "wrong", "message", "Hi")
-    assert "401: invalid API key; pass a valid token with --api-key, MAIL_API_KEY" in done.err
+    assert "401: invalid API key; use `mail login`, MAIL_API_KEY or --api-key-file" in done.err
     done = await mail(tmp_path, "http://127.0.0.1:1", "message", "Hi")
     assert (done.code, "tasks-get" in done.err) == (4, False)
 
@@ -140,7 +141,8 @@ async def test_ctrl_c_ends_a_single_command_and_not_its_task(
 
 async def test_a_reader_that_leaves_early_is_no_fault_of_ours(tmp_path: Path, server: str) -> None:
     for command in ("ms", "message"):
-        process = await start(tmp_path, server, "-ak", TOKENS["alice"], "--json", command, "Hi")
+        who = {"MAIL_API_KEY": TOKENS["alice"]}
+        process = await start(tmp_path, server, "--json", command, "Hi", **who)
         assert process.stdin is not None
         process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
         assert process.stderr is not None

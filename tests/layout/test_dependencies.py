@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 DIRECT = [Requirement(text) for text in PROJECT["dependencies"]]
 MEMORY = [Requirement(text) for text in PROJECT["optional-dependencies"]["memory"]]
+KEYRING = [Requirement(text) for text in PROJECT["optional-dependencies"]["keyring"]]
 LOADED_BY_OTHERS = {"uvloop"}
 """uvicorn loads it where it is installed."""
 FOR_USERS_OWN_CODE = {"langmem"}
@@ -45,6 +46,7 @@ def test_every_direct_dependency_is_used_by_the_package() -> None:
     used = {canonicalize_name(one) for module in imported() for one in known.get(module, ())}
     assert names(DIRECT) - used == LOADED_BY_OTHERS
     assert names(MEMORY) - used == FOR_USERS_OWN_CODE
+    assert names(KEYRING) <= used
 
 
 def test_the_contributors_page_tells_what_each_is_for() -> None:
@@ -52,7 +54,8 @@ def test_the_contributors_page_tells_what_each_is_for() -> None:
     section = page.partition("\n## Dependencies\n")[2].partition("\n## ")[0]
     told = re.findall(r"^\| ([\w-]+)(?: \(extra `(\w+)`\))? \| \S", section, re.MULTILINE)
     rows = [(canonicalize_name(name), extra) for name, extra in told if name != "Dependency"]
-    expected = [(name, "") for name in names(DIRECT)] + [(name, "memory") for name in names(MEMORY)]
+    extras = {"": DIRECT, "memory": MEMORY, "keyring": KEYRING}
+    expected = [(name, extra) for extra, those in extras.items() for name in names(those)]
     assert sorted(rows) == sorted(expected)
 
 
@@ -65,7 +68,7 @@ def test_an_upper_bound_has_its_reason_beside_it() -> None:
 def test_pinned_versions_are_allowed() -> None:
     pinned = pins("constraints.txt")
     extras = PROJECT["optional-dependencies"]["dev"]
-    for one in [*DIRECT, *MEMORY, *map(Requirement, extras)]:
+    for one in [*DIRECT, *MEMORY, *KEYRING, *map(Requirement, extras)]:
         if one.name != PROJECT["name"]:
             assert one.specifier.contains(pinned[canonicalize_name(one.name)]), one
 
@@ -75,7 +78,7 @@ def test_the_lock_has_the_same_versions_and_hashes_of_each() -> None:
     locked = pins("requirements.lock")
     assert locked.items() <= pins("constraints.txt").items()
     assert names(DIRECT) <= set(locked)
-    assert not names(MEMORY) & set(locked)
+    assert not names([*MEMORY, *KEYRING]) & set(locked)
     assert len(re.findall(r"^[\w.-]+==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", text, re.M)) == len(
         locked
     )

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from mail.cli.credentials import KEY_VARIABLE, add_key_flags, api_key
 from mail.cli.exits import DONE, INTERRUPTED, USAGE
 from mail.cli.flags import config_path, positive
 from mail.cli.plain import cleaned
-from mail.cli.swarm_url import parse_swarm_url, server_url
+from mail.cli.swarm_url import URL_VARIABLE, server_url
 from mail.config.env import CONFIG_PATH, LOG_LEVEL, overridden, setting
 from mail.errors import ConfigError
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Call", "configure", "read_call", "run"]
 
-URL_VARIABLE: Final = "MAIL_URL"
-KEY_VARIABLE: Final = "MAIL_API_KEY"
 HISTORY: Final = ".mail_history"
 HELP: Final = (["help"], ["?"])
 
@@ -38,7 +37,8 @@ Talk to a MAIL server. Without COMMAND, read commands at a prompt or from standa
 """
 _EPILOG: Final = f"""\
 URL is an http://, https:// or swarm:// URL; its default is the environment variable {URL_VARIABLE}.
-The default of --api-key is {KEY_VARIABLE} (except with swarm:// links, which have their own token).
+The default of the token is {KEY_VARIABLE} (except with swarm:// links, which have their own token),
+then the one that you gave to `mail login`.
 Exit codes: 0 success, 1 failure, 2 usage error, 3 task paused, 4 no response from the server.
 """
 
@@ -98,7 +98,9 @@ def read_call(words: Sequence[str]) -> Call:
         parser.error(f"give the server's URL, or set {URL_VARIABLE}")
     return Call(
         url=server_url(named) if named else "",
-        api_key=_api_key(options.api_key, named),
+        api_key=api_key(options.api_key, options.api_key_file, named, typed=given is not None)
+        if named
+        else None,
         words=rest,
         config=options.config,
         timeout=options.timeout,
@@ -115,7 +117,7 @@ def _options_parser() -> argparse.ArgumentParser:
         epilog=_EPILOG,
     )
     add = parser.add_argument
-    add("-ak", "--api-key", metavar="KEY", help="your token")
+    add_key_flags(parser)
     add("-c", "--config", metavar="PATH", help="configuration file (default: mail.toml)")
     add("-t", "--timeout", type=positive, metavar="SECONDS", help="seconds to wait for a response")
     add("-v", "--verbose", action="store_true", help="log requests on standard error")
@@ -130,14 +132,6 @@ def _is_command(word: str) -> bool:
     from mail.cli.repl.parsing import command_names
 
     return word in command_names() or word in ("help", "?")
-
-
-def _api_key(given: str | None, url: str) -> str | None:
-    """Return the key. A link, which may come from anyone, never gets the key in the environment."""
-    link = parse_swarm_url(url)
-    if given is not None:
-        return given
-    return setting(KEY_VARIABLE) if link is None else link.token
 
 
 def _serve(call: Call) -> int:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from mail.cli import client, db, init, ping, register, server, swarms, tasks, token
+from mail.cli import client, db, init, login, ping, register, server, swarms, tasks, token
 from mail.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
 from mail.cli.plain import cleaned
 from mail.errors import ConfigError, MAILError, ProtocolError
@@ -44,6 +44,8 @@ COMMANDS: Final = (
     Command("init", "create a project with a swarm of your own", init.configure, init.run),
     Command("server", "run the MAIL server", server.configure, server.run),
     Command("client", "talk to a MAIL server", client.configure, client.run, reads_words=True),
+    Command("login", "keep your token for a MAIL server", login.configure_login, login.run_login),
+    Command("logout", "forget that token", login.configure_logout, login.run_logout),
     Command("ping", "check whether a MAIL server is reachable", ping.configure, ping.run),
     Command("db-init", "create the tables of a PostgreSQL database", db.configure, db.run),
     Command("token", "create, list and revoke access tokens", token.configure, token.run),

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from typing import Any, Final
 
+from mail.cli.credentials import warn_of_exposure
 from mail.cli.flags import positive
 from mail.cli.plain import cleaned
 from mail.cli.swarm_url import server_url
@@ -30,6 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the server's health on one line; return 1 if the server cannot be reached."""
     try:
         url = server_url(arguments.url)
+        warn_of_exposure(None, arguments.url)
     except ConfigError as error:
         print(cleaned(f"Error: {error}"))
         return 1

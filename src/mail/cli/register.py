@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from mail.cli.exits import DONE, FAILED
-from mail.config.env import setting
+from mail.config.env import base_folder
 
 __all__ = ["configure", "register", "run"]
 
@@ -78,7 +78,7 @@ _GUIDES: Final[Mapping[str, str]] = {"darwin": _INFO_PLIST, "win32": _POWERSHELL
 
 
 def _register_linux() -> int:
-    file = _folder("XDG_DATA_HOME", ".local/share") / "applications" / DESKTOP_FILE
+    file = base_folder("XDG_DATA_HOME", ".local/share") / "applications" / DESKTOP_FILE
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(_desktop_entry(), encoding="utf-8")
@@ -109,7 +109,7 @@ def _desktop_entry() -> str:
 def _make_default() -> None:
     program = shutil.which("xdg-mime")
     if program is None:
-        _write_default(_folder("XDG_CONFIG_HOME", ".config") / "mimeapps.list")
+        _write_default(base_folder("XDG_CONFIG_HOME", ".config") / "mimeapps.list")
         return
     subprocess.run(  # noqa: S603 - a fixed command line
         [program, "default", DESKTOP_FILE, MIME_TYPE], check=True, timeout=_XDG_SECONDS
@@ -132,12 +132,6 @@ def _write_default(file: Path) -> None:
     scratch = file.with_name(f"{file.name}.{os.getpid()}")
     scratch.write_text("\n".join(kept) + "\n", encoding="utf-8")
     scratch.replace(file)
-
-
-def _folder(variable: str, default: str) -> Path:
-    """Return an XDG base folder; by the standard, relative values are ignored."""
-    named = setting(variable)
-    return Path(named) if named and Path(named).is_absolute() else Path.home() / default
 
 
 def _command() -> list[str]:

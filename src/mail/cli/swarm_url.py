@@ -1,11 +1,14 @@
 """``swarm://connect?server=…&token=…``: links with a server and a token."""
 
 from dataclasses import dataclass
+from typing import Final
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from mail.errors import ConfigError
 
-__all__ = ["SwarmURL", "parse_swarm_url", "server_url"]
+__all__ = ["URL_VARIABLE", "SwarmURL", "parse_swarm_url", "server_url"]
+
+URL_VARIABLE: Final = "MAIL_URL"
 
 _ACTIONS = ("connect", "invite")
 

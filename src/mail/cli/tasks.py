@@ -10,10 +10,10 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.client import KEY_VARIABLE, URL_VARIABLE
+from mail.cli.credentials import add_key_flags, api_key
 from mail.cli.plain import cleaned, one_line
 from mail.cli.stores import add_store_flags, opened, server_settings
-from mail.cli.swarm_url import parse_swarm_url, server_url
+from mail.cli.swarm_url import URL_VARIABLE, server_url
 from mail.config.env import setting
 from mail.errors import ClientDecodeError, ConfigError, MAILError, UnknownTask
 
@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         add_store_flags(verb)
     for verb, action in ((listing, _list), (show, _show), (cancel, _cancel)):
         verb.add_argument("--url", help="use this server, and your own tasks there")
-        verb.add_argument("-ak", "--api-key", metavar="KEY", help="your token for that server")
+        add_key_flags(verb)
         verb.add_argument("--json", action="store_true", help="print JSON")
         verb.set_defaults(action=action)
 
@@ -91,7 +91,7 @@ async def _cancel(arguments: argparse.Namespace) -> None:
     if not arguments.url:
         raise ConfigError(
             "only the server that runs a task can cancel it; pass its URL with --url, "
-            "and the owner's token with --api-key"
+            "and log in there as the owner with `mail login`"
         )
     task = await _ask(arguments, "cancel_task", arguments.task_id)
     if arguments.json:
@@ -103,8 +103,7 @@ async def _cancel(arguments: argparse.Namespace) -> None:
 async def _ask(arguments: argparse.Namespace, method: str, *given: str) -> Any:
     from mail.client.client import MAILClient
 
-    link = parse_swarm_url(arguments.url)
-    key = arguments.api_key or (setting(KEY_VARIABLE) if link is None else link.token)
+    key = api_key(arguments.api_key, arguments.api_key_file, arguments.url)
     async with MAILClient(server_url(arguments.url), key) as client:
         return await getattr(client, method)(*given)
 

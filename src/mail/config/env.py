@@ -12,6 +12,7 @@ __all__ = [
     "DATABASE_URL",
     "LOG_FORMAT",
     "LOG_LEVEL",
+    "base_folder",
     "current",
     "expanded",
     "named_config_file",
@@ -58,6 +59,17 @@ def expanded(path: str, name: str) -> Path:
         raise ConfigError(
             f"{name}: '~' in '{path}' cannot be resolved to a home folder; use an absolute path"
         ) from None
+
+
+def base_folder(variable: str, default: str) -> Path:
+    """Return a folder of the XDG standard, by which relative values are ignored.
+
+    Args:
+        variable: Such as ``XDG_CONFIG_HOME``.
+        default: Below the home folder.
+    """
+    named = setting(variable)
+    return Path(named) if named and Path(named).is_absolute() else Path.home() / default
 
 
 @contextmanager

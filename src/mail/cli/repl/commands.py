@@ -2,11 +2,14 @@
 
 import argparse
 import json
+import sys
 from typing import Any, Final
 
+from mail.cli.credentials import read_token
 from mail.cli.exits import DONE, FAILED, PAUSED
 from mail.cli.repl.answers import event_count, exit_code, show_answer, show_event, show_task
 from mail.cli.repl.session import Command, Session
+from mail.errors import ConfigError
 
 __all__ = [
     "COMMANDS",
@@ -137,7 +140,10 @@ async def _status(session: Session, arguments: argparse.Namespace) -> int:
 
 
 async def _login(session: Session, arguments: argparse.Namespace) -> int:
-    who = await session.client.login(arguments.api_key)
+    if arguments.api_key is None and not sys.stdin.isatty():
+        raise ConfigError("give the key")  # the next line is the next command
+    key = arguments.api_key or read_token(session.client.base_url)
+    who = await session.client.login(key)
     return session.tell(
         arguments,
         who,
@@ -167,7 +173,7 @@ def _configure_health_update(parser: argparse.ArgumentParser) -> None:
 
 
 def _configure_login(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("api_key", help="the new key")
+    parser.add_argument("api_key", nargs="?", help="the new key (default: ask for it)")
     add_json(parser)
 
 

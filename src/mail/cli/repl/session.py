@@ -81,7 +81,7 @@ def _advice(command: Command, error: MAILError) -> str:
     if not isinstance(error, ClientHTTPError):
         return ""
     if error.status == 401:
-        return "; pass a valid token with --api-key, MAIL_API_KEY or `login`"
+        return "; use `mail login`, MAIL_API_KEY or --api-key-file with a valid token"
     if error.status is None and command.name.startswith("message") and _was_connected(error):
         return "; the server may have received the message: see tasks-get"
     return ""

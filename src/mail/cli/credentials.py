@@ -1,0 +1,256 @@
+"""Which token the commands send to a server, and where ``mail login`` keeps one.
+
+The file ``mail/credentials`` below ``XDG_CONFIG_HOME`` (``~/.config``) lists the servers that the
+user has logged in to. A token is in the system's keyring, through the ``keyring`` library, or in
+that file when the user asked for it. The keyring is opened for servers of that list only.
+"""
+
+import argparse
+import getpass
+import importlib
+import json
+import os
+import secrets
+import stat
+import sys
+import warnings
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from mail.cli.plain import cleaned
+from mail.cli.swarm_url import parse_swarm_url, server_url
+from mail.config.env import base_folder, expanded, setting
+from mail.errors import ConfigError, MAILError
+
+__all__ = [
+    "KEY_VARIABLE",
+    "add_key_flags",
+    "api_key",
+    "credentials_file",
+    "forget",
+    "keep",
+    "open_keyring",
+    "read_token",
+    "warn_of_exposure",
+]
+
+KEY_VARIABLE: Final = "MAIL_API_KEY"
+_SERVICE: Final = "mail-protocol"
+_MOST_CHARACTERS: Final = 16_384
+_IN_KEYRING: Final = "keyring"
+_TOKEN: Final = "token"  # noqa: S105 - the name of a field
+_EXPOSED: Final = (
+    "mail: warning: ps and the shell's history show the token of a command line; "
+    f"use {KEY_VARIABLE}, --api-key-file or `mail login`"
+)
+
+
+def add_key_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that name a token."""
+    parser.add_argument("-ak", "--api-key", metavar="KEY", help="your token, visible to others")
+    parser.add_argument("--api-key-file", metavar="PATH", help="a file that contains your token")
+
+
+def api_key(given: str | None, file: str | None, url: str, *, typed: bool = True) -> str | None:
+    """Return the token for a server, None when there is none.
+
+    The first of: the flags, the link's own, the environment's, that of ``mail login``. A link may
+    come from anyone, so it never gets the environment's; that of a login is for its server alone.
+
+    Args:
+        given: ``--api-key``.
+        file: ``--api-key-file``.
+        url: The server's URL or ``swarm://`` link.
+        typed: The URL stands on the command line.
+
+    Raises:
+        ConfigError: both flags are given, or a file cannot be used.
+        MAILError: the keyring does not answer.
+    """
+    if given is not None and file is not None:
+        raise ConfigError("give --api-key or --api-key-file, not both")
+    warn_of_exposure(given, url if typed else "")
+    if given is not None:
+        return given
+    if file is not None:
+        return _read_file(file)
+    link = parse_swarm_url(url)
+    if link is not None:
+        return link.token or (_kept(server_url(url)) if link.server else None)
+    return setting(KEY_VARIABLE) or _kept(server_url(url))
+
+
+def warn_of_exposure(given: str | None, url: str) -> None:
+    """Print a warning when a token stands on the command line."""
+    link = parse_swarm_url(url)
+    if given is not None or (link is not None and link.token is not None):
+        print(_EXPOSED, file=sys.stderr)
+
+
+def read_token(url: str) -> str:
+    """Ask for the token of a server without showing it, or read it from the standard input.
+
+    Raises:
+        ConfigError: nothing was given, or it cannot be a token.
+    """
+    if sys.stdin.isatty():
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", getpass.GetPassWarning)  # it would show the token
+            try:
+                text = getpass.getpass(cleaned(f"Token for {url}: "))
+            except (EOFError, getpass.GetPassWarning):
+                text = ""
+    else:
+        text = sys.stdin.readline(_MOST_CHARACTERS)
+    return _checked(text, "no token was given")
+
+
+def open_keyring() -> Any:
+    """Return the system's keyring.
+
+    Raises:
+        MAILError: there is none, or the library is not installed; the text says what to do.
+    """
+    try:
+        library = importlib.import_module("keyring")
+    except ImportError:
+        raise MAILError(
+            "the system's keyring needs a library: pip install 'mail-protocol[keyring]'; "
+            f"or keep the token in {credentials_file()} with --file"
+        ) from None
+    backend = library.get_keyring()
+    if type(backend).__module__ in ("keyring.backends.fail", "keyring.backends.null"):
+        raise MAILError(
+            "this system has no keyring that can be used; "
+            f"keep the token in {credentials_file()}, readable by you alone, with --file"
+        )
+    return backend
+
+
+def keep(url: str, token: str, keyring: Any | None) -> None:
+    """Keep the token of a server, in the keyring or, without one, in the file.
+
+    Raises:
+        ConfigError: the file cannot be used.
+        MAILError: the keyring refuses it.
+    """
+    known = _servers()
+    _drop(url, known)
+    if keyring is None:
+        known[_key(url)] = {_TOKEN: token}
+    else:
+        try:
+            keyring.set_password(_SERVICE, _key(url), token)
+        except Exception as error:  # backends raise what their systems raise
+            raise MAILError(
+                f"the keyring did not take the token ({type(error).__name__}); "
+                f"keep it in {credentials_file()} with --file"
+            ) from error
+        known[_key(url)] = {_IN_KEYRING: True}
+    _write(known)
+
+
+def forget(url: str) -> bool:
+    """Remove the token of a server; False when there was none.
+
+    Raises:
+        ConfigError: the file cannot be used.
+    """
+    known = _servers()
+    if not _drop(url, known):
+        return False
+    _write(known)
+    return True
+
+
+def credentials_file() -> Path:
+    """Return the file that lists the servers."""
+    return base_folder("XDG_CONFIG_HOME", ".config") / "mail" / "credentials"
+
+
+def _kept(url: str) -> str | None:
+    entry = _servers().get(_key(url))
+    if entry is None or _IN_KEYRING not in entry:
+        return entry and entry.get(_TOKEN)
+    try:
+        token: str | None = open_keyring().get_password(_SERVICE, _key(url))
+    except MAILError:
+        raise
+    except Exception as error:
+        raise MAILError(
+            f"the keyring did not give the token of {url} ({type(error).__name__}); unlock it, "
+            f"or set {KEY_VARIABLE}"
+        ) from error
+    return token
+
+
+def _drop(url: str, known: dict[str, Any]) -> bool:
+    entry = known.pop(_key(url), None)
+    if entry is not None and _IN_KEYRING in entry:
+        with suppress(Exception):  # it is gone, or its keyring is
+            open_keyring().delete_password(_SERVICE, _key(url))
+    return entry is not None
+
+
+def _key(url: str) -> str:
+    """Return a server's URL as the list has it: no user, no password, no capitals in the host."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2].lower()}{parts.path.rstrip('/')}"
+
+
+def _servers() -> dict[str, Any]:
+    file = credentials_file()
+    try:
+        data, mode = file.read_bytes(), file.stat().st_mode
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise ConfigError(f"others can read {file}: chmod 600 it, and replace its tokens")
+    try:
+        known = json.loads(data)
+    except ValueError:
+        known = None
+    if not isinstance(known, dict) or not all(isinstance(entry, dict) for entry in known.values()):
+        raise ConfigError(f"{file} is not what 'mail login' wrote; delete it and log in again")
+    return known
+
+
+def _write(known: dict[str, Any]) -> None:
+    file = credentials_file()
+    draft = file.with_name(f"{file.name}.{secrets.token_hex(8)}")
+    try:
+        file.parent.mkdir(0o700, parents=True, exist_ok=True)
+        if not known:
+            file.unlink(missing_ok=True)
+            return
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as opened:
+            json.dump(known, opened, indent=2)
+        draft.replace(file)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise ConfigError(f"cannot write {file}: {error.strerror}") from error
+
+
+def _read_file(path: str) -> str:
+    try:
+        with expanded(path, "--api-key-file").open(encoding="utf-8") as file:
+            text = file.read(_MOST_CHARACTERS)
+    except OSError as error:
+        raise ConfigError(f"--api-key-file: cannot read '{path}': {error.strerror}") from error
+    except ValueError:
+        raise ConfigError(f"--api-key-file: '{path}' does not contain a token") from None
+    return _checked(text, f"--api-key-file: '{path}' is empty")
+
+
+def _checked(text: str, empty: str) -> str:
+    token = text.strip()
+    if not token:
+        raise ConfigError(empty)
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigError("a token is one word of printable ASCII characters")
+    return token
