@@ -24,6 +24,8 @@
     │   ├── StoreConflict               a delivery was already consumed
     │   │   └── KeyTaken                an idempotency key was already used
     │   └── StoreLocked                 another process owns the store
+    ├── PeerUnreachable (RuntimeError)  another swarm's server does not answer as one
+    ├── UnknownSwarm (ValueError)       the registry has no such swarm
     ├── PortInUse (OSError)             a server cannot listen where it should
     ├── AuthError
     │   ├── Unauthenticated
@@ -52,6 +54,7 @@ __all__ = [
     "KeyTaken",
     "MAILError",
     "ModelError",
+    "PeerUnreachable",
     "PortInUse",
     "ProtocolError",
     "ShuttingDown",
@@ -66,6 +69,7 @@ __all__ = [
     "ToolError",
     "Unauthenticated",
     "UnknownAgent",
+    "UnknownSwarm",
     "UnknownTask",
     "WrongReference",
 ]
@@ -208,6 +212,14 @@ class KeyTaken(StoreConflict):
 
 class StoreLocked(StoreError):
     """Another process owns the store."""
+
+
+class PeerUnreachable(MAILError, RuntimeError):
+    """The server of another swarm does not answer, or not as a MAIL server; nothing was changed."""
+
+
+class UnknownSwarm(MAILError, ValueError):
+    """The registry has no swarm, or no proposal, of that name."""
 
 
 class PortInUse(MAILError, OSError):

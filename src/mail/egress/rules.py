@@ -39,6 +39,7 @@ _SPECIAL: Final[tuple[tuple[str, _Network], ...]] = (
     ("a private address", ipaddress.ip_network("2001::/23")),
     ("a private address", ipaddress.ip_network("3fff::/20")),
 )
+_PRIVATE: Final = frozenset({"a loopback address", "a private address"})
 _NAME: Final = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)(\.(?!-)[a-z0-9_-]{1,63}(?<!-))*")
 _NUMERIC_END: Final = re.compile(r"(\A|\.)([0-9]+|0x[0-9a-f]*)\Z")
 _BRACKETED: Final = re.compile(r"\[([^\]]+)\](?::([0-9]{1,5}))?")
@@ -81,6 +82,8 @@ class EgressPolicy:
             such as ``10.0.0.0/8`` that may be reached although they are not public. A name stands
             for whatever it resolves to.
         https_only: Refuse plain http, everywhere.
+        private: Loopback and private addresses may be reached, too; link-local ones and those of a
+            cloud's metadata may not.
 
     Raises:
         ConfigError: an entry of ``allow`` is none of these.
@@ -88,6 +91,7 @@ class EgressPolicy:
 
     allow: tuple[str, ...] = ()
     https_only: bool = False
+    private: bool = False
 
     def __post_init__(self) -> None:
         _ = self._rules
@@ -166,7 +170,8 @@ def check_addresses(
         return addresses
     for address in addresses:
         kind = _not_public(address)
-        if kind and not policy.covers(_meant(address), port):
+        is_allowed = policy.covers(_meant(address), port) or (policy.private and kind in _PRIVATE)
+        if kind and not is_allowed:
             shown = "" if str(address) == host else f" (from '{host}')"
             raise NotPublic(f"{address}{shown} is {kind}, not a public address")
     return addresses

@@ -4,6 +4,7 @@ The descriptions and constraints of the fields are what ``GET /openapi.yaml`` sa
 """
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Annotated, Any, Final, Literal, NotRequired
 
 from pydantic import ConfigDict, Field, with_config
@@ -15,10 +16,12 @@ from mail.core.wire import MAILMessage
 
 __all__ = [
     "BreakpointCall",
+    "DeleteSwarmResponse",
     "ErrorAnswer",
     "EventData",
     "FieldProblem",
     "GetHealthResponse",
+    "GetRegistryResponse",
     "GetRootResponse",
     "GetStatusResponse",
     "GetSwarmsDumpResponse",
@@ -32,10 +35,14 @@ __all__ = [
     "PostInterswarmForwardResponse",
     "PostInterswarmMessageResponse",
     "PostMessageResponse",
+    "PostSwarmsDiscoverResponse",
     "PostSwarmsLoadResponse",
     "PostSwarmsResponse",
+    "ProposedSwarm",
+    "RegisteredSwarm",
     "ServerEvent",
     "StreamEvent",
+    "SwarmEndpoint",
     "SwarmEndpointCleaned",
     "SwarmInfo",
     "SwarmStatus",
@@ -403,31 +410,110 @@ class OpenAIErrorAnswer(TypedDict):
     detail: Annotated[str, Field(description="The message again.")]
 
 
-class SwarmEndpointCleaned(TypedDict):
-    """One entry of ``GET /swarms``: what anybody may know of a registered swarm."""
+class SwarmEndpoint(TypedDict):
+    """One entry of a registry.
+
+    ``auth_token_ref`` is ``${SWARM_AUTH_TOKEN_<NAME>}``, or the token itself in the memory of the
+    process that was given it. ``latency`` is in seconds. ``volatile`` entries end with the process.
+    """
 
     swarm_name: str
     base_url: str
     version: str
-    last_seen: str | None
+    health_check_url: str
+    auth_token_ref: str | None
+    last_seen: datetime | None
     is_active: bool
-    latency: NotRequired[float | None]
+    latency: float | None
     swarm_description: str
     keywords: list[str]
     metadata: dict[str, Any] | None
+    public: bool
+    volatile: bool
 
 
+@with_config(_COMPLETE)
+class SwarmEndpointCleaned(TypedDict):
+    """What anybody may know of a registered swarm."""
+
+    swarm_name: Annotated[str, Field(description="The name of the swarm.")]
+    base_url: Annotated[str, Field(description="Where its server is.")]
+    version: Annotated[str, Field(description="The protocol version that it speaks.")]
+    last_seen: Annotated[Instant | None, Field(description="When it last answered.")]
+    is_active: Annotated[bool, Field(description="Whether it answered the last health check.")]
+    latency: Annotated[
+        NotRequired[float | None], Field(description="Seconds that the last health check took.")
+    ]
+    swarm_description: Annotated[str, Field(description="What the swarm is for.")]
+    keywords: Annotated[list[str], Field(description="Search terms.")]
+    metadata: Annotated[
+        dict[str, Any] | None, Field(description="What was stored with the registration.")
+    ]
+
+
+@with_config(_CLOSED)
+class RegisteredSwarm(SwarmEndpointCleaned):
+    """What administrators may know of a registered swarm."""
+
+    public: Annotated[bool, Field(description="Whether `GET /swarms` lists it.")]
+    volatile: Annotated[bool, Field(description="Whether it is forgotten when the server stops.")]
+    token_variable: Annotated[
+        str | None,
+        Field(description="The environment variable for its token; null for a volatile entry."),
+    ]
+    has_token: Annotated[bool, Field(description="Whether the server knows a token for it.")]
+
+
+@with_config(_CLOSED)
+class ProposedSwarm(TypedDict):
+    """A swarm that another server listed, and that nobody has accepted yet."""
+
+    swarm_name: Annotated[str, Field(description="The name it was listed under.")]
+    base_url: Annotated[str, Field(description="Where its server is said to be.")]
+    swarm_description: Annotated[str, Field(description="What it is said to be for.")]
+    keywords: Annotated[list[str], Field(description="Search terms.")]
+    listed_by: Annotated[str, Field(description="The server that listed it.")]
+
+
+@with_config(_CLOSED)
 class GetSwarmsResponse(TypedDict):
-    """``GET /swarms``."""
+    """The public swarms."""
 
-    swarms: list[SwarmEndpointCleaned]
+    swarms: Annotated[list[SwarmEndpointCleaned], Field(description="The server's own is first.")]
 
 
+@with_config(_CLOSED)
+class GetRegistryResponse(TypedDict):
+    """The whole registry."""
+
+    swarms: Annotated[list[RegisteredSwarm], Field(description="The server's own is first.")]
+    proposed: Annotated[list[ProposedSwarm], Field(description="Swarms that wait for approval.")]
+
+
+@with_config(_CLOSED)
 class PostSwarmsResponse(TypedDict):
-    """``POST /swarms``; ``status`` is ``registered``."""
+    """The swarm was registered."""
 
-    status: str
-    swarm_name: str
+    status: Annotated[Literal["registered"], Field(description="Always `registered`.")]
+    swarm_name: Annotated[str, Field(description="The registered swarm.")]
+
+
+@with_config(_CLOSED)
+class DeleteSwarmResponse(TypedDict):
+    """The swarm, or its proposal, was removed."""
+
+    status: Annotated[Literal["removed"], Field(description="Always `removed`.")]
+    swarm_name: Annotated[str, Field(description="The removed swarm.")]
+
+
+@with_config(_CLOSED)
+class PostSwarmsDiscoverResponse(TypedDict):
+    """What was found."""
+
+    proposed: Annotated[list[str], Field(description="The swarms that wait for approval now.")]
+    problems: Annotated[
+        list[FieldProblem], Field(description="What could not be used: where, and why.")
+    ]
 
 
 @with_config(_CLOSED)

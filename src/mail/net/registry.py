@@ -1,0 +1,445 @@
+"""`SwarmRegistry`: which other swarms there are, where they are, and whether they answer."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from mail.config.env import setting
+from mail.errors import ConfigError, MAILError, PeerUnreachable, UnknownSwarm
+from mail.net.endpoints import (
+    SwarmFacts,
+    check_base_url,
+    check_metadata,
+    check_name,
+    check_token,
+    facts_of,
+    is_reference,
+    make_endpoint,
+    proposal_from_json,
+    refuse,
+    token_variable,
+)
+from mail.net.entries import Endpoints, SwarmEntries
+from mail.net.health import HealthChecks
+from mail.net.peers import PeerAccess
+from mail.net.registry_file import RegistryContent
+from mail.net.types import ProposedSwarm, SwarmEndpoint
+from mail.version import get_protocol_version
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["Discovery", "SwarmRegistry"]
+
+_INTERVAL: Final = 30
+_AT_ONCE: Final = 8
+_SHOWN: Final = 64
+
+_log = logging.getLogger("mail.registry")
+
+
+class Discovery(NamedTuple):
+    """What came of asking servers which swarms they list.
+
+    ``found`` are the names of new swarms, ``problems`` what could not be used: where, and why.
+    """
+
+    found: list[str]
+    problems: list[tuple[str, str]]
+
+
+class SwarmRegistry(SwarmEntries):
+    """The swarms that a server or program knows: its own and its peers.
+
+    Entries that are not volatile are kept in a JSON file, which several processes may share: each
+    sees what the others change. No token is ever written to it, but the name of the environment
+    variable that holds it.
+
+    Attributes:
+        endpoints: The entries by name; the local swarm is one of them.
+        proposed: Swarms that other servers listed and nobody has accepted yet.
+        health_check_interval: Seconds between two checks of a peer that answers.
+        health_check_task: The task that checks, while it runs.
+        session: What it sends requests with.
+    """
+
+    def __init__(  # noqa: PLR0913 - the documented parameters
+        self,
+        local_swarm_name: str,
+        local_base_url: str,
+        persistence_file: str | None = None,
+        local_swarm_description: str = "",
+        local_swarm_keywords: Iterable[str] | None = None,
+        local_swarm_public: bool = False,
+        *,
+        access: PeerAccess | None = None,
+        max_swarms: int = 1000,
+        proposes: bool = False,
+    ) -> None:
+        """Create the folder of the file if there is none, and read the file if there is one.
+
+        Args:
+            local_swarm_name: The name of the own swarm.
+            local_base_url: Where others reach it.
+            persistence_file: ``registries/<local_swarm_name>.json`` when None or empty.
+            local_swarm_description: What it is for.
+            local_swarm_keywords: Search terms.
+            local_swarm_public: Whether it wants to be listed.
+            access: How peers are reached. By default private addresses may be, too, but no
+                link-local ones.
+            max_swarms: How many peers and proposals there may be.
+            proposes: Discovery proposes what it finds instead of registering it.
+        """
+        default = f"registries/{local_swarm_name.replace('/', '_')}.json"
+        super().__init__(local_swarm_name, persistence_file or default)
+        self.local_swarm_description = local_swarm_description
+        self.local_swarm_keywords = list(local_swarm_keywords or ())
+        self.local_swarm_public = local_swarm_public
+        self.health_check_interval: float = _INTERVAL
+        self.health_check_task: asyncio.Task[None] | None = None
+        self.session: httpx.AsyncClient | None = None
+        self._access = access or PeerAccess()
+        self._max_swarms = max_swarms
+        self._proposes = proposes
+        self._checks = HealthChecks(self._peers, self._observe, self._access)
+        self.register_local_swarm(local_base_url)
+        self.load_persistent_endpoints()
+
+    # --- the own swarm --------------------------------------------------------------------------
+
+    def register_local_swarm(self, base_url: str) -> None:
+        """Make, or renew, the entry of the own swarm."""
+        self.local_base_url = base_url
+        facts: SwarmFacts = {
+            "name": self.local_swarm_name,
+            "version": get_protocol_version(),
+            "description": self.local_swarm_description,
+            "keywords": self.local_swarm_keywords,
+            "public": self.local_swarm_public,
+        }
+        own = make_endpoint(self.local_swarm_name, base_url.rstrip("/"), facts)
+        with self._guard:
+            self.endpoints = {own["swarm_name"]: own} | self._peers()
+
+    def replace_local_swarm(
+        self, name: str, description: str, keywords: Iterable[str], public: bool
+    ) -> None:
+        """Let the registry be that of another swarm, at the same address.
+
+        Raises:
+            ProtocolError: a peer has that name.
+        """
+        with self._guard:
+            self.check_not_peer(name)
+            others = self._peers()
+            self.local_swarm_name, self.local_swarm_description = name, description
+            self.local_swarm_keywords, self.local_swarm_public = list(keywords), public
+            self.endpoints = others
+            self.register_local_swarm(self.local_base_url)
+
+    def check_not_peer(self, name: str) -> None:
+        """Refuse a name for the own swarm that a registered one has.
+
+        Raises:
+            ProtocolError: a peer has that name.
+        """
+        if name in self._peers():
+            raise refuse("name", f"'{name}' is registered as another swarm; remove that first")
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], **options: Any) -> "SwarmRegistry":
+        """Make a registry from what `to_dict` returned.
+
+        Args:
+            data: That object. The key ``auth_token`` of older ones is read, too.
+            options: Further arguments of the class.
+
+        Raises:
+            StoreError: it is not such an object.
+        """
+        content = RegistryContent.from_json(dict(data))
+        made = cls(
+            str(data.get("local_swarm_name", "")),
+            str(data.get("local_base_url", "")),
+            local_swarm_description=str(data.get("local_swarm_description", "")),
+            local_swarm_keywords=data.get("local_swarm_keywords"),
+            local_swarm_public=data.get("local_swarm_public") is True,
+            **options,
+        )
+        made.endpoints |= {
+            name: one for name, one in content.endpoints.items() if name != made.local_swarm_name
+        }
+        return made
+
+    # --- registering ----------------------------------------------------------------------------
+
+    async def register_swarm(
+        self,
+        swarm_name: str,
+        base_url: str,
+        auth_token: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        volatile: bool = True,
+    ) -> None:
+        """Register another swarm, or register it anew, once its server has answered.
+
+        A token stays in memory. The file of an entry that is not volatile names the environment
+        variable that holds it.
+
+        Args:
+            swarm_name: Its name.
+            base_url: The address of its server.
+            auth_token: What this server authenticates with there, or ``${SWARM_AUTH_TOKEN_<NAME>}``
+                for the environment variable that holds it.
+            metadata: A small JSON object to store with it. It is shown to anybody.
+            volatile: Forget it at the end of this process.
+
+        Raises:
+            ProtocolError: an argument is wrong (also a ValueError).
+            PeerUnreachable: the server does not answer as that swarm's (also a RuntimeError).
+            StoreError: the file cannot be written. Nothing was changed.
+        """
+        name, url = check_name(swarm_name), check_base_url(base_url)
+        if name == self.local_swarm_name:
+            raise refuse("name", f"'{name}' is the name of this server's own swarm")
+        token = check_token(name, auth_token) if auth_token else None
+        if not volatile:
+            _check_environment(name, token)
+        meta = check_metadata(metadata)
+        facts = await self._get_remote_swarm_info(url)
+        if facts["name"] not in (None, name):
+            other = str(facts["name"])[:_SHOWN]
+            raise refuse("base_url", f"the server there serves the swarm {other!r}, not {name!r}")
+        ref = token if volatile else self._get_auth_token_ref(name, token)
+        entry = make_endpoint(
+            name, url, facts, auth_token_ref=ref, metadata=meta, volatile=volatile
+        )
+        put = partial(self._put, entry)
+        await asyncio.to_thread(self._apply if volatile else self._commit, put)
+        _log.info("swarm %r is registered at %s", name, url)
+        if token is None or is_reference(token):
+            self._tokens.pop(name, None)
+        else:
+            self._tokens[name] = token
+        if ref and not volatile and setting(token_variable(name)) is None:
+            _log.warning(
+                "the token for swarm %r is not kept: set %s before the next start",
+                name,
+                token_variable(name),
+            )
+
+    async def _get_remote_swarm_info(self, swarm_url: str) -> SwarmFacts:
+        """Ask a server about its swarm.
+
+        Raises:
+            PeerUnreachable: it does not answer as a MAIL server.
+        """
+        try:
+            async with self._access.client() as client:
+                return facts_of(await self._access.get_object(client, f"{swarm_url}/"))
+        except ValueError as error:  # a FetchError is one
+            text = f"failed to get remote swarm info from {swarm_url}: {error}"
+            raise PeerUnreachable(text) from None
+
+    def _put(self, entry: SwarmEndpoint, endpoints: Endpoints, proposed: dict[str, Any]) -> None:
+        name, before = entry["swarm_name"], endpoints.get(entry["swarm_name"])
+        if entry["volatile"] and before is not None and not before["volatile"]:
+            raise refuse(
+                "volatile",
+                f"'{name}' is registered for good; register it with volatile=false, or remove it "
+                "first",
+            )
+        proposed.pop(name, None)
+        if before is None:
+            self._check_room(endpoints, proposed)
+            self._check_variable(name, endpoints)
+        endpoints[name] = entry
+
+    def _check_room(self, endpoints: Endpoints, proposed: Mapping[str, Any]) -> None:
+        if len(endpoints) - 1 + len(proposed) >= self._max_swarms:
+            raise refuse(
+                "name",
+                f"the registry is full: [server.federation] max_swarms is {self._max_swarms}",
+            )
+
+    @staticmethod
+    def _check_variable(name: str, endpoints: Endpoints) -> None:
+        """Refuse a name whose variable would be that of another swarm, and so its token."""
+        variable = token_variable(name)
+        for other in endpoints:
+            if token_variable(other) == variable:
+                raise refuse("name", f"'{name}' and '{other}' would both use {variable}")
+
+    def unregister_swarm(self, swarm_name: str) -> bool:
+        """Forget another swarm, or that it was proposed, and tell whether there was one.
+
+        Raises:
+            ConfigError: it is the own swarm.
+            StoreError: the file cannot be written. Nothing was changed.
+        """
+        if swarm_name == self.local_swarm_name:
+            raise ConfigError(f"'{swarm_name}' is this server's own swarm and stays registered")
+
+        def drop(endpoints: Endpoints, proposed: dict[str, ProposedSwarm]) -> None:
+            if endpoints.pop(swarm_name, None) is None:
+                proposed.pop(swarm_name, None)
+
+        with self._guard:
+            entry = self.get_swarm_endpoint(swarm_name)
+            if entry is None and swarm_name not in self.proposed:
+                return False
+            volatile = entry is not None and entry["volatile"]
+            (self._apply if volatile else self._commit)(drop)
+            self._tokens.pop(swarm_name, None)
+        _log.info("swarm %r is not registered any more", swarm_name)
+        return True
+
+    # --- health ---------------------------------------------------------------------------------
+
+    async def start_health_checks(self) -> None:
+        """Begin to check the peers, at once and then for ever; does nothing when that goes on."""
+        if self.health_check_task is None:
+            self.session = self._access.client()
+            checking = self._checks.run(self.session, lambda: self.health_check_interval)
+            self.health_check_task = asyncio.create_task(checking, name="health checks of peers")
+
+    async def stop_health_checks(self) -> None:
+        """Stop checking."""
+        task, self.health_check_task = self.health_check_task, None
+        session, self.session = self.session, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if session is not None:
+            await session.aclose()
+
+    def _observe(self, checked: SwarmEndpoint, latency: float | None) -> None:
+        # Without the lock, which may be held while the file is written; at worst the next check
+        # says the same.
+        endpoints, name = self.endpoints, checked["swarm_name"]
+        current = endpoints.get(name)
+        if current is None or current["base_url"] != checked["base_url"]:
+            return  # it was registered anew, or removed, in the meantime
+        found: SwarmEndpoint = {**current, "is_active": latency is not None}
+        if latency is not None:
+            found |= {"last_seen": datetime.now(UTC), "latency": latency}
+        endpoints[name] = found
+
+    async def aclose(self) -> None:
+        """Stop checking, forget volatile entries, and write the file.
+
+        Raises:
+            StoreError: it cannot be written.
+        """
+        await self.stop_health_checks()
+        await asyncio.to_thread(self.cleanup_volatile_endpoints)
+
+    # --- discovery ------------------------------------------------------------------------------
+
+    async def discover_swarms(self, discovery_urls: Iterable[str]) -> Discovery:
+        """Ask servers which swarms they list, and register those that are new, as volatile ones.
+
+        A registry that `proposes` only notes them; see `accept_swarm`. What a server says about a
+        swarm that is already known changes nothing, and no token is taken from it.
+
+        Args:
+            discovery_urls: The base addresses of MAIL servers.
+        """
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def ask(url: str) -> Discovery:
+            async with places:
+                return await self._discover_from_endpoint(url)
+
+        every = await asyncio.gather(*(ask(url) for url in dict.fromkeys(discovery_urls)))
+        found = dict.fromkeys(name for each in every for name in each.found)
+        return Discovery([*found], [problem for each in every for problem in each.problems])
+
+    async def _discover_from_endpoint(self, url: str) -> Discovery:
+        try:
+            base_url = check_base_url(url, "discovery_urls")
+            async with self._access.client() as client:
+                listing = await self._access.get_listing(client, base_url)
+        except ValueError as error:  # a FetchError is one
+            return Discovery([], [(url[:_SHOWN], str(error))])
+        new: dict[str, ProposedSwarm] = {}
+        result = Discovery([], [])
+        for entry in listing[: self._max_swarms]:
+            try:
+                listed = self._listed(entry, base_url)
+            except ValueError as error:
+                result.problems.append((base_url, str(error)))
+            else:
+                if listed["swarm_name"] not in self.endpoints:
+                    new.setdefault(listed["swarm_name"], listed)
+        if self._proposes:
+            result.found.extend(await asyncio.to_thread(self._propose, new))
+        else:
+            await self._import(new.values(), result)
+        return result
+
+    def _listed(self, entry: Any, base_url: str) -> ProposedSwarm:
+        if not isinstance(entry, dict):
+            raise refuse("swarms", "an entry is not an object")
+        name = entry.get("swarm_name") or entry.get("name")  # the older key
+        if not isinstance(name, str):
+            raise refuse("swarm_name", "must be text")
+        listed = proposal_from_json(name, {**entry, "listed_by": base_url})
+        self._access.check_literal(listed["base_url"])
+        return listed
+
+    def _propose(self, new: Mapping[str, ProposedSwarm]) -> list[str]:
+        added: list[str] = []
+
+        def change(endpoints: Endpoints, proposed: dict[str, ProposedSwarm]) -> None:
+            room = self._max_swarms - (len(endpoints) - 1) - len(proposed)
+            added.extend([n for n in new if n not in endpoints and n not in proposed][:room])
+            proposed.update((name, new[name]) for name in added)
+
+        if new:
+            self._commit(change)
+        return added
+
+    async def _import(self, new: Iterable[ProposedSwarm], result: Discovery) -> None:
+        places = asyncio.Semaphore(_AT_ONCE)
+
+        async def register(swarm: ProposedSwarm) -> None:
+            try:
+                async with places:
+                    await self.register_swarm(swarm["swarm_name"], swarm["base_url"])
+            except MAILError as error:
+                result.problems.append((swarm["base_url"], str(error)))
+            else:
+                result.found.append(swarm["swarm_name"])
+
+        await asyncio.gather(*map(register, new))
+
+    async def accept_swarm(self, swarm_name: str) -> None:
+        """Register a swarm that was proposed, for good.
+
+        Raises:
+            UnknownSwarm: it was not.
+            ProtocolError, PeerUnreachable, StoreError: see `register_swarm`.
+        """
+        proposal = self.get_proposed_swarms().get(swarm_name)
+        if proposal is None:
+            raise UnknownSwarm(f"no swarm '{swarm_name[:_SHOWN]}' is proposed")
+        await self.register_swarm(swarm_name, proposal["base_url"], volatile=False)
+
+
+def _check_environment(name: str, token: str | None) -> None:
+    """Refuse a token that the environment contradicts: after the next start that would hold.
+
+    Raises:
+        ProtocolError: the swarm's variable is set to another token.
+    """
+    held = setting(token_variable(name))
+    if token is not None and not is_reference(token) and held not in (None, token):
+        raise refuse(
+            "auth_token",
+            f"{token_variable(name)} is set to another token in the server's environment; change "
+            "it there, or leave auth_token out",
+        )

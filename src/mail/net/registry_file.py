@@ -1,0 +1,221 @@
+"""The file of a registry, which several processes may share.
+
+Whoever changes it holds the lock file beside it, reads it first, and replaces it in one step, so
+that readers need no lock and a crash leaves the old file or the new one.
+"""
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from mail.errors import StoreError
+from mail.net.endpoints import endpoint_from_json, endpoint_to_json, proposal_from_json
+from mail.net.types import ProposedSwarm, SwarmEndpoint
+
+__all__ = ["BrokenRegistry", "RegistryContent", "RegistryFile"]
+
+_LOCK_SECONDS: Final = 5.0
+_LOCK_STEP: Final = 0.02
+_LARGEST: Final = 16 * 1024 * 1024
+
+_Signature = tuple[int, int, int]
+
+
+class BrokenRegistry(StoreError):
+    """The file is there, but it is not a registry."""
+
+
+@dataclass
+class RegistryContent:
+    """What a file holds.
+
+    Attributes:
+        about: The five keys about the swarm that wrote it.
+        endpoints: Its entries.
+        proposed: Swarms that wait for approval.
+        unread: Entries that cannot be used. They stay in the file as they are.
+        problems: Why not.
+    """
+
+    about: dict[str, Any] = field(default_factory=dict)
+    endpoints: dict[str, SwarmEndpoint] = field(default_factory=dict)
+    proposed: dict[str, ProposedSwarm] = field(default_factory=dict)
+    unread: dict[str, Any] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, data: Any) -> "RegistryContent":
+        """Read the object of a file; an entry that cannot be used is put aside.
+
+        Raises:
+            BrokenRegistry: it is not such an object.
+        """
+        if not isinstance(data, dict) or not isinstance(data.get("endpoints"), dict):
+            raise BrokenRegistry("it is not an object with 'endpoints'")
+        content = cls({key: value for key, value in data.items() if key.startswith("local_")})
+        for name, entry in data["endpoints"].items():
+            try:
+                content.endpoints[name] = endpoint_from_json(name, entry)
+            except ValueError as error:
+                content.unread[name] = entry
+                content.problems.append(f"entry {name[:64]!r}: {error}")
+        proposed = data.get("proposed")
+        for name, entry in proposed.items() if isinstance(proposed, dict) else ():
+            try:
+                content.proposed[name] = proposal_from_json(name, entry)
+            except ValueError as error:
+                content.problems.append(f"proposal {name[:64]!r}: {error}")
+        return content
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object for a file, without any token."""
+        entries = {name: endpoint_to_json(entry) for name, entry in self.endpoints.items()}
+        proposed = {"proposed": self.proposed} if self.proposed else {}
+        return {**self.about, "endpoints": {**self.unread, **entries}, **proposed}
+
+
+class RegistryFile:
+    """One such file; nothing is touched before a method is called."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path).absolute()
+        self._known: _Signature | None = None
+
+    def make_folder(self) -> None:
+        """Create the folder of the file.
+
+        Raises:
+            OSError: it cannot be created.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+
+    def changed(self) -> bool:
+        """Tell whether the file is another one than the last that was read or written here."""
+        return self._signature() != self._known
+
+    def exists(self) -> bool:
+        """Tell whether there is a file."""
+        return self.path.exists()
+
+    def read(self) -> RegistryContent:
+        """Return what the file holds, nothing when there is none.
+
+        Raises:
+            BrokenRegistry: it is not a registry.
+            StoreError: it cannot be read.
+        """
+        self._known = self._signature()
+        try:
+            with self.path.open("rb") as opened:
+                text = opened.read(_LARGEST + 1)
+        except FileNotFoundError:
+            return RegistryContent()
+        except OSError as error:
+            raise StoreError(f"the registry {self.path} cannot be read: {error.strerror}") from None
+        try:
+            return _parsed(text)
+        except BrokenRegistry as error:
+            raise BrokenRegistry(f"the registry {self.path} is damaged: {error}") from None
+
+    def set_aside(self) -> Path:
+        """Rename a damaged file, so that nothing of it is lost, and return its new name.
+
+        Raises:
+            StoreError: it cannot be renamed.
+        """
+        moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%fZ")
+        aside = self.path.with_name(f"{self.path.name}.corrupt-{moment}")
+        try:
+            self.path.rename(aside)
+        except OSError as error:
+            raise StoreError(
+                f"the damaged registry {self.path} cannot be renamed: {error.strerror}"
+            ) from None
+        return aside
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes from changing the file for a moment.
+
+        Raises:
+            StoreError: the lock file cannot be made, or another process does not let go of it.
+        """
+        lock = self.path.with_name(self.path.name + ".lock")
+        try:
+            self.make_folder()
+            handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise StoreError(f"cannot write to {self.path.parent}: {error.strerror}") from None
+        try:
+            _lock(handle, lock)
+            yield
+        finally:
+            os.close(handle)
+
+    def write(self, content: RegistryContent) -> None:
+        """Replace the file in one step; hold the lock.
+
+        Raises:
+            StoreError: it cannot be written; the old file is there, unchanged.
+        """
+        text = json.dumps(content.to_json(), indent=2, allow_nan=False).encode() + b"\n"
+        new = self.path.with_name(self.path.name + ".new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            new.unlink(missing_ok=True)  # of a process that died
+            with os.fdopen(os.open(new, flags, 0o600), "wb") as opened:
+                opened.write(text)
+                opened.flush()
+                os.fsync(opened.fileno())
+            new.replace(self.path)
+            self._sync_folder()
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            raise StoreError(
+                f"the registry {self.path} cannot be written: {error.strerror}"
+            ) from None
+        self._known = self._signature()
+
+    def _sync_folder(self) -> None:
+        handle = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def _signature(self) -> _Signature | None:
+        try:
+            found = self.path.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _parsed(text: bytes) -> RegistryContent:
+    if len(text) > _LARGEST:
+        raise BrokenRegistry(f"it is larger than {_LARGEST} bytes")
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise BrokenRegistry("it is not valid JSON") from None
+    return RegistryContent.from_json(data)
+
+
+def _lock(handle: int, path: Path) -> None:
+    deadline = time.monotonic() + _LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise StoreError(f"another process holds {path}") from None
+            time.sleep(_LOCK_STEP)
+        else:
+            return

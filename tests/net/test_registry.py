@@ -1,0 +1,580 @@
+"""The registry as a library: entries, tokens, addresses that are refused, health, discovery."""
+
+import asyncio
+import json
+import logging
+import string
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mail.egress.client import EgressPolicy
+from mail.errors import ConfigError, PeerUnreachable, ProtocolError, UnknownSwarm
+from mail.net import SwarmRegistry
+from mail.net.endpoints import is_token_reference, token_reference, token_variable
+from mail.net.health import HealthChecks
+from mail.net.peers import PeerAccess
+from mail.net.types import SwarmEndpoint
+from mail.testing import LoopbackPeer
+from tests.stdlib.outside import OTHER, PUBLIC, Outside
+
+KEYS = set(SwarmEndpoint.__annotations__)
+HERE = "http://localhost:8000"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where the registry is kept; the folder is not there yet."""
+    return tmp_path / "registries" / "alpha.json"
+
+
+@pytest.fixture
+def world() -> Outside:
+    """A world without packets, in which one MAIL server, 'beta', is known."""
+    world = Outside({"beta.example": [PUBLIC], "gamma.example": [OTHER]})
+    world.handler = lambda request: httpx.Response(200, json=root(request.url, "beta"))
+    return world
+
+
+def root(url: Any, name: str, **more: Any) -> dict[str, Any]:
+    swarm = {"name": name, "version": "1", "entrypoint": "a", "description": "d", "keywords": ["k"]}
+    return {"name": "mail", "protocol_version": "1.3", "swarm": {**swarm, "public": True, **more}}
+
+
+def text_of(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
+
+
+def text_of(file: Path) -> str:
+    return file.read_text() if file.exists() else ""
+
+
+def alpha(file: Path, world: Outside | None = None, **options: Any) -> SwarmRegistry:
+    """Return a registry of the swarm alpha; with a world, one that may reach only public places."""
+    if world is not None:
+        options["access"] = PeerAccess(
+            EgressPolicy(), "the setting", world.resolve, world.transport
+        )
+    return SwarmRegistry("alpha", HERE, str(file), **options)
+
+
+def test_the_local_swarm_is_an_entry_with_thirteen_keys(file: Path) -> None:
+    registry = SwarmRegistry("alpha", f"{HERE}/", str(file), "what for", ["a"], True)
+    own = registry.get_swarm_endpoint("alpha")
+    assert own is not None
+    assert set(own) == KEYS
+    assert len(KEYS) == 13
+    expected = {
+        "swarm_name": "alpha",
+        "base_url": HERE,
+        "version": "1.3",
+        "health_check_url": f"{HERE}/health",
+        "auth_token_ref": None,
+        "is_active": True,
+        "latency": None,
+        "swarm_description": "what for",
+        "keywords": ["a"],
+        "metadata": None,
+        "public": True,
+        "volatile": False,
+    }
+    assert {name: own[name] for name in expected} == expected  # type: ignore[literal-required]
+    assert own["last_seen"] is not None
+    assert file.parent.is_dir()
+    assert text_of(file) == ""
+    assert (registry.health_check_interval, registry.health_check_task) == (30, None)
+    assert registry.session is None
+
+
+def test_the_file_is_named_after_the_swarm_by_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert SwarmRegistry("alpha", HERE).persistence_file == "registries/alpha.json"
+    assert (tmp_path / "registries").is_dir()
+
+
+async def test_registering_asks_the_peer_about_itself(file: Path, world: Outside) -> None:
+    registry = alpha(file, world)
+    await registry.register_swarm("beta", "https://beta.example/", "tok", {"team": "b"})
+    found = registry.get_swarm_endpoint("beta")
+    assert found is not None
+    assert set(found) == KEYS
+    assert (found["base_url"], found["version"]) == ("https://beta.example", "1.3")
+    assert (found["swarm_description"], found["keywords"]) == ("d", ["k"])
+    assert (found["public"], found["volatile"], found["is_active"]) == (True, True, True)
+    assert found["metadata"] == {"team": "b"}
+    assert found["last_seen"] is not None
+    assert [str(request.url.path) for request in world.requests] == ["/"]
+    assert "authorization" not in world.requests[0].headers
+    assert registry.get_resolved_auth_token("beta") == "tok"
+    assert set(registry.get_active_endpoints()) == {"alpha", "beta"}
+    assert set(registry.get_public_endpoints()) == {"beta"}
+    assert set(registry.get_persistent_endpoints()) == {"alpha"}
+    assert text_of(file) == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ({"swarm_name": "alpha"}, "name"),
+        ({"swarm_name": ""}, "name"),
+        ({"swarm_name": "a@b"}, "name"),
+        ({"swarm_name": "a b"}, "name"),
+        ({"swarm_name": "x" * 257}, "name"),
+        ({"base_url": ""}, "base_url"),
+        ({"base_url": "ftp://beta.example"}, "base_url"),
+        ({"base_url": "beta.example"}, "base_url"),
+        ({"base_url": "http://me:pass@beta.example"}, "base_url"),
+        ({"base_url": "http://beta.example/?a=1"}, "base_url"),
+        ({"base_url": "http://beta.example/#x"}, "base_url"),
+        ({"base_url": "http://beta.example:99999"}, "base_url"),
+        ({"base_url": "http://beta.example/" + "x" * 2048}, "base_url"),
+        ({"base_url": "http://b\u00e9ta.example"}, "base_url"),
+        ({"base_url": "http://[::1"}, "base_url"),
+        ({"auth_token": "a\nb"}, "auth_token"),
+        ({"auth_token": "x" * 4097}, "auth_token"),
+        ({"auth_token": "${OPENAI_API_KEY}"}, "auth_token"),
+        ({"auth_token": "${SWARM_AUTH_TOKEN_GAMMA}"}, "auth_token"),
+        ({"auth_token": "${SWARM_AUTH_TOKEN_BETA}${HOME}"}, "auth_token"),
+        ({"metadata": {"api_key": "x"}}, "metadata.api_key"),
+        ({"metadata": {"a": {"password": "x"}}}, "metadata.a"),
+        ({"metadata": {"note": "sk-0123456789abcdef"}}, "metadata.note"),
+        ({"metadata": {"big": "x" * 5000}}, "metadata"),
+        ({"metadata": {"half": "\ud800"}}, "metadata"),
+        ({"metadata": {"nan": float("nan")}}, "metadata"),
+        ({"metadata": {"odd": object()}}, "metadata"),
+    ],
+)
+@pytest.mark.parametrize("volatile", [True, False])
+async def test_a_wrong_registration_is_refused_before_anything_is_sent(
+    file: Path,
+    world: Outside,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: dict[str, Any],
+    field: str,
+    *,
+    volatile: bool,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "do-not-tell")
+    registry = alpha(file, world)
+    right = {"swarm_name": "beta", "base_url": "http://beta.example", "volatile": volatile}
+    with pytest.raises(ProtocolError) as caught:
+        await registry.register_swarm(**{**right, **arguments})
+    assert caught.value.problems[0]["field"] == field
+    assert "do-not-tell" not in str(caught.value)
+    assert (world.asked, world.requests) == ([], [])
+    assert set(registry.get_all_endpoints()) == {"alpha"}
+    assert text_of(file) == ""
+
+
+INWARD = [
+    "http://127.0.0.1:8000",
+    "http://localhost",
+    "http://LOCALHOST.",
+    "http://0.0.0.0",
+    "http://2130706433",
+    "http://0x7f000001",
+    "http://0177.0.0.1",
+    "http://127.1",
+    "http://[::1]",
+    "http://[::]",
+    "http://[::ffff:127.0.0.1]",
+    "http://[64:ff9b::7f00:1]",
+    "http://[2002:7f00:1::]",
+    "http://169.254.169.254",
+    "http://169.254.169.254/latest/meta-data",
+    "http://[fd00:ec2::254]",
+    "http://100.100.100.200",
+    "http://10.0.0.1",
+    "http://192.168.1.1",
+    "http://172.16.0.1",
+    "http://inward.example",
+    "http://mixed.example",
+]
+
+
+def inward() -> Outside:
+    """Return a world in which public names lead inside."""
+    names = {"localhost": ["127.0.0.1", "::1"], "inward.example": ["127.0.0.1"]}
+    return Outside({**names, "mixed.example": [PUBLIC, "10.0.0.1"]})
+
+
+@pytest.mark.parametrize("url", INWARD)
+async def test_addresses_inside_are_refused_and_no_packet_leaves(file: Path, url: str) -> None:
+    world = inward()
+    registry = alpha(file, world)
+    with pytest.raises((ProtocolError, PeerUnreachable)):
+        await registry.register_swarm("beta", url)
+    assert world.requests == []
+    assert set(registry.get_all_endpoints()) == {"alpha"}
+
+
+@pytest.mark.parametrize(
+    "url", ["http://169.254.169.254", "http://[fd00:ec2::254]", "http://100.100.100.200"]
+)
+async def test_metadata_of_a_cloud_is_refused_even_where_private_addresses_are_allowed(
+    file: Path, url: str
+) -> None:
+    world = Outside()
+    access = PeerAccess(resolve=world.resolve, transport=world.transport)
+    with pytest.raises(PeerUnreachable):
+        await alpha(file, access=access).register_swarm("beta", url)
+    assert world.requests == []
+
+
+async def test_the_refusal_of_a_private_address_names_the_setting(file: Path) -> None:
+    with pytest.raises(PeerUnreachable, match=r"loopback address.*the setting allows"):
+        await alpha(file, Outside()).register_swarm("beta", "http://127.0.0.1")
+
+
+async def test_a_name_that_turns_inward_after_registering_is_not_reached(
+    file: Path, world: Outside
+) -> None:
+    world.names["beta.example"] = [[PUBLIC], ["127.0.0.1"]]
+    registry = alpha(file, world)
+    await registry.register_swarm("beta", "http://beta.example")
+    async with registry._access.client() as client:
+        await registry._checks.check_due(client, 30)
+    found = registry.get_swarm_endpoint("beta")
+    assert found is not None
+    assert not found["is_active"]
+    assert world.connected == [PUBLIC]
+
+
+ANSWERS: dict[str, Any] = {
+    "redirect": httpx.Response(302, headers={"Location": "http://127.0.0.1/"}),
+    "status": httpx.Response(500),
+    "no JSON": httpx.Response(200, text="<html>"),
+    "a list": httpx.Response(200, json=[]),
+    "no swarm": httpx.Response(200, json={"name": "mail"}),
+    "too large": httpx.Response(200, text="x" * 70_000),
+    "deep": httpx.Response(200, text="[" * 50_000),
+}
+
+
+@pytest.mark.parametrize("kind", ANSWERS)
+async def test_what_does_not_answer_as_a_mail_server_is_not_registered(
+    file: Path, world: Outside, kind: str
+) -> None:
+    world.handler = lambda _: ANSWERS[kind]
+    registry = alpha(file, world)
+    with pytest.raises(PeerUnreachable, match="failed to get remote swarm info from http://beta"):
+        await registry.register_swarm("beta", "http://beta.example", volatile=False)
+    assert world.connected == [PUBLIC]
+    assert set(registry.get_all_endpoints()) == {"alpha"}
+
+
+async def test_a_server_of_another_swarm_is_not_registered(file: Path, world: Outside) -> None:
+    with pytest.raises(ProtocolError, match="serves the swarm 'beta', not 'gamma'"):
+        await alpha(file, world).register_swarm("gamma", "http://gamma.example")
+
+
+async def test_what_a_peer_says_of_itself_is_cut_and_cleaned(file: Path, world: Outside) -> None:
+    said = root("", "beta", description="a\x1b[2J\n" + "x" * 5000, keywords=["k" * 99, 7] * 99)
+    world.handler = lambda _: httpx.Response(200, json=said)
+    registry = alpha(file, world)
+    await registry.register_swarm("beta", "http://beta.example")
+    found = registry.get_all_endpoints()["beta"]
+    assert found["swarm_description"].startswith("a [2J x")
+    assert len(found["swarm_description"]) == 1000
+    assert found["keywords"] == ["k" * 64] * 32
+
+
+async def test_servers_that_only_name_their_swarm_are_registered(
+    file: Path, world: Outside
+) -> None:
+    world.handler = lambda _: httpx.Response(200, json={"name": "mail", "swarm": "beta"})
+    registry = alpha(file, world)
+    await registry.register_swarm("beta", "http://beta.example")
+    assert registry.get_all_endpoints()["beta"]["version"] == "1.3"
+
+
+# --- tokens -------------------------------------------------------------------------------------
+
+
+def test_the_variable_of_a_swarm() -> None:
+    assert token_variable("swarm-beta") == "SWARM_AUTH_TOKEN_SWARM_BETA"
+    assert token_variable("a.b/c") == "SWARM_AUTH_TOKEN_A_B_C"
+    for wrong in ("${OPENAI_API_KEY}", "${SWARM_AUTH_TOKEN_}", "${SWARM_AUTH_TOKEN_A}${B}", "x"):
+        assert not is_token_reference(wrong)
+    assert is_token_reference(token_reference("a-b"))
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
+    """The environment holds a token for beta."""
+    monkeypatch.setenv("SWARM_AUTH_TOKEN_BETA", "from-env")
+    return monkeypatch
+
+
+async def test_an_entry_for_good_keeps_a_reference_and_never_the_token(
+    file: Path, world: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = alpha(file, world)
+    with caplog.at_level(logging.WARNING):
+        await registry.register_swarm("beta", "http://beta.example", "s3cret", volatile=False)
+    assert registry.get_all_endpoints()["beta"]["auth_token_ref"] == "${SWARM_AUTH_TOKEN_BETA}"
+    assert registry.get_resolved_auth_token("beta") == "s3cret"
+    assert "set SWARM_AUTH_TOKEN_BETA before the next start" in caplog.text
+    assert "s3cret" not in caplog.text + text_of(file) + json.dumps(registry.to_dict())
+    assert registry.validate_environment_variables() == {"SWARM_AUTH_TOKEN_BETA": False}
+    again = alpha(file, world)
+    assert again.get_resolved_auth_token("beta") is None
+    assert "not set: SWARM_AUTH_TOKEN_BETA" in caplog.text
+
+
+async def test_the_environment_holds_the_token(
+    file: Path, world: Outside, held: pytest.MonkeyPatch
+) -> None:
+    registry = alpha(file, world)
+    with pytest.raises(ProtocolError, match="set to another token"):
+        await registry.register_swarm("beta", "http://beta.example", "other", volatile=False)
+    await registry.register_swarm("beta", "http://beta.example", "from-env", volatile=False)
+    held.setenv("SWARM_AUTH_TOKEN_BETA", "rotated")
+    assert registry.get_resolved_auth_token("beta") == "rotated"
+    assert registry.validate_environment_variables() == {"SWARM_AUTH_TOKEN_BETA": True}
+    own = "${SWARM_AUTH_TOKEN_BETA}"
+    await registry.register_swarm("beta", "http://beta.example", own, volatile=False)
+    assert registry.get_resolved_auth_token("beta") == "rotated"
+
+
+async def test_without_a_token_of_its_own_an_entry_uses_the_environment(
+    file: Path, world: Outside, held: pytest.MonkeyPatch
+) -> None:
+    registry = alpha(file, world)
+    await registry.register_swarm("beta", "http://beta.example")
+    assert registry.get_resolved_auth_token("beta") == "from-env"
+    assert registry.get_resolved_auth_token("alpha") is None
+    assert registry.get_resolved_auth_token("nobody") is None
+
+
+def test_references_resolve_to_tokens_of_swarms_only(file: Path, held: pytest.MonkeyPatch) -> None:
+    held.setenv("OPENAI_API_KEY", "do-not-tell")
+    registry = alpha(file)
+    resolve, refer = registry._resolve_auth_token_ref, registry._get_auth_token_ref
+    assert resolve("${OPENAI_API_KEY}") is None
+    assert resolve("${SWARM_AUTH_TOKEN_BETA}") == "from-env"
+    assert resolve("${SWARM_AUTH_TOKEN_GONE}") is None
+    assert (resolve(None), resolve("plain")) == (None, "plain")
+    assert refer("beta", "plain") == "${SWARM_AUTH_TOKEN_BETA}"
+    assert (refer("beta", None), refer("beta", "${X}")) == (None, "${X}")
+
+
+async def test_tokens_migrate_to_references(file: Path, world: Outside) -> None:
+    registry = alpha(file, world)
+    await registry.register_swarm("beta", "http://beta.example", "s3cret")
+    assert registry.get_all_endpoints()["beta"]["auth_token_ref"] == "s3cret"
+    with pytest.raises(ConfigError, match="SWARM_AUTH_TOKEN"):
+        registry.migrate_auth_tokens_to_env_refs("OPENAI_API")
+    assert registry.migrate_auth_tokens_to_env_refs() == ["SWARM_AUTH_TOKEN_BETA"]
+    assert registry.get_all_endpoints()["beta"]["auth_token_ref"] == "${SWARM_AUTH_TOKEN_BETA}"
+    assert registry.get_resolved_auth_token("beta") == "s3cret"
+    assert registry.migrate_auth_tokens_to_env_refs() == []
+
+
+async def test_two_names_never_share_a_variable(file: Path, world: Outside) -> None:
+    world.handler = lambda request: httpx.Response(200, json={"name": "mail", "swarm": {}})
+    registry = alpha(file, world)
+    await registry.register_swarm("a-b", "http://beta.example")
+    with pytest.raises(ProtocolError, match="'a_b' and 'a-b' would both use SWARM_AUTH_TOKEN_A_B"):
+        await registry.register_swarm("a_b", "http://gamma.example")
+
+
+# --- changing and removing ----------------------------------------------------------------------
+
+
+async def test_the_own_swarm_stays(file: Path) -> None:
+    registry = alpha(file)
+    with pytest.raises(ConfigError, match="own swarm"):
+        registry.unregister_swarm("alpha")
+    assert not registry.unregister_swarm("nobody")
+    registry.register_local_swarm("https://alpha.example")
+    assert registry.get_all_endpoints()["alpha"]["base_url"] == "https://alpha.example"
+
+
+async def test_removing_forgets_the_token(file: Path, world: Outside) -> None:
+    registry = alpha(file, world)
+    for volatile in (True, False):
+        await registry.register_swarm("beta", "http://beta.example", "t", volatile=volatile)
+        assert registry.unregister_swarm("beta")
+        await registry.register_swarm("beta", "http://beta.example", volatile=volatile)
+        assert registry.get_resolved_auth_token("beta") is None
+        assert registry.unregister_swarm("beta")
+    assert set(json.loads(text_of(file))["endpoints"]) == {"alpha"}
+
+
+async def test_an_entry_for_good_does_not_become_volatile_unnoticed(
+    file: Path, world: Outside
+) -> None:
+    registry = alpha(file, world)
+    await registry.register_swarm("beta", "http://beta.example", volatile=False)
+    with pytest.raises(ProtocolError, match="volatile=false, or remove it"):
+        await registry.register_swarm("beta", "http://beta.example")
+
+
+async def test_a_full_registry_names_the_setting(file: Path, world: Outside) -> None:
+    world.handler = lambda request: httpx.Response(200, json={"name": "mail", "swarm": {}})
+    registry = alpha(file, world, max_swarms=1)
+    await registry.register_swarm("beta", "http://beta.example")
+    await registry.register_swarm("beta", "http://beta.example")
+    with pytest.raises(ProtocolError, match=r"\[server.federation\] max_swarms is 1"):
+        await registry.register_swarm("gamma", "http://gamma.example")
+
+
+async def test_another_local_swarm_takes_the_place(file: Path, world: Outside) -> None:
+    registry = alpha(file, world)
+    await registry.register_swarm("beta", "http://beta.example")
+    with pytest.raises(ProtocolError, match="'beta' is registered as another swarm"):
+        registry.replace_local_swarm("beta", "", [], public=True)
+    registry.replace_local_swarm("delta", "new", ["n"], public=True)
+    assert list(registry.get_all_endpoints()) == ["delta", "beta"]
+    assert list(registry.get_public_endpoints()) == ["delta", "beta"]
+
+
+# --- health -------------------------------------------------------------------------------------
+
+
+async def test_health_checks_follow_a_real_peer(file: Path) -> None:
+    registry = alpha(file)
+    registry.health_check_interval = 0.01
+    async with LoopbackPeer(name="beta") as peer:
+        await registry.register_swarm("beta", peer.url)
+        before = registry.get_all_endpoints()["beta"]["last_seen"]
+        await registry.start_health_checks()
+        task = registry.health_check_task
+        await registry.start_health_checks()
+        assert registry.health_check_task is task
+        for failing in (None, 503, None):
+            peer.failing = failing
+            async with asyncio.timeout(10):
+                while registry.get_all_endpoints()["beta"]["is_active"] is (failing is not None):
+                    await asyncio.sleep(0.005)
+                while registry.get_all_endpoints()["beta"]["latency"] is None:
+                    await asyncio.sleep(0.005)
+        found = registry.get_all_endpoints()["beta"]
+        assert found["latency"] is not None
+        assert found["last_seen"] is not None
+        assert before is not None
+        assert found["last_seen"] > before
+        await registry.aclose()
+    assert (registry.health_check_task, registry.session) == (None, None)
+    assert set(registry.get_all_endpoints()) == {"alpha"}
+
+
+async def test_a_peer_that_does_not_answer_is_asked_less_often() -> None:
+    endpoint: Any = {"swarm_name": "b", "base_url": "http://b", "is_active": True}
+    endpoint |= {"health_check_url": "http://beta.example/health"}
+    world = Outside({"beta.example": [PUBLIC]}, lambda _: httpx.Response(503))
+    access = PeerAccess(EgressPolicy(), None, world.resolve, world.transport)
+    seen: list[float | None] = []
+    checks = HealthChecks(lambda: {"b": endpoint}, lambda _, latency: seen.append(latency), access)
+    pauses = []
+    async with access.client() as client:
+        for _ in range(7):
+            record = checks._records.get("b")
+            if record is not None:
+                record.due = 0.0
+            began = asyncio.get_running_loop().time()
+            await checks.check_due(client, 30.0)
+            pauses.append(round((checks._records["b"].due - began) / 30))
+        assert pauses == [1, 2, 4, 8, 16, 20, 20]
+        await checks.check_due(client, 30.0)
+        assert seen == [None] * 7
+        world.handler = lambda _: httpx.Response(200)
+        checks._records["b"].due = 0.0
+        await checks.check_due(client, 30.0)
+        assert checks._records["b"].failures == 0
+
+
+# --- discovery ----------------------------------------------------------------------------------
+
+
+def listing(*entries: Any) -> httpx.Response:
+    return httpx.Response(200, json={"swarms": list(entries)})
+
+
+async def test_a_library_registers_what_it_finds_and_takes_nothing_on_trust(
+    file: Path, held: pytest.MonkeyPatch
+) -> None:
+    held.setenv("OPENAI_API_KEY", "do-not-tell")
+    registry = alpha(file)
+    async with LoopbackPeer(name="beta") as beta, LoopbackPeer(name="gamma") as gamma:
+        beta.swarms = [
+            beta.swarm_entry(),
+            gamma.swarm_entry(auth_token="${OPENAI_API_KEY}", volatile=False, metadata={"a": 1}),
+            {"name": "alpha", "base_url": "http://evil.example"},
+            {"swarm_name": "bad name", "base_url": "http://evil.example"},
+            "no entry",
+        ]
+        found = await registry.discover_swarms([beta.url, beta.url, "http://127.0.0.1:1"])
+        assert sorted(found.found) == ["beta", "gamma"]
+        assert [where for where, _ in found.problems] == [beta.url] * 2 + ["http://127.0.0.1:1"]
+        entry = registry.get_all_endpoints()["gamma"]
+        assert (entry["volatile"], entry["metadata"], entry["auth_token_ref"]) == (True, None, None)
+        assert registry.get_resolved_auth_token("gamma") is None
+        # A known name is not taken over.
+        gamma.swarms = [beta.swarm_entry(base_url="http://evil.example")]
+        assert await registry.discover_swarms([gamma.url]) == ([], [])
+        assert registry.get_all_endpoints()["beta"]["base_url"] == beta.url
+    assert text_of(file) == ""
+
+
+async def test_a_registry_that_proposes_registers_only_what_is_accepted(
+    file: Path, world: Outside
+) -> None:
+    entries = [
+        {"swarm_name": "gamma", "base_url": "http://gamma.example", "keywords": ["g"]},
+        {"swarm_name": "inner", "base_url": "http://10.0.0.1"},
+        {"swarm_name": "alpha", "base_url": "http://gamma.example"},
+    ]
+    world.handler = lambda request: (
+        listing(*entries)
+        if request.url.path == "/swarms"
+        else httpx.Response(200, json=root("", "gamma"))
+    )
+    registry = alpha(file, world, proposes=True)
+    found = await registry.discover_swarms(["http://beta.example"])
+    assert found.found == ["gamma"]
+    assert "the setting allows" in found.problems[0][1]
+    assert world.connected == [PUBLIC]  # nobody asked gamma
+    assert set(registry.get_all_endpoints()) == {"alpha"}
+    with pytest.raises(UnknownSwarm):
+        await registry.accept_swarm("inner")
+    other = alpha(file, world)
+    assert other.get_proposed_swarms()["gamma"] == {
+        "swarm_name": "gamma",
+        "base_url": "http://gamma.example",
+        "swarm_description": "",
+        "keywords": ["g"],
+        "listed_by": "http://beta.example",
+    }
+    assert (await registry.discover_swarms(["http://beta.example"])).found == []
+    await registry.accept_swarm("gamma")
+    assert other.get_proposed_swarms() == {}
+    assert not other.get_all_endpoints()["gamma"]["volatile"]
+
+
+async def test_a_proposal_can_be_dismissed_and_they_are_limited(file: Path, world: Outside) -> None:
+    every = [{"swarm_name": f"s{n}", "base_url": "http://gamma.example"} for n in range(99)]
+    world.handler = lambda request: listing(*every)
+    registry = alpha(file, world, proposes=True, max_swarms=3)
+    assert (await registry.discover_swarms(["http://beta.example"])).found == ["s0", "s1", "s2"]
+    assert (await registry.discover_swarms(["http://beta.example"])).found == []
+    assert registry.unregister_swarm("s1")
+    assert set(registry.get_proposed_swarms()) == {"s0", "s2"}
+    assert set(json.loads(text_of(file))["proposed"]) == {"s0", "s2"}
+
+
+@given(st.text(string.printable, max_size=40))
+def test_no_text_but_the_own_reference_is_taken_for_one(text: str) -> None:
+    assert is_token_reference("${" + text + "}") == (
+        text.startswith("SWARM_AUTH_TOKEN_")
+        and len(text) > 17
+        and set(text[17:]) <= set(string.ascii_uppercase + string.digits + "_")
+    )
