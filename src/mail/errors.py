@@ -215,7 +215,14 @@ class StoreLocked(StoreError):
 
 
 class PeerUnreachable(MAILError, RuntimeError):
-    """The server of another swarm does not answer, or not as a MAIL server; nothing was changed."""
+    """The server of another swarm does not answer, or not as a MAIL server; nothing was changed.
+
+    ``problems`` are those of a `ProtocolError`.
+    """
+
+    def __init__(self, message: str, problems: Sequence[dict[str, str]] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems)
 
 
 class UnknownSwarm(MAILError, ValueError):

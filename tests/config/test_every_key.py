@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from mail.cli import main, server
 from mail.config import (
     ClientConfig,
+    FederationConfig,
     FsConfig,
     HttpConfig,
     LimitsConfig,
@@ -37,6 +38,7 @@ MODELS: tuple[type[FileBacked], ...] = (
     StoreConfig,
     LimitsConfig,
     OpenAIConfig,
+    FederationConfig,
     ClientConfig,
     StdlibConfig,
     FsConfig,
@@ -49,6 +51,7 @@ SPECIAL = {
     "log_format": "json",
     "cors_origins": ["https://app.example.org"],
     "dynamic_ctx_ratio": 0.25,
+    "base_url": "https://mail.example.org",
 }
 
 

@@ -57,9 +57,12 @@ def test_imports_of_protocol_types() -> None:
     assert {"tool_name", "tool_args", "tool_call_id"} <= set(AgentToolCall.model_fields)
 
 
-def test_imports_of_network_helpers_come_with_mail_between_swarms() -> None:
-    with pytest.raises(ImportError):  # when it no longer raises, check the two names here
-        from mail.net import InterswarmRouter, SwarmRegistry  # noqa: F401
+def test_imports_of_network_helpers() -> None:
+    from mail.net import SwarmRegistry
+
+    assert SwarmRegistry.__module__ == "mail.net.registry"
+    with pytest.raises(ImportError):  # it comes with mail between swarms
+        from mail.net import InterswarmRouter  # noqa: F401
 
 
 def test_imports_of_runtime_primitives() -> None:

@@ -204,9 +204,7 @@ PARAMETERS: dict[str, str] = {
 """Callable to the parameters that the documents name."""
 
 LATER = (
-    "mail.net:SwarmRegistry",
     "mail.net:InterswarmRouter",
-    "mail.net.registry",
     "mail.net.router",
     "mail.core.tools:create_interswarm_broadcast_tool",
     "mail.core.tools:create_swarm_discovery_tool",

@@ -50,10 +50,6 @@ def text_of(file: Path) -> str:
     return file.read_text() if file.exists() else ""
 
 
-def text_of(file: Path) -> str:
-    return file.read_text() if file.exists() else ""
-
-
 def alpha(file: Path, world: Outside | None = None, **options: Any) -> SwarmRegistry:
     """Return a registry of the swarm alpha; with a world, one that may reach only public places."""
     if world is not None:
@@ -142,9 +138,9 @@ async def test_registering_asks_the_peer_about_itself(file: Path, world: Outside
         ({"auth_token": "${OPENAI_API_KEY}"}, "auth_token"),
         ({"auth_token": "${SWARM_AUTH_TOKEN_GAMMA}"}, "auth_token"),
         ({"auth_token": "${SWARM_AUTH_TOKEN_BETA}${HOME}"}, "auth_token"),
-        ({"metadata": {"api_key": "x"}}, "metadata.api_key"),
-        ({"metadata": {"a": {"password": "x"}}}, "metadata.a"),
-        ({"metadata": {"note": "sk-0123456789abcdef"}}, "metadata.note"),
+        ({"metadata": {"api_key": "x"}}, "metadata"),
+        ({"metadata": {"a": {"password": "x"}}}, "metadata"),
+        ({"metadata": {"note": "sk-0123456789abcdef"}}, "metadata"),
         ({"metadata": {"big": "x" * 5000}}, "metadata"),
         ({"metadata": {"half": "\ud800"}}, "metadata"),
         ({"metadata": {"nan": float("nan")}}, "metadata"),
@@ -510,7 +506,7 @@ async def test_a_library_registers_what_it_finds_and_takes_nothing_on_trust(
             gamma.swarm_entry(auth_token="${OPENAI_API_KEY}", volatile=False, metadata={"a": 1}),
             {"name": "alpha", "base_url": "http://evil.example"},
             {"swarm_name": "bad name", "base_url": "http://evil.example"},
-            "no entry",
+            {"swarm_name": 7},
         ]
         found = await registry.discover_swarms([beta.url, beta.url, "http://127.0.0.1:1"])
         assert sorted(found.found) == ["beta", "gamma"]

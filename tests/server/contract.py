@@ -6,13 +6,18 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from mail.net.types import (
+    DeleteSwarmResponse,
     GetHealthResponse,
+    GetRegistryResponse,
     GetRootResponse,
     GetStatusResponse,
     GetSwarmsDumpResponse,
+    GetSwarmsResponse,
     GetWhoamiResponse,
     PostMessageResponse,
+    PostSwarmsDiscoverResponse,
     PostSwarmsLoadResponse,
+    PostSwarmsResponse,
     TaskRecord,
 )
 from tests.support.till import definition
@@ -119,6 +124,16 @@ OPTIONS_WRONG = {
     "raise_on_false": [False],
 }
 TASK_WRONG = {"task_id": [*NO_TEXT, "", "a\nb", "x" * 257]}
+PEER = "http://peer"
+"""Stands for the address of a server that is there."""
+REGISTRATION = {"name": "peer", "base_url": PEER}
+REGISTRATION_WRONG = {
+    "name": [*NO_TEXT, "", "a b", "a@b", "test-swarm", "x" * 257],
+    "base_url": [*NO_TEXT, "", "ftp://x", "http://127.0.0.1:1", "http://me:pass@x"],
+    "auth_token": [*NO_TEXT, "a b", "${OPENAI_API_KEY}", "x" * 4097],
+    "metadata": ["x", 7, True, ["x"], {"api_key": "x"}, {"x": "x" * 5000}],
+    "volatile": NO_FLAG,
+}
 TABLE = [
     Row("GET", "/", PUBLIC, GetRootResponse),
     Row("GET", "/health", PUBLIC, GetHealthResponse),
@@ -149,6 +164,24 @@ TABLE = [
         required=("json",),
         wrong={"json": [*NO_TEXT, "", "{", "{}", "[1]"]},
     ),
+    Row("GET", "/swarms", PUBLIC, GetSwarmsResponse),
+    Row("GET", "/swarms/registry", ADMIN, GetRegistryResponse),
+    *(
+        Row(
+            *("POST", path, ADMIN, PostSwarmsResponse, REGISTRATION),
+            required=("name", "base_url"),
+            wrong=REGISTRATION_WRONG,
+        )
+        for path in ("/swarms", "/swarms/register")
+    ),
+    Row(
+        *("POST", "/swarms/discover", ADMIN, PostSwarmsDiscoverResponse),
+        {"discovery_urls": [PEER]},
+        required=("discovery_urls",),
+        wrong={"discovery_urls": ["x", 7, [], ["http://x"] * 21]},
+    ),
+    Row("POST", "/swarms/{name}/accept", ADMIN, PostSwarmsResponse),
+    Row("DELETE", "/swarms/{name}", ADMIN, DeleteSwarmResponse),
     Row("POST", "/auth/login", ANYONE, Token),
     Row("GET", "/auth/check", ANYONE, TokenInfo),
 ]
@@ -166,9 +199,6 @@ MODELS = [
 USUAL = [*TABLE, *RESPONSES, *MODELS]
 DEBUG = [replace(row, path=row.path.removeprefix("/v1"), on_page=False) for row in RESPONSES]
 NOT_BUILT = [
-    ("GET", "/swarms"),
-    ("POST", "/swarms"),
-    ("POST", "/swarms/register"),
     ("POST", "/interswarm/forward"),
     ("POST", "/interswarm/back"),
     ("POST", "/interswarm/message"),

@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import json
 import re
+import tempfile
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -47,12 +49,17 @@ def bearer(who: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {TOKENS[who]}"}
 
 
+def registry_file() -> str:
+    """Return a file that is no other test's."""
+    return str(Path(tempfile.gettempdir()) / "mail-test-registries" / f"{uuid.uuid4()}.json")
+
+
 def config(**limits: Any) -> ServerConfig:
     """Return settings that depend on no file; tests look again and again, so at any rate."""
     return ServerConfig(
         host="127.0.0.1",
         port=0,
-        swarm=SwarmConfig(name="test-swarm"),
+        swarm=SwarmConfig(name="test-swarm", registry_file=registry_file()),
         store=StoreConfig(url="memory://"),
         settings=SettingsConfig(task_message_limit=15, print_llm_streams=False),
         limits=LimitsConfig(**{"request_rate": 0.0} | limits),

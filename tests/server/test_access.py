@@ -24,6 +24,12 @@ ROUTES = [
     ("GET", "/tasks/t", {"admin", "alice"}),
     ("GET", "/tasks/t/events", {"admin", "alice"}),
     ("POST", "/tasks/t/cancel", {"admin", "alice"}),
+    ("POST", "/swarms", {"admin"}),
+    ("POST", "/swarms/register", {"admin"}),
+    ("POST", "/swarms/discover", {"admin"}),
+    ("POST", "/swarms/x/accept", {"admin"}),
+    ("DELETE", "/swarms/x", {"admin"}),
+    ("GET", "/swarms/registry", {"admin"}),
     ("POST", "/auth/login", {"admin", "alice", "swarm"}),
     ("GET", "/auth/check", {"admin", "alice", "swarm"}),
 ]

@@ -17,6 +17,8 @@ import yaml
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
+from mail.config.server import FederationConfig
+from mail.db.memory import MemoryStore
 from mail.net.types import (
     GetHealthResponse,
     GetWhoamiResponse,
@@ -39,7 +41,9 @@ from tests.server.contract import (
     NOWHERE,
     OPTIONS_WRONG,
     PAGE,
+    PEER,
     PEOPLE,
+    REGISTRATION,
     RESPONSE,
     UNFIT,
     USUAL,
@@ -47,7 +51,7 @@ from tests.server.contract import (
     Page,
     Row,
 )
-from tests.server.kit import CALLERS, bearer, frames
+from tests.server.kit import CALLERS, Template, bearer, config, frames
 from tests.support.background import served
 from tests.support.shapes import misfits
 from tests.support.till import known_callers, settings, till
@@ -61,6 +65,7 @@ def url() -> Iterator[str]:
 
     async def make() -> FastAPI:
         limits = settings(debug=True, max_body_bytes=LIMIT)
+        limits = limits.model_copy(update={"federation": FederationConfig(allow_private=True)})
         return create_app(limits, template=till(), store=await known_callers())
 
     with served(make) as url:
@@ -68,9 +73,37 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def http(url: str) -> Iterator[httpx.Client]:
+def peer() -> Iterator[str]:
+    """A server of the public swarm 'peer'."""
+    made: list[FastAPI] = []
+
+    async def make() -> FastAPI:
+        template = Template()
+        template.name, template.public = "peer", True
+        made.append(create_app(config(), template=template, store=MemoryStore()))  # type: ignore[arg-type]
+        return made[0]
+
+    with served(make) as url:
+        made[0].state.mail.registry.register_local_swarm(url)
+        yield url
+
+
+class Caller(httpx.Client):
+    """A client that writes the address of the other server where `PEER` is."""
+
+    peer = ""
+
+    def build_request(self, *given: Any, content: bytes | None = None, **more: Any) -> Any:
+        if isinstance(content, bytes):
+            content = content.replace(PEER.encode(), self.peer.encode())
+        return super().build_request(*given, content=content, **more)
+
+
+@pytest.fixture(scope="module")
+def http(url: str, peer: str) -> Iterator[httpx.Client]:
     """A client of that server."""
-    with httpx.Client(base_url=url, timeout=20) as client:
+    with Caller(base_url=url, timeout=20) as client:
+        client.peer = peer
         yield client
 
 
@@ -82,7 +115,10 @@ def some(row: Row) -> str:
 
 def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
     """Return the row's path with the id of a task, or a response, that the caller has."""
-    path = row.path.replace("{name}", "docs.js").replace("{model}", till().name)
+    path = row.path.replace("{model}", till().name)
+    if path.startswith("/swarms") and "load" not in path and row.method != "GET":
+        _forget_peer(http, row)
+    path = path.replace("{name}", "peer" if "swarms" in path else "docs.js")
     if "{task_id}" in path or row.path == "/task":
         made = http.post("/message", headers=bearer(who), json={"body": "hi", "task_id": "seen"})
         assert made.status_code == 200, made.text
@@ -92,6 +128,18 @@ def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
         made = http.post("/responses", headers=bearer(who), json=hang)
         path = path.replace("{response_id}", made.json()["id"])
     return path
+
+
+def _forget_peer(http: httpx.Client, row: Row) -> None:
+    """Let the swarm 'peer' be what a request about it needs: unknown, proposed or registered."""
+    admin = bearer("admin")
+    while http.delete("/swarms/peer", headers=admin).status_code == 200:
+        pass
+    if "accept" in row.path:
+        body = b'{"discovery_urls": ["%s"]}' % PEER.encode()
+        http.post("/swarms/discover", headers=admin, content=body)
+    elif row.method == "DELETE":
+        http.post("/swarms", headers=admin, content=json.dumps(REGISTRATION).encode())
 
 
 def send(

@@ -158,6 +158,7 @@ class _Tables:
 
 def _server(tables: _Tables) -> "ServerConfig":
     from mail.config.server import (
+        FederationConfig,
         LimitsConfig,
         OpenAIConfig,
         ServerConfig,
@@ -173,6 +174,7 @@ def _server(tables: _Tables) -> "ServerConfig":
         store=tables.make(StoreConfig),
         limits=tables.make(LimitsConfig),
         openai=tables.make(OpenAIConfig),
+        federation=tables.make(FederationConfig),
     )
     return config
 

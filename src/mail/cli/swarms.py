@@ -1,4 +1,4 @@
-"""``mail swarms``: validate swarms files without starting a server."""
+"""``mail swarms``: validate swarms files, and manage the registry of other swarms."""
 
 import argparse
 import json
@@ -6,11 +6,12 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from mail.cli import peers
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,9 +33,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     validate.add_argument("file", type=Path, help="the file, for example swarms.json")
     validate.add_argument("--json", action="store_true", help="print JSON")
+    validate.set_defaults(work=_validate)
+    peers.configure(actions)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Run the subcommand."""
+    work: Callable[[argparse.Namespace], int] = arguments.work
+    return work(arguments)
+
+
+def _validate(arguments: argparse.Namespace) -> int:
     """Print the contents of the file and return 0, or print the first error and return 1."""
     warned: list[str] = []
     find_code(Path.cwd(), arguments.file.parent)

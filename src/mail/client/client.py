@@ -8,7 +8,9 @@ from mail.client.http import HTTPClient
 from mail.client.stream import IDLE_TIMEOUT, EventStream, ReplayOpener
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError
 from mail.net.types import (
+    DeleteSwarmResponse,
     GetHealthResponse,
+    GetRegistryResponse,
     GetRootResponse,
     GetStatusResponse,
     GetSwarmsDumpResponse,
@@ -18,6 +20,7 @@ from mail.net.types import (
     PostInterswarmForwardResponse,
     PostInterswarmMessageResponse,
     PostMessageResponse,
+    PostSwarmsDiscoverResponse,
     PostSwarmsLoadResponse,
     PostSwarmsResponse,
     TaskRecord,
@@ -326,6 +329,35 @@ class MAILClient(HTTPClient):
         if metadata is not None:
             payload["metadata"] = metadata
         answer = await self._request_object("POST", "/swarms", payload)
+        return cast("PostSwarmsResponse", answer)
+
+    async def unregister_swarm(self, name: str) -> DeleteSwarmResponse:
+        """Remove a swarm, or its proposal, from the server's registry (``DELETE /swarms/{name}``).
+
+        Admins only.
+        """
+        answer = await self._request_object("DELETE", f"/swarms/{quote(name, safe='')}")
+        return cast("DeleteSwarmResponse", answer)
+
+    async def get_swarm_registry(self) -> GetRegistryResponse:
+        """Return all swarms that the server knows (``GET /swarms/registry``; admins only)."""
+        return cast("GetRegistryResponse", await self._request_object("GET", "/swarms/registry"))
+
+    async def discover_swarms(self, discovery_urls: Sequence[str]) -> PostSwarmsDiscoverResponse:
+        """Let the server propose the swarms that others list (``POST /swarms/discover``).
+
+        Admins only.
+
+        Args:
+            discovery_urls: The base URLs of MAIL servers.
+        """
+        payload = {"discovery_urls": list(discovery_urls)}
+        answer = await self._request_object("POST", "/swarms/discover", payload)
+        return cast("PostSwarmsDiscoverResponse", answer)
+
+    async def accept_swarm(self, name: str) -> PostSwarmsResponse:
+        """Register a proposed swarm (``POST /swarms/{name}/accept``; admins only)."""
+        answer = await self._request_object("POST", f"/swarms/{quote(name, safe='')}/accept")
         return cast("PostSwarmsResponse", answer)
 
     async def dump_swarm(self) -> GetSwarmsDumpResponse:

@@ -4,6 +4,7 @@ from mail.lazy import lazy_exports
 
 __all__ = [
     "ClientConfig",
+    "FederationConfig",
     "FsConfig",
     "HttpConfig",
     "LimitsConfig",
@@ -22,6 +23,7 @@ __getattr__ = lazy_exports(
         **dict.fromkeys(("FsConfig", "HttpConfig", "StdlibConfig"), "mail.config.stdlib"),
         **dict.fromkeys(
             (
+                "FederationConfig",
                 "LimitsConfig",
                 "OpenAIConfig",
                 "ServerConfig",

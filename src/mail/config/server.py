@@ -11,6 +11,7 @@ from mail.config.env import DATABASE_URL, LOG_FORMAT, setting
 from mail.config.toml import FileBacked
 
 __all__ = [
+    "FederationConfig",
     "LimitsConfig",
     "OpenAIConfig",
     "ServerConfig",
@@ -31,6 +32,7 @@ SERVER_STORE_URL: Final = "sqlite:///mail.db"
 _ALL_INTERFACES: Final = "0.0.0.0"  # noqa: S104 - the documented default; tokens guard every route
 
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_BASE_URL: Final = re.compile(r"https?://(?:[A-Za-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?[!-~]*")
 _MAX_HOURS: Final = 24 * 365 * 100
 _REMOTE_IMPORTS: Final = ("mail.factories", "mail.examples", "mail.stdlib")
 
@@ -58,6 +60,12 @@ def _check_origin(origin: str) -> str:
             "there is no wildcard"
         )
     return origin
+
+
+def _check_base_url(url: str) -> str:
+    if not _BASE_URL.fullmatch(url) or set(url) & set("@?#"):
+        raise ValueError("expected an address such as 'https://mail.example.org'")
+    return url.rstrip("/")
 
 
 _Positive = Annotated[int, Field(ge=1)]
@@ -172,6 +180,21 @@ class OpenAIConfig(FileBacked):
     enabled: bool = True
 
 
+class FederationConfig(FileBacked):
+    """``[server.federation]``: other swarms.
+
+    ``base_url`` is where they reach this server, None the address that it listens on.
+    ``allow_private`` lets it reach loopback and private addresses, too; ``max_swarms`` is how many
+    the registry holds, those that are only proposed included.
+    """
+
+    table = "server.federation"
+
+    base_url: Annotated[str, AfterValidator(_check_base_url)] | None = None
+    allow_private: bool = False
+    max_swarms: _Positive = 1000
+
+
 class ServerConfig(FileBacked):
     """``[server]``: where the server listens, how its log looks, and its nested tables.
 
@@ -185,7 +208,7 @@ class ServerConfig(FileBacked):
     """
 
     table = "server"
-    nested = frozenset({"swarm", "settings", "store", "limits", "openai"})
+    nested = frozenset({"swarm", "settings", "store", "limits", "openai", "federation"})
 
     port: int = Field(default=8000, ge=0, le=65535)
     host: _Host = _ALL_INTERFACES
@@ -199,6 +222,7 @@ class ServerConfig(FileBacked):
     store: StoreConfig = Field(default_factory=StoreConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     openai: OpenAIConfig = Field(default_factory=OpenAIConfig)
+    federation: FederationConfig = Field(default_factory=FederationConfig)
 
 
 def resolve_store_url(
@@ -250,7 +274,9 @@ def resolve_log_format(config: ServerConfig, environ: Mapping[str, str] | None =
 
 
 def base_url(config: ServerConfig) -> str:
-    """Return the URL at which this machine reaches the server."""
+    """Return the URL at which others reach the server: as it is set, else as this machine does."""
+    if config.federation.base_url is not None:
+        return config.federation.base_url
     host = "localhost" if config.host in ("", _ALL_INTERFACES, "::") else config.host
     return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
 

@@ -167,8 +167,9 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
     for key, value in copy.items():
         if shown.get(key) != value:
             raise refuse(
-                f"metadata.{key[:_MAX_WORD]}",
-                "looks like a secret, or is nested too deeply; metadata is shown to anybody",
+                "metadata",
+                f"{key[:_MAX_WORD]!r} looks like a secret or is nested too deeply, and metadata is "
+                "shown to anybody",
             )
     return copy
 

@@ -229,15 +229,19 @@ class SwarmEntries:
 
     def _commit(self, change: Change) -> None:
         """Change entries and the file together, or neither."""
-        with self._guard, self._file.locked():
-            self._adopt(self._read_or_set_aside())
-            endpoints, proposed = dict(self.endpoints), dict(self.proposed)
-            change(endpoints, proposed)
-            content = self._content(endpoints, proposed)
-            content.endpoints = {n: e for n, e in endpoints.items() if not e["volatile"]}
-            self._file.write(content)
-            self.endpoints, self.proposed = endpoints, proposed
-            self._filed = frozenset(content.endpoints)
+        try:
+            with self._guard, self._file.locked():
+                self._adopt(self._read_or_set_aside())
+                endpoints, proposed = dict(self.endpoints), dict(self.proposed)
+                change(endpoints, proposed)
+                content = self._content(endpoints, proposed)
+                content.endpoints = {n: e for n, e in endpoints.items() if not e["volatile"]}
+                self._file.write(content)
+                self.endpoints, self.proposed = endpoints, proposed
+                self._filed = frozenset(content.endpoints)
+        except StoreError as error:
+            _log.error("%s; nothing was changed", error)
+            raise
 
     def _read_or_set_aside(self) -> RegistryContent:
         try:

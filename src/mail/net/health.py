@@ -54,17 +54,20 @@ class HealthChecks:
         self._access = access
         self._records: dict[str, _Record] = {}
 
-    async def run(self, client: "httpx.AsyncClient", interval: Callable[[], float]) -> None:
+    async def run(
+        self, client: Callable[[], "httpx.AsyncClient"], interval: Callable[[], float]
+    ) -> None:
         """Check for ever.
 
         Args:
-            client: What makes the requests.
+            client: Returns what makes the requests; called when there is a peer.
             interval: Returns the seconds between two checks of a peer that answers.
         """
         while True:
             pause = interval()
             try:
-                await self.check_due(client, pause)
+                if self._peers():
+                    await self.check_due(client(), pause)
             except Exception:  # noqa: BLE001 - one bad round must not be the last
                 _log.exception("a round of health checks failed")
             now = time.monotonic()

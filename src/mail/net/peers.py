@@ -27,14 +27,14 @@ from mail.version import get_version
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["PRIVATE_TOO", "PeerAccess"]
+__all__ = ["PeerAccess"]
 
 SECONDS: Final = 10.0
 _LARGEST_ANSWER: Final = 64 * 1024
 _LARGEST_LISTING: Final = 1024 * 1024
 _OK: Final = 200
 _REDIRECTS: Final = range(300, 400)
-PRIVATE_TOO: Final = EgressPolicy(private=True)
+_PRIVATE_TOO: Final = EgressPolicy(private=True)
 """Allows all addresses but link-local ones and those of a cloud's metadata."""
 
 
@@ -49,10 +49,16 @@ class PeerAccess:
         transport: Makes the connections; for tests.
     """
 
-    policy: EgressPolicy = PRIVATE_TOO
+    policy: EgressPolicy = _PRIVATE_TOO
     setting: str | None = None
     resolve: Resolve | None = None
     transport: "httpx.AsyncBaseTransport | None" = None
+
+    @classmethod
+    def of_server(cls, allow_private: bool) -> "PeerAccess":
+        """Return how a server reaches others: private addresses only where its settings say so."""
+        policy = _PRIVATE_TOO if allow_private else EgressPolicy()
+        return cls(policy, "[server.federation] allow_private")
 
     def client(self) -> "httpx.AsyncClient":
         """Return a client that reaches nothing else."""

@@ -161,14 +161,8 @@ class SwarmRegistry(SwarmEntries):
             StoreError: it is not such an object.
         """
         content = RegistryContent.from_json(dict(data))
-        made = cls(
-            str(data.get("local_swarm_name", "")),
-            str(data.get("local_base_url", "")),
-            local_swarm_description=str(data.get("local_swarm_description", "")),
-            local_swarm_keywords=data.get("local_swarm_keywords"),
-            local_swarm_public=data.get("local_swarm_public") is True,
-            **options,
-        )
+        about = {"local_swarm_name": "", "local_base_url": "", **content.about}
+        made = cls(**about, **options)
         made.endpoints |= {
             name: one for name, one in content.endpoints.items() if name != made.local_swarm_name
         }
@@ -242,7 +236,7 @@ class SwarmRegistry(SwarmEntries):
                 return facts_of(await self._access.get_object(client, f"{swarm_url}/"))
         except ValueError as error:  # a FetchError is one
             text = f"failed to get remote swarm info from {swarm_url}: {error}"
-            raise PeerUnreachable(text) from None
+            raise PeerUnreachable(text, [{"field": "base_url", "problem": str(error)}]) from None
 
     def _put(self, entry: SwarmEndpoint, endpoints: Endpoints, proposed: dict[str, Any]) -> None:
         name, before = entry["swarm_name"], endpoints.get(entry["swarm_name"])
@@ -302,8 +296,7 @@ class SwarmRegistry(SwarmEntries):
     async def start_health_checks(self) -> None:
         """Begin to check the peers, at once and then for ever; does nothing when that goes on."""
         if self.health_check_task is None:
-            self.session = self._access.client()
-            checking = self._checks.run(self.session, lambda: self.health_check_interval)
+            checking = self._checks.run(self._opened, lambda: self.health_check_interval)
             self.health_check_task = asyncio.create_task(checking, name="health checks of peers")
 
     async def stop_health_checks(self) -> None:
@@ -315,6 +308,11 @@ class SwarmRegistry(SwarmEntries):
             await asyncio.gather(task, return_exceptions=True)
         if session is not None:
             await session.aclose()
+
+    def _opened(self) -> "httpx.AsyncClient":
+        if self.session is None:
+            self.session = self._access.client()
+        return self.session
 
     def _observe(self, checked: SwarmEndpoint, latency: float | None) -> None:
         # Without the lock, which may be held while the file is written; at worst the next check

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,6 +24,14 @@ __all__ = ["BrokenRegistry", "RegistryContent", "RegistryFile"]
 _LOCK_SECONDS: Final = 5.0
 _LOCK_STEP: Final = 0.02
 _LARGEST: Final = 16 * 1024 * 1024
+
+_ABOUT: Final[Mapping[str, type]] = {
+    "local_swarm_name": str,
+    "local_base_url": str,
+    "local_swarm_description": str,
+    "local_swarm_keywords": list,
+    "local_swarm_public": bool,
+}
 
 _Signature = tuple[int, int, int]
 
@@ -59,7 +67,7 @@ class RegistryContent:
         """
         if not isinstance(data, dict) or not isinstance(data.get("endpoints"), dict):
             raise BrokenRegistry("it is not an object with 'endpoints'")
-        content = cls({key: value for key, value in data.items() if key.startswith("local_")})
+        content = cls({k: data[k] for k, kind in _ABOUT.items() if isinstance(data.get(k), kind)})
         for name, entry in data["endpoints"].items():
             try:
                 content.endpoints[name] = endpoint_from_json(name, entry)
@@ -115,7 +123,7 @@ class RegistryFile:
         try:
             with self.path.open("rb") as opened:
                 text = opened.read(_LARGEST + 1)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return RegistryContent()
         except OSError as error:
             raise StoreError(f"the registry {self.path} cannot be read: {error.strerror}") from None

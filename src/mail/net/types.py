@@ -459,7 +459,7 @@ class RegisteredSwarm(SwarmEndpointCleaned):
     volatile: Annotated[bool, Field(description="Whether it is forgotten when the server stops.")]
     token_variable: Annotated[
         str | None,
-        Field(description="The environment variable for its token; null for a volatile entry."),
+        Field(description="The environment variable for its token; null for the own swarm."),
     ]
     has_token: Annotated[bool, Field(description="Whether the server knows a token for it.")]
 

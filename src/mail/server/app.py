@@ -33,7 +33,7 @@ from mail.server.middleware import EdgeMiddleware
 from mail.server.openai_errors import shaped_for_path
 from mail.server.openapi import OpenAPIDocument
 from mail.server.quotas import Quotas
-from mail.server.routes import messages, pages, responses, server, tasks, tokens
+from mail.server.routes import messages, pages, responses, server, swarms, tasks, tokens
 from mail.server.routing import MAILRoute
 from mail.server.state import ServerState
 from mail.server.swarm import open_swarm
@@ -48,6 +48,7 @@ DESCRIBED: Final = (
     messages.router,
     tasks.router,
     server.router,
+    swarms.router,
     responses.router,
     tokens.router,
     tokens.authority,
@@ -174,6 +175,8 @@ def _lifespan(
                 stack.push_async_callback(owned.close)
             stack.push_async_callback(state.auth.close)
             stack.push_async_callback(_close_models)
+            await state.open_registry()
+            stack.push_async_callback(state.close_registry)
             await stack.enter_async_context(_working(state))
             yield
 

@@ -25,6 +25,7 @@ from mail.errors import (
     Forbidden,
     MAILError,
     ModelError,
+    PeerUnreachable,
     ProtocolError,
     ShuttingDown,
     StoreError,
@@ -33,6 +34,7 @@ from mail.errors import (
     TaskPaused,
     TaskTimeout,
     Unauthenticated,
+    UnknownSwarm,
     UnknownTask,
 )
 from mail.server.bodies import refusal
@@ -105,10 +107,12 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     ProtocolError: 400,
     TaskError: 400,
     ConfigError: 400,
+    PeerUnreachable: 400,
     Unauthenticated: 401,
     BudgetExceeded: 402,
     Forbidden: 403,
     UnknownTask: 404,
+    UnknownSwarm: 404,
     BodyTooSlow: 408,
     TaskPaused: 409,
     AlreadyAnswered: 409,

@@ -24,7 +24,7 @@ TAGS: Final[Mapping[str, str]] = {
     "messages": "Post messages to the swarm.",
     "tasks": "Read, follow and cancel your tasks. Another caller's task is a 404.",
     "server": "The server, its health and its version.",
-    "swarms": "The swarm that is served; for administrators.",
+    "swarms": "The swarm that is served, and the registry of other swarms.",
     "openai": "The swarm as a model, for OpenAI's SDK.",
     "tokens": "The caller, and the built-in token authority, in the format that servers expect.",
 }
@@ -42,7 +42,7 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     401: ("Unauthorized", "There is no token, or it is not valid."),
     402: ("BudgetUsedUp", "The task has used up its budget of tokens or money."),
     403: ("Forbidden", "The token's role may not do this."),
-    404: ("NotFound", "The caller has no such task, or this server does not have the route."),
+    404: ("NotFound", "There is no such task of the caller's, no such swarm, or no such route."),
     405: ("MethodNotAllowed", "The path does not support the method; no operation answers this."),
     408: ("BodyTooSlow", "The rest of the body did not arrive."),
     409: (

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
@@ -12,10 +13,12 @@ from starlette.requests import Request
 from mail.auth.builtin import AuthBackend
 from mail.auth.callers import Caller
 from mail.clock import Clock, SystemClock
-from mail.config.server import ServerConfig
+from mail.config.server import ServerConfig, base_url
 from mail.core.runtime.scheduler import TurnLimit
 from mail.db.base import Owner, Store
 from mail.errors import ShuttingDown, StoreError
+from mail.net.peers import PeerAccess
+from mail.net.registry import SwarmRegistry
 from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
 from mail.server.quotas import Quotas
@@ -72,6 +75,7 @@ class ServerState:
     clock: Clock = field(default_factory=SystemClock)
     _key_locks: OwnersLocks = field(default_factory=OwnersLocks, init=False)
     _pool: InstancePool | None = field(default=None, init=False)
+    _registry: SwarmRegistry | None = field(default=None, init=False)
     _recovery: "asyncio.Task[None] | None" = field(default=None, init=False)
     _drain: "asyncio.Task[None] | None" = field(default=None, init=False)
 
@@ -95,6 +99,23 @@ class ServerState:
         if self._pool is None:
             raise RuntimeError("the server is not open yet: its lifespan has not begun")
         return self._pool
+
+    @property
+    def registry(self) -> SwarmRegistry:
+        """The swarms that the server knows; all instances share it."""
+        if self._registry is None:
+            raise RuntimeError("the server is not open yet: its lifespan has not begun")
+        return self._registry
+
+    async def open_registry(self) -> None:
+        """Read the registry's file, and begin to check the peers."""
+        self._registry = await asyncio.to_thread(_make_registry, self.config, self.template)
+        await self._registry.start_health_checks()
+
+    async def close_registry(self) -> None:
+        """Forget volatile swarms and write the registry's file."""
+        with suppress(StoreError):  # the log says what it was
+            await self.registry.aclose()
 
     @property
     def template(self) -> "MAILSwarmTemplate":
@@ -174,6 +195,21 @@ class ServerState:
             closing = self.pool.close(self.config.limits.shutdown_grace)
             self._drain = asyncio.create_task(closing, name="server drain")
         return self._drain
+
+
+def _make_registry(config: ServerConfig, template: "MAILSwarmTemplate") -> SwarmRegistry:
+    """Return the registry of a server; its file is read, and not written."""
+    return SwarmRegistry(
+        template.name,
+        base_url(config),
+        config.swarm.registry_file,
+        template.description,
+        template.keywords,
+        template.public,
+        access=PeerAccess.of_server(config.federation.allow_private),
+        max_swarms=config.federation.max_swarms,
+        proposes=True,
+    )
 
 
 def step_limit(config: ServerConfig, template: "MAILSwarmTemplate") -> int:

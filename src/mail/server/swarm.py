@@ -101,13 +101,22 @@ async def load_swarm(state: ServerState, text: str) -> "MAILSwarmTemplate":
     """
     async with state.loading:
         served = await read_swarm(state.config, state.store, text, state.turns)
+        new = served.template
         try:
+            state.registry.check_not_peer(new.name)
             # Or two servers would work on the tasks of one swarm.
-            await state.store.claim_swarm(served.template.name)
-        except StoreLocked as error:
+            await state.store.claim_swarm(new.name)
+            await asyncio.to_thread(
+                state.registry.replace_local_swarm,
+                new.name,
+                new.description,
+                new.keywords,
+                new.public,
+            )
+        except (ProtocolError, StoreLocked) as error:
             raise _bad_definition(error) from error
         state.serve(served)
-    return served.template
+    return new
 
 
 def _bad_definition(error: MAILError) -> ProtocolError:

@@ -425,13 +425,55 @@ async def _swarms_get(session: Session, arguments: argparse.Namespace) -> int:
 
 
 async def _swarm_register(session: Session, arguments: argparse.Namespace) -> int:
+    from mail.net.endpoints import token_variable
+
     answer = await session.client.register_swarm(
         arguments.name,
         arguments.base_url,
         auth_token=arguments.auth_token,
         volatile=arguments.volatile,
     )
+    lines = [f"swarm {answer.get('swarm_name')} registered"]
+    if arguments.auth_token and not arguments.volatile:
+        variable = token_variable(arguments.name)
+        lines.append(f"the server does not store the token: set {variable} in its environment")
+    return session.tell(arguments, answer, *lines)
+
+
+async def _swarms_registry(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.get_swarm_registry()
+    if session.wants_json(arguments):
+        session.screen.show_json(answer)
+        return DONE
+    for swarm in answer["swarms"]:
+        facts = [
+            *(["volatile"] if swarm["volatile"] else []),
+            *([] if swarm["is_active"] else ["not responding"]),
+            *([] if swarm["has_token"] or not swarm["token_variable"] else ["no token"]),
+        ]
+        place = f"{swarm['swarm_name']}@{swarm['base_url']}"
+        session.screen.say(place, (f"  ({', '.join(facts)})" if facts else "", "dim"))
+    for proposed in answer["proposed"]:
+        place = f"{proposed['swarm_name']}@{proposed['base_url']}"
+        session.screen.say(place, (f"  (proposed by {proposed['listed_by']})", "dim"))
+    return DONE
+
+
+async def _swarms_discover(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.discover_swarms(arguments.urls)
+    lines = [f"swarm {name} is proposed" for name in answer["proposed"]] or ["no new swarms"]
+    problems = [f"{each['field']}: {each['problem']}" for each in answer["problems"]]
+    return session.tell(arguments, answer, *lines, *problems)
+
+
+async def _swarm_accept(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.accept_swarm(arguments.name)
     return session.tell(arguments, answer, f"swarm {answer.get('swarm_name')} registered")
+
+
+async def _swarm_remove(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.unregister_swarm(arguments.name)
+    return session.tell(arguments, answer, f"swarm {answer.get('swarm_name')} removed")
 
 
 async def _swarm_dump(session: Session, arguments: argparse.Namespace) -> int:
@@ -450,6 +492,16 @@ def _configure_register(parser: argparse.ArgumentParser) -> None:
     add("base_url", help="the base URL of its server")
     add("auth_token", nargs="?", help="the token this server uses to call it")
     add("-V", "--volatile", action="store_true", help="forget it when the server stops")
+    add_json(parser)
+
+
+def _configure_discover(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("urls", nargs="+", metavar="URL", help="the base URL of a MAIL server")
+    add_json(parser)
+
+
+def _configure_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", help="the other swarm's name")
     add_json(parser)
 
 
@@ -474,6 +526,38 @@ _SWARMS: Final = (
         _configure_register,
         _swarm_register,
         "registering swarm",
+    ),
+    Command(
+        "swarms-registry",
+        ("sgr", "swarms-r"),
+        "list all swarms that the server knows, and proposed ones (admins)",
+        add_json,
+        _swarms_registry,
+        "getting registry",
+    ),
+    Command(
+        "swarms-discover",
+        ("sdi", "swarms-d"),
+        "ask servers which swarms they list, and propose the new ones (admins)",
+        _configure_discover,
+        _swarms_discover,
+        "discovering swarms",
+    ),
+    Command(
+        "swarm-accept",
+        ("sa", "swarm-a"),
+        "register a proposed swarm (admins)",
+        _configure_name,
+        _swarm_accept,
+        "accepting swarm",
+    ),
+    Command(
+        "swarm-remove",
+        ("srm", "swarm-rm"),
+        "remove another swarm, or its proposal (admins)",
+        _configure_name,
+        _swarm_remove,
+        "removing swarm",
     ),
     Command(
         "swarm-dump",

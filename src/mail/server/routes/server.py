@@ -1,7 +1,6 @@
-"""The server and the swarm that it serves: ``/``, ``/health``, ``/status``, ``/swarms/…``."""
+"""The server and the swarm that it serves: ``/``, ``/health``, ``/status``."""
 
 import asyncio
-import logging
 import re
 from typing import Annotated, Any, Final
 
@@ -16,21 +15,18 @@ from mail.net.types import (
     GetHealthResponse,
     GetRootResponse,
     GetStatusResponse,
-    GetSwarmsDumpResponse,
-    PostSwarmsLoadResponse,
 )
 from mail.server.bodies import RequestBody
-from mail.server.deps import ADMIN, PUBLIC, Administrator, IdempotencyKey, Person, State
+from mail.server.deps import PUBLIC, Administrator, IdempotencyKey, Person, State
 from mail.server.errors import RETRY_AFTER
 from mail.server.idempotent_response import answered_once
 from mail.server.openapi import RETRY_LATER, answer_headers
 from mail.server.routes.pages import landing_page, prefers_html
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.swarm import load_swarm
 from mail.version import get_protocol_version, get_version
 
-__all__ = ["HealthIn", "SwarmIn", "router"]
+__all__ = ["HealthIn", "router"]
 
 _UNAVAILABLE: Final = 503
 _UNSEEN: Final = r"\x00-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
@@ -45,7 +41,6 @@ _DRAINING: Final = {
 }
 
 router = MAILRouter()
-_log = logging.getLogger("mail.server")
 
 
 class HealthIn(RequestBody):
@@ -68,19 +63,6 @@ class HealthIn(RequestBody):
         if not value.strip() or re.search(f"[{_UNSEEN}]", value):
             raise ValueError("must be printable text: not blank, no control characters")
         return value
-
-
-class SwarmIn(RequestBody):
-    """A swarm to serve from now on."""
-
-    definition: Annotated[
-        str,
-        Field(
-            alias="json",
-            min_length=1,
-            description="The definition of one swarm, as the text of a JSON object.",
-        ),
-    ]
 
 
 @router.get(
@@ -202,31 +184,6 @@ async def status(state: State, caller: Person) -> GetStatusResponse:
         "user_mail_ready": not (state.draining or state.pool.degraded),
         "user_task_running": bool(running),
     }
-
-
-@router.get("/swarms/dump", tags=["swarms"], dependencies=[Depends(ADMIN)])
-async def dump_swarm(state: State) -> GetSwarmsDumpResponse:
-    """Write the names of the swarm and of its agents to the server's log, at level INFO."""
-    template = state.template
-    names = ", ".join(repr(agent.name) for agent in template.agents)
-    _log.info("the swarm is %r; its agents are %s", template.name, names)
-    return {"status": "dumped", "swarm_name": template.name}
-
-
-@router.post("/swarms/load", tags=["swarms"], response_model=PostSwarmsLoadResponse)
-@answered_once(of_server=True)
-async def load_swarm_from_json(
-    request: Request, state: State, caller: Administrator, body: SwarmIn, key: IdempotencyKey = None
-) -> JSONResponse:
-    """Replace the swarm that is served, until the next restart.
-
-    The definition is checked entirely before anything changes. Instances that are working finish on
-    the old swarm; everybody else gets the new one with the next request.
-    """
-    template = await load_swarm(state, body.definition)
-    _log.info("the swarm is %r from now on", template.name)
-    answer: PostSwarmsLoadResponse = {"status": "success", "swarm_name": template.name}
-    return JSONResponse(answer)
 
 
 def _health(state: ServerState) -> dict[str, Any]:

@@ -1,0 +1,255 @@
+"""The swarm that is served, and the registry of others: ``/swarms…``."""
+
+import asyncio
+import logging
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, Path
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from mail.auth.callers import Caller
+from mail.errors import UnknownSwarm
+from mail.net.endpoints import cleaned, token_variable
+from mail.net.registry import SwarmRegistry
+from mail.net.types import (
+    DeleteSwarmResponse,
+    GetRegistryResponse,
+    GetSwarmsDumpResponse,
+    GetSwarmsResponse,
+    PostSwarmsDiscoverResponse,
+    PostSwarmsLoadResponse,
+    PostSwarmsResponse,
+    RegisteredSwarm,
+    SwarmEndpoint,
+)
+from mail.server.bodies import RequestBody
+from mail.server.deps import ADMIN, PUBLIC, Administrator, IdempotencyKey, State
+from mail.server.idempotent_response import answered_once
+from mail.server.openapi import errors
+from mail.server.routing import MAILRouter
+from mail.server.state import ServerState
+from mail.server.swarm import load_swarm
+
+__all__ = ["DiscoveryIn", "RegistrationIn", "SwarmIn", "router"]
+
+_MOST_URLS: Final = 20
+
+router = MAILRouter("swarms")
+_log = logging.getLogger("mail.server")
+
+PathName = Annotated[str, Path(description="The name of the swarm.")]
+
+
+class SwarmIn(RequestBody):
+    """A swarm to serve from now on."""
+
+    definition: Annotated[
+        str,
+        Field(
+            alias="json",
+            min_length=1,
+            description="The definition of one swarm, as the text of a JSON object.",
+        ),
+    ]
+
+
+class RegistrationIn(RequestBody):
+    """Another swarm."""
+
+    name: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=256,
+            description="Its name: no white space, `@` or `:`.",
+            examples=["swarm-beta"],
+        ),
+    ]
+    base_url: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=2048,
+            description="The address of its server, `http` or `https`.",
+            examples=["https://beta.example"],
+        ),
+    ]
+    auth_token: Annotated[
+        Annotated[str, Field(max_length=4096)] | None,
+        Field(
+            description="What this server authenticates with there, or "
+            "`${SWARM_AUTH_TOKEN_<NAME>}` for the variable in its environment that holds it."
+        ),
+    ] = None
+    metadata: Annotated[
+        dict[str, Any] | None,
+        Field(description="A small object to store with it, which `GET /swarms` shows."),
+    ] = None
+    volatile: Annotated[
+        bool | None,
+        Field(description="Forget it when the server stops.", json_schema_extra={"default": True}),
+    ] = None
+
+
+class DiscoveryIn(RequestBody):
+    """Servers to ask."""
+
+    discovery_urls: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=2048)]],
+        Field(
+            min_length=1,
+            max_length=_MOST_URLS,
+            description="The addresses of MAIL servers.",
+            examples=[["https://beta.example"]],
+        ),
+    ]
+
+
+@router.get("/swarms/dump", dependencies=[Depends(ADMIN)])
+async def dump_swarm(state: State) -> GetSwarmsDumpResponse:
+    """Write the names of the swarm and of its agents to the server's log, at level INFO."""
+    template = state.template
+    names = ", ".join(repr(agent.name) for agent in template.agents)
+    _log.info("the swarm is %r; its agents are %s", template.name, names)
+    return {"status": "dumped", "swarm_name": template.name}
+
+
+@router.post("/swarms/load", response_model=PostSwarmsLoadResponse)
+@answered_once(of_server=True)
+async def load_swarm_from_json(
+    request: Request, state: State, caller: Administrator, body: SwarmIn, key: IdempotencyKey = None
+) -> JSONResponse:
+    """Replace the swarm that is served, until the next restart.
+
+    The definition is checked entirely before anything changes. Instances that are working finish on
+    the old swarm; everybody else gets the new one with the next request.
+    """
+    template = await load_swarm(state, body.definition)
+    _log.info("the swarm is %r from now on", template.name)
+    answer: PostSwarmsLoadResponse = {"status": "success", "swarm_name": template.name}
+    return JSONResponse(answer)
+
+
+@router.get("/swarms", dependencies=[Depends(PUBLIC)])
+async def list_swarms(state: State) -> GetSwarmsResponse:
+    """List the public swarms that the server knows."""
+    found = state.registry.get_public_endpoints().values()
+    return {"swarms": [cleaned(endpoint) for endpoint in found]}
+
+
+@router.get("/swarms/registry", dependencies=[Depends(ADMIN)])
+async def read_registry(state: State) -> GetRegistryResponse:
+    """List all swarms that the server knows, and those that are proposed."""
+    registry = state.registry
+    return {
+        "swarms": [_described(registry, one) for one in registry.get_all_endpoints().values()],
+        "proposed": list(registry.get_proposed_swarms().values()),
+    }
+
+
+@router.post("/swarms", response_model=PostSwarmsResponse)
+@answered_once(of_server=True)
+async def register_swarm(
+    request: Request,
+    state: State,
+    caller: Administrator,
+    body: RegistrationIn,
+    key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Register another swarm, or register it anew.
+
+    Its server must answer as that swarm's. A volatile entry lives in the memory of this server;
+    any other is kept in the registry's file, which holds no token but names the variable that
+    does.
+    """
+    return await _register(state, caller, body)
+
+
+@router.post("/swarms/register", response_model=PostSwarmsResponse)
+@answered_once(of_server=True)
+async def register_swarm_too(
+    request: Request,
+    state: State,
+    caller: Administrator,
+    body: RegistrationIn,
+    key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Register another swarm: the same as `POST /swarms`."""
+    return await _register(state, caller, body)
+
+
+@router.post("/swarms/discover", response_model=PostSwarmsDiscoverResponse)
+@answered_once(of_server=True)
+async def discover_swarms(
+    request: Request,
+    state: State,
+    caller: Administrator,
+    body: DiscoveryIn,
+    key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Ask servers which swarms they list, and propose those that are new.
+
+    Nothing is registered before it is accepted.
+    """
+    result = await state.registry.discover_swarms(body.discovery_urls)
+    answer: PostSwarmsDiscoverResponse = {
+        "proposed": result.found,
+        "problems": [{"field": where, "problem": why} for where, why in result.problems],
+    }
+    return JSONResponse(answer)
+
+
+@router.post("/swarms/{name:path}/accept", response_model=PostSwarmsResponse, responses=errors(404))
+@answered_once(of_server=True)
+async def accept_swarm(
+    request: Request,
+    state: State,
+    caller: Administrator,
+    name: PathName,
+    key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Register a swarm that was proposed, for good."""
+    await state.registry.accept_swarm(name)
+    return _registered(caller, name)
+
+
+@router.delete("/swarms/{name:path}", responses=errors(400, 404))
+async def unregister_swarm(
+    state: State, caller: Administrator, name: PathName
+) -> DeleteSwarmResponse:
+    """Forget another swarm, or that it was proposed."""
+    if not await asyncio.to_thread(state.registry.unregister_swarm, name):
+        raise UnknownSwarm(f"no swarm '{name[:64]}' is registered or proposed")
+    _log.info("%s '%s' removed the swarm %r", caller.role, caller.id, name)
+    return {"status": "removed", "swarm_name": name}
+
+
+async def _register(state: ServerState, caller: Caller, body: RegistrationIn) -> JSONResponse:
+    await state.registry.register_swarm(
+        body.name,
+        body.base_url,
+        body.auth_token,
+        body.metadata,
+        volatile=body.volatile is not False,
+    )
+    return _registered(caller, body.name)
+
+
+def _registered(caller: Caller, name: str) -> JSONResponse:
+    _log.info("%s '%s' registered the swarm %r", caller.role, caller.id, name)
+    answer: PostSwarmsResponse = {"status": "registered", "swarm_name": name}
+    return JSONResponse(answer)
+
+
+def _described(registry: SwarmRegistry, endpoint: SwarmEndpoint) -> RegisteredSwarm:
+    name = endpoint["swarm_name"]
+    is_peer = name != registry.local_swarm_name
+    return {
+        **cleaned(endpoint),
+        "public": endpoint["public"],
+        "volatile": endpoint["volatile"],
+        "token_variable": token_variable(name) if is_peer else None,
+        "has_token": registry.get_resolved_auth_token(name) is not None,
+    }
