@@ -93,8 +93,8 @@ async def administration(person: Terminal) -> None:
     forbidden = r"status code 403: invalid role: this requires admin\n"
     refused = r"status code 40[45]: [^\n]+\n"
     await person.ask("health-update busy", rf"error updating health: .*{forbidden}")
-    await person.ask("swarms-get", rf"found \d+ swarms:\n|error getting swarms: .*{refused}")
-    await person.ask("swarm-register b http://b t", rf"error registering swarm: .*{refused}")
+    await person.ask("swarms-get", r"found \d+ swarms:\n")
+    await person.ask("swarm-register b http://b t", rf"error registering swarm: .*{forbidden}")
     await person.ask("swarm-dump", rf"error dumping swarm: .*{forbidden}")
     await person.ask("swarm-load-from-json '{}'", rf"error loading swarm from JSON: .*{forbidden}")
     await person.ask(

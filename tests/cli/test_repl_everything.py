@@ -2,28 +2,44 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mail.cli.repl.commands import COMMANDS
 from mail.cli.repl.parsing import LEAVE
+from mail.config.server import FederationConfig
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
 from tests.cli.terminal import terminal
-from tests.server.kit import TOKENS, serving
+from tests.server.kit import TOKENS, Template, config, running_server, serving
 from tests.support.till import definition, settings, till
 
 pytestmark = pytest.mark.e2e
 
 ASKED = """'[{"role":"user","content":"Summarise the plan"}]' '[]'"""
 PRICE = '[{"type": "function", "name": "price", "parameters": {"type": "object"}}]'
+PEER = "http://peer"
+"""Stands for the address of another server, of the swarm 'beta'."""
 NOT_BUILT = r"error [^\n]*: HTTP request failed with status code 404: [^\n]*\n"
 
 
 @pytest.fixture
 async def place(store: MemoryStore) -> AsyncIterator[str]:
-    async with serving(create_app(settings(debug=True), template=till(), store=store)) as client:
+    federation = FederationConfig(allow_private=True)
+    options = settings(debug=True).model_copy(update={"federation": federation})
+    async with serving(create_app(options, template=till(), store=store)) as client:
         yield str(client.base_url).rstrip("/")
+
+
+@pytest.fixture
+async def peer() -> AsyncIterator[str]:
+    template: Any = Template()
+    template.name, template.public = "beta", True
+    app = create_app(config(), template=template, store=MemoryStore())
+    async with running_server(app) as server:
+        app.state.mail.registry.register_local_swarm(server.url)
+        yield server.url
 
 
 EVERY: dict[str, list[tuple[str, str]]] = {
@@ -88,8 +104,36 @@ EVERY: dict[str, list[tuple[str, str]]] = {
         ("task-cancel three", r"task 'three' cancelled\n"),
         ("tc three --json", r'"status": "cancelled"'),
     ],
-    "swarms-get": [("swarms-get", NOT_BUILT)],
-    "swarm-register": [("swarm-register b http://b token --volatile", NOT_BUILT)],
+    "swarm-register": [
+        (f"swarm-register beta {PEER} token --volatile", r"swarm beta registered\n"),
+        ("swarm-remove beta", r"swarm beta removed\n"),
+        (
+            f"sr beta {PEER} token",
+            r"swarm beta registered\nthe server does not store the token: set "
+            r"SWARM_AUTH_TOKEN_BETA in its environment\n",
+        ),
+        (f"sr gamma {PEER}", r"error registering swarm: .*400: .*serves the swarm 'beta'"),
+    ],
+    "swarms-get": [
+        ("swarms-get", r"found 1 swarms:\nbeta@http://127"),
+        ("sg --json", r'"swarm_name": "beta"'),
+    ],
+    "swarms-registry": [("swarms-registry", r"test-swarm@.*\nbeta@http://127[^\n]*\n")],
+    "swarm-remove": [
+        ("swarm-remove beta", r"swarm beta removed\n"),
+        ("srm beta", r"error removing swarm: .*404: no swarm 'beta' is registered or proposed"),
+    ],
+    "swarms-discover": [
+        (
+            f"swarms-discover {PEER} http://127.0.0.1:1",
+            r"swarm beta is proposed\nhttp://127.0.0.1:1: ",
+        ),
+        ("sgr", r"beta@http://127[^\n]* +\(proposed by http://127"),
+    ],
+    "swarm-accept": [
+        ("swarm-accept beta", r"swarm beta registered\n"),
+        ("sa beta", r"error accepting swarm: .*404: no swarm 'beta' is proposed"),
+    ],
     "swarm-dump": [
         ("swarm-dump", r"swarm 'test-swarm' dumped\n"),
         ("sd --json", r'"status": "dumped"'),
@@ -120,12 +164,12 @@ def test_every_command_stands_here() -> None:
     assert LEAVE == ("exit", "quit")
 
 
-async def test_an_administrator_gives_each_command(tmp_path: Path, place: str) -> None:
+async def test_an_administrator_gives_each_command(tmp_path: Path, place: str, peer: str) -> None:
     async with terminal(tmp_path, ["client", place, "-ak", TOKENS["admin"]]) as person:
         await person.see("mail>")
         for lines in EVERY.values():
             for line, shown in lines:
-                await person.ask(line, shown)
+                await person.ask(line.replace(PEER, peer), shown)
         person.type("exit")
         assert await person.end() == 0
         assert "Traceback" not in person.screen

@@ -32,7 +32,6 @@ async def test_headers_carry_key_agent_and_accept(server: Counterpart, client: M
         ("GET", "/tasks", lambda c: c.get_tasks()),
         ("POST", "/tasks/a%2Fb%20c/cancel", lambda c: c.cancel_task("a/b c")),
         ("GET", "/swarms/registry", lambda c: c.get_swarm_registry()),
-        ("POST", "/swarms/discover", lambda c: c.discover_swarms(["http://b"])),
         ("POST", "/swarms/a%2Fb/accept", lambda c: c.accept_swarm("a/b")),
         ("DELETE", "/swarms/a%2Fb", lambda c: c.unregister_swarm("a/b")),
         ("GET", "/swarms", lambda c: c.get_swarms()),
@@ -51,6 +50,12 @@ async def test_get_task_sends_the_id_in_the_body(server: Counterpart, client: MA
     server.answer("GET", "/task", {"task_id": "t"})
     assert (await client.get_task("t"))["task_id"] == "t"
     assert server.seen[0][3] == {"task_id": "t"}
+
+
+async def test_discovery_names_the_servers(server: Counterpart, client: MAILClient) -> None:
+    server.answer("POST", "/swarms/discover", {"proposed": ["b"], "problems": []})
+    assert (await client.discover_swarms(["http://b"]))["proposed"] == ["b"]
+    assert server.seen[0][3] == {"discovery_urls": ["http://b"]}
 
 
 async def test_health_can_be_set(server: Counterpart, client: MAILClient) -> None:

@@ -32,7 +32,7 @@ from tests.documents.support import missing_tests
 BLOCKS = {
     "Imports and modules": (
         "test_imports_of_builder_classes test_imports_of_protocol_types "
-        "test_imports_of_network_helpers_come_with_mail_between_swarms "
+        "test_imports_of_network_helpers "
         "test_imports_of_runtime_primitives"
     ),
     "`action` decorator (`mail.api`)": "test_action_decorator",

@@ -74,7 +74,9 @@ NAMES: dict[str, str] = {
     "mail.client": "MAILClient",
     "mail.config": "ClientConfig ServerConfig",
     "mail.server": "app create_app",
-    "mail.net.types": "GetSwarmsResponse PostSwarmsResponse PostSwarmsLoadResponse "
+    "mail.net": "SwarmRegistry",
+    "mail.net.registry": "SwarmRegistry",
+    "mail.net.types": "SwarmEndpoint GetSwarmsResponse PostSwarmsResponse PostSwarmsLoadResponse "
     "GetSwarmsDumpResponse SwarmEndpointCleaned PostInterswarmMessageResponse "
     "PostInterswarmForwardResponse PostInterswarmBackResponse "
     "GetHealthResponse GetRootResponse GetStatusResponse GetWhoamiResponse "
@@ -127,6 +129,14 @@ METHODS: dict[str, str] = {
         "from_swarm_json_file start_server _build_adjacency_matrix _validate"
     ),
     "mail.core.tools:AgentToolCall": "create_response_msg",
+    "mail.net:SwarmRegistry": (
+        "register_local_swarm register_swarm unregister_swarm get_swarm_endpoint "
+        "get_resolved_auth_token get_all_endpoints get_active_endpoints get_persistent_endpoints "
+        "get_public_endpoints save_persistent_endpoints load_persistent_endpoints "
+        "cleanup_volatile_endpoints start_health_checks stop_health_checks discover_swarms "
+        "_get_auth_token_ref _resolve_auth_token_ref migrate_auth_tokens_to_env_refs "
+        "validate_environment_variables to_dict from_dict"
+    ),
     "mail.core.runtime:MAILRuntime": (
         "start_interswarm stop_interswarm is_interswarm_running handle_interswarm_response "
         "run run_continuous submit submit_and_wait submit_and_stream shutdown "
@@ -190,6 +200,10 @@ PARAMETERS: dict[str, str] = {
         "breakpoint_tools exclude_tools enable_db_agent_histories print_llm_streams"
     ),
     "mail.core.tools:pydantic_model_to_tool": "model_cls name description style",
+    "mail.net:SwarmRegistry": (
+        "local_swarm_name local_base_url persistence_file local_swarm_description "
+        "local_swarm_keywords local_swarm_public"
+    ),
     "mail.core.tools:create_mail_tools": "targets enable_interswarm style",
     "mail.core.tools:create_supervisor_tools": (
         "targets can_complete_tasks enable_interswarm style _debug_include_intraswarm"
