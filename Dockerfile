@@ -31,7 +31,7 @@ ENV PATH=/opt/mail/bin:$PATH \
     MAIL_CONFIG_PATH=/etc/mail/mail.toml \
     DATABASE_URL=sqlite:////data/mail.db
 
-# What the server writes is in /data: database, logs, the agents' files.
+# What the server writes is in /data: database, logs, registry, the agents' files.
 USER swarm
 WORKDIR /data
 VOLUME /data

@@ -37,6 +37,12 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
         case.body = {"input": "hello", **known}  # OpenAI's reference says what an input may be
     if isinstance(case.body, dict) and case.operation.path == "/swarms/load":
         case.body["json"] = definition()
+    if isinstance(case.body, dict) and case.operation.path in ("/swarms", "/swarms/register"):
+        # Whether a server answers there cannot be in the document; `tests.fuzz.server` has one.
+        names = {"name": f"swarm-{len(case.body['name']) % 9}", "base_url": "http://peer.example"}
+        case.body |= names | {"metadata": None, "auth_token": None, "volatile": True}
+    if isinstance(case.body, dict) and case.operation.path == "/swarms/discover":
+        case.body["discovery_urls"] = ["http://peer.example"]
     cursor = (case.query or {}).get("cursor")
     if cursor is not None and not _is_task(case, str(cursor)):
         del case.query["cursor"]

@@ -118,10 +118,13 @@ def test_the_template_says_what_the_own_swarm_is_not_the_file(file: Path) -> Non
     assert (own["public"], own["swarm_description"]) == (False, "new")
 
 
-def test_whose_file_it_is_is_no_peer(file: Path) -> None:
+def test_whose_file_it_is_is_no_peer(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     keep(file, beta())
+    assert set(SwarmRegistry("alpha", HERE, str(file)).get_all_endpoints()) == {"alpha", "beta"}
+    assert "was written for" not in caplog.text
     assert set(SwarmRegistry("delta", HERE, str(file)).get_all_endpoints()) == {"delta", "beta"}
     assert set(SwarmRegistry("beta", HERE, str(file)).get_all_endpoints()) == {"beta"}
+    assert caplog.text.count("was written for the swarm 'alpha'") == 2
 
 
 def test_a_token_in_a_file_works_is_reported_and_is_not_written_again(
@@ -388,11 +391,8 @@ def test_every_file_comes_back_as_it_was(entries: dict[str, dict[str, Any]]) -> 
         assert not file.changed()
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
-    max_leaves=10,
-)
+PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+JSON = PLAIN | st.lists(PLAIN, max_size=3) | st.dictionaries(st.text(max_size=5), PLAIN, max_size=3)
 
 
 @settings(deadline=None)
@@ -412,3 +412,10 @@ def test_logging_names_no_token(
         asyncio.run(register(file, world, auth_token="s3cret"))
     assert "swarm 'beta' is registered at http://beta.example" in caplog.text
     assert "s3cret" not in caplog.text
+
+
+def test_the_example_in_the_repository_is_a_registry() -> None:
+    example = Path(__file__).parents[2] / "registries" / "example.json"
+    content = RegistryFile(example).read()
+    assert content.problems == []
+    assert content.to_json() == json.loads(example.read_text())

@@ -50,7 +50,12 @@ COMMANDS: Final = (
     Command("db-init", "create the tables of a PostgreSQL database", db.configure, db.run),
     Command("token", "create, list and revoke access tokens", token.configure, token.run),
     Command("tasks", "list, show and cancel tasks", tasks.configure, tasks.run),
-    Command("swarms", "validate swarms files, and manage the registry of other swarms", swarms.configure, swarms.run),
+    Command(
+        "swarms",
+        "validate swarms files, and manage the registry of other swarms",
+        swarms.configure,
+        swarms.run,
+    ),
     Command(
         "register",
         "register the client to open swarm:// links",

@@ -184,11 +184,22 @@ class SwarmEntries:
                     with self._file.locked():
                         content = self._read_or_set_aside()
                 self._adopt(content)
+                self._warn_of_owner(content)
             except StoreError as error:
                 _log.error("%s", error)
         missing = [n for n, is_set in self.validate_environment_variables().items() if not is_set]
         if missing:
             _log.warning("tokens of registered swarms are not set: %s", ", ".join(missing))
+
+    def _warn_of_owner(self, content: RegistryContent) -> None:
+        owner = content.about.get("local_swarm_name", self.local_swarm_name)
+        if owner != self.local_swarm_name:
+            _log.warning(
+                "the registry %s was written for the swarm %r; use another file if it is still "
+                "that one's",
+                self._file.path,
+                owner,
+            )
 
     def cleanup_volatile_endpoints(self) -> None:
         """Forget the volatile entries and write the others to the file.

@@ -1,0 +1,109 @@
+"""``mail swarms list``, ``accept`` and ``remove``: the registry's file beside a running server."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mail.cli import main
+from mail.db.memory import MemoryStore
+from mail.net import SwarmRegistry
+from mail.server.app import create_app
+from tests.net.test_registry import HERE
+from tests.server.kit import Template, config
+from tests.support.background import served
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a server in the current folder, which has settings of its own."""
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "registries" / "alpha.json"
+    (tmp_path / "mail.toml").write_text(
+        f"[server.swarm]\nname = 'alpha'\nregistry = '{file}'\n"
+        "[server.federation]\nallow_private = true\n"
+    )
+    return file
+
+
+@pytest.fixture
+def peer() -> Any:
+    """A real server of the swarm 'beta', in a thread: commands have an event loop of their own."""
+
+    async def make() -> Any:
+        template: Any = Template()
+        template.name, template.public = "beta", True
+        app = create_app(config(), template=template, store=MemoryStore())
+        made.append(app)
+        return app
+
+    made: list[Any] = []
+    with served(make) as url:
+        made[0].state.mail.registry.register_local_swarm(url)
+        yield url
+
+
+async def proposing(file: Path, peer: str) -> SwarmRegistry:
+    """Return the registry of a server that has discovered a peer."""
+    registry = SwarmRegistry("alpha", HERE, str(file), "of the server", ["k"], True, proposes=True)
+    assert (await registry.discover_swarms([peer])).found == ["beta"]
+    return registry
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main(["swarms", *words])
+    return (code, *capsys.readouterr())
+
+
+def test_an_empty_registry(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "list") == (0, "no other swarms are registered\n", "")
+    assert run(capsys, "list", "--json") == (0, '{"swarms": [], "proposed": []}\n', "")
+    assert not file.exists()
+    for verb, said in (("accept", "is proposed"), ("remove", "is registered or proposed")):
+        assert run(capsys, verb, "beta") == (1, "", f"mail: no swarm 'beta' {said}\n")
+
+
+def test_accepting_and_removing_reach_the_server(
+    file: Path, peer: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    registry = asyncio.run(proposing(file, peer))
+    assert run(capsys, "list") == (0, f"beta@{peer}  proposed by {peer}\n", "")
+    assert run(capsys, "accept", "beta") == (0, "swarm beta registered\n", "")
+    assert registry.get_all_endpoints()["beta"]["base_url"] == peer
+    assert registry.get_proposed_swarms() == {}
+    assert run(capsys, "list") == (0, f"beta@{peer}  token: SWARM_AUTH_TOKEN_BETA\n", "")
+    code, out, _ = run(capsys, "list", "--json")
+    [shown] = json.loads(out)["swarms"]
+    assert (code, shown["swarm_name"], shown["is_active"]) == (0, "beta", True)
+    assert shown["token_variable"] == "SWARM_AUTH_TOKEN_BETA"
+    kept = json.loads(file.read_text())
+    assert kept["local_swarm_description"] == "of the server"  # the command is not the server
+    assert kept["local_base_url"] == HERE
+    removed = '{"status": "removed", "swarm_name": "beta"}\n'
+    assert run(capsys, "remove", "beta", "--json") == (0, removed, "")
+    assert registry.get_swarm_endpoint("beta") is None
+
+
+def test_the_setting_of_the_server_holds(
+    file: Path, peer: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    asyncio.run(proposing(file, peer))
+    strict = tmp_path / "strict.toml"
+    strict.write_text("[server.swarm]\nname = 'alpha'\n")
+    code, out, err = run(capsys, "accept", "beta", "-c", str(strict), "-rf", str(file))
+    assert (code, out) == (1, "")
+    assert "is a loopback address" in err
+    assert "[server.federation] allow_private" in err
+
+
+def test_a_damaged_file_is_told_and_left_alone(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file.parent.mkdir()
+    file.write_text("{")
+    code, out, err = run(capsys, "list")
+    assert (code, out) == (1, "")
+    assert err == f"mail: the registry {file} is damaged: it is not valid JSON\n"
+    assert file.read_text() == "{"
