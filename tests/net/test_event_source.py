@@ -1,6 +1,7 @@
 """Events over HTTP: readers that stall are cut off, readers that leave close their events."""
 
 import asyncio
+import json
 import socket
 from collections.abc import AsyncIterator
 
@@ -21,14 +22,16 @@ class Source:
         self.size, self.kind = size, kind
         self.closed = asyncio.Event()
         self.sent = 0
+        self.rows = 10**9
 
     async def events(self) -> AsyncIterator[TaskEvent]:
         try:
-            while True:
+            while self.sent < self.rows:
                 self.sent += 1
                 seq = 0 if self.kind == "ping" else self.sent
                 extra = {"text": "x" * self.size}
-                yield TaskEvent(task_id="t", kind=self.kind, timestamp="now", seq=seq, extra=extra)
+                fields = {"task_id": "t", "kind": self.kind, "timestamp": "now"}
+                yield TaskEvent(**fields, seq=seq, extra=extra, size=self.size)  # type: ignore[arg-type]
                 await asyncio.sleep(0)
         finally:
             self.closed.set()
@@ -68,3 +71,16 @@ async def test_heartbeats_have_a_name_and_no_id() -> None:
     first = frames(text)[0]
     assert first["event"] == "ping"
     assert "id" not in first
+
+
+async def test_a_large_event_comes_in_pieces_and_is_whole() -> None:
+    source = Source(size=300_000)
+    source.rows = 3
+    async with serving(app_of(source)) as client, client.stream("GET", "/") as stream:
+        chunks = [chunk async for chunk in stream.aiter_raw()]
+    assert max(map(len, chunks)) < 100_000
+    found = frames(b"".join(chunks).decode())
+    assert [event["id"] for event in found] == ["1", "2", "3"]
+    assert [event.get("retry") for event in found] == ["2000", None, None]
+    texts = [json.loads(event["data"])["extra_data"]["text"] for event in found]
+    assert texts == ["x" * 300_000] * 3

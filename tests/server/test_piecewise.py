@@ -3,24 +3,17 @@
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
-from sse_starlette import ServerSentEvent
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from mail.core.tasks import TaskState
 from mail.db.base import EventRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
 from mail.errors import StoreError
-from mail.net.sse import event_stream, frame_pieces
 from mail.server.app import create_app
-from tests.server.kit import Template, bearer, config, frames, serving
+from tests.server.kit import Template, bearer, config, serving
 
 ALICE = Owner("test-swarm", "user", "alice")
 NOW = "2026-01-01T00:00:00+00:00"
@@ -147,26 +140,3 @@ async def test_readers_that_do_not_read_take_no_place_of_requests_at_work(
             stalled.sendall(f"{request}\r\n".encode())
             await asyncio.to_thread(stalled.recv, 100)
             assert (await get(client, "/whoami")).status_code == 200
-
-
-async def test_no_comment_comes_between_the_pieces_of_an_event() -> None:
-    text = json.dumps({"x": "x" * 200_000})
-
-    async def slow() -> AsyncIterator[ServerSentEvent | bytes]:
-        for number in range(3):
-            yield ServerSentEvent("small", event="a", id=str(number))
-            await asyncio.sleep(0.2)
-            for piece in frame_pieces("b", [text[:50_000], text[50_000:]], number="7", retry=5):
-                yield piece
-                await asyncio.sleep(0.2)
-
-    async def respond(request: Request) -> Response:
-        return event_stream(slow(), ping=0.05, send_timeout=5)  # type: ignore[arg-type]
-
-    async with serving(Starlette(routes=[Route("/", respond)])) as client:
-        found = (await client.get("/", timeout=30)).text
-    assert found.count(": still here\r\n\r\n") >= 1
-    large = {"id": "7", "event": "b", "data": text, "retry": "5"}
-    events = [event for event in frames(found.replace(": still here\r\n", "")) if event]
-    assert events[1::2] == [large] * 3
-    assert [event["data"] for event in events[::2]] == ["small"] * 3

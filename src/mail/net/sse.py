@@ -9,9 +9,8 @@ An unfinished event at the end is dropped.
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
-from contextlib import aclosing
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from mail.core.events import TaskEvent
 from mail.core.pieces import joined
@@ -130,7 +129,7 @@ RETRY_MS: Final = 2000
 SEND_SECONDS: Final = 30.0
 """A reader that takes nothing for so long is cut off; it can resume with ``Last-Event-ID``."""
 
-_COMMENT_SECONDS: Final = 60
+_NEVER: Final = 10**8
 _DRAIN_SECONDS: Final = 25.0
 
 
@@ -146,27 +145,25 @@ def event_source(
         events: The events; ``ping`` events come from here, too.
         send_timeout: Seconds that one event, or a piece of a large one, may take to be sent.
     """
-    return event_stream(_frames(events), ping=_COMMENT_SECONDS, send_timeout=send_timeout)
+    return event_stream(_frames(events), send_timeout=send_timeout)
 
 
 def event_stream(
-    frames: "AsyncGenerator[ServerSentEvent | bytes, None]", *, ping: int, send_timeout: float
+    frames: "AsyncIterator[ServerSentEvent | bytes]", *, send_timeout: float
 ) -> "EventSourceResponse":
     """Make the streaming answer of events that are framed already.
 
     Args:
-        frames: The events; bytes are a piece of one (see `frame_pieces`).
-        ping: Seconds of silence after which a comment keeps the connection alive.
+        frames: The events, with something now and then that keeps the connection alive; bytes are a
+            piece of one (see `frame_pieces`).
         send_timeout: Seconds that one of them may take to be sent.
     """
     from sse_starlette import EventSourceResponse
 
-    places = _Places(frames)
     return EventSourceResponse(
-        places.followed(),
+        frames,
         headers={"Cache-Control": "no-cache"},
-        ping=ping,
-        ping_message_factory=places.comment,
+        ping=_NEVER,  # it would come between the pieces of an event
         send_timeout=send_timeout,
         # A host that is told to stop must not cut the stream before its last event.
         shutdown_grace_period=_DRAIN_SECONDS,
@@ -174,37 +171,18 @@ def event_stream(
 
 
 def frame_pieces(
-    name: str, data: Iterable[str], *, number: str | None = None, retry: int | None = None
+    name: str,
+    data: Iterable[str],
+    *,
+    number: str | None = None,
+    retry: int | None = None,
+    sep: str = "\r\n",
 ) -> Iterator[bytes]:
     """Yield an event piece by piece, of its one line of data in pieces. None of them is large."""
-    head = f"id: {number}\r\n" if number is not None else ""
-    tail = f"\r\nretry: {retry}" if retry is not None else ""
-    tokens = chain((f"{head}event: {name}\r\ndata: ",), data, (tail, "\r\n\r\n"))
+    head = f"id: {number}{sep}" if number is not None else ""
+    tail = f"{sep}retry: {retry}" if retry is not None else ""
+    tokens = chain((f"{head}event: {name}{sep}data: ",), data, (f"{tail}{sep}{sep}",))
     return (piece.encode() for piece in joined(tokens))
-
-
-class _Places:
-    """Knows whether what was sent so far ends with a whole event: only then may a comment follow.
-
-    Args:
-        frames: What is sent.
-    """
-
-    def __init__(self, frames: "AsyncGenerator[ServerSentEvent | bytes, None]") -> None:
-        self._frames = frames
-        self._between = True
-
-    async def followed(self) -> "AsyncGenerator[ServerSentEvent | bytes, None]":
-        async with aclosing(self._frames) as frames:
-            async for frame in frames:
-                self._between = not isinstance(frame, bytes) or frame.endswith(b"\r\n\r\n")
-                yield frame
-
-    def comment(self) -> Any:
-        """Return a comment, or nothing to send when there is no place for one."""
-        from sse_starlette import ServerSentEvent
-
-        return ServerSentEvent(comment="still here") if self._between else b""
 
 
 async def _frames(

@@ -3,10 +3,11 @@
 import json
 import time
 import uuid
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence, Set
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from mail.core.events import TERMINAL_KINDS, TaskEvent
 from mail.core.tasks import TaskState
@@ -31,6 +32,8 @@ from mail.responses_api.request import ResponseRequest
 
 __all__ = ["BridgedEnd", "BridgedRun", "BridgedSwarm", "Exchange", "ResponsesBridge"]
 
+_PAGE_EVENTS: Final = 256
+_PAGE_BYTES: Final = 64 * 1024
 _CUT = "the stream ended before the response did; poll the response to see its end"
 _GONE = "the task continued without this response"
 
@@ -226,8 +229,8 @@ class ResponsesBridge:
 
     async def events(
         self, exchange: Exchange, events: AsyncIterator[TaskEvent]
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        """Yield the response's stream, numbered from 0.
+    ) -> AsyncGenerator[dict[str, Any] | None, None]:
+        """Yield the response's stream, numbered from 0, and None for what happens and is not shown.
 
         Args:
             exchange: The exchange, requested with ``stream``.
@@ -236,19 +239,25 @@ class ResponsesBridge:
         number = 0
         async with aclosing(self._stream(exchange, events)) as stream:
             async for event in stream:
-                yield {**event, "sequence_number": number}
-                number += 1
+                if event is None:
+                    yield None
+                else:
+                    yield {**event, "sequence_number": number}
+                    number += 1
 
     async def _stream(
         self, exchange: Exchange, events: AsyncIterator[TaskEvent]
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    ) -> AsyncGenerator[dict[str, Any] | None, None]:
         for event in opening_events(exchange.record.response):
             yield event
         last: TaskEvent | None = None
         work = WorkShown(exchange.record.id, exchange.request.offer.names)
         async for found in events:
-            for event in work.events(found):
+            shown = list(work.events(found))
+            for event in shown:
                 yield event
+            if not shown:
+                yield None
             last = found if found.kind in TERMINAL_KINDS else last
             del found
         if last is None:
@@ -306,8 +315,8 @@ class ResponsesBridge:
             raise NoSuchResponse(response_id)
         if record.ended:
             return record
-        task = await self.swarm.read_task(record.task_id)
-        found = own_ending(task.events, record.began) if task and record.began else None
+        task = await self.swarm.read_task(record.task_id, with_events=False)
+        found = await self._own_ending(record)  # later: what ended by then is in the log
         if found is not None:
             ending, used = found
             return await self._settled(record, ending, used)
@@ -320,6 +329,23 @@ class ResponsesBridge:
             ending = ResponseEnding.of_task(task)
         return await self._settled(record, ending, task.total_usage if task else None)
 
+    async def _own_ending(self, record: Record) -> tuple[ResponseEnding, Usage | None] | None:
+        """Return how the response's own run ended, if that is known by now."""
+        if not record.began:
+            return None
+        async with aclosing(self._events_of(record)) as events:
+            return await own_ending(events)
+
+    async def _events_of(self, record: Record) -> AsyncGenerator[TaskEvent, None]:
+        """Yield the task's events from the first of the response's run on, a page at a time."""
+        store, after = self.records.store, record.began - 1
+        while page := deque(
+            await store.events(self.records.owner, record.task_id, after, _PAGE_EVENTS, _PAGE_BYTES)
+        ):
+            after = page[-1].seq
+            while page:
+                yield page.popleft()
+
     async def _settled(self, record: Record, ending: ResponseEnding, used: Usage | None) -> Record:
         return replace(record, response=await self._keep(record, ending, used))
 
@@ -327,11 +353,9 @@ class ResponsesBridge:
         self, exchange: Exchange, ending: ResponseEnding, work: Sequence[dict[str, Any]] = ()
     ) -> dict[str, Any]:
         record = exchange.record
-        task = await self.swarm.read_task(record.task_id, with_events=exchange.keyed)
-        used = task.total_usage if task else None
-        if task is not None and exchange.keyed:
-            found = own_ending(task.events, record.began)
-            used = found[1] if found else used
+        found = await self._own_ending(record) if exchange.keyed else None
+        task = await self.swarm.read_task(record.task_id, with_events=False)
+        used = found[1] if found else task.total_usage if task else None
         return await self._keep(record, ending, used, work)
 
     async def _keep(

@@ -178,7 +178,7 @@ class Responses:
         return Response.construct(**data)
 
     async def _typed(
-        self, events: AsyncGenerator[dict[str, Any], None]
+        self, events: AsyncGenerator[dict[str, Any] | None, None]
     ) -> "AsyncGenerator[ResponseStreamEvent, None]":
         from openai.types.responses import ResponseStreamEvent
         from pydantic import TypeAdapter
@@ -186,7 +186,8 @@ class Responses:
         read: TypeAdapter[ResponseStreamEvent] = TypeAdapter(ResponseStreamEvent)
         async with aclosing(events):
             async for event in events:
-                yield read.validate_python(event)
+                if event is not None:
+                    yield read.validate_python(event)
 
 
 def _plain(item: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -86,21 +86,25 @@ def moment(timestamp: str) -> int:
         return 0
 
 
-def own_ending(
-    events: Iterable[TaskEvent], began: int
+async def own_ending(
+    events: AsyncIterator[TaskEvent],
 ) -> tuple[ResponseEnding, Usage | None] | None:
-    """Return how the run ended whose first event has the number ``began``.
+    """Return how a run ended.
+
+    Args:
+        events: The task's events in order, from the first of the run on.
 
     Returns:
-        The ending, and what the task had used by then (None when no model call was logged); or
+        The ending, and what the task had used by then (None when the run logged no model call); or
         None when the run has not ended. Later runs of the task change neither.
     """
     used: Usage | None = None
-    for event in sorted(events, key=lambda event: event.seq):
+    async for event in events:
         if event.kind == "model_usage" and "task_usage" in event.extra:
             used = Usage.from_dict(event.extra["task_usage"])
-        elif event.kind in TERMINAL_KINDS and event.seq >= began:
+        elif event.kind in TERMINAL_KINDS:
             return ResponseEnding.of_event(event), used
+        del event  # the next one may be as large
     return None
 
 

@@ -3,6 +3,7 @@
 In debug mode the former are at ``/responses``, too, which is not in the OpenAPI document.
 """
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -17,11 +18,12 @@ from starlette.responses import JSONResponse, Response
 from typing_extensions import TypedDict
 
 from mail.auth.callers import Caller
+from mail.core.pieces import json_pieces
 from mail.core.tasks import TaskState
 from mail.db.base import IdempotencyRow
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
-from mail.net.sse import event_stream
+from mail.net.sse import event_stream, frame_pieces
 from mail.responses_api.bridge import Exchange, ResponsesBridge
 from mail.responses_api.problems import NoSuchModel, ResponsesError
 from mail.responses_api.records import Records
@@ -31,6 +33,7 @@ from mail.server.deps import BearerToken, IdempotencyKey, Person, State
 from mail.server.idempotency import replayed
 from mail.server.idempotent_response import answered_once
 from mail.server.openai_errors import OpenAIRoute, openai_error_response, openai_errors
+from mail.server.piecewise import json_answer
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
 from mail.server.streams import CLIENT_GONE, streamed, while_connected
@@ -179,10 +182,10 @@ async def create_response(
             events = streamed(exchange.run.events(_PING_SECONDS), stack.pop_all(), recheck)
             frames = _frames(bridge.events(exchange, events))
             patience = state.config.limits.send_timeout
-            response: Response = event_stream(frames, ping=_PING_SECONDS, send_timeout=patience)
+            response: Response = event_stream(frames, send_timeout=patience)
         elif asked.background:
             exchange.run.leave()
-            response = JSONResponse(exchange.record.response)
+            response = await json_answer(exchange.record.response)
         else:
             response = await _answer(request, bridge, exchange)
         return replayed(response) if exchange.repeats else response
@@ -192,12 +195,12 @@ async def create_response(
 @router.get("/v1/responses/{response_id}", responses={**RESPONSE, **openai_errors(400, 404)})
 async def get_response(
     response_id: _ResponseId, request: Request, state: State, caller: Person, token: BearerToken
-) -> JSONResponse:
+) -> Response:
     """Get a response as it is now."""
     if request.query_params.get("stream", "false").lower() == "true":
         raise ResponsesError("a stored response cannot be streamed; poll it instead", "stream")
     async with _bridge(state, caller, token) as bridge:
-        return JSONResponse(await bridge.retrieve(response_id))
+        return await json_answer(await bridge.retrieve(response_id))
 
 
 @debug.delete("/responses/{response_id}")
@@ -259,14 +262,21 @@ async def _answer(request: Request, bridge: ResponsesBridge, exchange: Exchange)
     if end.status is TaskState.FAILED:
         failure = BudgetExceeded if end.over_budget else TaskFailed
         return openai_error_response(failure(response["error"]["message"], task_id))
-    return JSONResponse(response)
+    return await json_answer(response)
 
 
 async def _frames(
-    events: AsyncGenerator[dict[str, Any], None],
-) -> "AsyncGenerator[ServerSentEvent, None]":
+    events: AsyncGenerator[dict[str, Any] | None, None],
+) -> "AsyncGenerator[ServerSentEvent | bytes, None]":
     from sse_starlette import ServerSentEvent
 
     async with aclosing(events):
         async for event in events:
-            yield ServerSentEvent(json.dumps(event), event=event["type"], sep="\n")
+            if event is None:  # a comment keeps the connection alive
+                yield ServerSentEvent(comment="working", sep="\n")
+            elif event["type"].endswith(".delta"):
+                yield ServerSentEvent(json.dumps(event), event=event["type"], sep="\n")
+            else:  # the whole text may be in it
+                for piece in frame_pieces(event["type"], json_pieces(event), sep="\n"):
+                    yield piece
+                    await asyncio.sleep(0)
