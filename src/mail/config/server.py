@@ -141,6 +141,9 @@ class LimitsConfig(FileBacked):
     ``request_rate`` (a second, after a burst of ``request_burst``). A request that waits for a run
     counts only against ``max_connections``.
 
+    Of the events that are read for one caller, those not yet sent come to about
+    ``max_unsent_bytes`` at most; further large ones are read when there is room.
+
     A client may take ``header_timeout`` to send a request's headers and ``body_timeout`` for its
     body, must keep taking its answer (``send_timeout`` without progress cuts it off), and may keep
     a connection without a request for ``idle_timeout``. What an ``Idempotency-Key`` stands for is
@@ -160,6 +163,7 @@ class LimitsConfig(FileBacked):
     max_running_tasks: _Count = 256
     max_queued_tasks: _Count = 10_000
     max_streams: _Count = 256
+    max_unsent_bytes: _Positive = 16 * 1024 * 1024
     request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 200.0
     request_burst: _Positive = 400
     header_timeout: _Wait = 10.0

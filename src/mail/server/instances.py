@@ -23,7 +23,7 @@ from mail.server.keylocks import KeyLocks
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarm, MAILSwarmTemplate
-    from mail.services.event_log import EventLog
+    from mail.services.event_log import EventLog, Room
     from mail.services.tasks import LiveEvents
 
 __all__ = ["InstancePool", "Served", "SwarmFactory", "recover_owners"]
@@ -99,6 +99,7 @@ class InstancePool:
             factory and is not kept.
         max_instances: Most instances at a time; the one idle for longest makes room.
         idle_seconds: An instance with nothing to do for so long is closed.
+        room_of: Gives the room for large events that all answers to a caller share.
         now: A monotonic clock in seconds.
     """
 
@@ -108,11 +109,13 @@ class InstancePool:
         *,
         max_instances: int,
         idle_seconds: float,
+        room_of: "Callable[[Caller], Room] | None" = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._served = served
         self._max = max_instances
         self._idle_seconds = idle_seconds
+        self._room_of = room_of
         self._now = now
         self._live: OrderedDict[Caller, _Instance] = OrderedDict()
         self._locks: KeyLocks[Caller] = KeyLocks()
@@ -246,6 +249,8 @@ class InstancePool:
             served = self._served
             used = token if served.needs_token else ""
             swarm = served.make(caller, used)
+            if self._room_of is not None:
+                swarm.event_log.room = self._room_of(caller)
             try:
                 # What the instance does in the background is not this request's doing.
                 with bound(request_id="", task_id=""):

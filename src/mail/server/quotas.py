@@ -1,4 +1,4 @@
-"""What one caller may take at once: requests in a short time, open tasks, open streams.
+"""What one caller may take at once: requests, open tasks, open streams, memory for what they read.
 
 And how many streams all callers have together.
 The library knows no such limits; they act in the server only.
@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary
 
 from mail.auth.callers import Caller
 from mail.config.server import LimitsConfig
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, ServerBusy
+from mail.services.event_log import Room
 
 __all__ = ["MAX_BUCKETS", "PATIENCE_SECONDS", "Quotas"]
 
@@ -45,6 +47,7 @@ class Quotas:
         self._buckets: OrderedDict[Caller, _Bucket] = OrderedDict()
         self._streams: Counter[Caller] = Counter()
         self._bodies: Counter[Caller] = Counter()
+        self._rooms: WeakValueDictionary[Caller, Room] = WeakValueDictionary()
 
     def request(self, caller: Caller) -> float:
         """Count a request against the caller's rate; return how many seconds it has to wait.
@@ -83,6 +86,13 @@ class Quotas:
         excuse = ("send complete requests", "request_burst")
         with _counted(self._bodies, caller, limit, what, *excuse):
             yield
+
+    def room(self, caller: Caller) -> Room:
+        """Return the room for large events that all answers to a caller share."""
+        room = self._rooms.get(caller)
+        if room is None:
+            room = self._rooms[caller] = Room(self._limits.max_unsent_bytes)
+        return room
 
     @property
     def open_streams(self) -> int:

@@ -91,6 +91,7 @@ class ServerState:
                 await self.open_swarm(),
                 max_instances=limits.max_instances,
                 idle_seconds=limits.instance_idle,
+                room_of=self.quotas.room,
             )
 
     @property
@@ -161,7 +162,8 @@ class ServerState:
     def tasks_of(self, caller: Caller) -> TaskReader:
         """Return a reader of the caller's tasks; it needs no instance."""
         owner = owner_of(self, caller)
-        return TaskReader(self.store, owner, self.clock, self.pool.live(caller, owner.swarm))
+        live, room = self.pool.live(caller, owner.swarm), self.quotas.room(caller)
+        return TaskReader(self.store, owner, self.clock, live, room)
 
     def set_health(self, status: str) -> None:
         """Take what an administrator says about the server's health."""
