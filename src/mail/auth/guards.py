@@ -69,10 +69,11 @@ def extract_token(request: Request) -> str:
     Raises:
         Unauthenticated: there is no ``Authorization`` header, or not exactly one bearer token.
     """
-    values = request.headers.getlist("authorization")
+    headers: list[tuple[bytes, bytes]] = request.scope["headers"]
+    values = [value for name, value in headers if name == b"authorization"]
     if not values:
         raise Unauthenticated("no API key provided")
-    scheme, _, token = values[0].partition(" ")
+    scheme, _, token = values[0].decode("latin-1").partition(" ")
     token = token.strip()
     if len(values) > 1 or scheme.lower() != "bearer" or not token or " " in token:
         raise Unauthenticated("invalid API key format")

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
+from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, Final
 
 from mail.logcontext import NOBODY, LogContext, current
@@ -120,6 +121,9 @@ class JSONFormatter(OwnFormatter):
             else:
                 line[name] = value if as_it_is else redacted(value)
         line.update(self._traces(record))
+        if as_it_is:  # all of it is text
+            pairs = [f"{_quoted(name)}: {_quoted(value)}" for name, value in line.items()]
+            return f"{{{', '.join(pairs)}}}"
         return json.dumps(line)
 
 

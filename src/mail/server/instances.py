@@ -9,7 +9,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -165,9 +165,14 @@ class InstancePool:
 
     @asynccontextmanager
     async def lease(self, caller: Caller, token: str = "") -> AsyncIterator["MAILSwarm"]:
-        """Lend the caller's instance, making and starting it if needed.
+        """Lend the caller's instance for the length of a ``with`` block; see `borrow`."""
+        async with AsyncExitStack() as held:
+            yield await self.borrow(held, caller, token)
 
-        While it is lent, it is not closed for idling.
+    async def borrow(self, held: AsyncExitStack, caller: Caller, token: str = "") -> "MAILSwarm":
+        """Return the caller's instance, making and starting it if needed.
+
+        It is not closed for idling until ``held`` is.
 
         Raises:
             ShuttingDown: the pool is closed.
@@ -180,11 +185,12 @@ class InstancePool:
                 instance.users += 1
         else:
             instance.users += 1
-        try:
-            yield instance.swarm
-        finally:
-            instance.users -= 1
-            instance.last_used = self._now()
+        held.callback(self._give_back, instance)
+        return instance.swarm
+
+    def _give_back(self, instance: _Instance) -> None:
+        instance.users -= 1
+        instance.last_used = self._now()
 
     async def sweep(self) -> int:
         """Close the instances that have idled long enough or are outdated; return how many."""

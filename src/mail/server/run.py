@@ -236,6 +236,7 @@ def _serve(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing asks where a request came from
         timeout_graceful_shutdown=_CONNECTION_SECONDS,
         h11_max_incomplete_event_size=MAX_HEADER_BYTES * 2,
         http=guarded(state.config.limits),

@@ -250,7 +250,7 @@ async def message(  # noqa: PLR0913 - what FastAPI resolves for it
         if body.stream:
             stack.enter_context(state.quotas.stream(caller))
         # Before anything is looked up: from here on the caller's swarm stays the same one.
-        swarm = await stack.enter_async_context(state.pool.lease(caller, token))
+        swarm = await state.pool.borrow(stack, caller, token)
         keyed = None if key is None else await state.keyed(request, caller, key)
         known = last_event_id if last_event_id is not None else after
         posting = _Posting(request, state, caller, token, body, known or 0, swarm, stack)

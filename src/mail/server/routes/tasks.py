@@ -163,7 +163,7 @@ async def get_task_events(
     async with AsyncExitStack() as stack:
         stack.enter_context(state.quotas.stream(caller))
         if state.pool.served.needs_token:  # the caller's unfinished tasks may be waiting for it
-            await stack.enter_async_context(state.pool.lease(caller, token))
+            await state.pool.borrow(stack, caller, token)
         recheck = partial(state.auth.authenticate, token)
         replay = state.tasks_of(caller).replay(task_id, known or 0, PING_INTERVAL)
         events = streamed(replay, stack.pop_all(), recheck)
