@@ -5,7 +5,7 @@ clients. A run that was accepted is not tried again by the SDK: that would be a 
 """
 
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ from mail.errors import AlreadyAnswered, MAILError, ShuttingDown, TaskFailed, Ta
 from mail.responses_api.problems import NoSuchModel, NoSuchResponse
 from mail.server.errors import KeyReused, as_refusal, mail_error_response
 from mail.server.openapi import errors
-from mail.server.routing import MAILRoute
+from mail.server.routing import Handler, MAILRoute
 
 __all__ = ["PREFIX", "OpenAIRoute", "openai_error_response", "openai_errors", "shaped_for_path"]
 
@@ -49,9 +49,8 @@ class OpenAIRoute(MAILRoute):
 
     error_schema = "OpenAIErrorAnswer"
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return the handler; see `APIRoute.get_route_handler`."""
-        handler = super().get_route_handler()
+    def guarded(self, handler: Handler) -> Handler:
+        """Return a handler that answers to every error."""
 
         async def answer(request: Request) -> Response:
             try:

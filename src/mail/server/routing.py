@@ -10,6 +10,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mail.errors import ConfigError, ProtocolError
 from mail.server.bodies import RequestBody, read_body, with_body
@@ -17,7 +18,9 @@ from mail.server.deps import GIVEN, Audience, audience_of
 from mail.server.middleware import ALWAYS_ANSWERED
 from mail.server.openapi import answer_headers, errors
 
-__all__ = ["MAILRoute", "MAILRouter"]
+__all__ = ["Handler", "MAILRoute", "MAILRouter"]
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 _EVERY: Final = (415, 431, 500)
 _CALLER: Final = (401, 403, 429, 503)
@@ -54,24 +57,45 @@ class MAILRoute(APIRoute):
             **({} if roles else {"security": []}),
             **(self.openapi_extra or {}),
         }
+        direct = _Endpoint.of(self.dependant, _body_model(self))
+        if direct is not None:
+            self.app = self._shorter(direct, self.app)
 
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    def _shorter(self, endpoint: "_Endpoint", whole: ASGIApp) -> ASGIApp:
+        """Return an application that goes through FastAPI only when a request needs it."""
+        audience = self._audience()
+
+        async def answer(request: Request) -> Response:
+            await _admit(request, audience)
+            return await endpoint.answer(request)
+
+        handler = self.guarded(answer)
+
+        async def app(scope: Scope, receive: Receive, send: Send) -> None:
+            if endpoint.suffices(scope):
+                response = await handler(Request(scope, receive, send))
+                await response(scope, receive, send)
+            else:
+                await whole(scope, receive, send)
+
+        return app
+
+    def guarded(self, handler: Handler) -> Handler:
+        """Return a handler that answers to the errors which the route answers to by itself."""
+        return handler
+
+    def get_route_handler(self) -> Handler:
         """Return the handler; see `APIRoute.get_route_handler`."""
         handler = super().get_route_handler()
         audience, model = self._audience(), _body_model(self)
-        endpoint = _Endpoint.of(self.dependant, model)
 
         async def answer(request: Request) -> Response:
-            await audience.admit(request)
-            if request.scope["path"].endswith("\n"):  # routing lets a line feed there fall away
-                raise ProtocolError("the path must not end in a line feed")
-            if endpoint is not None and endpoint.suffices(request):
-                return await endpoint.answer(request)
+            await _admit(request, audience)
             if model is not None:
                 request = await with_body(request, model)
             return await handler(request)
 
-        return answer
+        return self.guarded(answer)
 
     def _audience(self) -> Audience:
         audience = audience_of(self)
@@ -96,6 +120,12 @@ class MAILRouter(APIRouter):
             generate_unique_id_function=_name_of,
             strict_content_type=False,  # a `JSONRequest` has no content type
         )
+
+
+async def _admit(request: Request, audience: Audience) -> None:
+    await audience.admit(request)
+    if request.scope["path"].endswith("\n"):  # routing lets a line feed there fall away
+        raise ProtocolError("the path must not end in a line feed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +167,8 @@ class _Endpoint:
         body = None if model is None else (whole.body_params[0].name, model)
         return cls(call, readers, body, headers)
 
-    def suffices(self, request: Request) -> bool:
+    def suffices(self, scope: Scope) -> bool:
         """Tell whether a request has none of the optional parameters."""
-        scope = request.scope
         return not scope["query_string"] and self.headers.isdisjoint(
             [name for name, _ in scope["headers"]]
         )
