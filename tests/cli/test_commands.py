@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from mail.cli.commands import main
+
 HEAVY = (
     *("litellm", "fastapi", "langmem", "openai", "aiohttp", "pydantic"),
     *("prompt_toolkit", "rich"),
@@ -217,7 +219,7 @@ def test_tokens_can_be_made_listed_and_revoked_as_json(mail: Run) -> None:
         (["server", "--print-llm-streams", "maybe"], 2, "invalid boolean value 'maybe'"),
         (["ping", "http://h", "--timeout", "0"], 2, "must be a number above 0"),
         (["ping", "http://h", "--timeout", "soon"], 2, "must be a number above 0"),
-        (["serve"], 2, "invalid choice: 'serve'"),
+        (["serve"], 2, "no command 'serve'. Did you mean 'server'?"),
     ],
 )
 def test_a_mistake_is_one_readable_line(
@@ -243,3 +245,18 @@ def test_a_wrong_config_file_stops_the_server_before_it_starts(mail: Run, tmp_pa
     done = mail("server")
     assert done.returncode == 2
     assert "mail.toml: [server] 'port': expected an integer, got text" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"), [("serve", "server"), ("tokens", "token"), ("versoin", "version")]
+)
+def test_a_misspelt_command_is_answered_with_the_one_that_is_meant(
+    word: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([word]) == 2
+    assert f"no command '{word}'. Did you mean '{meant}'?" in capsys.readouterr().err
+
+
+def test_a_word_that_is_no_command_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["fly", "away"]) == 2
+    assert "there is no command 'fly'. `mail` lists the commands\n" in capsys.readouterr().err

@@ -289,6 +289,22 @@ class TestSQLite:
         finally:
             lock.release()
 
+    def test_a_hard_link_and_a_server_without_its_lock_file_are_told(
+        self, check: Check, place: Path
+    ) -> None:
+        store = open_store(f"sqlite:///{place / 'mail.db'}")
+        asyncio.run(store.open())
+        try:
+            (place / "mail.db.lock").unlink()
+            done = check("--store", "sqlite:///mail.db")
+            assert "mail.db is in use by another process; a second" in done.of("store")[0]
+        finally:
+            asyncio.run(store.close())
+        (place / "other.db").hardlink_to(place / "mail.db")
+        [line] = check("--store", "sqlite:///mail.db").of("store")
+        assert line.startswith("error the database ")
+        assert "has another name, a hard link" in line
+
     def test_it_is_read_beside_a_server_that_writes(self, check: Check, place: Path) -> None:
         store = open_store(f"sqlite:///{place / 'mail.db'}")
         asyncio.run(store.open())

@@ -3,13 +3,15 @@
 import argparse
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from mail.cli import client, db, init, login, ping, register, server, swarms, tasks, token
 from mail.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
 from mail.cli.plain import cleaned
+from mail.core.suggest import did_you_mean
 from mail.errors import ConfigError, MAILError, ProtocolError
 from mail.version import get_protocol_version, get_version
 
@@ -107,10 +109,22 @@ def _run(arguments: argparse.Namespace) -> int:
     return code
 
 
+class _Parser(argparse.ArgumentParser):
+    """Suggests a command for a misspelt one."""
+
+    def error(self, message: str) -> NoReturn:
+        found = re.fullmatch(
+            r"argument COMMAND: invalid choice: (['\"])(.*)\1 \(.*\)", message, re.S
+        )
+        if found:
+            names = [command.name for command in COMMANDS]
+            message = f"there is no command '{found[2]}'.{did_you_mean(found[2], names)}"
+            message += " `mail` lists the commands"
+        super().error(message)
+
+
 def _build_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="mail", description="Run, manage and talk to a MAIL server."
-    )
+    parser = _Parser(prog="mail", description="Run, manage and talk to a MAIL server.")
     parser.add_argument("--version", action="store_true", help="same as 'mail version'")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in COMMANDS:

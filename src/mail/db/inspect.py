@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from mail.db.migrate import Migration, packaged_migrations, pending_migrations, schema_version
-from mail.db.sqlite.connect import connect_read_only
+from mail.db.sqlite.connect import check_names, connect_read_only
 from mail.db.sqlite.lock import LockFile
 from mail.db.urls import open_store
 from mail.errors import StoreError
@@ -71,6 +71,7 @@ def _look_at_file(path: Path) -> list[Remark]:
         return [Remark("error", f"{path} is not a readable and writable file")]
     remarks = []
     try:
+        check_names(path)
         holder = LockFile(path).holder()
         if holder is not None:
             text = f"{path} is in use by {holder}; a second server is refused"

@@ -10,6 +10,7 @@ from mail.errors import StoreError
 __all__ = [
     "as_store_error",
     "check_integrity",
+    "check_names",
     "connect_read_only",
     "connect_reader",
     "connect_writer",
@@ -35,8 +36,16 @@ def create_file(path: Path) -> None:
         pass
     except OSError as exc:
         raise StoreError(f"cannot create the database {path}: {exc.strerror}") from exc
+    check_names(path)
+
+
+def check_names(path: Path) -> None:
+    """Refuse a file with hard links: each name has a log of its own, hidden from the others.
+
+    Raises:
+        StoreError: the file has more than one name.
+    """
     if path.stat().st_nlink > 1:
-        # Each name has a write-ahead log of its own, and SQLite would not see the other's.
         raise StoreError(
             f"the database {path} has another name, a hard link, which would damage it; "
             "remove the link, or replace it by a copy or a symbolic link"

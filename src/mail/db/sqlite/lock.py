@@ -1,7 +1,7 @@
 """The locks that let one process at a time own a database file, under whatever name."""
 
-import errno
 import fcntl
+import logging
 import os
 import struct
 import sys
@@ -13,11 +13,12 @@ from mail.errors import StoreError, StoreLocked
 
 __all__ = ["LockFile"]
 
+_logger = logging.getLogger(__name__)
+
 # Of an open file description: a lock of the process would be lost to SQLite's own descriptors.
 _TAKE: Final[int | None] = getattr(fcntl, "F_OFD_SETLK", None)
 _ASK: Final[int | None] = getattr(fcntl, "F_OFD_GETLK", None)
 _BYTE: Final = 2**62  # far behind the bytes at 2**30 that SQLite locks, and behind any data
-_UNSUPPORTED: Final = frozenset({errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP})
 
 
 class LockFile:
@@ -108,10 +109,11 @@ class LockFile:
         try:
             if _TAKE is not None:
                 fcntl.fcntl(handle, _TAKE, _record(fcntl.F_WRLCK))
-        except OSError as exc:
-            if exc.errno not in _UNSUPPORTED:
-                _close(handle)
-                raise self._refusal("another process") from exc
+        except (BlockingIOError, PermissionError) as exc:
+            _close(handle)
+            raise self._refusal("another process") from exc
+        except OSError:
+            _logger.debug("%s: the file system has no locks of this kind", self._guarded)
         return handle
 
     def _database_holder(self) -> str | None:
