@@ -9,7 +9,7 @@ import pytest
 
 from mail.auth.builtin import BuiltinAuth, RemoteAuth, build_auth
 from mail.auth.callers import Caller, hash_token, new_token
-from mail.auth.token_cache import Found, TokenCache
+from mail.auth.token_cache import UNKNOWN_AT_ONCE, Found, TokenCache
 from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.errors import AuthUnavailable, ConfigError, Unauthenticated
@@ -149,15 +149,13 @@ async def test_built_in_tokens_expire_and_can_be_revoked() -> None:
     auth = BuiltinAuth(store)
     past = (datetime.now(UTC) - timedelta(seconds=1)).isoformat()
     future = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-    for number, (change, good) in enumerate(
-        [
-            ({}, True),
-            ({"expires_at": future}, True),
-            ({"expires_at": past}, False),
-            ({"revoked_at": past}, False),
-        ]
-    ):
-        token = f"token-{number}"
+    for change, good in [
+        ({}, True),
+        ({"expires_at": future}, True),
+        ({"expires_at": past}, False),
+        ({"revoked_at": past}, False),
+    ]:
+        token = new_token()
         await store.put_token(row(token, **change))
         if good:
             assert await auth.authenticate(token) == ALICE
@@ -165,18 +163,79 @@ async def test_built_in_tokens_expire_and_can_be_revoked() -> None:
             with pytest.raises(Unauthenticated):
                 await auth.authenticate(token)
     with pytest.raises(Unauthenticated, match="invalid API key"):
-        await auth.authenticate("never made")
+        await auth.authenticate(new_token())
 
 
 async def test_a_revoked_admin_token_fails_at_its_next_request() -> None:
-    store = MemoryStore()
+    store, token = MemoryStore(), new_token()
     auth = BuiltinAuth(store)
-    made = row("t", role="admin")
+    made = row(token, role="admin")
     await store.put_token(made)
-    assert (await auth.authenticate("t")).role == "admin"
+    assert (await auth.authenticate(token)).role == "admin"
     await store.put_token(made._replace(revoked_at="2026-01-02"))
     with pytest.raises(Unauthenticated):
-        await auth.authenticate("t")
+        await auth.authenticate(token)
+
+
+class CountingStore(MemoryStore):
+    """Counts the look-ups of tokens, and how many there are at a time."""
+
+    asked = 0
+    at_work = 0
+    most = 0
+
+    async def find_token(self, token_hash: str) -> TokenRow | None:
+        self.asked += 1
+        self.at_work += 1
+        self.most = max(self.most, self.at_work)
+        await asyncio.sleep(0.001)
+        self.at_work -= 1
+        return await super().find_token(token_hash)
+
+
+@pytest.mark.parametrize("token", ["t", "mail_", "mail_short", "mail_" + "é" * 43, "x" * 9000])
+async def test_what_has_not_the_shape_of_a_token_of_ours_is_not_looked_up(token: str) -> None:
+    store = CountingStore()
+    auth = BuiltinAuth(store)
+    with pytest.raises(Unauthenticated, match="invalid API key"):
+        await auth.authenticate(token)
+    assert store.asked == 0
+
+
+async def test_an_unknown_token_is_looked_up_once() -> None:
+    store, token = CountingStore(), new_token()
+    auth = BuiltinAuth(store)
+    for _ in range(3):
+        for answer in await asyncio.gather(
+            *(auth.authenticate(token) for _ in range(50)), return_exceptions=True
+        ):
+            assert isinstance(answer, Unauthenticated)
+    assert store.asked == 1
+
+
+async def test_a_flood_of_unknown_tokens_pushes_no_good_one_out_and_keeps_none_waiting() -> None:
+    store, token = CountingStore(), new_token()
+    await store.put_token(row(token, role="admin", id="root"))
+    auth = BuiltinAuth(store)
+    await auth.authenticate(token)
+    flood = [asyncio.create_task(auth.authenticate(new_token())) for _ in range(500)]
+    await asyncio.sleep(0.002)
+    assert (await auth.authenticate(token)).role == "admin"  # asked about again, and at once
+    assert not all(task.done() for task in flood)
+    await asyncio.gather(*flood, return_exceptions=True)
+    assert store.most <= UNKNOWN_AT_ONCE + 1
+
+
+async def test_refusals_take_no_place_of_good_answers() -> None:
+    authority = Authority(Found(ALICE))
+    lookups = TokenCache(authority, max_entries=2)
+    await lookups.get("good")
+    authority.answer = Unauthenticated("no")
+    for number in range(10):
+        with pytest.raises(Unauthenticated):
+            await lookups.get(str(number))
+    assert await lookups.get("good") == ALICE
+    assert authority.asked == 11
 
 
 def test_fresh_tokens_differ_and_are_recognisable() -> None:

@@ -117,7 +117,7 @@ def test_the_api_page_has_every_route_and_no_other() -> None:
 def test_the_api_page_has_every_status_and_no_other() -> None:
     section = _section("api.md", "## Errors")
     described = {int(status) for status in re.findall(r"^\| (\d{3}) \|", section, re.M)}
-    assert described == {*STATUS_OF.values(), 405, 500}
+    assert described == {*STATUS_OF.values(), 405, 414, 500}
 
 
 def test_the_api_page_has_every_field_of_a_message_and_no_other() -> None:

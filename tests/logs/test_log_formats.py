@@ -173,3 +173,11 @@ def test_two_handlers_of_one_form_write_the_same_line_and_one_of_another_form_it
     assert json.loads(*ours.lines())["token"] == "[redacted]"
     assert people.lines()[0].endswith("mail.test.formats  paid token=[redacted]")
     assert "mail_" not in people.lines()[0]
+
+
+def test_a_line_is_bounded_whatever_others_put_into_it(ours: Log) -> None:
+    ours.logger.warning("GET /%s 404", "a://:" * 10_000, extra={"target": "b" * 50_000})
+    (line,) = ours.lines()
+    assert len(line) < 8 * 1024
+    record = ours.records()[0]
+    assert str(record["message"]).endswith("404")

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mail.logs.redaction import HIDDEN, is_secret_name, redact, redacted
+from mail.logs.redaction import HIDDEN, is_secret_name, redact, redact_long, redacted
 
 SECRET = "hunter2-Zq9"
 TOKEN = "mail_eDvr3Wo7Za9cV7zEtfkS9XbiBBcCVRVKJAAeD7cY6P8"
@@ -121,3 +121,52 @@ def test_what_json_does_not_have_becomes_text() -> None:
 def test_names_of_secrets(name: str) -> None:
     assert is_secret_name(name)
     assert not is_secret_name(f"{name}_count")
+
+
+def test_passwords_of_several_urls_in_one_word_are_all_blotted_out() -> None:
+    text = f"amqp://a:{'x' * 390},postgresql://me:{SECRET}@db,redis://:{SECRET}@cache"
+    shown = redact(text)
+    assert SECRET not in shown
+    assert shown.endswith("@cache")
+
+
+def test_a_web_token_behind_words_that_look_alike_is_blotted_out() -> None:
+    shown = redact("eyJ-eyJabcdefgh-eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln")
+    assert "eyJzdWIiOiIxIn0" not in shown
+    assert redact("eyJabcdefghijkl is no token") == "eyJabcdefghijkl is no token"
+
+
+class CountedText(str):
+    """A text that counts the characters which are cut out of it."""
+
+    __slots__ = ("given",)
+
+    def __new__(cls, text: str) -> "CountedText":
+        made = super().__new__(cls, text)
+        made.given = 0
+        return made
+
+    def __getitem__(self, key: object) -> str:
+        part = super().__getitem__(key)  # type: ignore[index]
+        self.given += len(part)
+        return part
+
+    def lower(self) -> str:
+        raise AssertionError("the whole text was looked at")
+
+
+def test_a_long_text_is_cut_before_it_is_redacted() -> None:
+    text = CountedText(f"GET /{'a://:' * 100_000} 404")
+    shown = redact_long(text)
+    assert text.given <= 3072
+    assert len(shown) < 3072
+    assert shown.startswith("GET /a://:")
+    assert shown.endswith("404")
+
+
+def test_no_half_of_a_secret_is_left_at_a_cut() -> None:
+    for shift in range(0, 700, 7):
+        text = f"{'x' * (1536 - 300 + shift)}postgresql://me:{SECRET}@db {'y' * 3000}"
+        assert SECRET[:8] not in redact_long(text)
+        text = f"{'y' * 3000} postgresql://me:{SECRET}@db{'x' * (1536 - 300 + shift)}"
+        assert SECRET[-8:] not in redact_long(text)

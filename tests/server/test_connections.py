@@ -293,7 +293,7 @@ async def test_what_is_no_http_is_400_and_nothing_is_left(
 @pytest.mark.parametrize(
     "begun",
     [
-        b"GET /" + b"x" * 40_000,
+        b"GET / HTTP/1.1\r\nX: " + b"x" * 40_000,
         head("POST", "/message", Transfer_Encoding="chunked") + b"2\r\n{}\r\n0\r\nX: ",
         head("POST", "/message", Transfer_Encoding="chunked") + b"2;",
     ],
@@ -389,3 +389,47 @@ def test_without_the_fast_parser_connections_use_the_other(
     monkeypatch.setattr(connections, "find_spec", lambda name: None)
     names = {base.__name__ for base in connections.guarded(LimitsConfig()).__mro__}
     assert "H11Protocol" in names
+
+
+@pytest.mark.parametrize("size", [9_000, 60_000, 250_000])
+@pytest.mark.parametrize("query", [False, True])
+async def test_a_target_over_8_kib_is_414_before_anything_is_made_of_it(
+    store: MemoryStore, template: Template, size: int, query: bool
+) -> None:
+    text = "/whoami?" if query else "/"
+    async with (
+        served(store, template) as (server, app),
+        connected(server, limit=2**20) as (reader, writer),
+    ):
+        seen: list[str] = []
+        app.state.mail.auth.authenticate = seen.append  # nobody gets there
+        writer.write(head("GET", text + "a://:" * (size // 5)))
+        answer = await everything(reader)
+    assert answer.startswith(b"HTTP/1.1 414 ")
+    detail = json.loads(answer.partition(b"\r\n\r\n")[2])["detail"]
+    assert detail == "the path and the query are longer than 8192 bytes"
+    assert seen == []
+
+
+async def test_a_target_of_8_kib_is_served(store: MemoryStore, template: Template) -> None:
+    async with served(store, template) as (server, _), connected(server) as (reader, writer):
+        target = "/whoami?"
+        writer.write(head("GET", target + "a" * (connections.MAX_TARGET_BYTES - len(target))))
+        assert (await everything(reader)).startswith(b"HTTP/1.1 200")
+
+
+async def test_an_endless_head_that_comes_at_once_is_not_parsed_to_its_end(
+    store: MemoryStore, template: Template, parser: str
+) -> None:
+    async with (
+        served(store, template) as (server, _),
+        connected(server, limit=2**20) as (reader, _),
+    ):
+        await until(lambda: bool(server.server_state.connections))
+        (connection,) = server.server_state.connections
+        fed: list[int] = []
+        feed = connection._feed
+        connection._feed = lambda data: (fed.append(len(data)), feed(data))
+        connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a: b\r\n" * 40_000)
+        assert (await everything(reader)).startswith(b"HTTP/1.1 400")
+    assert sum(fed) <= 96 * 1024

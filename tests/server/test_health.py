@@ -33,7 +33,25 @@ async def test_a_store_that_does_not_answer_makes_the_server_degraded(
         answer = await health_of(client, "degraded")
         assert answer.status_code == 200
         assert "disk" not in answer.text
-    assert (await client.get("/health")).json()["status"] == "healthy"
+    await health_of(client, "healthy")
+
+
+async def test_however_many_ask_the_store_is_asked_once(
+    client: httpx.AsyncClient, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    find = store.find_token
+
+    async def counted(token_hash: str) -> Any:
+        asked.append(token_hash)
+        await asyncio.sleep(0.01)
+        return await find(token_hash)
+
+    monkeypatch.setattr(store, "find_token", counted)
+    monkeypatch.setattr("mail.server.state._LOOK_SECONDS", 3600.0)
+    answers = await asyncio.gather(*(client.get("/health") for _ in range(20)))
+    assert {answer.status_code for answer in answers} == {200}
+    assert len(asked) == 1
 
 
 async def test_an_instance_whose_commits_fail_makes_the_server_degraded_until_they_succeed(
@@ -61,4 +79,4 @@ async def test_what_an_administrator_says_comes_after_the_facts(
     await client.post("/health", json={"status": "tired"}, headers=bearer("admin"))
     assert (await client.get("/health")).json()["status"] == "tired"
     monkeypatch.setattr(store, "find_token", down)
-    assert (await client.get("/health")).json()["status"] == "degraded"
+    await health_of(client, "degraded")

@@ -149,7 +149,7 @@ def test_the_page_tells_the_same_statuses(read: dict[str, Any]) -> None:
     said = {name: set(re.findall("[0-9]{3}", statuses)) for name, statuses in rows.items()}
     own = {route: told for name, told in said.items() for route in re.findall("`([^`]+)`", name)}
     for method, path, operation in operations(read):
-        expected = {"200", "415", "431", "500"} | own.get(f"{method} {path}", set())
+        expected = {"200", "414", "415", "431", "500"} | own.get(f"{method} {path}", set())
         expected |= set() if path in ("/", "/health") and method == "GET" else {"503"}
         expected |= said["all that need a token"] if operation["security"] else set()
         expected |= said["every `POST`"] if method == "POST" else set()

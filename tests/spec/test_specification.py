@@ -18,6 +18,7 @@ from mail.errors import MAILError
 from mail.net.sse import SEND_SECONDS
 from mail.server import middleware as limits
 from mail.server.bodies import MAX_DEPTH, MAX_PARTS
+from mail.server.connections import MAX_TARGET_BYTES
 from mail.server.errors import STATUS_OF, status_of
 from mail.server.routes.messages import MAX_TIMEOUT_SECONDS
 from mail.version import PROTOCOL_VERSION
@@ -150,6 +151,7 @@ def test_every_error_has_its_row() -> None:
 
 LIMITS = {
     "request body": LimitsConfig().max_body_bytes == 4 * 1024 * 1024,
+    "path and query": MAX_TARGET_BYTES == 8 * 1024,
     "headers": limits.MAX_HEADER_BYTES == 16 * 1024,
     "JSON of a body": (MAX_DEPTH, MAX_PARTS) == (64, 400_000),
     "silence inside a body; the whole body": (

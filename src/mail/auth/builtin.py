@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from mail.auth.callers import AuthBackend, Caller, hash_token, new_token
+from mail.auth.callers import AuthBackend, Caller, hash_token, is_own_token, new_token
 from mail.auth.remote import RemoteAuth
 from mail.auth.token_cache import Found, TokenCache
 from mail.config.env import setting
@@ -26,6 +26,8 @@ __all__ = [
 AUTH_ENDPOINT = "AUTH_ENDPOINT"
 TOKEN_INFO_ENDPOINT = "TOKEN_INFO_ENDPOINT"  # noqa: S105 - the name of a variable
 
+_UNKNOWN = "invalid API key"
+
 
 class BuiltinAuth:
     """An `AuthBackend` over the tokens in the server's own store (``mail token create``)."""
@@ -36,6 +38,8 @@ class BuiltinAuth:
 
     async def authenticate(self, token: str) -> Caller:
         """See `AuthBackend.authenticate`."""
+        if not is_own_token(token):
+            raise Unauthenticated(_UNKNOWN)
         return await self._lookups.get(token)
 
     async def close(self) -> None:
@@ -48,13 +52,13 @@ class BuiltinAuth:
         except StoreError as error:
             raise AuthUnavailable("the token store did not answer") from error
         if row is None or row.revoked_at is not None:
-            raise Unauthenticated("invalid API key")
+            raise Unauthenticated(_UNKNOWN)
         caller = Caller(row.role, row.id)
         if row.expires_at is None:
             return Found(caller)
         left = (_instant(row.expires_at) - datetime.now(UTC)).total_seconds()
         if left <= 0:
-            raise Unauthenticated("invalid API key")
+            raise Unauthenticated(_UNKNOWN)
         return Found(caller, left)
 
 

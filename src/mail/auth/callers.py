@@ -1,6 +1,7 @@
 """Who calls: the identity behind an access token, and the seam of everything that can tell."""
 
 import hashlib
+import re
 import secrets
 from typing import Final, NamedTuple, Protocol
 
@@ -14,6 +15,7 @@ __all__ = [
     "Caller",
     "check_caller_id",
     "hash_token",
+    "is_own_token",
     "new_token",
 ]
 
@@ -24,6 +26,7 @@ PRIVILEGED: Final = frozenset({"admin", "agent"})
 """Roles whose tokens are looked up for every request, so that a revocation acts at once."""
 
 _PREFIX: Final = "mail_"
+_OWN: Final = re.compile(r"[\w-]{24,160}", re.ASCII)
 
 
 class Caller(NamedTuple):
@@ -56,6 +59,11 @@ def hash_token(token: str) -> str:
 def new_token() -> str:
     """Return a fresh access token (256 random bits); the prefix lets log filters spot it."""
     return _PREFIX + secrets.token_urlsafe(32)
+
+
+def is_own_token(token: str) -> bool:
+    """Tell whether a text may be one of our own tokens: anything else need not be looked up."""
+    return _OWN.fullmatch(token) is not None
 
 
 def check_caller_id(identifier: str) -> str:

@@ -1,23 +1,29 @@
 """Answers of an authority, shared by concurrent requests and kept for a short time.
 
 Keys are token hashes, so no token stays in memory. Look-ups of one token that overlap are one
-look-up; it runs in its own task, because the request that began it may go away.
+look-up; it runs in its own task, because the request that began it may go away. Whoever tries one
+token after the other pushes no good token out, and waits behind nobody but others that are unknown.
 """
 
 import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from mail.auth.callers import PRIVILEGED, Caller, hash_token
 from mail.errors import AuthUnavailable, Unauthenticated
 
-__all__ = ["Found", "TokenCache"]
+__all__ = ["UNKNOWN_AT_ONCE", "Found", "TokenCache"]
 
 POSITIVE_SECONDS: Final = 30.0
 NEGATIVE_SECONDS: Final = 5.0
 MAX_ENTRIES: Final = 10_000
+UNKNOWN_AT_ONCE: Final = 16
+"""Look-ups at a time of tokens that have not been good lately."""
+
+
+T = TypeVar("T")
 
 
 class Found(NamedTuple):
@@ -27,9 +33,14 @@ class Found(NamedTuple):
     valid_for: float | None = None
 
 
-class _Kept(NamedTuple):
+class _Good(NamedTuple):
+    caller: Caller
     until: float
-    answer: Caller | str
+
+
+class _Refused(NamedTuple):
+    reason: str
+    until: float
 
 
 class TokenCache:
@@ -42,7 +53,7 @@ class TokenCache:
         fetch: Returns what the authority knows of a token, or raises `Unauthenticated` or
             `AuthUnavailable`.
         now: A monotonic clock in seconds.
-        max_entries: Answers kept; the least recently used one goes first.
+        max_entries: Answers of each kind that are kept; the least recently used one goes first.
     """
 
     def __init__(
@@ -55,7 +66,9 @@ class TokenCache:
         self._fetch = fetch
         self._now = now
         self._max = max_entries
-        self._kept: OrderedDict[str, _Kept] = OrderedDict()
+        self._good: OrderedDict[str, _Good] = OrderedDict()
+        self._refused: OrderedDict[str, _Refused] = OrderedDict()
+        self._strangers = asyncio.Semaphore(UNKNOWN_AT_ONCE)
         self._running: dict[str, asyncio.Task[Caller]] = {}
 
     async def get(self, token: str) -> Caller:
@@ -66,11 +79,13 @@ class TokenCache:
             AuthUnavailable: the authority did not answer.
         """
         key = hash_token(token)
-        kept = self._recall(key)
-        if isinstance(kept, Caller):
-            return kept
-        if kept is not None:
-            raise Unauthenticated(kept)
+        good = self._good.get(key)
+        if good is not None and good.until > self._now():
+            self._good.move_to_end(key)
+            return good.caller
+        refused = self._refused.get(key)
+        if refused is not None and refused.until > self._now():
+            raise Unauthenticated(refused.reason)
         task = self._running.get(key)
         if task is None:
             task = asyncio.create_task(self._look_up(key, token), name="token look-up")
@@ -89,36 +104,36 @@ class TokenCache:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
-        self._kept.clear()
+        self._good.clear()
+        self._refused.clear()
 
     async def _look_up(self, key: str, token: str) -> Caller:
         try:
-            found = await self._fetch(token)
+            found = await self._ask(key, token)
         except Unauthenticated as error:
-            self._keep(key, str(error), NEGATIVE_SECONDS)
+            self._good.pop(key, None)
+            self._keep(self._refused, key, _Refused(str(error), self._now() + NEGATIVE_SECONDS))
             raise
         seconds = POSITIVE_SECONDS
         if found.valid_for is not None:
             seconds = min(seconds, found.valid_for)
-        if found.caller.role not in PRIVILEGED:
-            self._keep(key, found.caller, seconds)
+        if found.caller.role in PRIVILEGED:
+            seconds = 0.0  # known, but asked about again
+        self._refused.pop(key, None)
+        self._keep(self._good, key, _Good(found.caller, self._now() + seconds))
         return found.caller
 
-    def _recall(self, key: str) -> Caller | str | None:
-        kept = self._kept.get(key)
-        if kept is None:
-            return None
-        if kept.until <= self._now():
-            del self._kept[key]
-            return None
-        self._kept.move_to_end(key)
-        return kept.answer
+    async def _ask(self, key: str, token: str) -> Found:
+        if key in self._good:
+            return await self._fetch(token)
+        async with self._strangers:
+            return await self._fetch(token)
 
-    def _keep(self, key: str, answer: Caller | str, seconds: float) -> None:
-        self._kept[key] = _Kept(self._now() + seconds, answer)
-        self._kept.move_to_end(key)
-        while len(self._kept) > self._max:
-            self._kept.popitem(last=False)
+    def _keep(self, kept: OrderedDict[str, T], key: str, answer: T) -> None:
+        kept[key] = answer
+        kept.move_to_end(key)
+        if len(kept) > self._max:
+            kept.popitem(last=False)
 
     def _finished(self, key: str, task: "asyncio.Task[Caller]") -> None:
         self._running.pop(key, None)

@@ -15,7 +15,14 @@ from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, Final
 
 from mail.logcontext import NOBODY, LogContext, current
-from mail.logs.redaction import HIDDEN, harmless, is_secret_name, redact, redacted
+from mail.logs.redaction import (
+    HIDDEN,
+    harmless,
+    is_secret_name,
+    redact,
+    redact_long,
+    redacted,
+)
 
 __all__ = ["ContextFilter", "JSONFormatter", "LineFormatter", "OwnFormatter"]
 
@@ -28,6 +35,8 @@ _STANDARD: Final = frozenset(
 )
 _FIXED: Final = ("time", "level", "logger", "message")
 _LAST: Final = ("exception", "stack")
+_TRACE: Final = 64 * 1024
+"""The longest traceback that is shown whole."""
 _BARE: Final = re.compile(r"[^\s\"'=]+")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
 
@@ -76,9 +85,9 @@ class OwnFormatter(logging.Formatter, ABC):
 
     def _traces(self, record: logging.LogRecord) -> Iterator[tuple[str, str]]:
         if record.exc_info and record.exc_info[0] is not None and not _passing(record):
-            yield _LAST[0], redact(self.formatException(record.exc_info))
+            yield _LAST[0], redact_long(self.formatException(record.exc_info), _TRACE)
         if record.stack_info:
-            yield _LAST[1], redact(self.formatStack(record.stack_info))
+            yield _LAST[1], redact_long(self.formatStack(record.stack_info), _TRACE)
 
 
 class LineFormatter(OwnFormatter):
@@ -90,7 +99,7 @@ class LineFormatter(OwnFormatter):
     def _render(self, record: logging.LogRecord) -> str:
         time = datetime.fromtimestamp(record.created, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
         data = "".join(f" {_safe(key)}={_shown(key, value)}" for key, value in self._fields(record))
-        message = redact(record.getMessage()) + data
+        message = redact_long(record.getMessage()) + data
         line = f"{time}Z {record.levelname:<7} {record.name}  {_CONTROL.sub(_escape, message)}"
         return line + "".join(_indent(text) for _, text in self._traces(record))
 
@@ -112,7 +121,7 @@ class JSONFormatter(OwnFormatter):
             "time": time.replace("+00:00", "Z"),
             "level": record.levelname,
             "logger": record.name,
-            "message": message if as_it_is else redact(message),
+            "message": message if as_it_is else redact_long(message),
         }
         for key, value in fields:
             name, secret = _json_name(key)
@@ -148,7 +157,7 @@ def _shown(key: str, value: Any) -> str:
     if isinstance(value, float):
         text = f"{value:.3f}"
     elif isinstance(value, str | int):
-        text = redact(str(value))
+        text = redact_long(str(value))
     else:
         text = str(redacted(value))
     return text if _BARE.fullmatch(text) else json.dumps(text, ensure_ascii=False)

@@ -9,9 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
-__all__ = ["HIDDEN", "harmless", "is_secret_name", "redact", "redacted"]
+__all__ = ["HIDDEN", "harmless", "is_secret_name", "redact", "redact_long", "redacted"]
 
 HIDDEN: Final = "[redacted]"
+_LONGEST_TEXT: Final = 3072
+_MARGIN: Final = 512
+"""What is left out on both sides of a cut, where half a secret may not be recognised."""
 _DEEPEST: Final = 6
 _LONGEST: Final = 4096
 
@@ -44,11 +47,9 @@ _BEFORE_AND_SECRET: Final = tuple(
         (r"(mail_)[\w-]{24,}", 0),
         (r"\b((?:sk|pk|rk|xai|gsk|hf|ghp|gho|ghs|pplx|nvapi|xox[abprs])[-_])[\w*-]{8,}", 0),
         (r"\b(github_pat_|AIza|AKIA|ASIA)[\w-]{10,}", 0),
-        (r"\b(eyJ)[\w-]{8,}\.[\w-]{4,}(?:\.[\w-]*)?", 0),
+        (r"\b(eyJ)[\w-]{8,}+(\.[\w-]{4,}+(?:\.[\w-]*+)?)?", 0),
         (r"\b(https?://[^\s:/@]*:)[^\s/]*(?=@)", 0),
         (r"\b(https?://)[^\s:/@]{1,200}(?=@)", 0),
-        (r"\b((?!https?:)[a-z][a-z0-9+.-]{0,20}://[^\s:/@]*:)\S{0,400}(?=@)", 0),
-        (r"\b([a-z][a-z0-9+.-]{0,20}%3A%2F%2F(?:(?!%3A|%40)[^\s:/@])*%3A)\S{0,400}(?=%40)", 0),
         (rf"((?:{_NAMES}){_IS}){_VALUE}", re.DOTALL),
         (rf"({_QUOTE}token{_IS}){_VALUE}", re.DOTALL),
         (rf"(\btoken=){_VALUE}", re.DOTALL),
@@ -57,6 +58,16 @@ _BEFORE_AND_SECRET: Final = tuple(
         (r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END|\Z)", re.DOTALL),
     )
 )
+_URLS: Final = (
+    (re.compile(r"\b(?!https?:)[a-z][a-z0-9+.-]{0,20}://[^\s:/@]*:", re.IGNORECASE), "@"),
+    (
+        re.compile(r"\b[a-z][a-z0-9+.-]{0,20}%3A%2F%2F(?:(?!%3A|%40)[^\s:/@])*%3A", re.IGNORECASE),
+        "%40",
+    ),
+)
+"""What precedes a password in a URL, and what follows it; the password may have that, too."""
+_PASSWORD: Final = re.compile(r"\S{0,400}")
+
 _HINTS: Final = (
     *("://", "%3a", "auth", "bearer", "cookie", "credential", "key", "pass", "secret", "token"),
     *("sig", "code", "mail_", "eyj", "aiza", "akia", "asia", "sk-", "sk_", "rk-", "rk_", "pk-"),
@@ -74,6 +85,8 @@ def redact(text: str) -> str:
     """Return the text with tokens, keys, headers and passwords of known shapes blotted out."""
     if not _suspicious(text):
         return text
+    for before, after in _URLS:
+        text = _without_passwords(text, before, after)
     for pattern in _BEFORE_AND_SECRET:
         text = pattern.sub(_blot, text)
     return text
@@ -87,13 +100,25 @@ def harmless(values: Sequence[object]) -> bool:
     return len(whole) <= _LONGEST and not _suspicious(whole)
 
 
+def redact_long(text: str, longest: int = _LONGEST_TEXT) -> str:
+    """Return a text for the log without secrets; of a longer one only its two ends.
+
+    It is cut first: what others send costs no more than its first part.
+    """
+    if len(text) <= longest:
+        return redact(text)
+    half = longest // 2
+    head, tail = redact(text[:half])[:-_MARGIN], redact(text[-half:])[_MARGIN:]
+    return f"{head}… [{len(text) - longest + 2 * _MARGIN} characters] …{tail}"
+
+
 def redacted(value: Any, depth: int = 0) -> Any:
     """Return data for JSON, without secrets: of dictionaries also by the names of their fields.
 
     What JSON does not have becomes text; what is nested too deeply, too.
     """
     if value is None or isinstance(value, bool | int | str):
-        return redact(value) if isinstance(value, str) else value
+        return redact_long(value) if isinstance(value, str) else value
     if isinstance(value, float):
         return value if abs(value) < float("inf") else str(value)
     if isinstance(value, Mapping) and depth < _DEEPEST:
@@ -103,7 +128,7 @@ def redacted(value: Any, depth: int = 0) -> Any:
         if len(items) == 2 and _names_secret(items[0]):  # a header as a pair
             return [redacted(items[0], depth + 1), HIDDEN]
         return [redacted(item, depth + 1) for item in items]
-    return redact(_text(value))
+    return redact_long(_text(value))
 
 
 def is_secret_name(name: str) -> bool:
@@ -142,5 +167,21 @@ def _text(value: object) -> str:
     return str(value)
 
 
+def _without_passwords(text: str, before: re.Pattern[str], after: str) -> str:
+    """Blot out what stands between a URL's user and the last ``after`` that can belong to it."""
+    if after not in text:
+        return text
+    pieces, done = [], 0
+    for found in before.finditer(text):
+        start = found.end()
+        end = text.rfind(after, start, _PASSWORD.match(text, start).end())  # type: ignore[union-attr]  # it always matches
+        if found.start() >= done and end >= 0:
+            pieces += [text[done:start], HIDDEN]
+            done = end
+    return "".join([*pieces, text[done:]])
+
+
 def _blot(match: re.Match[str]) -> str:
+    if match.re.groups > 1 and match[2] is None:
+        return match[0]
     return f"{match[1]}{HIDDEN}"

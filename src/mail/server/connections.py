@@ -1,21 +1,27 @@
 """Connections that may not last: clients that say nothing, send drop by drop, or do not read.
 
 uvicorn bounds how long a connection idles between two requests, and nothing else. An answer that
-nobody reads would stay in memory for ever, even after its connection was closed. The guards sit on
-both of uvicorn's parsers: httptools where it is installed, else h11.
+nobody reads would stay in memory for ever, even after its connection was closed, and a path may be
+of any length. The guards sit on both of uvicorn's parsers: httptools where it is installed, else
+h11.
 """
 
 import asyncio
 import json
 import logging
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar, Final
 
 from mail.config.server import LimitsConfig
 from mail.server.middleware import CLIENT, CROWDED, CUT, MAX_HEADER_BYTES, Client
 
-__all__ = ["GuardedConnection", "allow_open_files", "guarded"]
+__all__ = ["MAX_TARGET_BYTES", "GuardedConnection", "allow_open_files", "guarded"]
+
+MAX_TARGET_BYTES: Final = 8 * 1024
+"""The longest path with its query."""
 
 _TAKEN_BYTES: Final = 16 * 1024
 """What a reader must at least take within ``send_timeout``, when there is more than that."""
@@ -29,6 +35,7 @@ _UNPARSED_BYTES: Final = MAX_HEADER_BYTES * 2
 """What a client may send without completing its headers, a piece of its body, or its request."""
 
 _NO_HTTP: Final = "Invalid HTTP request received."
+_LONG_TARGET: Final = f"the path and the query are longer than {MAX_TARGET_BYTES} bytes"
 
 _log = logging.getLogger("mail.server")
 
@@ -54,6 +61,7 @@ class GuardedConnection(asyncio.Protocol):
         self._left = 0  # bytes in the write buffer at the last progress
         self._looks = 0  # since then
         self._watch: asyncio.TimerHandle | None = None
+        self._target_too_long = False
         self._period = min(self.limits.header_timeout, self.limits.send_timeout) / _LOOKS
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -82,7 +90,10 @@ class GuardedConnection(asyncio.Protocol):
         """Take bytes, and note when a request's headers began and ended."""
         if self._headers_since is None and self._between_requests:
             self._headers_since = self.loop.time()
-        self._feed(data)
+        for start in range(0, len(data), _UNPARSED_BYTES):  # or 256 KiB of headers come at once
+            self._feed(data[start : start + _UNPARSED_BYTES])
+            if self.transport.is_closing():
+                return
         if not self._between_requests:
             self._headers_since = None
             if CROWDED in self.app_state:
@@ -100,9 +111,12 @@ class GuardedConnection(asyncio.Protocol):
             if self.cycle.response_started:
                 self.transport.abort()
                 return
-        body = json.dumps({"detail": msg, "errors": []}).encode()
+        status, detail = b"400 Bad Request", msg
+        if self._target_too_long:
+            status, detail = b"414 URI Too Long", _LONG_TARGET
+        body = json.dumps({"detail": detail, "errors": []}).encode()
         lines = (
-            b"HTTP/1.1 400 Bad Request",
+            b"HTTP/1.1 " + status,
             b"content-type: application/json",
             b"content-length: %d" % len(body),
             b"connection: close",
@@ -174,6 +188,8 @@ class PipeliningConnection(GuardedConnection):
     def on_headers_complete(self) -> None:
         """Begin the request, unless it offers another protocol: then its body is skipped."""
         self._unparsed = 0
+        if len(self.url) > MAX_TARGET_BYTES:
+            raise ValueError("the target is too long")
         hosts = [name for name, _ in self.headers].count(b"host")
         if hosts != 1 and (hosts or self.parser.get_http_version() == "1.1"):
             raise ValueError("not exactly one Host")  # the parser makes an error of its own of it
@@ -225,6 +241,7 @@ class PipeliningConnection(GuardedConnection):
         except httptools.HttpParserError:
             self._unparsed = _UNPARSED_BYTES + 1
         if self._unparsed > _UNPARSED_BYTES and not self.transport.is_closing():
+            self._target_too_long = len(getattr(self, "url", b"")) > MAX_TARGET_BYTES
             self.send_400_response(_NO_HTTP)
 
     def _decline(self, rest: bytes) -> None:
@@ -240,6 +257,31 @@ class PipeliningConnection(GuardedConnection):
         super()._start_asgi_task(cycle, app)  # type: ignore[misc]  # uvicorn's
 
 
+class PlainConnection(GuardedConnection):
+    """What h11 needs besides: it takes a target of any length."""
+
+    conn: Any
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn.next_event = partial(self._checked, self.conn.next_event)
+
+    def _checked(self, next_event: Callable[[], Any]) -> Any:
+        import h11
+
+        begins = self.conn.their_state is h11.IDLE
+        try:
+            event = next_event()
+        except h11.RemoteProtocolError:
+            line = self.conn.trailing_data[0].partition(b"\n")[0]
+            self._target_too_long = begins and len(line) > MAX_TARGET_BYTES
+            raise
+        if isinstance(event, h11.Request) and len(event.target) > MAX_TARGET_BYTES:
+            self._target_too_long = True
+            raise h11.RemoteProtocolError("the target is too long")
+        return event
+
+
 def guarded(limits: LimitsConfig, parser: str = "") -> type[GuardedConnection]:
     """Return the class of a server's connections, for uvicorn's ``http`` option.
 
@@ -250,7 +292,7 @@ def guarded(limits: LimitsConfig, parser: str = "") -> type[GuardedConnection]:
     if parser == "h11" or not (parser or find_spec("httptools")):
         from uvicorn.protocols.http.h11_impl import H11Protocol
 
-        bases: tuple[type, ...] = (GuardedConnection, H11Protocol)
+        bases: tuple[type, ...] = (PlainConnection, H11Protocol)
     else:
         from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 

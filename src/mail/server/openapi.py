@@ -51,6 +51,7 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
         "`Idempotency-Key` was used with another body.",
     ),
     413: ("BodyTooLarge", "The body is larger than the server accepts."),
+    414: ("TargetTooLong", "The path and the query are longer than 8 KiB."),
     415: ("BodyCompressed", "The body is compressed."),
     429: (
         "TooMuch",

@@ -22,7 +22,7 @@ __all__ = ["Handler", "MAILRoute", "MAILRouter"]
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
-_EVERY: Final = (415, 431, 500)
+_EVERY: Final = (414, 415, 431, 500)
 _CALLER: Final = (401, 403, 429, 503)
 _POSTED: Final = (400, 408, 409, 413, 503)
 

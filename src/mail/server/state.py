@@ -34,6 +34,7 @@ SwarmOpener = Callable[[], Awaitable[Served]]
 """Loads the swarm; raises `ConfigError`."""
 
 _STORE_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 1.0
 
 
 def _now() -> str:
@@ -73,6 +74,9 @@ class ServerState:
     started: float = field(default_factory=time.monotonic)
     loading: asyncio.Lock = field(default_factory=asyncio.Lock)
     clock: Clock = field(default_factory=SystemClock)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
+    _look_again: float = field(default=0.0, init=False)
+    _store_fails: bool = field(default=False, init=False)
     _key_locks: OwnersLocks = field(default_factory=OwnersLocks, init=False)
     _pool: InstancePool | None = field(default=None, init=False)
     _registry: SwarmRegistry | None = field(default=None, init=False)
@@ -171,9 +175,19 @@ class ServerState:
         self.health_at = _now()
 
     async def is_degraded(self) -> bool:
-        """Tell whether the store fails: it does not answer now, or it failed an instance's work."""
+        """Tell whether the store fails: it does not answer, or it failed an instance's work.
+
+        It is asked once a second at most, however many want to know.
+        """
         if self.pool.degraded:
             return True
+        async with self._looking:  # whoever comes meanwhile gets this answer
+            if self._look_again <= time.monotonic():
+                self._store_fails = await self._fails_now()
+                self._look_again = time.monotonic() + _LOOK_SECONDS
+        return self._store_fails
+
+    async def _fails_now(self) -> bool:
         try:
             async with asyncio.timeout(_STORE_SECONDS):
                 await self.store.find_token("")
