@@ -67,7 +67,7 @@ async def test_deeply_nested_json_is_400(client: httpx.AsyncClient) -> None:
 
 def test_brackets_in_strings_do_not_count_as_depth() -> None:
     value = {"a": "[" * 1000 + '\\"' + "{" * 1000, "b": [["\\"]]}
-    assert parse_object(json.dumps(value).encode()) == value
+    assert parse_object(json.dumps(value).encode(), 50_000) == value
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_brackets_in_strings_do_not_count_as_depth() -> None:
 @pytest.mark.timeout(5)
 def test_hostile_json_is_refused_quickly(text: bytes) -> None:
     with pytest.raises(ProtocolError):
-        parse_object(text)
+        parse_object(text, 50_000)
 
 
 async def test_unknown_paths_and_methods_are_json(client: httpx.AsyncClient) -> None:

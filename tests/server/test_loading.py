@@ -216,7 +216,7 @@ def wrong(**changes: Any) -> str:
 BAD = {
     "no JSON": ("{", "the swarm definition in 'json' is not valid JSON"),
     "no object": ("[]", "must be a JSON object"),
-    "too deep": ("[" * 100_000, "nested deeper than 64 levels"),
+    "too deep": ("[" * 65 + "]" * 65, "nested deeper than 64 levels"),
     "an empty object": ("{}", "'name'"),
     "half a surrogate": ('{"name": "\\ud800"}', "not valid JSON"),
     "a number beyond all": ('{"name": 1e999}', "too large"),

@@ -80,7 +80,7 @@ async def test_of_thousands_of_unknown_fields_only_the_first_are_compared(
 ) -> None:
     misspelt = await post(client, body="Hello", **{f"strem{n}": 1 for n in range(3000)})
     assert misspelt.status_code == 400
-    assert len(misspelt.json()["errors"]) == 100
+    assert len(misspelt.json()["errors"]) == 20
     with caplog.at_level(logging.WARNING):
         other = await post(client, body="Hello", **{f"x-{n}": 1 for n in range(3000)})
     assert other.status_code == 200

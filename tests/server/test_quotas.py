@@ -92,7 +92,7 @@ def test_only_so_many_callers_are_remembered(monkeypatch: pytest.MonkeyPatch) ->
     for number in range(100):
         admitted(shares, ALICE, 1)
         shares.request(Caller("user", str(number)))
-    assert len(shares._buckets) == 10
+    assert len(shares._requests._buckets) == 10
     assert admitted(shares, ALICE, 1) == 0  # who keeps coming is not forgotten
 
 

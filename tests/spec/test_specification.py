@@ -17,7 +17,7 @@ from mail.core.wire import MAIL_MESSAGE_TYPES
 from mail.errors import MAILError
 from mail.net.sse import SEND_SECONDS
 from mail.server import middleware as limits
-from mail.server.bodies import MAX_DEPTH, MAX_PARTS
+from mail.server.bodies import MAX_DEPTH
 from mail.server.connections import MAX_TARGET_BYTES
 from mail.server.errors import STATUS_OF, status_of
 from mail.server.routes.messages import MAX_TIMEOUT_SECONDS
@@ -153,7 +153,8 @@ LIMITS = {
     "request body": LimitsConfig().max_body_bytes == 4 * 1024 * 1024,
     "path and query": MAX_TARGET_BYTES == 8 * 1024,
     "headers": limits.MAX_HEADER_BYTES == 16 * 1024,
-    "JSON of a body": (MAX_DEPTH, MAX_PARTS) == (64, 400_000),
+    "JSON of a body": (MAX_DEPTH, LimitsConfig().max_json_values) == (64, 50_000),
+    "text of a message": LimitsConfig().max_message_bytes == 1024 * 1024,
     "silence inside a body; the whole body": (
         limits.BODY_SILENCE_SECONDS,
         LimitsConfig().body_timeout,
@@ -162,6 +163,8 @@ LIMITS = {
     "a request's headers": LimitsConfig().header_timeout == 10,
     "requests of one caller": (LimitsConfig().request_rate, LimitsConfig().request_burst)
     == (200.0, 400),
+    "bytes of bodies of one caller": (LimitsConfig().body_rate, LimitsConfig().body_burst)
+    == (8.0 * 1024 * 1024, 64 * 1024 * 1024),
     "running tasks of one caller": LimitsConfig().max_running_tasks == 256,
     "queued tasks of one caller": LimitsConfig().max_queued_tasks == 10_000,
     "open streams of one caller": LimitsConfig().max_streams == 256,

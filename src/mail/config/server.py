@@ -137,9 +137,11 @@ class LimitsConfig(FileBacked):
     """``[server.limits]``: how much the server takes on at once. Times are in seconds.
 
     0 lifts ``max_connections``, ``max_requests``, ``max_open_streams`` and the limits per caller:
-    ``max_running_tasks`` (more are queued), ``max_queued_tasks``, ``max_streams``, and
-    ``request_rate`` (a second, after a burst of ``request_burst``). A request that waits for a run
-    counts only against ``max_connections``.
+    ``max_running_tasks`` (more are queued), ``max_queued_tasks``, ``max_streams``,
+    ``request_rate`` (a second, after a burst of ``request_burst``), and ``body_rate`` (bytes of
+    bodies a second, after a burst of ``body_burst``). A request that waits for a run counts only
+    against ``max_connections``. ``max_message_bytes`` is the text of one message;
+    ``max_json_values`` what a body may have of values.
 
     Of the events that are read for one caller, those not yet sent come to about
     ``max_unsent_bytes`` at most; further large ones are read when there is room.
@@ -153,6 +155,8 @@ class LimitsConfig(FileBacked):
     table = "server.limits"
 
     max_body_bytes: _Positive = 4 * 1024 * 1024
+    max_message_bytes: _Positive = 1024 * 1024
+    max_json_values: _Positive = 50_000
     max_concurrent_turns: _Positive = 512
     shutdown_grace: _Seconds = 20.0
     max_instances: _Positive = 1000
@@ -166,6 +170,8 @@ class LimitsConfig(FileBacked):
     max_unsent_bytes: _Positive = 16 * 1024 * 1024
     request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 200.0
     request_burst: _Positive = 400
+    body_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 8.0 * 1024 * 1024
+    body_burst: _Positive = 64 * 1024 * 1024
     header_timeout: _Wait = 10.0
     body_timeout: _Wait = 60.0
     send_timeout: _Wait = 30.0

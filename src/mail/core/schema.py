@@ -29,6 +29,7 @@ from mail.core.wire import (
 from mail.errors import ProtocolError
 
 __all__ = [
+    "MAX_ID",
     "TaskId",
     "check_task_id",
     "check_text",

@@ -7,6 +7,8 @@ from types import ModuleType
 __all__ = ["attribute_hint", "before_hint", "did_you_mean", "hinted"]
 
 _ASKS = ". Did you mean"
+_LONGEST = 100
+"""Characters of what is compared: it may come from outside, and comparing is quadratic."""
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
@@ -15,6 +17,8 @@ def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     >>> did_you_mean("wether", ["weather", "math"])
     " Did you mean 'weather'?"
     """
+    if len(name) > _LONGEST:
+        return ""
     close = difflib.get_close_matches(name, list(candidates), n=1, cutoff=0.6)
     return f" Did you mean '{close[0]}'?" if close else ""
 

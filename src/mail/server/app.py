@@ -29,6 +29,7 @@ from mail.errors import ConfigError
 from mail.server.cors import Cors
 from mail.server.errors import as_it_is, install_error_handlers
 from mail.server.idempotency import forget_old_keys
+from mail.server.intake import Intake
 from mail.server.middleware import EdgeMiddleware
 from mail.server.openai_errors import shaped_for_path
 from mail.server.openapi import OpenAPIDocument
@@ -88,6 +89,7 @@ def create_app(
     used = store or owned
     assert used is not None  # noqa: S101 - one of the two is there
     auth = auth or build_auth(current(), used)
+    quotas = Quotas(config.limits)
     turns = TurnLimit(config.limits.max_concurrent_turns)
     state = ServerState(
         config=config,
@@ -95,7 +97,8 @@ def create_app(
         auth=auth,
         open_swarm=partial(open_swarm, config, used, template, turns),
         turns=turns,
-        quotas=Quotas(config.limits),
+        quotas=quotas,
+        intake=Intake(config.limits, quotas),
         document=DOCUMENT,
     )
     app = FastAPI(

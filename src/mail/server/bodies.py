@@ -1,7 +1,8 @@
-"""Request bodies: how they are read, and the base class of their models.
+"""Request bodies: what they may be, and the base class of their models.
 
-A body is JSON whatever its ``Content-Type`` says. Its depth and number of parts are limited before
+A body is JSON whatever its ``Content-Type`` says. Its depth and number of values are limited before
 anything is built from it, types are strict, and a null stands for an absent field.
+`mail.server.intake` reads them.
 """
 
 import difflib
@@ -11,47 +12,37 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
-from typing import Any, Final, TypeVar, get_args
+from operator import itemgetter
+from typing import Any, Final, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json
-from starlette.requests import Request
 
-from mail.core.schema import problems_in
 from mail.core.suggest import did_you_mean
 from mail.errors import ProtocolError
 
 __all__ = [
     "MAX_DEPTH",
-    "MAX_PARTS",
-    "JSONRequest",
     "RequestBody",
-    "body_of",
     "check_names",
     "one_of",
+    "parse_json",
     "parse_object",
-    "read_body",
     "refusal",
-    "with_body",
 ]
 
 MAX_DEPTH: Final = 64
-MAX_PARTS: Final = 400_000
-"""Brackets, commas and strings: some 100,000 values."""
 
-# Possessive, so that hostile input cannot make it back-track; an unclosed string runs to the end.
-_TOKENS: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[][{},]', re.DOTALL)
-
+_LISTS: Final = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKET: Final = bytes(set(range(256)) - set(b"[]{}"))
 _BIG_NUMBER: Final = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{200}")
 _SHOWN_PROBLEMS: Final = 5
 _SHOWN_FIELDS: Final = 10
 _SHOWN_OF_NAME: Final = 64
-_COMPARED_FIELDS: Final = 100
-"""Unknown fields that are compared with the known ones: a body may have 100,000 of them."""
+_COMPARED_FIELDS: Final = 20
+"""Unknown fields that are compared with the known ones: a body may have thousands of them."""
 
 _log = logging.getLogger("mail.server")
-
-B = TypeVar("B", bound="RequestBody")
 
 
 class RequestBody(BaseModel):
@@ -68,86 +59,34 @@ class RequestBody(BaseModel):
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
-class JSONRequest(Request):
-    """A request whose body has been read and parsed.
-
-    It has no ``Content-Type``, so that FastAPI takes the body for JSON, as every body is.
-    """
-
-    def __init__(self, request: Request, text: bytes, values: dict[str, Any]) -> None:
-        headers = [pair for pair in request.scope["headers"] if pair[0] != b"content-type"]
-        super().__init__({**request.scope, "headers": headers}, request.receive)
-        self._text = text
-        self._values = values
-
-    async def body(self) -> bytes:
-        """Return the body as it came."""
-        return self._text
-
-    async def json(self) -> dict[str, Any]:
-        """Return the body as it was parsed."""
-        return self._values
-
-
-async def body_of(request: Request) -> bytes:
-    """Return the body of a caller's request.
+def parse_json(text: bytes, max_values: int, what: str = "the request body") -> Any:
+    """Read JSON; ``what`` names it in errors.
 
     Raises:
-        QuotaExceeded: too many bodies of the caller's are still coming.
-        BodyTooLarge, BodyTooSlow: it is more, or takes longer, than the server takes.
+        ProtocolError: it is not JSON, nested too deeply, or has too many values.
     """
-    with request.state.body_place():  # set by `mail.server.deps.Audience`
-        return await request.body()
-
-
-async def with_body(request: Request, model: type[RequestBody]) -> JSONRequest:
-    """Read and parse the body of a request, and check the names of its fields.
-
-    Raises:
-        ProtocolError: it is not a JSON object, or has a misspelt field.
-        QuotaExceeded, BodyTooLarge, BodyTooSlow: see `body_of`.
-    """
-    return JSONRequest(request, *await _read(request, model))
-
-
-async def _read(request: Request, model: type[RequestBody]) -> tuple[bytes, dict[str, Any]]:
-    text = await body_of(request)
-    values = parse_object(text)
-    check_names(values, model, request.scope["path"])
-    return text, values
-
-
-async def read_body(request: Request, model: type[B]) -> B:
-    """Read a body and make its model of it, where FastAPI does not.
-
-    Raises:
-        ProtocolError: it does not fit the model.
-        QuotaExceeded, BodyTooLarge, BodyTooSlow: see `body_of`.
-    """
-    _, values = await _read(request, model)
-    try:
-        return model.model_validate(values)
-    except ValidationError as error:
-        raise refusal(problems_in(error.errors())) from None
-
-
-def parse_object(text: bytes, what: str = "the request body") -> dict[str, Any]:
-    """Read a JSON object; ``what`` names it in errors.
-
-    Raises:
-        ProtocolError: it is not JSON, not an object, nested too deeply, or has too many parts.
-    """
-    _check_size(text, what)
-    if not text.strip():
-        raise ProtocolError(f"{what} is empty; send a JSON object")
+    outside = _outside_strings(text, max_values, what)
+    _check_size(outside, max_values, what)
     try:
         value = from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise ProtocolError(f"{what} is not valid JSON: {error}") from None
+    if _BIG_NUMBER.search(outside):
+        _check_finite(value, what)
+    return value
+
+
+def parse_object(text: bytes, max_values: int, what: str = "the request body") -> dict[str, Any]:
+    """Read a JSON object; ``what`` names it in errors.
+
+    Raises:
+        ProtocolError: it is not an object, or see `parse_json`.
+    """
+    if not text.strip():
+        raise ProtocolError(f"{what} is empty; send a JSON object")
+    value = parse_json(text, max_values, what)
     if not isinstance(value, dict):
         raise ProtocolError(f"{what} must be a JSON object")
-    if _BIG_NUMBER.search(text):
-        _check_finite(value, what)
     return value
 
 
@@ -160,9 +99,10 @@ def check_names(values: Mapping[str, Any], model: type[RequestBody], path: str) 
     problems = []
     ignored = []
     unknown = _unknown(values, model)
-    for field, name, owner in islice(unknown, _COMPARED_FIELDS):
+    first = sorted(islice(unknown, _COMPARED_FIELDS), key=itemgetter(0))
+    for field, name, owner in first:
         known = owner.names()
-        hint = did_you_mean(name[:_SHOWN_OF_NAME], known)
+        hint = did_you_mean(name, known)
         if owner.model_config["extra"] == "forbid":
             problem = f"unknown option '{name[:_SHOWN_OF_NAME]}'; allowed are {', '.join(known)}."
             problems.append({"field": field, "problem": problem + hint})
@@ -173,8 +113,8 @@ def check_names(values: Mapping[str, Any], model: type[RequestBody], path: str) 
     if problems:
         raise refusal(problems)
     if ignored:
-        ignored += [name for _, name, _ in unknown]
-        _log.warning("%s: unknown fields ignored: %s", path, _shown(ignored))
+        more = sum(1 for _ in unknown)
+        _log.warning("%s: unknown fields ignored: %s", path, _shown(ignored, more))
 
 
 def refusal(problems: list[dict[str, str]]) -> ProtocolError:
@@ -203,8 +143,9 @@ def _unknown(
 ) -> Iterator[tuple[str, str, type[RequestBody]]]:
     """Yield the unknown fields: the path, the name, and the model that does not have it."""
     known, nested = _fields(model)
-    for name in sorted(values.keys() - known):
-        yield prefix + name, name, model
+    for name in values:
+        if name not in known:
+            yield prefix + name[:_SHOWN_OF_NAME], name, model
     for name, inner in nested.items():
         if isinstance(values.get(name), dict):
             yield from _unknown(values[name], inner, f"{prefix}{name}.")
@@ -221,10 +162,10 @@ def _fields(model: type[RequestBody]) -> tuple[frozenset[str], dict[str, type[Re
     return frozenset(model.names()), nested
 
 
-def _shown(unknown: list[str]) -> str:
+def _shown(unknown: list[str], more: int) -> str:
     shown = ", ".join(repr(name[:_SHOWN_OF_NAME]) for name in unknown[:_SHOWN_FIELDS])
-    more = len(unknown) - _SHOWN_FIELDS
-    return f"{shown} and {more} more" if more > 0 else shown
+    more += max(0, len(unknown) - _SHOWN_FIELDS)
+    return f"{shown} and {more} more" if more else shown
 
 
 def _check_finite(value: object, what: str) -> None:
@@ -235,15 +176,28 @@ def _check_finite(value: object, what: str) -> None:
         raise ProtocolError(f"{what} contains a number that is too large") from None
 
 
-def _check_size(text: bytes, what: str) -> None:
-    depth = 0
-    for parts, token in enumerate(_TOKENS.finditer(text), 1):
-        char = text[token.start()]
-        if char in b"[{":
-            depth += 1
-        elif char in b"]}":
-            depth -= 1
-        if depth > MAX_DEPTH:
-            raise ProtocolError(f"{what} is nested deeper than {MAX_DEPTH} levels")
-        if parts > MAX_PARTS:
-            raise ProtocolError(f"{what} has more than {MAX_PARTS} parts")
+def _outside_strings(text: bytes, max_values: int, what: str) -> bytes:
+    """Return JSON without its strings. What is not JSON is cut somehow; the parser refuses it."""
+    plain = text.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') > 4 * max_values:  # two of a value, two of its name
+        raise _too_many(max_values, what)
+    return b"".join(plain.split(b'"')[::2])
+
+
+def _check_size(outside: bytes, max_values: int, what: str) -> None:
+    if outside.count(b",") + outside.count(b"[") + outside.count(b"{") > max_values:
+        raise _too_many(max_values, what)
+    brackets = outside.translate(_LISTS, _NO_BRACKET)
+    for _ in range(MAX_DEPTH):
+        if b"[]" not in brackets:
+            return
+        brackets = brackets.replace(b"[]", b"")
+    if b"[]" in brackets:
+        raise ProtocolError(f"{what} is nested deeper than {MAX_DEPTH} levels")
+
+
+def _too_many(max_values: int, what: str) -> ProtocolError:
+    return ProtocolError(
+        f"{what} has more than {max_values} values; send fewer, or raise [server.limits] "
+        "max_json_values"
+    )

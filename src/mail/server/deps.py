@@ -4,10 +4,8 @@ A route names its audience by depending on an `Audience`. `mail.server.routing.M
 before anything else is read.
 """
 
-import asyncio
 import re
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header, Query
@@ -21,8 +19,7 @@ from mail.auth.callers import Caller
 from mail.auth.guards import extract_token
 from mail.errors import Forbidden
 from mail.logcontext import note
-from mail.server.idempotency import HEADER
-from mail.server.middleware import WAITS, WORKS
+from mail.server.intake import KEY_HEADER, wait_turn
 from mail.server.state import ServerState, state_of
 
 __all__ = [
@@ -89,7 +86,7 @@ IdempotencyKey = Annotated[
     Annotated[str, AfterValidator(_key)] | None,
     WithJsonSchema({"type": "string", "pattern": f"^{_KEY.pattern}$"}),
     Header(
-        alias=HEADER,
+        alias=KEY_HEADER,
         description="Identifies this request: 1 to 255 visible ASCII characters of the "
         "caller's choice. "
         "A repeat with the same key and body gets the first answer again, and nothing is done "
@@ -159,14 +156,11 @@ class Roles(Audience, SecurityBase):
         caller = await state.auth.authenticate(token)
         note(caller_role=caller.role, caller_id=caller.id)
         if wait := state.quotas.request(caller):
-            place = request.scope["state"]
-            place[WAITS]()  # else one caller's queue would keep all others out
-            await asyncio.sleep(wait)
-            place[WORKS]()
+            await wait_turn(request, wait)  # else one caller's queue would keep all others out
         if caller.role not in self.roles:
             raise Forbidden(f"invalid role: this requires {' or '.join(sorted(self.roles))}")
         request.state.caller, request.state.token = caller, token
-        request.state.body_place = partial(state.quotas.body, caller)
+        request.state.intake = state.intake
 
     async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
         """Return the caller that was admitted."""

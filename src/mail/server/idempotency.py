@@ -13,20 +13,20 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final, TypeVar
 
-from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mail.db.base import IdempotencyRecords, IdempotencyRow, Owner, Store
 from mail.errors import MAILError, ProtocolError, StoreError
-from mail.server.bodies import body_of
+from mail.server.bodies import parse_json
 from mail.server.errors import KeyReused
+from mail.server.intake import KEY_HEADER, made_of_body
 from mail.server.keylocks import KeyLocks
 
 __all__ = [
-    "HEADER",
     "REPLAYED",
     "Keyed",
     "OwnersLocks",
@@ -35,7 +35,6 @@ __all__ = [
     "replayed",
 ]
 
-HEADER: Final = "Idempotency-Key"
 REPLAYED: Final = "Idempotency-Replayed"
 """The header of an answer to a repeat."""
 
@@ -76,9 +75,11 @@ class Keyed:
         Raises:
             ProtocolError: it has two.
         """
-        if len(request.headers.getlist(HEADER)) > 1:
-            raise ProtocolError(f"{HEADER} must be sent only once")
-        found = fingerprint(request.method, request.scope["path"], await body_of(request))
+        if len(request.headers.getlist(KEY_HEADER)) > 1:
+            raise ProtocolError(f"{KEY_HEADER} must be sent only once")
+        found = await made_of_body(
+            request, partial(fingerprint, request.method, request.scope["path"])
+        )
         return cls(store, locks, owner, key, found)
 
     def of_server(self) -> "Keyed":
@@ -130,14 +131,14 @@ class Keyed:
         return await follow(found)
 
 
-def fingerprint(method: str, path: str, body: bytes) -> str:
+def fingerprint(method: str, path: str, body: bytes, max_values: int) -> str:
     """Return the SHA-256 of a request.
 
     JSON counts for its values: the order of keys, white space and the way in which a text or number
     is written make no difference. Anything else counts byte for byte.
     """
     try:
-        value = from_json(body, allow_inf_nan=False)
+        value = parse_json(body, max_values)
         kind, text = "json", json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
     except ValueError:
         kind, text = "bytes", body

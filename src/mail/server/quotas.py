@@ -1,4 +1,4 @@
-"""What one caller may take at once: requests, open tasks, open streams, memory for what they read.
+"""What one caller may take at once: requests, bytes, open tasks and streams, memory for reading.
 
 And how many streams all callers have together.
 The library knows no such limits; they act in the server only.
@@ -32,19 +32,50 @@ class _Bucket:
     filled_at: float
 
 
+class _Rate:
+    """So many units a second for each caller, after a burst; no limit with a rate of 0."""
+
+    def __init__(self, rate: float, burst: float, now: Callable[[], float]) -> None:
+        self._rate = rate
+        self._burst = burst
+        self._now = now
+        self._buckets: OrderedDict[Caller, _Bucket] = OrderedDict()
+
+    def wait(self, caller: Caller) -> float:
+        """Return after how many seconds the caller may take more."""
+        if not self._rate:
+            return 0.0
+        now = self._now()
+        bucket = self._buckets.get(caller)
+        if bucket is None:
+            bucket = self._buckets[caller] = _Bucket(self._burst, now)
+            if len(self._buckets) > MAX_BUCKETS:
+                self._buckets.popitem(last=False)
+        else:
+            self._buckets.move_to_end(caller)
+        bucket.tokens = min(self._burst, bucket.tokens + (now - bucket.filled_at) * self._rate)
+        bucket.filled_at = now
+        return max(0.0, (1 - bucket.tokens) / self._rate)
+
+    def take(self, caller: Caller, units: float) -> None:
+        """Take units, more than there are if need be."""
+        if bucket := self._buckets.get(caller):
+            bucket.tokens -= units
+
+
 class Quotas:
     """The callers' shares. Everything raises `QuotaExceeded` before anything is begun.
 
     Args:
-        limits: ``request_rate`` and ``request_burst``, ``max_queued_tasks``, ``max_streams`` and
-            ``max_open_streams``; 0 lifts a limit.
+        limits: ``request_rate`` and ``request_burst``, ``body_rate`` and ``body_burst``,
+            ``max_queued_tasks``, ``max_streams`` and ``max_open_streams``; 0 lifts a limit.
         now: A monotonic clock in seconds.
     """
 
     def __init__(self, limits: LimitsConfig, now: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits
-        self._now = now
-        self._buckets: OrderedDict[Caller, _Bucket] = OrderedDict()
+        self._requests = _Rate(limits.request_rate, limits.request_burst, now)
+        self._bytes = _Rate(limits.body_rate, limits.body_burst, now)
         self._streams: Counter[Caller] = Counter()
         self._bodies: Counter[Caller] = Counter()
         self._rooms: WeakValueDictionary[Caller, Room] = WeakValueDictionary()
@@ -55,25 +86,34 @@ class Quotas:
         One that is a little too fast waits for its turn, so that a busy caller is slowed down. Only
         one that would wait for longer than `PATIENCE_SECONDS` is refused.
         """
-        rate, burst = self._limits.request_rate, self._limits.request_burst
-        if not rate:
-            return 0.0
-        now = self._now()
-        bucket = self._buckets.setdefault(caller, _Bucket(burst, now))
-        self._buckets.move_to_end(caller)
-        if len(self._buckets) > MAX_BUCKETS:
-            self._buckets.popitem(last=False)
-        bucket.tokens = min(burst, bucket.tokens + (now - bucket.filled_at) * rate)
-        bucket.filled_at = now
-        wait = max(0.0, (1 - bucket.tokens) / rate)
+        wait = self._requests.wait(caller)
         if wait > PATIENCE_SECONDS:
             raise QuotaExceeded(
-                f"more than {rate:g} requests a second; slow down, or raise [server.limits] "
-                "request_rate",
+                f"more than {self._limits.request_rate:g} requests a second; slow down, or raise "
+                "[server.limits] request_rate",
                 math.ceil(wait),
             )
-        bucket.tokens -= 1
+        self._requests.take(caller, 1)
         return wait
+
+    def body_bytes(self, caller: Caller, size: int) -> float:
+        """Count a request's body against the caller's rate; return how long it has to wait.
+
+        One body may be larger than what is left of the rate; those after it wait for that.
+        """
+        wait = self._bytes.wait(caller)
+        if wait > PATIENCE_SECONDS:
+            raise QuotaExceeded(
+                f"more than {self._limits.body_rate:g} bytes of request bodies a second; slow "
+                "down, or raise [server.limits] body_rate",
+                math.ceil(wait),
+            )
+        self._bytes.take(caller, size)
+        return wait
+
+    def owe_bytes(self, caller: Caller, size: int) -> None:
+        """Count what a body had more than it was said to have."""
+        self._bytes.take(caller, size)
 
     @contextmanager
     def body(self, caller: Caller) -> Iterator[None]:

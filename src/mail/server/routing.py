@@ -13,8 +13,9 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mail.errors import ConfigError, ProtocolError
-from mail.server.bodies import RequestBody, read_body, with_body
+from mail.server.bodies import RequestBody
 from mail.server.deps import GIVEN, Audience, audience_of
+from mail.server.intake import read_body, with_body
 from mail.server.middleware import ALWAYS_ANSWERED
 from mail.server.openapi import answer_headers, errors
 

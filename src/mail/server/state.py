@@ -21,6 +21,7 @@ from mail.net.peers import PeerAccess
 from mail.net.registry import SwarmRegistry
 from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
+from mail.server.intake import Intake
 from mail.server.quotas import Quotas
 from mail.services.tasks import TaskReader
 
@@ -48,6 +49,7 @@ class ServerState:
     Attributes:
         open_swarm: Called once, by `prepare`.
         quotas: What each caller may take at once.
+        intake: How its bodies are read.
         document: What the server says about its routes.
         health: What ``GET /health`` says, as set by an administrator.
         health_at: When it was set.
@@ -64,6 +66,7 @@ class ServerState:
     auth: AuthBackend
     open_swarm: SwarmOpener
     quotas: Quotas
+    intake: Intake
     document: "OpenAPIDocument"
     turns: TurnLimit
     health: str = "healthy"

@@ -79,8 +79,7 @@ async def read_swarm(
     """
     try:
         with _explained("the swarm"):
-            entry = parse_object(text.encode(), "the swarm definition in 'json'")
-            return await asyncio.to_thread(_read, config, store, entry, turns)
+            return await asyncio.to_thread(_read, config, store, text, turns)
     except (ProtocolError, ConfigError) as error:
         raise _bad_definition(error) from error
 
@@ -171,11 +170,11 @@ def _model_use(agent: "MAILAgent") -> ModelUse | None:
     return ModelUse(agent.name, llm, agent.tool_format, use_proxy)
 
 
-def _read(
-    config: ServerConfig, store: Store, entry: dict[str, Any], turns: TurnLimit | None
-) -> Served:
+def _read(config: ServerConfig, store: Store, text: str, turns: TurnLimit | None) -> Served:
     from mail.api import MAILSwarmTemplate
 
+    what = "the swarm definition in 'json'"
+    entry = parse_object(text.encode(), config.limits.max_json_values, what)
     policy = ReferencePolicy(imports=tuple(config.swarm.remote_imports))
     template = MAILSwarmTemplate.from_swarms_json(cast("Any", entry), references=policy)
     return _tried(config, template, store, turns)

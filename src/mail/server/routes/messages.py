@@ -14,7 +14,7 @@ from starlette.responses import Response
 from mail.auth.callers import Caller
 from mail.core.pieces import PIECE, json_line
 from mail.core.runtime.settings import UNSET
-from mail.core.schema import TaskId
+from mail.core.schema import MAX_ID, TaskId
 from mail.core.tasks import TaskState
 from mail.db.base import IdempotencyRow
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
@@ -149,7 +149,7 @@ class MessageIn(RequestBody):
         ),
     ] = None
     entrypoint: Annotated[
-        str | None,
+        Annotated[str, Field(max_length=MAX_ID)] | None,
         Field(
             description="The agent that gets the message: one with `enable_entrypoint`. The "
             "swarm's own entrypoint by default and when empty."
@@ -246,6 +246,10 @@ async def message(  # noqa: PLR0913 - what FastAPI resolves for it
     `task_error` of its run; the first brings `retry`. Closing the connection does not stop the
     task. After 402, 502 and 504 the task exists, under `task_id` of the error.
     """
+    state.intake.check_message(body.text, "body")
+    state.intake.check_message(
+        body.options.breakpoint_tool_call_result, "kwargs.breakpoint_tool_call_result"
+    )
     async with AsyncExitStack() as stack:
         if body.stream:
             stack.enter_context(state.quotas.stream(caller))

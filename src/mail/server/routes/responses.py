@@ -28,10 +28,10 @@ from mail.responses_api.bridge import Exchange, ResponsesBridge
 from mail.responses_api.problems import NoSuchModel, ResponsesError
 from mail.responses_api.records import Records
 from mail.responses_api.request import ResponseRequest
-from mail.server.bodies import body_of, parse_object
 from mail.server.deps import BearerToken, IdempotencyKey, Person, State
 from mail.server.idempotency import replayed
 from mail.server.idempotent_response import answered_once
+from mail.server.intake import read_object
 from mail.server.openai_errors import OpenAIRoute, openai_error_response, openai_errors
 from mail.server.piecewise import json_answer
 from mail.server.routing import MAILRouter
@@ -158,7 +158,7 @@ async def create_response(
     The answer comes when the run ends. With `stream` it is OpenAI's events: summary parts of a
     reasoning item show which agent calls which tool while the run goes on, then comes the text.
     """
-    asked = ResponseRequest.from_json(parse_object(await body_of(request)))
+    asked = ResponseRequest.from_json(await read_object(request))
     async with AsyncExitStack() as stack:
         if asked.stream:
             stack.enter_context(state.quotas.stream(caller))
@@ -166,6 +166,7 @@ async def create_response(
 
         async def begin(once: IdempotencyRow | None = None) -> Exchange:
             plan = await bridge.plan(asked)
+            state.intake.check_message(plan.body if plan.results is None else plan.results, "input")
             note(task_id=plan.task_id)
             state.quotas.message(caller, plan.task_id, bridge.swarm.open_tasks)
             steps = _steps(asked, state.max_steps(caller))

@@ -21,7 +21,7 @@ from mail.errors import ProtocolError, UnknownTask
 from mail.logcontext import note
 from mail.net.sse import event_source
 from mail.net.types import TaskPage, TaskRecord
-from mail.server.bodies import RequestBody, body_of, read_body
+from mail.server.bodies import RequestBody
 from mail.server.deps import (
     After,
     BearerToken,
@@ -32,6 +32,7 @@ from mail.server.deps import (
     State,
 )
 from mail.server.idempotent_response import answered_once
+from mail.server.intake import body_of, read_body
 from mail.server.openapi import EVENT_STREAM, errors
 from mail.server.piecewise import json_object, piecewise
 from mail.server.routing import MAILRouter

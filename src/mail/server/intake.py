@@ -1,0 +1,214 @@
+"""How the bodies of requests are read: within the caller's share, and large ones in a thread.
+
+A caller has places for bodies that are still coming, and a rate of bytes. What is large is parsed
+outside the event loop, one body at a time and one of each caller's in turn, so that others are
+served meanwhile. A body is not kept: the request may wait for a run that takes an hour.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+from starlette.requests import Request
+
+from mail.config.server import LimitsConfig
+from mail.core.schema import problems_in
+from mail.server.bodies import RequestBody, check_names, parse_object, refusal
+from mail.server.keylocks import KeyLocks
+from mail.server.middleware import WAITS, WORKS
+from mail.server.quotas import Quotas
+
+if TYPE_CHECKING:
+    from mail.auth.callers import Caller
+
+__all__ = [
+    "KEY_HEADER",
+    "Intake",
+    "JSONRequest",
+    "body_of",
+    "made_of_body",
+    "read_body",
+    "read_object",
+    "wait_turn",
+    "with_body",
+]
+
+KEY_HEADER: Final = "Idempotency-Key"
+_LARGE: Final = 16 * 1024
+"""Bytes of a body that is not parsed on the event loop."""
+_BODY: Final = "mail.body"
+
+B = TypeVar("B", bound=RequestBody)
+T = TypeVar("T")
+
+
+class Intake:
+    """Takes in the bodies of one server's requests.
+
+    Args:
+        limits: How large a body may be.
+        quotas: The callers' shares.
+    """
+
+    def __init__(self, limits: LimitsConfig, quotas: Quotas) -> None:
+        self.max_values = limits.max_json_values
+        self._max_message = limits.max_message_bytes
+        self._max_bytes = limits.max_body_bytes
+        self._quotas = quotas
+        self._callers: KeyLocks[Caller] = KeyLocks()
+        self._thread = asyncio.Semaphore()
+
+    async def receive(self, request: Request) -> bytes:
+        """Return the body of a caller's request, once it is there.
+
+        Raises:
+            QuotaExceeded: too many bodies of the caller's, or too many bytes, are still coming.
+            BodyTooLarge, BodyTooSlow: it is more, or takes longer, than the server takes.
+        """
+        caller: Caller = request.state.caller
+        length = request.headers.get("content-length", "")
+        declared = min(int(length), self._max_bytes) if length.isdecimal() else 0
+        if wait := self._quotas.body_bytes(caller, declared):
+            await wait_turn(request, wait)
+        with self._quotas.body(caller):
+            # Not `request.body()`, which would keep it.
+            text = b"".join([piece async for piece in request.stream()])
+        if len(text) > declared:
+            self._quotas.owe_bytes(caller, len(text) - declared)
+        return text
+
+    def check_message(self, content: object, field: str) -> None:
+        """Refuse the text of a message, or results of calls, when it is too long.
+
+        Raises:
+            ProtocolError: it is; the error names the field.
+        """
+        if isinstance(content, str) and 4 * len(content) <= self._max_message:
+            return
+        text = content.encode() if isinstance(content, str) else to_json(content)
+        if len(text) > self._max_message:
+            problem = (
+                f"must not be longer than {self._max_message} bytes, got {len(text)}; send less, "
+                "or raise [server.limits] max_message_bytes"
+            )
+            raise refusal([{"field": field, "problem": problem}])
+
+    async def apart(self, request: Request, size: int, work: Callable[[], T]) -> T:
+        """Do what takes the longer the larger a body is; in a thread, if it is a large one."""
+        if size <= _LARGE:
+            return work()
+        async with self._callers.hold(request.state.caller), self._thread:
+            return await asyncio.to_thread(work)
+
+
+class JSONRequest(Request):
+    """A request whose body has been read and parsed.
+
+    It has no ``Content-Type``, so that FastAPI takes the body for JSON, as every body is.
+    """
+
+    def __init__(self, request: Request, values: dict[str, Any]) -> None:
+        headers = [pair for pair in request.scope["headers"] if pair[0] != b"content-type"]
+        super().__init__({**request.scope, "headers": headers}, request.receive)
+        self._values = values
+
+    async def body(self) -> bytes:
+        """Return what says that there is a body."""
+        return b"{}"
+
+    async def json(self) -> dict[str, Any]:
+        """Return the body as it was parsed."""
+        return self._values
+
+
+async def wait_turn(request: Request, seconds: float) -> None:
+    """Let a request wait that came too fast; meanwhile it keeps no place from others."""
+    place = request.scope["state"]
+    place[WAITS]()
+    await asyncio.sleep(seconds)
+    place[WORKS]()
+
+
+async def body_of(request: Request) -> bytes:
+    """Return the body of a caller's request. Something has to be made of it next.
+
+    Raises:
+        QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
+    """
+    held = request.scope["state"]
+    if _BODY not in held:
+        held[_BODY] = await _intake(request).receive(request)
+    text: bytes = held[_BODY]
+    return text
+
+
+async def made_of_body(request: Request, make: Callable[[bytes, int], T]) -> T:
+    """Return what a function makes of a body, of so many values at most; the body is let go.
+
+    Raises:
+        QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
+    """
+    text = await body_of(request)
+    del request.scope["state"][_BODY]
+    intake = _intake(request)
+    return await intake.apart(request, len(text), lambda: make(text, intake.max_values))
+
+
+async def read_object(
+    request: Request, check: Callable[[dict[str, Any]], object] | None = None
+) -> dict[str, Any]:
+    """Read and parse the body of a request, and have its values checked.
+
+    Raises:
+        ProtocolError: it is not a JSON object, or ``check`` says so.
+        QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
+    """
+    text = await body_of(request)
+
+    def parsed(text: bytes, max_values: int) -> dict[str, Any]:
+        values = parse_object(text, max_values)
+        if check is not None:
+            check(values)
+        return values
+
+    values = await made_of_body(request, parsed)
+    if KEY_HEADER in request.headers:
+        request.scope["state"][_BODY] = text  # the key stands for it
+    return values
+
+
+async def with_body(request: Request, model: type[RequestBody]) -> JSONRequest:
+    """Read and parse the body of a request, and check the names of its fields.
+
+    Raises:
+        ProtocolError: it is not a JSON object, or has a misspelt field.
+        QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
+    """
+    return JSONRequest(request, await _fields(request, model))
+
+
+async def read_body(request: Request, model: type[B]) -> B:
+    """Read a body and make its model of it, where FastAPI does not.
+
+    Raises:
+        ProtocolError: it does not fit the model.
+        QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
+    """
+    values = await _fields(request, model)
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise refusal(problems_in(error.errors())) from None
+
+
+async def _fields(request: Request, model: type[RequestBody]) -> dict[str, Any]:
+    path = request.scope["path"]
+    values = await read_object(request, lambda values: check_names(values, model, path))
+    return {name: values[name] for name in model.names() if name in values}
+
+
+def _intake(request: Request) -> Intake:
+    intake: Intake = request.state.intake  # set by `mail.server.deps.Audience`
+    return intake

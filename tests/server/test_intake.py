@@ -1,0 +1,276 @@
+"""How bodies are read: what they may cost, whom that is charged to, and who is served meanwhile."""
+
+import asyncio
+import difflib
+import gc
+import json
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from mail.auth.callers import Caller
+from mail.config.server import LimitsConfig
+from mail.db.memory import MemoryStore
+from mail.server import intake, quotas
+from mail.server.app import create_app
+from mail.server.bodies import check_names, parse_object
+from mail.server.errors import QuotaExceeded
+from mail.server.quotas import Quotas
+from mail.server.routes.messages import MessageIn
+from tests.server.kit import Script, Template, bearer, config, serving
+from tests.server.test_quotas import Clock, check_refused
+
+ALICE, BOB = Caller("user", "alice"), Caller("user", "bob")
+LONG = "x" * 4_000_000
+
+
+async def post(client: httpx.AsyncClient, who: str = "alice", **body: Any) -> httpx.Response:
+    return await client.post("/message", json=body, headers=bearer(who))
+
+
+class Gate:
+    """Holds up the parser, and counts who is in it."""
+
+    def __init__(self, parse: Callable[..., Any]) -> None:
+        self.parse = parse
+        self.open = threading.Event()
+        self.threads: list[threading.Thread] = []
+        self.inside = 0
+        self.most = 0
+
+    def __call__(self, text: bytes, *args: Any) -> Any:
+        self.threads.append(threading.current_thread())
+        if threading.current_thread() is not threading.main_thread():
+            self.inside += 1
+            self.most = max(self.most, self.inside)
+            self.open.wait(20)
+            self.inside -= 1
+        return self.parse(text, *args)
+
+
+@pytest.fixture
+def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
+    made = Gate(parse_object)
+    monkeypatch.setattr(intake, "parse_object", made)
+    yield made
+    made.open.set()
+
+
+async def test_others_are_served_while_a_large_body_is_parsed(
+    client: httpx.AsyncClient, gate: Gate
+) -> None:
+    large = [asyncio.create_task(post(client, body="Hello", ignored="x" * 20_000)) for _ in "123"]
+    async with asyncio.timeout(10):
+        while not gate.inside:
+            await asyncio.sleep(0.005)
+    for _ in range(3):
+        assert (await post(client, "bob", body="Hello")).status_code == 200
+    assert (await client.get("/whoami", headers=bearer("alice"))).status_code == 200
+    assert [task.done() for task in large] == [False] * 3
+    gate.open.set()
+    assert [answer.status_code for answer in await asyncio.gather(*large)] == [200] * 3
+    assert gate.most == 1
+
+
+async def test_bodies_of_several_callers_are_parsed_in_turn(
+    client: httpx.AsyncClient, gate: Gate
+) -> None:
+    done: list[str] = []
+
+    async def send(who: str) -> None:
+        await post(client, who, body="Hello", ignored="x" * 20_000)
+        done.append(who)
+
+    first = [asyncio.create_task(send("alice")) for _ in range(10)]
+    async with asyncio.timeout(10):
+        while not gate.inside:
+            await asyncio.sleep(0.005)
+    await asyncio.sleep(0.05)  # the others of alice's have come
+    last = asyncio.create_task(send("bob"))
+    await asyncio.sleep(0.05)
+    gate.open.set()
+    await asyncio.gather(*first, last)
+    assert done.index("bob") <= 3
+
+
+async def test_a_small_body_needs_no_thread(client: httpx.AsyncClient, gate: Gate) -> None:
+    assert (await post(client, body="Hello")).status_code == 200
+    assert gate.threads == [threading.main_thread()]
+
+
+@pytest.mark.parametrize("field", ["entrypoint", "task_id", "subject", "msg_type", "resume_from"])
+async def test_an_overlong_field_is_compared_with_nothing_and_not_repeated(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
+    compared: list[int] = []
+    find = difflib.get_close_matches
+
+    def counted(word: str, *args: Any, **options: Any) -> list[str]:
+        compared.append(len(word))
+        return find(word, *args, **options)
+
+    monkeypatch.setattr(difflib, "get_close_matches", counted)
+    answer = await post(client, body="Hello", **{field: LONG})
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == field
+    assert len(answer.content) < 2000
+    assert max(compared, default=0) <= 100
+
+
+@pytest.mark.parametrize("inside", ["", "kwargs"])
+async def test_an_overlong_field_name_costs_and_shows_little(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture, inside: str
+) -> None:
+    name = {"entrypoin" * 100_000: 1}
+    answer = await post(client, body="Hello", **({inside: name} if inside else name))
+    assert answer.status_code == (400 if inside else 200)
+    assert len(answer.content) < 2000
+    assert len(caplog.text) < 5000
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"body": "é" * 600}, "body"),
+        ({"message": "x" * 1001}, "body"),
+        (
+            {
+                "task_id": "t",
+                "resume_from": "breakpoint_tool_call",
+                "kwargs": {"breakpoint_tool_call_result": [{"call_id": "c", "content": "x" * 999}]},
+            },
+            "kwargs.breakpoint_tool_call_result",
+        ),
+    ],
+)
+async def test_a_text_past_its_limit_is_400_and_names_the_setting(
+    store: MemoryStore, template: Template, body: dict[str, Any], field: str
+) -> None:
+    app = create_app(config(max_message_bytes=1000), template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as client:
+        answer = await post(client, **body)
+        fits = await post(client, body="x" * 1000)
+        asked = {"input": "x" * 1001}
+        other = await client.post("/v1/responses", json=asked, headers=bearer("alice"))
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == field
+    assert "[server.limits] max_message_bytes" in answer.json()["detail"]
+    assert fits.status_code == 200
+    assert other.status_code == 400
+    assert "[server.limits] max_message_bytes" in other.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"body": "x", "ignored": [1] * 1000}),
+        json.dumps({"body": "x", "ignored": [[]] * 600}),
+        json.dumps({"body": "x", "ignored": dict.fromkeys(map(str, range(1000)))}),
+        json.dumps({f"ignored {n}": n for n in range(1000)}),
+    ],
+)
+async def test_more_values_than_allowed_are_400_and_name_the_setting(
+    store: MemoryStore, template: Template, text: str
+) -> None:
+    app = create_app(config(max_json_values=900), template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as client:
+        for route in ("/message", "/v1/responses"):
+            answer = await client.post(route, content=text, headers=bearer("alice"))
+            assert answer.status_code == 400
+            assert "raise [server.limits] max_json_values" in answer.json()["detail"]
+
+
+def test_what_stands_in_texts_is_no_value() -> None:
+    value = {"body": '1,2,[],{},\\",\\\\' * 10_000, "\\": ["\\", '"', "\\\\"]}
+    assert parse_object(json.dumps(value).encode(), 20) == value
+
+
+@pytest.mark.parametrize("depth", [64, 65])
+def test_depth_counts_brackets_of_both_kinds(depth: int) -> None:
+    text = '{"a":' + '[{"b":' * ((depth - 2) // 2) + "[" * (1 + depth % 2)
+    text += "]" * (1 + depth % 2) + "}]" * ((depth - 2) // 2) + "}"
+    if depth == 64:
+        assert parse_object(text.encode(), 1000) == json.loads(text)
+        return
+    with pytest.raises(ValueError, match="64 levels"):
+        parse_object(text.encode(), 1000)
+
+
+def test_few_of_many_unknown_fields_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(name: str, known: list[str]) -> str:
+        asked.append(name)
+        return ""
+
+    monkeypatch.setattr("mail.server.bodies.did_you_mean", counted)
+    check_names({f"field {n}": n for n in range(50_000)}, MessageIn, "/message")
+    assert len(asked) == 20
+
+
+async def test_a_request_that_waits_for_its_run_keeps_nothing_of_its_body(
+    client: httpx.AsyncClient, script: Script
+) -> None:
+    text = b'{"body": "hang", "kept by nobody": {"inner": 1}}'
+    headers = bearer("alice")
+    waiting = asyncio.create_task(client.post("/message", content=text, headers=headers))
+    await asyncio.wait_for(script.entered.wait(), 10)
+    gc.collect()
+    kept = [item for item in gc.get_objects() if type(item) is dict]
+    assert not [item for item in kept if "kept by nobody" in item or "mail.body" in item]
+    script.gate.set()
+    assert (await waiting).status_code == 200
+
+
+def test_bytes_are_counted_against_their_caller() -> None:
+    clock = Clock()
+    shares = Quotas(LimitsConfig(body_rate=1000.0, body_burst=5000), clock)
+    assert [shares.body_bytes(ALICE, 4000) for _ in range(2)] == [0.0, 0.0]
+    with pytest.raises(QuotaExceeded, match=r"\[server.limits\] body_rate$") as caught:
+        shares.body_bytes(ALICE, 1)
+    assert caught.value.retry_after == 4  # 3000 bytes too many were sent
+    assert shares.body_bytes(BOB, 4000) == 0.0
+    clock.now += 2.5
+    assert shares.body_bytes(ALICE, 100) == pytest.approx(0.501)
+    shares.owe_bytes(BOB, 8000)
+    with pytest.raises(QuotaExceeded):
+        shares.body_bytes(BOB, 1)
+
+
+def test_a_body_larger_than_the_burst_is_taken() -> None:
+    shares = Quotas(LimitsConfig(body_rate=1000.0, body_burst=10), Clock())
+    assert shares.body_bytes(ALICE, 4_000_000) == 0.0
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_bytes_past_the_rate_are_429_before_they_are_parsed(
+    store: MemoryStore,
+    template: Template,
+    gate: Gate,
+    monkeypatch: pytest.MonkeyPatch,
+    declared: bool,
+) -> None:
+    async def pieces() -> Any:
+        yield text
+
+    monkeypatch.setattr(quotas, "PATIENCE_SECONDS", 0.0)
+    gate.open.set()
+    text = json.dumps({"body": "Hello", "ignored": "x" * 30_000}).encode()
+    limits = {"body_rate": 10.0, "body_burst": 40_000}
+    app = create_app(config(**limits), template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as client:
+        answers = [
+            await client.post(
+                "/message", content=text if declared else pieces(), headers=bearer("alice")
+            )
+            for _ in range(3)
+        ]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        check_refused(answers[-1])
+        assert "raise [server.limits] body_rate" in answers[-1].json()["detail"]
+        assert len(gate.threads) == 2
+        assert (await post(client, "bob", body="Hello")).status_code == 200
+        assert (await client.get("/whoami", headers=bearer("alice"))).status_code == 200
