@@ -138,6 +138,9 @@ class Template:
         self.options = options
         self.started: list[tuple[str, str]] = []
 
+    def make_agents(self, instance_params: dict[str, Any]) -> list[Any]:
+        return []
+
     def instantiate(  # noqa: PLR0913 - the documented signature
         self,
         instance_params: dict[str, Any],
@@ -150,6 +153,7 @@ class Template:
         store: Any,
         settings: Any,
         clock: object,
+        agents: Any,
     ) -> "Swarm":
         return Swarm(self, user_id, user_role, store, settings)
 

@@ -48,7 +48,7 @@ class Bench:
         """Make something else that instances can be made of."""
         return Served(object(), self._make, needs_token)  # type: ignore[arg-type]
 
-    def _make(self, caller: Caller, token: str) -> FakeSwarm:
+    async def _make(self, caller: Caller, token: str) -> FakeSwarm:
         self.made.append(FakeSwarm(caller, token, self.failure))
         return self.made[-1]
 

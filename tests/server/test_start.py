@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.config.server import ServerConfig, SwarmConfig
 from mail.db.memory import MemoryStore
 from mail.errors import ConfigError
@@ -18,7 +19,7 @@ from mail.factories import LiteLLMAgentFunction
 from mail.server.app import create_app
 from mail.server.run import run_server
 from mail.server.swarm import open_swarm
-from tests.server.kit import Template, config, serving
+from tests.server.kit import Script, Template, bearer, config, serving
 from tests.support.provider import FakeProvider
 
 SHIPPED = Path(__file__).parents[2] / "swarms.json"
@@ -120,6 +121,46 @@ async def test_agents_call_their_model_in_the_callers_name_unless_they_say_other
     served = await open_swarm(write_swarm(tmp_path, change), MemoryStore())
     assert served.needs_token is (said is not False)
     assert [use.agent for use in served.uses] == ["supervisor"]
+
+
+async def test_others_are_served_while_a_large_swarm_is_made_for_a_caller(
+    store: MemoryStore, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.server.swarm._SLICE_SECONDS", 0.0)
+    served_at: list[
+        int
+    ] = []  # for each agent that was made, how many requests of bob's were served
+    answers: list[int] = []
+
+    def factory(**_: Any) -> Script:
+        served_at.append(len(answers))
+        return script
+
+    agents = [
+        MAILAgentTemplate(
+            name=f"agent-{number}",
+            factory=factory,
+            comm_targets=["agent-0"],
+            actions=[],
+            agent_params={},
+            enable_entrypoint=number == 0,
+            can_complete_tasks=number == 0,
+        )
+        for number in range(400)
+    ]
+    large = MAILSwarmTemplate("large", "1.0", agents, [], "agent-0")
+    app = create_app(config(), template=large, store=store)
+    async with serving(app) as client:
+        served_at.clear()  # the server has tried the agents
+        body, headers = {"body": "Hello"}, bearer("alice")
+        posted = asyncio.create_task(client.post("/message", json=body, headers=headers))
+        while not posted.done():
+            answer = await client.get("/whoami", headers=bearer("bob"))
+            answers.append(answer.status_code)
+        assert (await posted).status_code == 200
+    assert set(answers) == {200}
+    assert len(served_at) == 400
+    assert served_at[-1] - served_at[0] >= 3
 
 
 async def test_a_scripted_model_needs_nobodys_name(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 
 from pydantic import BaseModel, ValidationError
 
-from mail.api.references import load_object, parse_object
+from mail.api.references import fresh_copy, load_object, parse_object
 from mail.api.schema_models import model_from_json_schema, satisfies_strict_mode
 from mail.core.actions import ActionCore, ActionFunction
 from mail.errors import ConfigError, ToolError, WrongReference
@@ -214,6 +214,7 @@ class MAILAction:
         self.parameters_model = reader.model if reader else None
         self._reader = reader
         self._checked: dict[str, Any] | None = None
+        self._strict = False
         self._validate()
         self.parameters = deepcopy(parameters)
         self.function = self._build_action_function(function)
@@ -327,6 +328,7 @@ class MAILAction:
         """
         if self._checked != self.parameters:  # an action is part of every caller's swarm
             check_schema(self.name, self.parameters)
+            self._strict = satisfies_strict_mode(self.parameters)
             self._checked = deepcopy(self.parameters)
 
     def to_core(self) -> ActionCore:
@@ -361,8 +363,8 @@ class MAILAction:
         declaration = {
             "name": self.name,
             "description": self.description,
-            "parameters": deepcopy(self.parameters) or {"type": "object", "properties": {}},
-            "strict": satisfies_strict_mode(self.parameters),
+            "parameters": fresh_copy(self.parameters) or {"type": "object", "properties": {}},
+            "strict": self._strict,
         }
         if style == "completions":
             return {"type": "function", "function": declaration}

@@ -9,8 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
 from mail.api.actions import MAILAction, ToolStyle
-from mail.api.checks import check_agent_fields, check_mapping, fresh_copy
-from mail.api.references import load_callable, load_object, load_params, parse_object
+from mail.api.checks import check_agent_fields, check_mapping
+from mail.api.references import (
+    fresh_copy,
+    load_callable,
+    load_object,
+    load_params,
+    parse_object,
+)
 from mail.api.validation import check_reach
 from mail.core.agents import AgentCore, AgentFunction, AgentOutput, ToolChoice
 from mail.core.suggest import did_you_mean, hinted

@@ -14,7 +14,6 @@ __all__ = [
     "check_mapping",
     "check_text",
     "check_texts",
-    "fresh_copy",
     "text_list",
 ]
 
@@ -116,15 +115,6 @@ def check_limit(limit: object) -> None:
     raise ConfigError(
         f"task_message_limit must be a whole number above 0, or None for no limit; got {limit!r}"
     )
-
-
-def fresh_copy(value: Any) -> Any:
-    """Copy the dictionaries and lists that a value is made of; everything else is shared."""
-    if type(value) is dict:
-        return {key: fresh_copy(part) for key, part in value.items()}
-    if type(value) is list:
-        return [fresh_copy(part) for part in value]
-    return value
 
 
 def _listed(value: object) -> bool:

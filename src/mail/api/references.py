@@ -18,6 +18,7 @@ from mail.swarms_json.references import (
 
 __all__ = [
     "check_params",
+    "fresh_copy",
     "load_callable",
     "load_object",
     "load_params",
@@ -110,6 +111,15 @@ def without_documents(value: Any) -> Any:
     if isinstance(value, list):
         return [without_documents(part) for part in value]
     return _DOCUMENT if isinstance(value, str) and value.startswith(URL_PREFIX) else value
+
+
+def fresh_copy(value: Any) -> Any:
+    """Copy the dictionaries and lists that a value is made of; everything else is shared."""
+    if type(value) is dict:
+        return {key: fresh_copy(part) for key, part in value.items()}
+    if type(value) is list:
+        return [fresh_copy(part) for part in value]
+    return value
 
 
 def parse_object(text: str, what: str) -> Any:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Generic, Literal, TypeVar
@@ -423,6 +423,18 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         for agent, new in zip(self.agents, targets, strict=True):
             agent.comm_targets = new
 
+    def make_agents(self, instance_params: Mapping[str, Any]) -> Iterator[MAILAgent]:
+        """Build the agents of an instance one by one, for whoever has other work in between.
+
+        Args:
+            instance_params: As for `instantiate`.
+
+        Raises:
+            ConfigError: an agent cannot be built.
+        """
+        for agent in self.agents:
+            yield agent.instantiate(instance_params, self.exclude_tools)
+
     def instantiate(  # noqa: PLR0913 - the documented signature
         self,
         instance_params: Mapping[str, Any],
@@ -435,6 +447,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         store: Store | str | None = None,
         settings: RuntimeSettings | None = None,
         clock: Clock | None = None,
+        agents: Sequence[MAILAgent] | None = None,
     ) -> MAILSwarm:
         """Build the agents and return a swarm at work for one user.
 
@@ -448,6 +461,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             store: A store to share, or the URL of one; memory when None.
             settings: Limits of the runtime.
             clock: Time and ids; the machine's when None.
+            agents: What `make_agents` has made already.
 
         Raises:
             ConfigError: an agent cannot be built, or the store's URL is wrong.
@@ -458,11 +472,10 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
                 f"swarm '{self.name}' sets enable_interswarm, but interswarm messaging is not "
                 "implemented in this version; set it to false"
             )
-        agents = [agent.instantiate(instance_params, self.exclude_tools) for agent in self.agents]
         return MAILSwarm(
             name=self.name,
             version=self.version,
-            agents=agents,
+            agents=[*self.make_agents(instance_params)] if agents is None else agents,
             actions=self.actions,
             entrypoint=self.entrypoint,
             user_id=user_id,

@@ -1,4 +1,4 @@
-"""An agent's tool declarations, converted once for each wire format."""
+"""An agent's tool declarations, converted once for each wire format, when they are first used."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -28,12 +28,12 @@ class ToolSet(Sequence[Mapping[str, Any]]):
         named: dict[str, Mapping[str, Any]] = {}
         for position, tool in enumerate(tools):
             named.setdefault(get_tool_spec_name(tool) or f"#{position}", tool)
-        convert = _known_layouts if known else _layouts
-        self._written = convert(to_json(list(named.values())))
+        layouts = _known_layouts if known else _Layouts
+        self._layouts = layouts(to_json(list(named.values())))
 
     @cached_property
     def _nested(self) -> list[dict[str, Any]]:
-        nested: list[dict[str, Any]] = from_json(self._written["completions"])
+        nested: list[dict[str, Any]] = from_json(self._layouts.written["completions"])
         return nested
 
     @overload
@@ -51,20 +51,26 @@ class ToolSet(Sequence[Mapping[str, Any]]):
 
     def for_wire(self, wire: Wire) -> list[dict[str, Any]]:
         """Return a fresh copy in a wire's layout; libraries change what they are given."""
-        tools: list[dict[str, Any]] = from_json(self._written[wire])
+        tools: list[dict[str, Any]] = from_json(self._layouts.written[wire])
         return tools
 
 
-def _layouts(tools: bytes) -> Mapping[Wire, bytes]:
-    """Convert declarations into the layouts of all wires."""
-    declared = from_json(tools)
-    nested = to_json([nested_tool(tool) for tool in declared])
-    flat = to_json([flat_tool(tool) for tool in declared])
-    return {"completions": nested, "anthropic": nested, "responses": flat}
+class _Layouts:
+    """Declarations in the layouts of all wires, as bytes: what is shared cannot be changed."""
+
+    def __init__(self, declared: bytes) -> None:
+        self._declared = declared
+
+    @cached_property
+    def written(self) -> Mapping[Wire, bytes]:
+        declared = from_json(self._declared)
+        nested = to_json([nested_tool(tool) for tool in declared])
+        flat = to_json([flat_tool(tool) for tool in declared])
+        return {"completions": nested, "anthropic": nested, "responses": flat}
 
 
-# Bytes only: what is shared between callers cannot be changed. Never for what a caller sends.
-_known_layouts = lru_cache(maxsize=256)(_layouts)
+# Shared between the callers of a swarm. Never for what a caller sends.
+_known_layouts = lru_cache(maxsize=1024)(_Layouts)
 
 
 def tools_for(tools: Sequence[Mapping[str, Any]], wire: Wire) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -30,7 +30,7 @@ __all__ = ["InstancePool", "Served", "SwarmFactory", "recover_owners"]
 
 _log = logging.getLogger("mail.server")
 
-SwarmFactory = Callable[[Caller, str], "MAILSwarm"]
+SwarmFactory = Callable[[Caller, str], Awaitable["MAILSwarm"]]
 """Makes a caller's swarm, not yet started; the second argument is the caller's token or ""."""
 
 
@@ -254,7 +254,7 @@ class InstancePool:
             await self._make_room()
             served = self._served
             used = token if served.needs_token else ""
-            swarm = served.make(caller, used)
+            swarm = await served.make(caller, used)
             if self._room_of is not None:
                 swarm.event_log.room = self._room_of(caller)
             try:

@@ -1,10 +1,11 @@
 """The swarm that a server serves: loaded once, tried at the start, instantiated per caller."""
 
 import asyncio
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from mail.auth.callers import Caller
 from mail.clock import SystemClock
@@ -22,18 +23,21 @@ from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
 from mail.llm.provider_env import ModelUse
 from mail.llm.resolve import is_scripted
 from mail.server.bodies import parse_object
-from mail.server.instances import Served, SwarmFactory
+from mail.server.instances import Served
 from mail.server.state import ServerState, step_limit
 from mail.swarms_json.references import ReferencePolicy
 
 if TYPE_CHECKING:
     from mail.api import MAILAgent, MAILSwarm, MAILSwarmTemplate
 
+T = TypeVar("T")
+
 __all__ = ["load_swarm", "open_swarm", "read_swarm"]
 
 _NOBODY: Final = Caller("user", "nobody")
 _RECENT_EVENTS: Final = 64
 """Of each task at work; the newest mail is quoted when a task must end unfinished."""
+_SLICE_SECONDS: Final = 0.005
 _NO_TOKEN: Final = "no-token"  # noqa: S105 - stands for a caller's while the factories are tried
 
 
@@ -151,10 +155,31 @@ def _in_file(swarm: SwarmConfig) -> Iterator[None]:
 def _tried(
     config: ServerConfig, template: "MAILSwarmTemplate", store: Store, turns: TurnLimit | None
 ) -> Served:
-    make = _factory(config, template, store, turns)
-    swarm = make(_NOBODY, _NO_TOKEN)
+    build = _builder(config, template, store, turns)
+    swarm = build(_NOBODY, _NO_TOKEN)
     uses = tuple(filter(None, map(_model_use, swarm.agents)))
+
+    async def make(caller: Caller, token: str) -> "MAILSwarm":
+        agents = await _in_slices(template.make_agents(_instance_params(token)))
+        return build(caller, token, agents)
+
     return Served(template, make, any(use.use_proxy for use in uses), uses)
+
+
+async def _in_slices(items: Iterable[T]) -> list[T]:
+    """Return what takes long to make, and let others have the event loop now and then."""
+    made = []
+    pause = time.monotonic() + _SLICE_SECONDS
+    for item in items:
+        made.append(item)
+        if time.monotonic() >= pause:
+            await asyncio.sleep(0)
+            pause = time.monotonic() + _SLICE_SECONDS
+    return made
+
+
+def _instance_params(token: str) -> dict[str, str]:
+    return {"user_token": token}
 
 
 def _model_use(agent: "MAILAgent") -> ModelUse | None:
@@ -192,9 +217,9 @@ def _load(swarm: SwarmConfig) -> "MAILSwarmTemplate":
     return MAILSwarmTemplate.from_swarm_json_file(swarm.name, file)
 
 
-def _factory(
+def _builder(
     config: ServerConfig, template: "MAILSwarmTemplate", store: Store, turns: TurnLimit | None
-) -> SwarmFactory:
+) -> "Callable[..., MAILSwarm]":
     settings = RuntimeSettings(
         max_steps=step_limit(config, template),
         task_token_limit=config.settings.task_token_limit,
@@ -208,9 +233,11 @@ def _factory(
     )
     clock = SystemClock()
 
-    def make_swarm(caller: Caller, token: str) -> "MAILSwarm":
+    def build(
+        caller: Caller, token: str, agents: "Sequence[MAILAgent] | None" = None
+    ) -> "MAILSwarm":
         return template.instantiate(
-            {"user_token": token},
+            _instance_params(token),
             caller.id,
             caller.role,
             base_url(config),
@@ -219,6 +246,7 @@ def _factory(
             store=store,
             settings=settings,
             clock=clock,
+            agents=agents,
         )
 
-    return make_swarm
+    return build
