@@ -141,7 +141,8 @@ async def test_the_own_name_and_another_swarm_are_refused(
     assert "serves the swarm 'beta', not 'gamma'" in answer.json()["detail"]
     assert [problem["field"] for problem in answer.json()["errors"]] == ["base_url"]
     answer = await client.delete("/swarms/test-swarm", headers=ADMIN)
-    assert answer.status_code == 400
+    assert answer.status_code == 404
+    assert "own swarm" in answer.json()["detail"]
 
 
 async def test_a_server_that_is_not_there_is_told(client: httpx.AsyncClient) -> None:

@@ -215,11 +215,13 @@ async def accept_swarm(
     return _registered(caller, name)
 
 
-@router.delete("/swarms/{name:path}", responses=errors(400, 404))
+@router.delete("/swarms/{name:path}", responses=errors(404))
 async def unregister_swarm(
     state: State, caller: Administrator, name: PathName
 ) -> DeleteSwarmResponse:
     """Forget another swarm, or that it was proposed."""
+    if name == state.registry.local_swarm_name:
+        raise UnknownSwarm(f"'{name}' is this server's own swarm and stays registered")
     if not await asyncio.to_thread(state.registry.unregister_swarm, name):
         raise UnknownSwarm(f"no swarm '{name[:64]}' is registered or proposed")
     _log.info("%s '%s' removed the swarm %r", caller.role, caller.id, name)
