@@ -382,6 +382,29 @@ async def test_two_names_never_share_a_variable(file: Path, world: Outside) -> N
         await registry.register_swarm("a_b", "http://gamma.example")
 
 
+async def test_a_token_is_for_the_address_it_was_given_with(file: Path, world: Outside) -> None:
+    registry = alpha(file, world)
+    await registry.register_swarm("beta", "http://beta.example", "s3cret", volatile=False)
+    # As it is seen from a thread in the middle of registering it anew.
+    registry.endpoints["beta"]["base_url"] = "http://gamma.example"
+    assert registry.get_resolved_auth_token("beta") is None
+
+
+async def test_a_name_that_becomes_the_own_while_it_is_registered_is_refused(
+    file: Path, world: Outside
+) -> None:
+    registry = alpha(file, world)
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        registry.replace_local_swarm("beta", "", [], public=False)
+        return httpx.Response(200, json=root(request.url, "beta"))
+
+    world.handler = answer
+    with pytest.raises(ProtocolError, match="own swarm"):
+        await registry.register_swarm("beta", "http://beta.example")
+    assert registry.get_all_endpoints()["beta"]["base_url"] == HERE
+
+
 # --- changing and removing ----------------------------------------------------------------------
 
 

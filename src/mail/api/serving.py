@@ -63,9 +63,11 @@ def serve_template(template: "MAILSwarmTemplate", options: ServerOptions) -> Non
     from mail.config.server import ServerConfig, SwarmConfig, base_url, resolve_log_format
 
     _refuse_inside_a_loop()
-    config = ServerConfig(
-        host=options.host, port=options.port, reload=False, swarm=SwarmConfig(name=template.name)
-    )
+    swarm = SwarmConfig(name=template.name)
+    if "registry_file" not in swarm.model_fields_set:  # the default is that of the example
+        own = f"registries/{template.name.replace('/', '_')}.json"
+        swarm = swarm.model_copy(update={"registry_file": own})
+    config = ServerConfig(host=options.host, port=options.port, reload=False, swarm=swarm)
     _set_up_logging(resolve_log_format(config))
     check_port(options.host, options.port, "the server")
     with ExitStack() as stack:

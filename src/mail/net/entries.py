@@ -45,7 +45,7 @@ class SwarmEntries:
         self._file = RegistryFile(persistence_file)
         self._filed: frozenset[str] = frozenset()
         self._unread: dict[str, Any] = {}
-        self._tokens: dict[str, str] = {}
+        self._tokens: dict[str, tuple[str, str]] = {}  # the address it is for, and the token
         self._told: frozenset[str] = frozenset()
         self._guard = threading.RLock()
         try:
@@ -104,7 +104,10 @@ class SwarmEntries:
         ref = entry["auth_token_ref"]
         if ref is not None and not is_reference(ref):
             return ref
-        return setting(token_variable(swarm_name)) or self._tokens.get(swarm_name)
+        held_for, held = self._tokens.get(swarm_name, (None, None))
+        return setting(token_variable(swarm_name)) or (
+            held if held_for == entry["base_url"] else None
+        )
 
     def _get_auth_token_ref(self, swarm_name: str, auth_token: str | None) -> str | None:
         if not auth_token:
@@ -155,7 +158,7 @@ class SwarmEntries:
 
             if raw:
                 self._commit(change)
-                self._tokens.update(raw)
+                self._tokens |= {n: (self.endpoints[n]["base_url"], raw[n]) for n in raw}
         return sorted(map(token_variable, raw))
 
     def validate_environment_variables(self) -> dict[str, bool]:
@@ -298,8 +301,6 @@ class SwarmEntries:
         """Return an entry of the file with what this process knows better."""
         name, ref = entry["swarm_name"], entry["auth_token_ref"]
         known = self.endpoints.get(name)
-        if known is not None and known["base_url"] != entry["base_url"]:
-            self._tokens.pop(name, None)  # it is for the old address
         if ref is not None and not is_reference(ref):
             _log.warning(
                 "the registry %s holds the token of swarm %r: set %s, and call "
@@ -308,7 +309,7 @@ class SwarmEntries:
                 name,
                 token_variable(name),
             )
-            self._tokens[name] = ref
+            self._tokens[name] = (entry["base_url"], ref)
         entry["volatile"] = False
         if known is not None and known["base_url"] == entry["base_url"]:
             for key in ("last_seen", "is_active", "latency"):

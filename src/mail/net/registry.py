@@ -217,7 +217,7 @@ class SwarmRegistry(SwarmEntries):
         if token is None or is_reference(token):
             self._tokens.pop(name, None)
         else:
-            self._tokens[name] = token
+            self._tokens[name] = (url, token)
         if ref and not volatile and setting(token_variable(name)) is None:
             _log.warning(
                 "the token for swarm %r is not kept: set %s before the next start",
@@ -240,6 +240,8 @@ class SwarmRegistry(SwarmEntries):
 
     def _put(self, entry: SwarmEndpoint, endpoints: Endpoints, proposed: dict[str, Any]) -> None:
         name, before = entry["swarm_name"], endpoints.get(entry["swarm_name"])
+        if name == self.local_swarm_name:
+            raise refuse("name", f"'{name}' is the name of this server's own swarm")
         if entry["volatile"] and before is not None and not before["volatile"]:
             raise refuse(
                 "volatile",
