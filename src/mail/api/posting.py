@@ -21,7 +21,7 @@ from mail.errors import TaskError, UnknownAgent
 from mail.services.tasks import PING_INTERVAL
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Set
 
     from sse_starlette import EventSourceResponse
 
@@ -123,6 +123,11 @@ class SwarmReader:
             UnknownTask: the user has no such task.
         """
         return self._runtime.replay(task_id, after, ping_interval)
+
+    @property
+    def open_tasks(self) -> Set[str]:
+        """The ids of the tasks that are worked on, or queued for that; a live view."""
+        return self._runtime.open_tasks
 
     @property
     def event_log(self) -> EventLog:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Generic, Literal, TypeVar
@@ -299,11 +299,6 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
     def idle(self) -> bool:
         """Tell whether nothing runs, waits or streams: the instance could be dropped."""
         return self._runtime.idle
-
-    @property
-    def open_tasks(self) -> Set[str]:
-        """The ids of the tasks that are worked on, or queued for that; a live view."""
-        return self._runtime.open_tasks
 
     @property
     def degraded(self) -> str | None:

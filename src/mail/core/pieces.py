@@ -56,6 +56,8 @@ def joined(tokens: Iterable[str]) -> Iterator[str]:
 
 def sliced(text: str) -> Iterator[str]:
     """Yield a text in slices of at most a piece."""
+    if len(text) <= PIECE:
+        return iter((text,))
     return (text[at : at + PIECE] for at in range(0, len(text), PIECE))
 
 

@@ -123,7 +123,7 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
         max_requests=state.config.limits.max_requests,
         body_seconds=state.config.limits.body_timeout,
         cors=Cors(state.config.cors_origins) if state.config.cors_origins else None,
-        draining=lambda: state.draining,
+        draining=partial(getattr, state, "draining"),
         shape=shape,
     )
     install_error_handlers(app, shape)

@@ -186,7 +186,8 @@ async def with_body(request: Request, model: type[RequestBody]) -> JSONRequest:
         ProtocolError: it is not a JSON object, or has a misspelt field.
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
-    return JSONRequest(request, await _fields(request, model))
+    values = await _read(request, model)
+    return JSONRequest(request, {name: values[name] for name in model.names() if name in values})
 
 
 async def read_body(request: Request, model: type[B]) -> B:
@@ -196,17 +197,16 @@ async def read_body(request: Request, model: type[B]) -> B:
         ProtocolError: it does not fit the model.
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
-    values = await _fields(request, model)
+    values = await _read(request, model)
     try:
         return model.model_validate(values)
     except ValidationError as error:
         raise refusal(problems_in(error.errors())) from None
 
 
-async def _fields(request: Request, model: type[RequestBody]) -> dict[str, Any]:
+async def _read(request: Request, model: type[RequestBody]) -> dict[str, Any]:
     path = request.scope["path"]
-    values = await read_object(request, lambda values: check_names(values, model, path))
-    return {name: values[name] for name in model.names() if name in values}
+    return await read_object(request, lambda values: check_names(values, model, path))
 
 
 def _intake(request: Request) -> Intake:
