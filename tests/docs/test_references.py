@@ -19,7 +19,9 @@ from mail.core.runtime.handlers import HANDLERS
 from mail.core.tasks import TaskState
 from mail.core.tools.catalogue import CATALOGUE
 from mail.db import open_store
+from mail.db.memory import MemoryStore
 from mail.server.app import create_app
+from mail.server.deps import audience_of
 from mail.server.errors import STATUS_OF
 from mail.server.routes.messages import MessageIn, MessageOptions
 from tests.docs.pages import PAGES, ROOT, anchors, headings, internal_links, name_of, pictures
@@ -118,6 +120,26 @@ def test_the_api_page_has_every_status_and_no_other() -> None:
     section = _section("api.md", "## Errors")
     described = {int(status) for status in re.findall(r"^\| (\d{3}) \|", section, re.M)}
     assert described == {*STATUS_OF.values(), 405, 414, 500}
+
+
+def test_the_pages_agree_on_what_needs_no_token() -> None:
+    app = create_app(ServerConfig(), store=MemoryStore())
+    routes = [route for route in app.routes if isinstance(route, APIRoute)]
+    public = {
+        f"{method} {route.path}"
+        for route in routes
+        for method in route.methods
+        if not audience_of(route).roles  # type: ignore[union-attr]
+    }
+    public -= {"GET /docs/{name}"}  # what /docs loads
+    table = (DOCS / "api.md").read_text(encoding="utf-8").split("## ", 1)[0]
+    rows = re.findall(r"^\| \[`([A-Z]+ [^`]+)`\]\([^)]*\) \| anybody \|", table, re.M)
+    assert set(rows) == public
+    section = _section("security.md", "## Authentication and roles")
+    sentence = section.strip().partition(" needs a")[0]
+    said = set(re.findall(r"`([A-Z]+ /[^`]*)`", sentence))
+    assert said == public - {"GET /openapi.json"}
+    assert "(or `.json`)" in sentence
 
 
 def test_the_api_page_has_every_field_of_a_message_and_no_other() -> None:

@@ -433,3 +433,15 @@ async def test_an_endless_head_that_comes_at_once_is_not_parsed_to_its_end(
         connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a: b\r\n" * 40_000)
         assert (await everything(reader)).startswith(b"HTTP/1.1 400")
     assert sum(fed) <= 96 * 1024
+
+
+async def test_head_is_answered_without_a_body_and_the_connection_goes_on(
+    store: MemoryStore, template: Template
+) -> None:
+    last = head("GET", "/whoami", Connection="close")
+    async with served(store, template) as (server, _), connected(server) as (reader, writer):
+        writer.write(head("HEAD", "/whoami") + last)
+        answers = (await everything(reader)).split(b"\r\n\r\n")
+    assert [answer.partition(b" ")[2][:3] for answer in answers[:2]] == [b"200", b"200"]
+    assert answers[2].startswith(b"{")
+    assert len(answers) == 3

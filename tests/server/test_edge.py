@@ -1,5 +1,6 @@
 """What every request meets first: sizes, encodings, depth, strangers and surprises."""
 
+import asyncio
 import json
 import logging
 from typing import Any
@@ -13,7 +14,7 @@ from mail.errors import ConfigError, ProtocolError, StoreError
 from mail.server.app import create_app
 from mail.server.bodies import parse_object
 from mail.server.deps import PUBLIC, audience_of
-from tests.server.kit import Template, bearer, config, serving
+from tests.server.kit import Script, Template, bearer, config, serving
 
 
 @pytest.mark.parametrize(
@@ -189,3 +190,59 @@ def test_a_route_without_an_audience_is_refused(app: FastAPI) -> None:
 
     with pytest.raises(ConfigError, match="/forgotten"):
         app.get("/forgotten")(forgotten)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/", 200),
+        ("/health", 200),
+        ("/whoami", 200),
+        ("/tasks", 200),
+        ("/openapi.json", 200),
+        ("/docs", 200),
+        ("/tasks/none", 404),
+        ("/nowhere", 404),
+        ("/message", 405),
+    ],
+)
+async def test_head_is_answered_as_get_without_the_body(
+    client: httpx.AsyncClient, path: str, status: int
+) -> None:
+    got = await client.get(path, headers=bearer("alice"))
+    asked = await client.head(path, headers=bearer("alice"))
+    assert (got.status_code, asked.status_code) == (status, status)
+    assert asked.content == b""
+    other = {"x-request-id", "date"}
+    assert {*asked.headers} == {*got.headers}
+    for name in {*got.headers} - other - {"content-length"}:
+        assert asked.headers[name] == got.headers[name], name
+
+
+async def test_head_needs_a_token_where_get_does(client: httpx.AsyncClient) -> None:
+    assert (await client.head("/whoami")).status_code == 401
+    assert (await client.head("/health")).status_code == 200
+
+
+async def test_head_of_a_stream_ends_at_once_and_keeps_no_place(
+    app: FastAPI, client: httpx.AsyncClient, script: Script
+) -> None:
+    body = {"body": "hang", "task_id": "t-1"}
+    posted = asyncio.create_task(client.post("/message", json=body, headers=bearer("alice")))
+    await asyncio.wait_for(script.entered.wait(), 10)
+    for _ in range(3):  # on one connection
+        answer = await client.head("/tasks/t-1/events", headers=bearer("alice"))
+        assert answer.status_code == 200
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.content == b""
+    async with asyncio.timeout(10):
+        while app.state.mail.quotas.open_streams:
+            await asyncio.sleep(0.005)
+    script.gate.set()
+    assert (await posted).status_code == 200
+
+
+async def test_the_methods_of_a_path_have_head_beside_get(client: httpx.AsyncClient) -> None:
+    answer = await client.delete("/health", headers=bearer("alice"))
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "GET, HEAD, POST"

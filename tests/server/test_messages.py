@@ -87,6 +87,22 @@ async def test_of_thousands_of_unknown_fields_only_the_first_are_compared(
     assert "and 2990 more" in caplog.text
 
 
+async def test_an_id_that_would_name_the_events_of_another_task_is_refused(
+    client: httpx.AsyncClient,
+) -> None:
+    refused = await post(client, body="Hello", task_id="a/b/events")
+    assert refused.status_code == 400
+    assert refused.json()["errors"] == [
+        {"field": "task_id", "problem": "must not end in '/events'; choose another id"}
+    ]
+    for task_id in ("a/b", "events", "a/events/b", "a/b/cancel"):
+        assert (await post(client, body="Hello", task_id=task_id)).status_code == 200
+        found = await client.get(f"/tasks/{task_id}", headers=bearer("alice"))
+        assert found.json()["task_id"] == task_id
+        path = f"/tasks/{task_id}/cancel"
+        assert (await client.post(path, headers=bearer("alice"))).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("body", "field", "hint"),
     [

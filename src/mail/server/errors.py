@@ -255,7 +255,8 @@ def _methods_at(request: Request) -> list[str]:
     routes = [route for route in request.app.routes if isinstance(route, APIRoute)]
     found = (route.path for route in routes if route.matches(request.scope)[0] is not Match.NONE)
     path = next(found, None)
-    return sorted({m for route in routes if route.path == path for m in route.methods or ()})
+    methods = {m for route in routes if route.path == path for m in route.methods or ()}
+    return sorted(methods | ({"HEAD"} if "GET" in methods else set()))
 
 
 def _validation_error(request: Request, error: Exception) -> JSONResponse:

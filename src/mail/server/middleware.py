@@ -186,7 +186,10 @@ class EdgeMiddleware:
         length = given.get(b"content-length", b"")
         declared = int(length) if length.isdigit() else 0
         body = _CountedBody(receive, declared, self._max_body_bytes, self._body_seconds)
-        await self._app(scope, body.receive, exchange.send)
+        if scope["method"] == "HEAD":
+            await self._app({**scope, "method": "GET"}, body.receive, exchange.send_head)
+        else:
+            await self._app(scope, body.receive, exchange.send)
 
     def _check_room(self, scope: Scope) -> None:
         if scope["method"] == "POST" and self._draining():
@@ -272,6 +275,12 @@ class _Exchange:
             if sent.get(b"content-type", b"").startswith(b"text/event-stream"):
                 self._working.discard(self)
         await self._send(message)
+
+    async def send_head(self, message: Message) -> None:
+        """Send the answer to a HEAD: without its body, and no stream lasts longer than its head."""
+        if message["type"] == "http.response.start":
+            await self.send(message)
+            await self._send({"type": "http.response.body", "body": b""})
 
     def let_go(self) -> None:
         """Leave nothing behind that only the garbage collector could take apart."""

@@ -172,8 +172,8 @@ class MessageIn(RequestBody):
     task_id: Annotated[
         TaskId | None,
         Field(
-            description="The id for the new task, or of the task to continue. A new UUID "
-            "by default."
+            description="The id for the new task, or of the task to continue; it must not end in "
+            "`/events`. A new UUID by default."
         ),
     ] = None
     resume_from: Annotated[
@@ -187,6 +187,13 @@ class MessageIn(RequestBody):
     kwargs_: Annotated[
         MessageOptions | None, Field(alias="kwargs", description="Options of the run.")
     ] = None
+
+    @field_validator("task_id", mode="after")
+    @classmethod
+    def _addressable(cls, value: str | None) -> str | None:
+        if value is not None and value.endswith("/events"):  # that is a path of another task
+            raise ValueError("must not end in '/events'; choose another id")
+        return value
 
     @field_validator("msg_type", mode="after")
     @classmethod
