@@ -210,7 +210,8 @@ class Post:
     not wait any more are passed over); ``cancel_mail`` drops all of its waiting mail. ``snapshot``
     asks the store to bring the documented ``agent_histories`` rows of the task up to date (at a
     pause or an end). ``once`` is a key of the owner's that must be new; it is stored with the
-    number of the commit's first event.
+    number of the commit's first event. ``texts`` are large texts that the records may repeat, such
+    as the body of the message that a turn has read: stores write them once.
     """
 
     owner: Owner
@@ -226,6 +227,7 @@ class Post:
     cancel_mail: bool = False
     snapshot: bool = False
     once: IdempotencyRow | None = None
+    texts: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -243,10 +245,14 @@ class TurnCommit(Post):
 
 
 class Receipt(NamedTuple):
-    """What a commit gave out: the number of its first event and the numbers of its deliveries."""
+    """What a commit gave out: the number of its first event and the numbers of its deliveries.
+
+    ``bytes`` is about what all records of the task take by now.
+    """
 
     first_event: int
     seqs: tuple[int, ...]
+    bytes: int = 0
 
 
 class SwarmClaim(NamedTuple):

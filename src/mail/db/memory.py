@@ -27,7 +27,8 @@ from mail.db.base import (
     TokenRow,
     TurnCommit,
 )
-from mail.db.rows import as_event, best_matches, distinct_words, octets
+from mail.db.rows import as_event, best_matches, distinct_words
+from mail.db.texts import commit_size, text_size
 from mail.errors import KeyTaken, StoreConflict
 
 __all__ = ["MemoryStore"]
@@ -48,6 +49,7 @@ class _Task:
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
     response: str | None = None
     keys: set[str] = field(default_factory=set)
+    bytes: int = 0
 
     def settle(self, seq: int) -> None:
         """Consume a waiting delivery."""
@@ -151,7 +153,8 @@ class MemoryStore:
             shelf.memories[(memory.namespace, memory.key)] = memory
         if post.response is not None:
             task.response = post.response
-        return Receipt(first_event, self._deliver(task, post.deliveries))
+        task.bytes += commit_size(post)
+        return Receipt(first_event, self._deliver(task, post.deliveries), task.bytes)
 
     def _deliver(self, task: _Task, deliveries: Sequence[Delivery]) -> tuple[int, ...]:
         if not deliveries:
@@ -289,7 +292,7 @@ class MemoryStore:
             return []
         rows = task.events[after : None if limit is None else after + limit]
         if max_bytes is not None:
-            totals = accumulate(octets(row.extra) + octets(row.description) for row in rows)
+            totals = accumulate(text_size(row.extra) + text_size(row.description) for row in rows)
             within = sum(1 for _ in takewhile(lambda total: total <= max_bytes, totals))
             rows = rows[: max(1, within)]
         return [

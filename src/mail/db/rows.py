@@ -10,12 +10,18 @@ from typing import Any, Final, TypeVar
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.base import Delivery, MemoryRow, TaskRow
+from mail.db.texts import Records, text_size
 
 __all__ = [
     "CALL_COLUMNS",
+    "CALL_RECORDS",
+    "EVENT_RECORDS",
+    "JOURNAL_RECORDS",
     "KEY_COLUMNS",
     "MAIL_COLUMNS",
+    "MAIL_RECORDS",
     "MEMORY_COLUMNS",
+    "ONE_RECORD",
     "OWNER_COLUMNS",
     "TOKEN_COLUMNS",
     "as_delivery",
@@ -29,7 +35,6 @@ __all__ = [
     "list_text",
     "namespace_range",
     "namespace_text",
-    "octets",
     "tool_format",
 ]
 
@@ -38,6 +43,12 @@ OWNER_COLUMNS: Final = "swarm_name, caller_role, caller_id"
 
 CALL_COLUMNS: Final = "agent, call_id, call, shown, answer, control"
 """The columns of a `mail.db.base.CallRow`."""
+
+CALL_RECORDS: Final = Records((2, 3), (4,))
+
+JOURNAL_RECORDS: Final = Records((2,))
+
+ONE_RECORD: Final = Records((0,))
 
 KEY_COLUMNS: Final = "key, fingerprint, created_at, task_id, first_event, message_id, answer"
 """The columns of a `mail.db.base.IdempotencyRow`."""
@@ -69,6 +80,11 @@ def as_task(row: Iterable[Any]) -> TaskRow:
 
 MAIL_COLUMNS: Final = "recipient, tier, interrupt, payload, control, seq, attempts"
 
+MAIL_RECORDS: Final = Records((3,))
+
+EVENT_RECORDS: Final = Records((4,), (3,))
+"""Of the columns that `as_event` takes."""
+
 
 def as_delivery(task_id: str, row: Iterable[Any]) -> Delivery:
     """Make a delivery of `MAIL_COLUMNS`."""
@@ -86,13 +102,8 @@ def as_event(task_id: str, row: Iterable[Any]) -> TaskEvent:
         seq=seq,
         description=description,
         extra=json.loads(extra),
-        size=octets(extra) + octets(description),
+        size=text_size(extra) + text_size(description),
     )
-
-
-def octets(text: str) -> int:
-    """Return how many bytes a text has in UTF-8; of most texts without encoding them."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
 
 MEMORY_COLUMNS: Final = "namespace, key, value, created_at, updated_at"

@@ -26,9 +26,14 @@ from mail.db.base import (
 )
 from mail.db.rows import (
     CALL_COLUMNS,
+    CALL_RECORDS,
+    EVENT_RECORDS,
+    JOURNAL_RECORDS,
     KEY_COLUMNS,
     MAIL_COLUMNS,
+    MAIL_RECORDS,
     MEMORY_COLUMNS,
+    ONE_RECORD,
     OWNER_COLUMNS,
     TOKEN_COLUMNS,
     as_delivery,
@@ -38,6 +43,7 @@ from mail.db.rows import (
     distinct_words,
     namespace_range,
 )
+from mail.db.texts import Records
 from mail.errors import KeyTaken, StoreConflict
 
 __all__ = ["PUT_KEY", "Row", "Statements"]
@@ -86,6 +92,7 @@ class Dialect(ABC):
         _EVENT_BYTES: What an event's texts come to in bytes.
         _EVENT_TIME: `_EVENT` without the texts that do not tell the time.
         _THIS_MEMORY: The condition of one memory; its parameters from ``$4`` on are `_memory_id`.
+        _AMONG: The condition that ``hash`` is one of the list in ``$5``.
     """
 
     _TASK_KEY: ClassVar[str]
@@ -97,10 +104,29 @@ class Dialect(ABC):
     _EVENT_BYTES: ClassVar[str]
     _EVENT_TIME: ClassVar[str]
     _THIS_MEMORY: ClassVar[str]
+    _AMONG: ClassVar[str]
 
     @abstractmethod
     async def _fetch(self, make: Callable[[Iterable[Row]], T], text: str, *values: object) -> T:
         """Run a query and return what is made of its rows."""
+
+    @abstractmethod
+    async def _fetch_whole(
+        self,
+        make: Callable[[Iterable[Row]], T],
+        records: Records,
+        text: str,
+        *values: object,
+        task: str = "",
+    ) -> T:
+        """Do the same for rows with records whose large texts are kept apart.
+
+        Args:
+            make, text: See `_fetch`.
+            records: Which columns they are.
+            values: Parameters; the first four name the task.
+            task: The key of the task, if these are not its owner and id.
+        """
 
     @abstractmethod
     async def _change(self, text: str, *values: object) -> list[Row]:
@@ -114,6 +140,10 @@ class Dialect(ABC):
 
     @abstractmethod
     def _memory_id(self, namespace: tuple[str, ...], key: str) -> tuple[str, ...]: ...
+
+    def _texts(self, task: str) -> str:
+        """Return the query for the texts, among those in ``$5``, of a task."""
+        return f"SELECT hash, text FROM task_texts WHERE task = {task} AND {self._AMONG}"
 
     @property
     def _the_task(self) -> str:
@@ -216,7 +246,8 @@ class _TaskRecords(Dialect):
 
     async def _mail(self, owner: Owner, task_id: str, which: str, *more: int) -> list[Delivery]:
         text = f"SELECT {MAIL_COLUMNS} FROM messages WHERE task = {self._the_task} {which}"
-        return await self._fetch(_each(partial(as_delivery, task_id)), text, *owner, task_id, *more)
+        make = _each(partial(as_delivery, task_id))
+        return await self._fetch_whole(make, MAIL_RECORDS, text, *owner, task_id, *more)
 
     async def journal(self, owner: Owner, seq: int) -> list[JournalRow]:
         text = f"""
@@ -224,7 +255,11 @@ class _TaskRecords(Dialect):
             JOIN messages ON messages.seq = journal.message
             JOIN tasks ON tasks.{self._TASK_KEY} = messages.task
             WHERE {_OWNED} AND journal.message = $4 ORDER BY journal.id"""
-        return await self._fetch(_each(JournalRow._make), text, *owner, seq)
+        make = _each(JournalRow._make)
+        task = f"""(
+            SELECT messages.task FROM messages JOIN tasks ON tasks.{self._TASK_KEY} = messages.task
+            WHERE {_OWNED} AND messages.seq = $4)"""
+        return await self._fetch_whole(make, JOURNAL_RECORDS, text, *owner, seq, task=task)
 
     async def begun(self, owner: Owner, task_id: str) -> list[int]:
         text = f"""
@@ -235,11 +270,12 @@ class _TaskRecords(Dialect):
 
     async def calls(self, owner: Owner, task_id: str) -> list[CallRow]:
         text = f"SELECT {CALL_COLUMNS} FROM calls WHERE task = {self._the_task} ORDER BY id"
-        return await self._fetch(_each(CallRow._make), text, *owner, task_id)
+        make = _each(CallRow._make)
+        return await self._fetch_whole(make, CALL_RECORDS, text, *owner, task_id)
 
     async def response(self, owner: Owner, task_id: str) -> str | None:
         text = f"SELECT {self._RESPONSE} FROM task_responses WHERE task = {self._the_task}"
-        return await self._fetch(_first(_text), text, *owner, task_id)
+        return await self._fetch_whole(_first(_text), ONE_RECORD, text, *owner, task_id)
 
 
 class _HistoryRecords(Dialect):
@@ -249,7 +285,8 @@ class _HistoryRecords(Dialect):
         text = f"""
             SELECT entries FROM history_entries
             WHERE task = {self._the_task} AND agent = $5 ORDER BY id"""
-        return await self._fetch(_each(_text), text, *owner, task_id, agent)
+        make = _each(_text)
+        return await self._fetch_whole(make, ONE_RECORD, text, *owner, task_id, agent)
 
 
 class _EventRecords(Dialect):
@@ -273,7 +310,8 @@ class _EventRecords(Dialect):
         elif limit is not None:
             text += " LIMIT $6"
             values.append(limit)
-        return await self._fetch(_each(partial(self._as_event, task_id)), text, *values)
+        make = _each(partial(self._as_event, task_id))
+        return await self._fetch_whole(make, EVENT_RECORDS, text, *values)
 
     @property
     def _events_within(self) -> str:

@@ -72,6 +72,7 @@ class CommitPlan:
             settled=self.shown + (ending.settled if ending else ()),
             response=ending.response if ending else None,
             snapshot=ending is not None,
+            texts=turn.texts,
         )
 
 

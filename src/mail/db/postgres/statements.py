@@ -6,9 +6,9 @@ All SQL is constant text, so each connection prepares each statement once. ``cre
 
 import hashlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar, cast
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
@@ -41,6 +41,7 @@ from mail.db.rows import (
     tool_format,
 )
 from mail.db.statements import PUT_KEY, Row, Statements
+from mail.db.texts import Parcel, Records, text_size
 from mail.errors import KeyTaken, StoreConflict
 
 __all__ = ["PostgresStatements"]
@@ -61,13 +62,17 @@ class PostgresStatements(Statements):
     _OPEN = "is_running OR (state = 'paused' AND awaited)"
     _RESPONSE = "coalesce(response_text, response::text)"
     _EVENT = "event_type, created_at, seq, description, event_data, time_text"
-    _EVENT_BYTES = "coalesce(octet_length(event_data), 0) + coalesce(octet_length(description), 0)"
+    _EVENT_BYTES = (
+        "coalesce(size, "
+        "coalesce(octet_length(event_data), 0) + coalesce(octet_length(description), 0))"
+    )
     # What 1.3.6 stored has no description, and its data tell the time.
     _EVENT_TIME = (
         "event_type, created_at, seq, CASE WHEN description IS NOT NULL THEN '' END, "
         "CASE WHEN description IS NULL THEN event_data ELSE '{}' END, time_text"
     )
     _THIS_MEMORY = "digest = $4"
+    _AMONG = "hash = ANY($5::text[])"
 
     @abstractmethod
     async def _read(self, work: Work[T]) -> T:
@@ -80,6 +85,25 @@ class PostgresStatements(Statements):
     async def _fetch(self, make: Callable[[Iterable[Row]], T], text: str, *values: object) -> T:
         async def work(db: Connection) -> T:
             return make(await db.fetch(text, *values))
+
+        return await self._read(work)
+
+    async def _fetch_whole(
+        self,
+        make: Callable[[Iterable[Row]], T],
+        records: Records,
+        text: str,
+        *values: object,
+        task: str = "",
+    ) -> T:
+        async def work(db: Connection) -> T:
+            rows = await db.fetch(text, *values)
+            hashes = records.hashes(rows)
+            if not hashes:
+                return make(records.whole(rows, {}))
+            query = self._texts(task or self._the_task)
+            texts = dict(await db.fetch(query, *values[:4], hashes))
+            return make(records.whole(rows, texts))
 
         return await self._read(work)
 
@@ -100,10 +124,10 @@ class PostgresStatements(Statements):
         return (_memory_digest(namespace, key),)
 
     async def post(self, post: Post) -> Receipt:
-        return await self._write(partial(_post, post))
+        return await self._write(partial(_post, Parcel(post)))
 
     async def commit_turn(self, turn: TurnCommit) -> Receipt:
-        return await self._write(partial(_commit_turn, turn))
+        return await self._write(partial(_commit_turn, Parcel(turn)))
 
     async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
         await self._write(partial(_put_memories, owner, tuple(rows)))
@@ -113,19 +137,20 @@ _INSERT_TASK: Final = """
 INSERT INTO tasks (
     task_owner, task_contributors, remote_swarms, is_running, completed, start_time, start_text,
     state, entrypoint, steps, max_steps, awaited, finish_asked, title, next_event,
-    swarm_name, caller_role, caller_id, task_id, usage
+    swarm_name, caller_role, caller_id, task_id, usage, bytes
 ) VALUES ($1, $2, $3, $4, $5, coalesce($6, now()), $7, $8, $9, $10, $11, $12, $13, $14,
-    1 + $15::bigint, $16, $17, $18, $19, $20)
+    1 + $15::bigint, $16, $17, $18, $19, $20, $21)
 """
 
 _CHANGES: Final = """
 SET task_owner = $1, task_contributors = $2, remote_swarms = $3, is_running = $4, completed = $5,
     start_time = coalesce($6, now()), start_text = $7, state = $8, entrypoint = $9, steps = $10,
     max_steps = $11, awaited = $12, finish_asked = $13, title = $14,
-    next_event = tasks.next_event + $15::bigint, usage = $20, updated_at = now()
+    next_event = tasks.next_event + $15::bigint, usage = $20, updated_at = now(),
+    bytes = tasks.bytes + $21::bigint
 """
 
-_RETURNING: Final = "RETURNING tasks.key, tasks.next_event"
+_RETURNING: Final = "RETURNING tasks.key, tasks.next_event, tasks.bytes"
 
 _NEW_TASK: Final = f"{_INSERT_TASK} ON CONFLICT DO NOTHING {_RETURNING}"
 
@@ -175,9 +200,16 @@ _ADD_HISTORY: Final = "INSERT INTO history_entries (task, agent, entries) VALUES
 _ADD_EVENT: Final = """
 INSERT INTO task_events (
     task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id, created_at,
-    time_text, task, seq, description
-) VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8, now()), $9, $10, $11, $12)
+    time_text, task, seq, description, size
+) VALUES ($1, $2, $3, $4, $5, $6, $7, coalesce($8, now()), $9, $10, $11, $12, $13)
 """
+
+_ADD_TEXT: Final = """
+INSERT INTO task_texts (task, hash, text) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING RETURNING 1
+"""
+
+_ADD_BYTES: Final = "UPDATE tasks SET bytes = bytes + $1 WHERE key = $2 RETURNING bytes"
+
 
 _PUT_CALL: Final = f"""
 INSERT INTO calls (task, {CALL_COLUMNS})
@@ -197,42 +229,50 @@ DO UPDATE SET response = excluded.response, response_text = excluded.response_te
 """
 
 _PUT_MEMORY: Final = f"""
-INSERT INTO memories ({OWNER_COLUMNS}, digest, {MEMORY_COLUMNS})
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+INSERT INTO memories ({OWNER_COLUMNS}, digest, {MEMORY_COLUMNS}, size)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
 ON CONFLICT (swarm_name, caller_role, caller_id, digest)
 DO UPDATE SET value = excluded.value, created_at = excluded.created_at,
-    updated_at = excluded.updated_at
+    updated_at = excluded.updated_at, size = excluded.size
 """
 
 
-async def _post(post: Post, db: Connection) -> Receipt:
-    known = await _put_task(db, _NEW_TASK if post.new else _UPSERT_TASK, post)
-    if known is None:
+class _Task(NamedTuple):
+    """The task row that a commit has written: its key, the first event, about how many bytes."""
+
+    key: int
+    first_event: int
+    bytes: int
+
+
+async def _post(parcel: Parcel, db: Connection) -> Receipt:
+    post = parcel.opened().post
+    task = await _put_task(db, _NEW_TASK if post.new else _UPSERT_TASK, parcel)
+    if task is None:
         raise StoreConflict(f"task '{post.task.task_id}' already exists")
-    task, first_event = known
     if post.once is not None:
-        key = post.once._replace(first_event=first_event)
+        key = post.once._replace(first_event=task.first_event)
         if await db.fetchval(PUT_KEY, *post.owner, *key) is None:
             raise KeyTaken
-    return await _write(db, post, task, first_event)
+    return await _write(db, parcel, task)
 
 
-async def _commit_turn(turn: TurnCommit, db: Connection) -> Receipt:
-    known = await _put_task(db, _UPDATE_TASK, turn)
-    if known is None:
+async def _commit_turn(parcel: Parcel, db: Connection) -> Receipt:
+    turn = cast("TurnCommit", parcel.opened().post)
+    task = await _put_task(db, _UPDATE_TASK, parcel)
+    if task is None:
         raise StoreConflict(f"delivery {turn.seq} is not waiting: its task is unknown")
-    task, first_event = known
     if turn.done:
         state = "acked" if turn.dead is None else "dead"
-        if await db.fetchval(_CONSUME, state, turn.dead, [turn.seq], task) != 1:
+        if await db.fetchval(_CONSUME, state, turn.dead, [turn.seq], task.key) != 1:
             raise StoreConflict(f"delivery {turn.seq} is not waiting")
     else:
-        await _write_journal(db, turn.seq, task, turn.journal)
-    return await _write(db, turn, task, first_event)
+        await _write_journal(db, turn.seq, task.key, turn.journal)
+    return await _write(db, parcel, task)
 
 
-async def _put_task(db: Connection, statement: str, post: Post) -> tuple[int, int] | None:
-    """Write the task row; return its key and the number of the commit's first event."""
+async def _put_task(db: Connection, statement: str, parcel: Parcel) -> _Task | None:
+    post = parcel.post
     row: TaskRow = post.task
     started, started_text = moment(row.start_time)
     found = await db.fetchrow(
@@ -255,8 +295,9 @@ async def _put_task(db: Connection, statement: str, post: Post) -> tuple[int, in
         *post.owner,
         row.task_id,
         row.usage,
+        parcel.bytes,
     )
-    return None if found is None else (found[0], found[1] - len(post.events))
+    return None if found is None else _Task(found[0], found[1] - len(post.events), found[2])
 
 
 async def _write_journal(
@@ -267,8 +308,10 @@ async def _write_journal(
     await db.executemany(_PUT_JOURNAL, [(seq, *row) for row in journal])
 
 
-async def _write(db: Connection, post: Post, task: int, first_event: int) -> Receipt:
+async def _write(db: Connection, parcel: Parcel, known: _Task) -> Receipt:
     """Write what posts and turns have in common."""
+    post, task = parcel.post, known.key
+    taken = await _add_texts(db, parcel.texts, known) if parcel.texts else known.bytes
     if post.settled:
         await db.fetchval(_CONSUME, "acked", None, list(post.settled), task)
     if post.cancel_mail:
@@ -277,7 +320,7 @@ async def _write(db: Connection, post: Post, task: int, first_event: int) -> Rec
         await db.executemany(_ADD_HISTORY, [(task, *row) for row in post.histories])
     seqs = await _add_messages(db, task, post.deliveries) if post.deliveries else ()
     if post.events:
-        await _add_events(db, post, task, first_event)
+        await _add_events(db, parcel, task, known.first_event)
     if post.calls:
         await db.executemany(_PUT_CALL, [(task, *row) for row in post.calls])
     if post.memories:
@@ -288,7 +331,16 @@ async def _write(db: Connection, post: Post, task: int, first_event: int) -> Rec
         await db.execute(_PUT_RESPONSE, *key, shown, post.response, task)
     if post.snapshot:
         await _update_snapshots(db, post.owner, post.task.task_id, task)
-    return Receipt(first_event, seqs)
+    return Receipt(known.first_event, seqs, taken)
+
+
+async def _add_texts(db: Connection, texts: Mapping[str, str], task: _Task) -> int:
+    """Add the texts that the task does not have; return what its records take then."""
+    added = 0
+    for key, text in texts.items():
+        if await db.fetchval(_ADD_TEXT, task.key, key, text) is not None:
+            added += text_size(text)
+    return int(await db.fetchval(_ADD_BYTES, added, task.key))
 
 
 async def _add_messages(
@@ -309,7 +361,8 @@ async def _add_messages(
     return tuple(row[0] for row in await db.fetchmany(_ADD_MESSAGE, values))
 
 
-async def _add_events(db: Connection, post: Post, task: int, first: int) -> None:
+async def _add_events(db: Connection, parcel: Parcel, task: int, first: int) -> None:
+    post = parcel.post
     key = (post.task.task_id, *post.owner)
     values = [
         (
@@ -321,8 +374,11 @@ async def _add_events(db: Connection, post: Post, task: int, first: int) -> None
             task,
             seq,
             event.description,
+            size,
         )
-        for seq, event in enumerate(post.events, first)
+        for (seq, event), size in zip(
+            enumerate(post.events, first), parcel.event_sizes, strict=True
+        )
     ]
     await db.executemany(_ADD_EVENT, values)
 
@@ -334,6 +390,7 @@ async def _put_memories(owner: Owner, rows: Sequence[MemoryRow], db: Connection)
             _memory_digest(row.namespace, row.key),
             namespace_text(row.namespace),
             *row[1:],
+            text_size(row.value),
         )
         for row in rows
     ]

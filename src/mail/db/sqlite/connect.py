@@ -19,7 +19,7 @@ __all__ = [
 
 _BUSY_SECONDS: Final = 5.0
 _CHECKPOINT_PAGES: Final = 4000
-_WAL_LIMIT_BYTES: Final = 64 * 1024 * 1024
+_WAL_LIMIT_BYTES: Final = 16 * 1024 * 1024
 _CACHE_KIB: Final = 16 * 1024
 
 

@@ -3,12 +3,13 @@
 All SQL is constant text, so sqlite3's statement cache prepares each statement once.
 """
 
+import json
 import sqlite3
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar, cast
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
@@ -35,6 +36,7 @@ from mail.db.rows import (
 )
 from mail.db.sqlite.writer import Work
 from mail.db.statements import PUT_KEY, Row, Statements
+from mail.db.texts import Parcel, Records, text_size
 from mail.errors import KeyTaken, StoreConflict
 
 __all__ = ["SQLiteStatements"]
@@ -55,9 +57,12 @@ class SQLiteStatements(Statements):
     _RESPONSE = "response"
     _EVENT = "event_type, created_at, seq, description, event_data"
     # octet_length came with SQLite 3.43.
-    _EVENT_BYTES = "length(CAST(event_data AS BLOB)) + length(CAST(description AS BLOB))"
+    _EVENT_BYTES = (
+        "coalesce(size, length(CAST(event_data AS BLOB)) + length(CAST(description AS BLOB)))"
+    )
     _EVENT_TIME = "event_type, created_at, seq, '', '{}'"
     _THIS_MEMORY = "namespace = $4 AND key = $5"
+    _AMONG = "hash IN (SELECT value FROM json_each($5))"
 
     @abstractmethod
     async def _read(self, work: Work[T]) -> T:
@@ -69,6 +74,25 @@ class SQLiteStatements(Statements):
 
     async def _fetch(self, make: Callable[[Iterable[Row]], T], text: str, *values: object) -> T:
         return await self._read(lambda db: make(db.execute(_numbered(text), values)))
+
+    async def _fetch_whole(
+        self,
+        make: Callable[[Iterable[Row]], T],
+        records: Records,
+        text: str,
+        *values: object,
+        task: str = "",
+    ) -> T:
+        def work(db: sqlite3.Cursor) -> T:
+            rows = db.execute(_numbered(text), values).fetchall()
+            hashes = records.hashes(rows)
+            if not hashes:
+                return make(records.whole(rows, {}))
+            query = _numbered(self._texts(task or self._the_task))
+            texts = dict(db.execute(query, (*values[:4], json.dumps(hashes))))
+            return make(records.whole(rows, texts))
+
+        return await self._read(work)
 
     async def _change(self, text: str, *values: object) -> list[Row]:
         return await self._write(lambda db: db.execute(_numbered(text), values).fetchall())
@@ -83,10 +107,10 @@ class SQLiteStatements(Statements):
         return namespace_text(namespace), key
 
     async def post(self, post: Post) -> Receipt:
-        return await self._write(partial(_post, post))
+        return await self._write(partial(_post, Parcel(post)))
 
     async def commit_turn(self, turn: TurnCommit) -> Receipt:
-        return await self._write(partial(_commit_turn, turn))
+        return await self._write(partial(_commit_turn, Parcel(turn)))
 
     async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
         await self._write(partial(_put_memories, owner, tuple(rows)))
@@ -101,19 +125,19 @@ _INSERT_TASK: Final = """
 INSERT INTO tasks (
     task_owner, task_contributors, remote_swarms, is_running, completed, start_time, updated_at,
     state, entrypoint, steps, max_steps, awaited, finish_asked, title, next_event,
-    swarm_name, caller_role, caller_id, task_id, created_at, usage
+    swarm_name, caller_role, caller_id, task_id, created_at, usage, bytes
 ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, 1 + ?15,
-    ?16, ?17, ?18, ?19, ?7, ?20)
+    ?16, ?17, ?18, ?19, ?7, ?20, ?21)
 """
 
 _CHANGES: Final = """
 SET task_owner = ?1, task_contributors = ?2, remote_swarms = ?3, is_running = ?4,
     completed = ?5, start_time = ?6, updated_at = ?7, state = ?8, entrypoint = ?9, steps = ?10,
     max_steps = ?11, awaited = ?12, finish_asked = ?13, title = ?14, next_event = next_event + ?15,
-    usage = ?20
+    usage = ?20, bytes = bytes + ?21
 """
 
-_RETURNING: Final = "RETURNING id, next_event"
+_RETURNING: Final = "RETURNING id, next_event, bytes"
 
 _NEW_TASK: Final = f"{_INSERT_TASK} ON CONFLICT DO NOTHING {_RETURNING}"
 
@@ -156,9 +180,16 @@ _ADD_HISTORY: Final = "INSERT INTO history_entries (task, agent, entries) VALUES
 _ADD_EVENT: Final = """
 INSERT INTO task_events (
     task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id, created_at,
-    task, seq, description
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    task, seq, description, size
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+
+_ADD_TEXT: Final = """
+INSERT INTO task_texts (task, hash, text) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
+"""
+
+_ADD_BYTES: Final = "UPDATE tasks SET bytes = bytes + ? WHERE id = ? RETURNING bytes"
+
 
 _PUT_CALL: Final = f"""
 INSERT INTO calls (task, {CALL_COLUMNS})
@@ -176,48 +207,56 @@ ON CONFLICT (task) DO UPDATE SET response = excluded.response, created_at = excl
 """
 
 _PUT_MEMORY: Final = f"""
-INSERT INTO memories ({OWNER_COLUMNS}, {MEMORY_COLUMNS})
-VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO memories ({OWNER_COLUMNS}, {MEMORY_COLUMNS}, size)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (swarm_name, caller_role, caller_id, namespace, key)
 DO UPDATE SET value = excluded.value, created_at = excluded.created_at,
-    updated_at = excluded.updated_at
+    updated_at = excluded.updated_at, size = excluded.size
 """
 
 _PUT_KEY: Final = _numbered(PUT_KEY)
 
 
-def _post(post: Post, db: sqlite3.Cursor) -> Receipt:
+class _Task(NamedTuple):
+    """The task row that a commit has written: its key, the first event, about how many bytes."""
+
+    key: int
+    first_event: int
+    bytes: int
+
+
+def _post(parcel: Parcel, db: sqlite3.Cursor) -> Receipt:
+    post = parcel.opened().post
     now = _now()
-    known = _put_task(db, _NEW_TASK if post.new else _UPSERT_TASK, post, now)
-    if known is None:
+    task = _put_task(db, _NEW_TASK if post.new else _UPSERT_TASK, parcel, now)
+    if task is None:
         raise StoreConflict(f"task '{post.task.task_id}' already exists")
-    task, first_event = known
     if post.once is not None:
-        key = post.once._replace(first_event=first_event)
+        key = post.once._replace(first_event=task.first_event)
         if db.execute(_PUT_KEY, (*post.owner, *key)).fetchone() is None:
             raise KeyTaken
-    return _write(db, post, task, first_event, now)
+    return _write(db, parcel, task, now)
 
 
-def _commit_turn(turn: TurnCommit, db: sqlite3.Cursor) -> Receipt:
+def _commit_turn(parcel: Parcel, db: sqlite3.Cursor) -> Receipt:
+    turn = cast("TurnCommit", parcel.opened().post)
     now = _now()
-    known = _put_task(db, _UPDATE_TASK, turn, now)
-    if known is None:
+    task = _put_task(db, _UPDATE_TASK, parcel, now)
+    if task is None:
         raise StoreConflict(f"delivery {turn.seq} is not waiting: its task is unknown")
-    task, first_event = known
     if turn.done:
-        _consume(db, turn, task)
+        _consume(db, turn, task.key)
     else:
-        _write_journal(db, turn.seq, task, turn.journal)
-    return _write(db, turn, task, first_event, now)
+        _write_journal(db, turn.seq, task.key, turn.journal)
+    return _write(db, parcel, task, now)
 
 
 def _now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-def _put_task(db: sqlite3.Cursor, statement: str, post: Post, now: str) -> tuple[int, int] | None:
-    """Write the task row; return its key and the number of the commit's first event."""
+def _put_task(db: sqlite3.Cursor, statement: str, parcel: Parcel, now: str) -> _Task | None:
+    post = parcel.post
     row: TaskRow = post.task
     state = row.state
     events = len(post.events)
@@ -242,9 +281,10 @@ def _put_task(db: sqlite3.Cursor, statement: str, post: Post, now: str) -> tuple
             *post.owner,
             row.task_id,
             row.usage,
+            parcel.bytes,
         ),
     ).fetchone()
-    return None if found is None else (found[0], found[1] - events)
+    return None if found is None else _Task(found[0], found[1] - events, found[2])
 
 
 def _consume(db: sqlite3.Cursor, turn: TurnCommit, task: int) -> None:
@@ -261,8 +301,10 @@ def _write_journal(db: sqlite3.Cursor, seq: int, task: int, journal: Sequence[Jo
         db.execute(_PUT_JOURNAL, (seq, row.key, row.state, row.payload))
 
 
-def _write(db: sqlite3.Cursor, post: Post, task: int, first_event: int, now: str) -> Receipt:
+def _write(db: sqlite3.Cursor, parcel: Parcel, known: _Task, now: str) -> Receipt:
     """Write what posts and turns have in common."""
+    post, task = parcel.post, known.key
+    taken = _add_texts(db, parcel.texts, known) if parcel.texts else known.bytes
     for seq in post.settled:
         if db.execute(_CONSUME, ("acked", None, seq, task)).rowcount == 1:
             db.execute(_DROP_JOURNAL, (seq,))
@@ -273,7 +315,7 @@ def _write(db: sqlite3.Cursor, post: Post, task: int, first_event: int, now: str
         db.execute(_ADD_HISTORY, (task, *entry))
     seqs = _add_messages(db, task, post.deliveries) if post.deliveries else ()
     if post.events:
-        _add_events(db, post, task, first_event)
+        _add_events(db, parcel, task, known.first_event)
     if post.calls:
         db.executemany(_PUT_CALL, [(task, *row) for row in post.calls])
     if post.memories:
@@ -282,7 +324,16 @@ def _write(db: sqlite3.Cursor, post: Post, task: int, first_event: int, now: str
         db.execute(_PUT_RESPONSE, (post.task.task_id, *post.owner, post.response, now, task))
     if post.snapshot:
         _update_snapshots(db, post.owner, post.task.task_id, task, now)
-    return Receipt(first_event, seqs)
+    return Receipt(known.first_event, seqs, taken)
+
+
+def _add_texts(db: sqlite3.Cursor, texts: Mapping[str, str], task: _Task) -> int:
+    """Add the texts that the task does not have; return what its records take then."""
+    added = 0
+    for key, text in texts.items():
+        if db.execute(_ADD_TEXT, (task.key, key, text)).rowcount == 1:
+            added += text_size(text)
+    return int(db.execute(_ADD_BYTES, (added, task.key)).fetchone()[0])
 
 
 def _add_messages(db: sqlite3.Cursor, task: int, deliveries: Sequence[Delivery]) -> tuple[int, ...]:
@@ -304,7 +355,8 @@ def _add_messages(db: sqlite3.Cursor, task: int, deliveries: Sequence[Delivery])
     return tuple(seqs)
 
 
-def _add_events(db: sqlite3.Cursor, post: Post, task: int, first: int) -> None:
+def _add_events(db: sqlite3.Cursor, parcel: Parcel, task: int, first: int) -> None:
+    post = parcel.post
     task_id = post.task.task_id
     swarm, role, caller = post.owner
     rows = [
@@ -320,14 +372,19 @@ def _add_events(db: sqlite3.Cursor, post: Post, task: int, first: int) -> None:
             task,
             seq,
             event.description,
+            size,
         )
-        for seq, event in enumerate(post.events, first)
+        for (seq, event), size in zip(
+            enumerate(post.events, first), parcel.event_sizes, strict=True
+        )
     ]
     db.executemany(_ADD_EVENT, rows)
 
 
 def _put_memories(owner: Owner, rows: Sequence[MemoryRow], db: sqlite3.Cursor) -> None:
-    values = [(*owner, namespace_text(row.namespace), *row[1:]) for row in rows]
+    values = [
+        (*owner, namespace_text(row.namespace), *row[1:], text_size(row.value)) for row in rows
+    ]
     db.executemany(_PUT_MEMORY, values)
 
 

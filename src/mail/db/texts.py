@@ -1,0 +1,352 @@
+"""Large texts are stored once per task; the records of a commit refer to them.
+
+The body of a message appears in its delivery, its event, two histories and the answer: as it is,
+escaped for XML, or as JSON within JSON. `Parcel` finds these copies in the texts of a commit and
+puts ``@text{mode:hash}`` in their places; ``hash`` names a row of ``task_texts``, ``mode`` how the
+text was written there. A record that was changed in this way begins with a space, which JSON
+allows, so small records cost the look at their length, and old ones stay as they are.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import PydanticSerializationError, from_json, to_json
+
+from mail.core.render import xml_text
+from mail.db.base import CallRow, Delivery, EventRow, HistoryRow, JournalRow, Post, TurnCommit
+
+__all__ = ["LARGE", "Parcel", "Records", "commit_size", "text_size"]
+
+LARGE: Final = 4096
+"""Characters of a record that is searched for texts."""
+SHORTEST: Final = 2048
+"""Characters of a text that is worth a row of its own."""
+_MOST_STRINGS: Final = 20_000
+_MOST_TRIES: Final = 64
+_HEAD: Final = 64
+_ROW_BYTES: Final = 100
+
+_MARK: Final = "@text{"
+_LITERAL: Final = "@text{=}"
+_PLACE: Final = re.compile(r"@text\{(?:=|([pxja]):([0-9a-f]{32}))\}")
+
+
+def _plain(text: str) -> str:
+    return text
+
+
+def _in_json(text: str) -> str:
+    return to_json(text).decode()[1:-1]
+
+
+def _in_ascii_json(text: str) -> str:
+    return json.dumps(text)[1:-1]
+
+
+_MODES: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
+    {"p": _plain, "x": xml_text, "j": _in_json, "a": _in_ascii_json}
+)
+
+
+def text_size(text: str) -> int:
+    """Return the bytes of a text in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def commit_size(post: Post) -> int:
+    """Return about how many bytes the records of a commit take."""
+    sizes = [text_size(record) for record in _records(post)]
+    return sum(sizes) + _ROW_BYTES * len(sizes)
+
+
+class Records(NamedTuple):
+    """Which columns of a query hold records, by their places.
+
+    Attributes:
+        json: Records in JSON; those that were changed begin with a space.
+        raw: Plain text, which was changed where the first of ``json`` was.
+    """
+
+    json: tuple[int, ...]
+    raw: tuple[int, ...] = ()
+
+    def hashes(self, rows: Iterable[Any]) -> list[str]:
+        """Return which texts the rows refer to."""
+        found: set[str] = set()
+        for row in rows:
+            for column in self._changed(row):
+                found.update(place[2] for place in _PLACE.finditer(row[column]) if place[2])
+        return list(found)
+
+    def whole(self, rows: Iterable[Any], texts: Mapping[str, str]) -> list[Any]:
+        """Return the rows with the texts, by hash, put back.
+
+        None of them when a text is missing: the task was deleted during the read.
+        """
+        restored = []
+        for row in rows:
+            columns = list(row)
+            try:
+                for column in self._changed(row):
+                    raw = column in self.raw
+                    columns[column] = _whole(row[column], texts, raw=raw)
+            except KeyError:
+                return []
+            restored.append(columns)
+        return restored
+
+    def _changed(self, row: Any) -> list[int]:
+        changed = [column for column in self.json if (row[column] or "")[:1] == " "]
+        if changed and changed[0] == self.json[0]:
+            changed += [column for column in self.raw if row[column] is not None]
+        return changed
+
+
+def _whole(record: str, texts: Mapping[str, str], *, raw: bool) -> str:
+    text = record if raw else record[1:]
+    return _PLACE.sub(partial(_put_back, texts, raw), text) if _MARK in text else text
+
+
+def _put_back(texts: Mapping[str, str], raw: bool, found: re.Match[str]) -> str:
+    if found[1] is None:
+        return _MARK
+    text = _MODES[found[1]](texts[found[2]])
+    return text if raw else _in_json(text)
+
+
+class _Text:
+    """A text that records may repeat, and how it is written in them."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.hash = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        self._forms: dict[tuple[str, bool], str] = {}
+
+    def form(self, mode: str, *, raw: bool) -> str:
+        """Return how it is written in a record."""
+        key = mode, raw
+        if key not in self._forms:
+            text = _MODES[mode](self.text)
+            self._forms[key] = text if raw else _in_json(text)
+        return self._forms[key]
+
+
+@dataclass(slots=True)
+class _Packer:
+    """Replaces texts in the records of one commit; ``used`` are those that it refers to."""
+
+    known: dict[str, _Text] = field(default_factory=dict)
+    used: dict[str, str] = field(default_factory=dict)
+
+    def know(self, text: str) -> list[_Text]:
+        """Look for a text in the records to come; return it, in parts where it has our marks."""
+        found = []
+        for part in text.split(_MARK):
+            if len(part) > SHORTEST:
+                try:
+                    _in_json(part)
+                except PydanticSerializationError:  # no store takes unpaired surrogates
+                    continue
+                known = _Text(part)
+                found.append(self.known.setdefault(known.hash, known))
+        return found
+
+    def json(self, record: str) -> str:
+        """Return a JSON record as it is to be stored."""
+        if len(record) <= LARGE and record[:1] != " ":
+            return record
+        return self.changed(record)
+
+    def changed(self, record: str, *, raw: bool = False) -> str:
+        """Return a record with references, whatever its length."""
+        text = record.replace(_MARK, _LITERAL)
+        for known in list(self.known.values()):
+            text = self._refer(text, known, raw=raw)
+        if len(text) > LARGE:
+            for part in _PLACE.split(text) if raw else _long_strings(text):
+                for known in self.know(part or ""):
+                    text = self._refer(text, known, raw=raw)
+                if len(text) <= LARGE:
+                    break
+        return text if raw else " " + text
+
+    def _refer(self, record: str, known: _Text, *, raw: bool) -> str:
+        least = len(known.text) // 2  # XML leaves out what it cannot hold
+        for mode in _MODES:
+            if len(record) < least:
+                break  # most records hold a text only as it is
+            form = known.form(mode, raw=raw)
+            if len(form) > SHORTEST:
+                text = _replaced(record, form, f"{_MARK}{mode}:{known.hash}}}", raw=raw)
+                if text is not record:
+                    self.used[known.hash] = known.text
+                    record = text
+        return record
+
+
+def _replaced(record: str, form: str, place: str, *, raw: bool) -> str:
+    """Return a record with every occurrence of a form replaced; the same object without any."""
+    head, start, tries = form[:_HEAD], 0, 0
+    parts: list[str] = []
+    at = record.find(head)
+    while at >= 0 and tries < _MOST_TRIES:
+        if record.startswith(form, at) and (raw or _between_signs(record, at)):
+            parts += (record[start:at], place)
+            start = at + len(form)
+            at = record.find(head, start)
+        else:
+            tries += 1
+            at = record.find(head, at + 1)
+    if not parts:
+        return record
+    return "".join((*parts, record[start:]))
+
+
+def _between_signs(record: str, at: int) -> bool:
+    """Tell whether a place in JSON is not inside an escape sequence."""
+    last = record.rfind("\\", max(0, at - 6), at)
+    if last < 0:
+        return True
+    first = last
+    while first and record[first - 1] == "\\":
+        first -= 1
+    if (last - first) % 2:  # pairs only: the last one is escaped itself
+        return True
+    return last + (6 if record[last + 1] == "u" else 2) <= at
+
+
+def _long_strings(record: str) -> Iterator[str]:
+    """Yield the long strings in a JSON record, those of JSON within it first."""
+    if record.count('"') - record.count('\\"') > _MOST_STRINGS:
+        return
+    try:
+        value = from_json(record)
+    except ValueError:
+        return
+    for text in _strings(value):
+        if len(text) > SHORTEST:
+            if text[0] in "{[":
+                yield from _long_strings(text)
+            yield from (part for part in _PLACE.split(text) if part)
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _strings(item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item)
+
+
+class Parcel:
+    """A commit as it is to be stored; what that takes is found out once, at the first look.
+
+    Attributes:
+        post: The commit with its records changed.
+        texts: The texts that it refers to, by hash.
+        bytes: About what its records take, without the texts.
+        event_sizes: The bytes of each event with the texts put back.
+    """
+
+    __slots__ = ("_made", "_post", "bytes", "event_sizes", "post", "texts")
+
+    post: Post
+    texts: dict[str, str]
+    bytes: int
+    event_sizes: list[int]
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._made = False
+
+    def opened(self) -> "Parcel":
+        """Return the parcel with its attributes. Long texts take time: call it in a thread."""
+        if not self._made:
+            post = self._post
+            self.event_sizes = [_event_size(row) for row in post.events]
+            small = all(len(text) <= LARGE and text[:1] != " " for text in _records(post))
+            self.post, self.texts = (post, {}) if small else _packed(post)
+            self.bytes = commit_size(self.post)
+            self._made = True
+        return self
+
+
+def _event_size(row: EventRow) -> int:
+    return text_size(row.extra) + text_size(row.description)
+
+
+def _records(post: Post) -> Iterator[str]:
+    for mail in post.deliveries:
+        yield mail.payload
+    for event in post.events:
+        yield event.extra
+        yield event.description
+    for entry in post.histories:
+        yield entry.entries
+        yield entry.entries  # it is in the snapshot, too
+    for call in post.calls:
+        yield call.call
+        yield call.shown
+        yield call.answer or ""
+    if post.response is not None:
+        yield post.response
+    if isinstance(post, TurnCommit):
+        for row in post.journal:
+            yield row.payload
+
+
+def _packed(post: Post) -> tuple[Post, dict[str, str]]:
+    """Return a commit with its large records changed, and the texts.
+
+    What holds a text as it is comes before what may hold it within JSON or XML.
+    """
+    packer = _Packer()
+    for text in post.texts:
+        packer.know(text)
+    changes: dict[str, Any] = {}
+    if post.response is not None:
+        changes["response"] = packer.json(post.response)
+    changes["deliveries"] = tuple(_packed_mail(packer, row) for row in post.deliveries)
+    changes["events"] = tuple(_packed_event(packer, row) for row in post.events)
+    if isinstance(post, TurnCommit):
+        changes["journal"] = tuple(_packed_fact(packer, row) for row in post.journal)
+    changes["calls"] = tuple(_packed_call(packer, row) for row in post.calls)
+    changes["histories"] = tuple(
+        HistoryRow(row.agent, packer.json(row.entries)) for row in post.histories
+    )
+    return replace(post, **changes), packer.used
+
+
+def _packed_mail(packer: _Packer, row: Delivery) -> Delivery:
+    return row._replace(payload=packer.json(row.payload))
+
+
+def _packed_fact(packer: _Packer, row: JournalRow) -> JournalRow:
+    return row._replace(payload=packer.json(row.payload))
+
+
+def _packed_event(packer: _Packer, row: EventRow) -> EventRow:
+    extra = packer.json(row.extra)
+    if extra is row.extra and len(row.description) <= LARGE:
+        return row
+    if extra is row.extra:
+        extra = packer.changed(extra)
+    return row._replace(extra=extra, description=packer.changed(row.description, raw=True))
+
+
+def _packed_call(packer: _Packer, row: CallRow) -> CallRow:
+    call, answer = packer.json(row.call), row.answer
+    if call is row.call and answer is not None and len(answer) > LARGE:
+        call = packer.changed(call)
+    if call is not row.call and answer is not None:
+        answer = packer.changed(answer, raw=True)
+    return row._replace(call=call, shown=packer.json(row.shown), answer=answer)
