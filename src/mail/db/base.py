@@ -41,7 +41,9 @@ __all__ = [
     "Post",
     "Receipt",
     "Store",
+    "StoredUse",
     "SwarmClaim",
+    "SweepRecords",
     "TaskCounts",
     "TaskRecords",
     "TaskRow",
@@ -255,6 +257,20 @@ class Receipt(NamedTuple):
     bytes: int = 0
 
 
+class StoredUse(NamedTuple):
+    """What an owner takes of a store.
+
+    Attributes:
+        bytes: About how much the tasks' records and the memories take.
+        tasks: How many tasks there are.
+        open_tasks: How many of them are running, queued or paused.
+    """
+
+    bytes: int
+    tasks: int
+    open_tasks: int
+
+
 class SwarmClaim(NamedTuple):
     """What a server wants of a store that several processes can open.
 
@@ -355,6 +371,44 @@ class TaskRecords(Protocol):
 
     async def response(self, owner: Owner, task_id: str) -> str | None:
         """Return the final message of a task's last finished run as JSON, or None."""
+
+
+class SweepRecords(Protocol):
+    """What the owners' records take, and how records go.
+
+    Deleting a task hides it at once, in one commit; `purge` removes its records bit by bit, so that
+    nobody's commits wait for long, and goes on after a crash.
+    """
+
+    async def stored_use(self, owner: Owner) -> StoredUse:
+        """Return what an owner takes of the store."""
+
+    async def delete_task(self, owner: Owner, task_id: str, *, ended: bool = False) -> None:
+        """Make a task unknown, with all of its records. Its idempotency keys name no task then.
+
+        Args:
+            ended: Only one that has ended, not a paused one.
+
+        Raises:
+            StoreConflict: there is no such task, or it is running.
+        """
+
+    async def purge(self) -> bool:
+        """Remove some records of a deleted task; tell whether there may be more."""
+
+    async def ended_tasks(self, swarm: str, before: str, limit: int) -> list[tuple[Owner, str]]:
+        """Return tasks of a swarm that ended before a time, and whose they are.
+
+        Args:
+            before: RFC 3339 text in UTC.
+            limit: At most so many, the oldest first.
+        """
+
+    async def sweep_moment(self, name: str) -> str | None:
+        """Return how far a kind of deletion by age has come in time, or None at first."""
+
+    async def put_sweep_moment(self, name: str, moment: str) -> None:
+        """Store how far it has come."""
 
 
 class HistoryRecords(Protocol):
@@ -459,6 +513,7 @@ class TokenRecords(Protocol):
 
 class Store(
     TaskRecords,
+    SweepRecords,
     HistoryRecords,
     EventRecords,
     IdempotencyRecords,

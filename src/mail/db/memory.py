@@ -7,6 +7,7 @@ save fails as it would in a database. Each owner keeps at most ``keep_finished``
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from itertools import accumulate, takewhile
 
 from mail.core.events import TaskEvent
@@ -22,6 +23,7 @@ from mail.db.base import (
     Owner,
     Post,
     Receipt,
+    StoredUse,
     TaskCounts,
     TaskRow,
     TokenRow,
@@ -50,6 +52,7 @@ class _Task:
     response: str | None = None
     keys: set[str] = field(default_factory=set)
     bytes: int = 0
+    updated_at: str = ""
 
     def settle(self, seq: int) -> None:
         """Consume a waiting delivery."""
@@ -82,6 +85,7 @@ class MemoryStore:
         self._keep_finished = keep_finished
         self._shelves: dict[Owner, _Shelf] = {}
         self._tokens: dict[str, TokenRow] = {}
+        self._sweeps: dict[str, str] = {}
         self._next_seq = 1
 
     @property
@@ -154,6 +158,7 @@ class MemoryStore:
         if post.response is not None:
             task.response = post.response
         task.bytes += commit_size(post)
+        task.updated_at = datetime.now(UTC).isoformat()
         return Receipt(first_event, self._deliver(task, post.deliveries), task.bytes)
 
     def _deliver(self, task: _Task, deliveries: Sequence[Delivery]) -> tuple[int, ...]:
@@ -315,6 +320,49 @@ class MemoryStore:
         """See `mail.db.base.Store.response`."""
         task = self._task(owner, task_id)
         return task.response if task else None
+
+    async def stored_use(self, owner: Owner) -> StoredUse:
+        """See `mail.db.base.Store.stored_use`."""
+        shelf = self._shelves.get(owner, _Shelf())
+        taken = sum(task.bytes for task in shelf.tasks.values())
+        remembered = sum(text_size(row.value) for row in shelf.memories.values())
+        is_open = sum(task.row.state in _OPEN for task in shelf.tasks.values())
+        return StoredUse(taken + remembered, len(shelf.tasks), is_open)
+
+    async def delete_task(self, owner: Owner, task_id: str, *, ended: bool = False) -> None:
+        """See `mail.db.base.Store.delete_task`."""
+        task = self._task(owner, task_id)
+        kept = _OPEN if ended else (TaskState.RUNNING,)
+        if task is None or task.row.state in kept:
+            raise StoreConflict(f"task '{task_id}' is unknown, or is at work")
+        shelf = self._shelves[owner]
+        for key in task.keys:
+            shelf.keys[key] = IdempotencyRow(*shelf.keys[key][:3])
+            shelf.loose_keys[key] = None
+        del shelf.tasks[task_id]
+        shelf.finished.pop(task_id, None)
+
+    async def purge(self) -> bool:
+        """See `mail.db.base.Store.purge`: nothing is left behind here."""
+        return False
+
+    async def ended_tasks(self, swarm: str, before: str, limit: int) -> list[tuple[Owner, str]]:
+        """See `mail.db.base.Store.ended_tasks`."""
+        found = [
+            (owner, task_id)
+            for owner, shelf in self._shelves.items()
+            for task_id, task in shelf.tasks.items()
+            if owner.swarm == swarm and task.row.state not in _OPEN and task.updated_at < before
+        ]
+        return found[:limit]
+
+    async def sweep_moment(self, name: str) -> str | None:
+        """See `mail.db.base.Store.sweep_moment`."""
+        return self._sweeps.get(name)
+
+    async def put_sweep_moment(self, name: str, moment: str) -> None:
+        """See `mail.db.base.Store.put_sweep_moment`."""
+        self._sweeps[name] = moment
 
     async def find_key(self, owner: Owner, key: str) -> IdempotencyRow | None:
         """See `mail.db.base.Store.find_key`."""

@@ -20,6 +20,7 @@ from mail.db.base import (
     JournalRow,
     MemoryRow,
     Owner,
+    StoredUse,
     TaskCounts,
     TaskRow,
     TokenRow,
@@ -93,6 +94,9 @@ class Dialect(ABC):
         _EVENT_TIME: `_EVENT` without the texts that do not tell the time.
         _THIS_MEMORY: The condition of one memory; its parameters from ``$4`` on are `_memory_id`.
         _AMONG: The condition that ``hash`` is one of the list in ``$5``.
+        _SOME: The condition that a row is among those that a query in ``{}`` selects by `_ROW`.
+        _ROW: What tells the rows of a table apart.
+        _BEFORE: The condition that a task was last changed before the time in ``$2``.
     """
 
     _TASK_KEY: ClassVar[str]
@@ -105,6 +109,9 @@ class Dialect(ABC):
     _EVENT_TIME: ClassVar[str]
     _THIS_MEMORY: ClassVar[str]
     _AMONG: ClassVar[str]
+    _SOME: ClassVar[str]
+    _ROW: ClassVar[str]
+    _BEFORE: ClassVar[str]
 
     @abstractmethod
     async def _fetch(self, make: Callable[[Iterable[Row]], T], text: str, *values: object) -> T:
@@ -131,6 +138,16 @@ class Dialect(ABC):
     @abstractmethod
     async def _change(self, text: str, *values: object) -> list[Row]:
         """Commit a statement and return its rows."""
+
+    @abstractmethod
+    async def _change_all(
+        self, texts: Sequence[str], *values: object, conflict: str = ""
+    ) -> list[Row]:
+        """Commit statements, which all take the same parameters; return the rows of the last one.
+
+        Raises:
+            StoreConflict: with a text for it, when there are no such rows; nothing is changed then.
+        """
 
     @abstractmethod
     def _as_task(self, row: Row) -> TaskRow: ...
@@ -276,6 +293,83 @@ class _TaskRecords(Dialect):
     async def response(self, owner: Owner, task_id: str) -> str | None:
         text = f"SELECT {self._RESPONSE} FROM task_responses WHERE task = {self._the_task}"
         return await self._fetch_whole(_first(_text), ONE_RECORD, text, *owner, task_id)
+
+
+_BURIED: Final = "swarm_name = '' AND caller_role = 'deleted' AND caller_id = ''"
+"""Of deleted tasks whose records are still there. No swarm has such a name."""
+
+_PARTS: Final = {
+    "messages": 64,
+    "task_events": 64,
+    "history_entries": 64,
+    "agent_histories": 8,
+    "calls": 64,
+    "task_texts": 4,
+}
+"""The tables with the records of a task, and how many of each are removed at once."""
+
+
+class _SweepRecords(Dialect):
+    """`mail.db.base.SweepRecords`."""
+
+    async def stored_use(self, owner: Owner) -> StoredUse:
+        text = f"""
+            SELECT coalesce(sum(bytes), 0)
+                    + (SELECT coalesce(sum(size), 0) FROM memories WHERE {_OWNED}),
+                count(*), coalesce(sum(CASE WHEN {self._RUNNING} OR state = 'paused' THEN 1 END), 0)
+            FROM tasks WHERE {_OWNED}"""
+        found = await self._fetch(_each(lambda row: StoredUse(*map(int, row))), text, *owner)
+        return found[0]
+
+    async def delete_task(self, owner: Owner, task_id: str, *, ended: bool = False) -> None:
+        allowed = "state <> 'paused'" if ended else "TRUE"
+        steps = (
+            f"DELETE FROM task_responses WHERE task = {self._the_task}",
+            f"""
+            UPDATE idempotency SET task_id = '', message_id = '', first_event = 0, answer = NULL
+            WHERE {_OWNED} AND task_id = $4""",
+            f"""
+            UPDATE tasks SET swarm_name = '', caller_role = 'deleted', caller_id = '',
+                task_id = CAST({self._TASK_KEY} AS TEXT)
+            WHERE {_OWNED} AND task_id = $4 AND NOT ({self._RUNNING}) AND {allowed}
+            RETURNING {self._TASK_KEY}""",
+        )
+        problem = f"task '{task_id}' is unknown, or is at work"
+        await self._change_all(steps, *owner, task_id, conflict=problem)
+
+    async def purge(self) -> bool:
+        text = f"SELECT {self._TASK_KEY} FROM tasks WHERE {_BURIED} LIMIT 1"
+        key = await self._fetch(_first(_number), text)
+        if key is None:
+            return False
+        journal = "DELETE FROM journal WHERE message IN (SELECT seq FROM messages WHERE task = $1)"
+        parts = []
+        for table, most in _PARTS.items():
+            some = f"SELECT {self._ROW} FROM {table} WHERE task = $1 LIMIT {most}"
+            parts.append(f"DELETE FROM {table} WHERE {self._SOME.format(some)}")
+        left = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {t} WHERE task = $1)" for t in _PARTS)
+        last = f"DELETE FROM tasks WHERE {self._TASK_KEY} = $1 AND {left}"
+        await self._change_all((journal, *parts, last), key)
+        return True
+
+    async def ended_tasks(self, swarm: str, before: str, limit: int) -> list[tuple[Owner, str]]:
+        text = f"""
+            SELECT {OWNER_COLUMNS}, task_id FROM tasks
+            WHERE swarm_name = $1 AND {self._BEFORE} AND NOT ({self._RUNNING})
+                AND state <> 'paused'
+            ORDER BY {self._TASK_KEY} LIMIT $3"""
+        make = _each(lambda row: (Owner(*row[:3]), str(row[3])))
+        return await self._fetch(make, text, swarm, before, limit)
+
+    async def sweep_moment(self, name: str) -> str | None:
+        text = "SELECT moment FROM sweeps WHERE name = $1"
+        return await self._fetch(_first(_text), text, name)
+
+    async def put_sweep_moment(self, name: str, moment: str) -> None:
+        text = """
+            INSERT INTO sweeps (name, moment) VALUES ($1, $2)
+            ON CONFLICT (name) DO UPDATE SET moment = excluded.moment"""
+        await self._change(text, name, moment)
 
 
 class _HistoryRecords(Dialect):
@@ -429,6 +523,12 @@ class _TokenRecords(Dialect):
 
 
 class Statements(
-    _TaskRecords, _HistoryRecords, _EventRecords, _IdempotencyRecords, _MemoryRecords, _TokenRecords
+    _TaskRecords,
+    _SweepRecords,
+    _HistoryRecords,
+    _EventRecords,
+    _IdempotencyRecords,
+    _MemoryRecords,
+    _TokenRecords,
 ):
     """Every verb of `mail.db.base.Store` that is one statement."""

@@ -73,6 +73,9 @@ class PostgresStatements(Statements):
     )
     _THIS_MEMORY = "digest = $4"
     _AMONG = "hash = ANY($5::text[])"
+    _ROW = "ctid"
+    _SOME = "ctid = ANY(ARRAY({}))"
+    _BEFORE = "updated_at < CAST($2::text AS TIMESTAMP WITH TIME ZONE)"
 
     @abstractmethod
     async def _read(self, work: Work[T]) -> T:
@@ -110,6 +113,19 @@ class PostgresStatements(Statements):
     async def _change(self, text: str, *values: object) -> list[Row]:
         async def work(db: Connection) -> list[Row]:
             rows: list[Row] = await db.fetch(text, *values)
+            return rows
+
+        return await self._write(work)
+
+    async def _change_all(
+        self, texts: Sequence[str], *values: object, conflict: str = ""
+    ) -> list[Row]:
+        async def work(db: Connection) -> list[Row]:
+            rows: list[Row] = []
+            for text in texts:
+                rows = await db.fetch(text, *values)
+            if conflict and not rows:
+                raise StoreConflict(conflict)
             return rows
 
         return await self._write(work)

@@ -63,6 +63,9 @@ class SQLiteStatements(Statements):
     _EVENT_TIME = "event_type, created_at, seq, '', '{}'"
     _THIS_MEMORY = "namespace = $4 AND key = $5"
     _AMONG = "hash IN (SELECT value FROM json_each($5))"
+    _ROW = "rowid"
+    _SOME = "rowid IN ({})"
+    _BEFORE = "updated_at < $2"
 
     @abstractmethod
     async def _read(self, work: Work[T]) -> T:
@@ -96,6 +99,19 @@ class SQLiteStatements(Statements):
 
     async def _change(self, text: str, *values: object) -> list[Row]:
         return await self._write(lambda db: db.execute(_numbered(text), values).fetchall())
+
+    async def _change_all(
+        self, texts: Sequence[str], *values: object, conflict: str = ""
+    ) -> list[Row]:
+        def work(db: sqlite3.Cursor) -> list[Row]:
+            rows: list[Row] = []
+            for text in texts:
+                rows = db.execute(_numbered(text), values).fetchall()
+            if conflict and not rows:
+                raise StoreConflict(conflict)
+            return rows
+
+        return await self._write(work)
 
     def _as_task(self, row: Row) -> TaskRow:
         return as_task(row)

@@ -1,0 +1,227 @@
+"""What owners take of a store, and how records go: `mail.db.base.SweepRecords`."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from mail.core.tasks import TaskState
+from mail.db.base import (
+    CallRow,
+    HistoryRow,
+    IdempotencyRow,
+    JournalRow,
+    Owner,
+    Store,
+    StoredUse,
+)
+from mail.errors import StoreConflict
+from tests.support.databases import Database
+
+Rows = Any
+
+TABLES = (
+    "tasks",
+    "messages",
+    "journal",
+    "task_events",
+    "task_responses",
+    "history_entries",
+    "agent_histories",
+    "calls",
+    "task_texts",
+)
+KEY = IdempotencyRow("k1", "f" * 64, "2026-01-01T10:00:00+00:00", "t1", 0, "m1", "{}")
+
+
+async def fill(store: Store, rows: Rows, owner: Owner, task_id: str = "t1") -> None:
+    """Give an owner a completed task with records of every kind."""
+    long = "x" * 9000
+    once = KEY._replace(key=task_id, task_id=task_id)
+    first, second = (
+        await store.post(
+            rows.post(
+                task_id,
+                owner=owner,
+                deliveries=(rows.mail(task_id), rows.mail(task_id)),
+                once=once,
+            )
+        )
+    ).seqs
+    journal = (JournalRow("reply", "done", "{}"),)
+    await store.commit_turn(rows.turn(first, task_id, owner=owner, done=False, journal=journal))
+    await store.commit_turn(
+        rows.turn(
+            second,
+            task_id,
+            owner=owner,
+            task=rows.task(task_id, state=TaskState.COMPLETED),
+            events=tuple(rows.event(extra=f'{{"n":{n}}}') for n in range(200)),
+            histories=(HistoryRow("supervisor", f'["{long}"]'),),
+            calls=(CallRow("supervisor", "c1", "{}", "{}"),),
+            response='{"a":1}',
+            snapshot=True,
+        )
+    )
+
+
+def counts(database: Database) -> dict[str, int]:
+    return {table: database.query(f"SELECT count(*) FROM {table}")[0][0] for table in TABLES}  # noqa: S608 - constants
+
+
+async def purge(store: Store) -> int:
+    steps = 0
+    while await store.purge():
+        steps += 1
+    return steps
+
+
+class TestUse:
+    async def test_nothing_is_nothing(self, store: Store, rows: Rows) -> None:
+        assert await store.stored_use(rows.alice) == StoredUse(0, 0, 0)
+
+    async def test_tasks_and_memories_count_for_their_owner(self, store: Store, rows: Rows) -> None:
+        receipt = await store.post(rows.post("t1", deliveries=(rows.mail(payload='{"a":1}'),)))
+        await store.post(rows.post("t2", task=rows.task("t2", state=TaskState.PAUSED)))
+        await store.post(rows.post("t3", task=rows.task("t3", state=TaskState.FAILED)))
+        before = await store.stored_use(rows.alice)
+        assert before == StoredUse(receipt.bytes, 3, 2)
+        await store.put_memories(rows.alice, [rows.memory("k", '"' + "ä" * 500 + '"')])
+        await store.put_memories(rows.alice, [rows.memory("k", '"' + "ö" * 600 + '"')])
+        after = await store.stored_use(rows.alice)
+        assert after.bytes - before.bytes == 1202
+        assert await store.stored_use(rows.bob) == StoredUse(0, 0, 0)
+
+
+class TestDeletion:
+    async def test_a_deleted_task_is_unknown_at_once(self, store: Store, rows: Rows) -> None:
+        await fill(store, rows, rows.alice)
+        await fill(store, rows, rows.bob)
+        await store.delete_task(rows.alice, "t1")
+        assert await store.load_task(rows.alice, "t1") is None
+        assert await store.list_tasks(rows.alice) == []
+        assert await store.events(rows.alice, "t1") == []
+        assert await store.history(rows.alice, "t1", "supervisor") == []
+        assert await store.all_mail(rows.alice, "t1") == []
+        assert await store.response(rows.alice, "t1") is None
+        assert await store.stored_use(rows.alice) == StoredUse(0, 0, 0)
+        assert await store.owners("example") == [rows.bob]
+        assert len(await store.events(rows.bob, "t1")) == 200
+        with pytest.raises(StoreConflict):
+            await store.delete_task(rows.alice, "t1")
+
+    async def test_its_id_can_be_used_again_at_once(self, store: Store, rows: Rows) -> None:
+        await fill(store, rows, rows.alice)
+        await store.delete_task(rows.alice, "t1")
+        seq = await rows.begin(store, new=True, events=(rows.event("tool_call"),))
+        done = rows.task(state=TaskState.COMPLETED)
+        await store.commit_turn(rows.turn(seq, task=done, response='{"b":2}'))
+        await purge(store)
+        assert [event.kind for event in await store.events(rows.alice, "t1")] == ["tool_call"]
+        assert await store.response(rows.alice, "t1") == '{"b":2}'
+        assert await store.load_task(rows.alice, "t1") == done
+
+    async def test_its_keys_stay_and_name_no_task(self, store: Store, rows: Rows) -> None:
+        await fill(store, rows, rows.alice)
+        await fill(store, rows, rows.bob)
+        await store.delete_task(rows.alice, "t1")
+        found = await store.find_key(rows.alice, "t1")
+        assert found == IdempotencyRow("t1", KEY.fingerprint, KEY.created_at)
+        kept = await store.find_key(rows.bob, "t1")
+        assert kept is not None
+        assert kept.task_id == "t1"
+
+    async def test_a_running_task_is_not_deleted(self, store: Store, rows: Rows) -> None:
+        await rows.begin(store)
+        with pytest.raises(StoreConflict):
+            await store.delete_task(rows.alice, "t1")
+        with pytest.raises(StoreConflict):
+            await store.delete_task(rows.bob, "t1")
+        assert await store.load_task(rows.alice, "t1") == rows.task()
+
+    async def test_a_paused_task_is_deleted_unless_only_ended_ones_are(
+        self, store: Store, rows: Rows
+    ) -> None:
+        await store.post(rows.post(task=rows.task(state=TaskState.PAUSED)))
+        with pytest.raises(StoreConflict):
+            await store.delete_task(rows.alice, "t1", ended=True)
+        await store.delete_task(rows.alice, "t1")
+        assert await store.load_task(rows.alice, "t1") is None
+
+    async def test_a_late_commit_of_a_deleted_task_is_refused(
+        self, store: Store, rows: Rows
+    ) -> None:
+        seq = await rows.begin(store)
+        await store.post(rows.post(task=rows.task(state=TaskState.PAUSED)))
+        await store.delete_task(rows.alice, "t1")
+        with pytest.raises(StoreConflict):
+            await store.commit_turn(rows.turn(seq))
+        await rows.begin(store, new=True)
+        with pytest.raises(StoreConflict):
+            await store.commit_turn(rows.turn(seq))
+
+    async def test_purging_removes_every_record_in_steps(
+        self, durable: Store, database: Database, rows: Rows
+    ) -> None:
+        await fill(durable, rows, rows.bob)
+        others = counts(database)
+        assert all(others.values())
+        await fill(durable, rows, rows.alice)
+        await durable.delete_task(rows.alice, "t1")
+        assert await purge(durable) == 4  # 200 events, 64 at a time
+        assert counts(database) == others
+        assert not await durable.purge()
+
+    async def test_purging_goes_on_where_a_dead_process_stopped(
+        self, durable: Store, database: Database, rows: Rows
+    ) -> None:
+        await fill(durable, rows, rows.alice)
+        await durable.delete_task(rows.alice, "t1")
+        assert await durable.purge()
+        await durable.close()
+        second = database.store()
+        await second.open()
+        assert await purge(second) == 3
+        assert not any(counts(database).values())
+        await second.close()
+
+    async def test_deleting_leaves_the_work_of_others_alone(
+        self, durable: Store, rows: Rows
+    ) -> None:
+        """A task's records go in several commits: those of others come between."""
+        await fill(durable, rows, rows.alice)
+        await durable.delete_task(rows.alice, "t1")
+        steps = 0
+        while await durable.purge():
+            steps += 1
+            await rows.begin(durable, f"b{steps}", owner=rows.bob)
+        assert len(await durable.list_tasks(rows.bob)) == steps == 4
+
+
+class TestAge:
+    async def test_only_ended_tasks_of_the_swarm_are_found_by_age(
+        self, store: Store, rows: Rows
+    ) -> None:
+        for number, state in enumerate(TaskState):
+            task = rows.task(f"t{number}", state=state)
+            await store.post(rows.post(task=task))
+        other = Owner("other", "user", "alice")
+        await store.post(rows.post(owner=other, task=rows.task(state=TaskState.FAILED)))
+        later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        earlier = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
+        ended = [
+            (rows.alice, f"t{number}")
+            for number, state in enumerate(TaskState)
+            if state not in (TaskState.RUNNING, TaskState.PAUSED)
+        ]
+        assert await store.ended_tasks("example", later, 10) == ended
+        assert await store.ended_tasks("example", later, 2) == ended[:2]
+        assert await store.ended_tasks("example", earlier, 10) == []
+
+    async def test_a_moment_is_kept_by_name(self, store: Store) -> None:
+        assert await store.sweep_moment("keys") is None
+        await store.put_sweep_moment("keys", "2026-01-01T00:00:00+00:00")
+        await store.put_sweep_moment("tasks", "2026-02-01T00:00:00+00:00")
+        await store.put_sweep_moment("keys", "2026-03-01T00:00:00+00:00")
+        assert await store.sweep_moment("keys") == "2026-03-01T00:00:00+00:00"
+        assert await store.sweep_moment("tasks") == "2026-02-01T00:00:00+00:00"
