@@ -11,6 +11,7 @@
     │   ├── UnknownTask
     │   ├── UnknownAgent
     │   ├── TaskPaused                  open breakpoint calls must be answered first
+    │   ├── TaskRunning                 a running task is not deleted
     │   └── BreakpointError             a resume payload that does not fit the open calls
     │       └── AlreadyAnswered
     ├── TaskFailed                      a run ended in failure; carries the reason
@@ -65,6 +66,7 @@ __all__ = [
     "TaskError",
     "TaskFailed",
     "TaskPaused",
+    "TaskRunning",
     "TaskTimeout",
     "ToolError",
     "Unauthenticated",
@@ -126,6 +128,10 @@ class TaskPaused(TaskError):
         )
         self.task_id = task_id
         self.open_calls = tuple(open_calls)
+
+
+class TaskRunning(TaskError):
+    """The task is at work, so it cannot be deleted; or it is just being deleted."""
 
 
 class BreakpointError(TaskError):

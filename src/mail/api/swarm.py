@@ -295,6 +295,19 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
         """
         return await self._runtime.cancel_task(task_id)
 
+    async def delete_task(self, task_id: str, *, cancel: bool = False) -> None:
+        """Delete a task with everything that is stored of it.
+
+        Args:
+            task_id: The task.
+            cancel: Cancel it first if it is running.
+
+        Raises:
+            UnknownTask: the user has no such task.
+            TaskRunning: it is running, and ``cancel`` is false.
+        """
+        await self._runtime.delete_task(task_id, cancel=cancel)
+
     @property
     def idle(self) -> bool:
         """Tell whether nothing runs, waits or streams: the instance could be dropped."""

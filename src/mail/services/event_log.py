@@ -311,6 +311,12 @@ class EventLog:
         if not self._readers.get(task_id, True):
             del self._readers[task_id]
 
+    def end(self, task_id: str) -> None:
+        """End the streams of a task that is deleted, and let go of its events."""
+        for reader in list(self._readers.get(task_id, ())):
+            reader.close()
+        self.forget(task_id)
+
     async def read(
         self, subscription: Subscription, ping_interval: float
     ) -> AsyncGenerator[TaskEvent | None, None]:

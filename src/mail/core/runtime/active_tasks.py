@@ -44,6 +44,7 @@ class ActiveTask:
     when one of them has to be tried again; ``torn`` tells that one was given up as the runtime
     stops, so that what follows from it must not be stored either. ``offer`` is what the caller of
     the run lends its entrypoint. ``request_id`` is that of the newest request, for the log.
+    ``deleted`` tells that the store does not have the task any more; its turns commit nothing.
     """
 
     row: TaskRow
@@ -63,6 +64,7 @@ class ActiveTask:
     pins: int = 0
     loaded: bool = True
     torn: bool = False
+    deleted: bool = False
     pausing: bool = False
     finish: QueuedMessage | None = None
     away: list[str] = field(default_factory=list)
@@ -199,6 +201,10 @@ class ActiveTasks:
         while len(self._recent) > self._limit:
             dropped.append(self._recent.popitem(last=False)[0])
         return dropped
+
+    def forget(self, task_id: str) -> None:
+        """Let go of a finished task that is deleted."""
+        self._recent.pop(task_id, None)
 
     def row(self, task_id: str) -> TaskRow | None:
         """Return the row of a live or recent task."""

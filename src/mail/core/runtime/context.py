@@ -90,6 +90,8 @@ class RuntimeContext:
             StoreError: the runtime stops and the store still fails.
         """
         async with task.commits:
+            if task.deleted:
+                raise StoreConflict(f"task '{task.task_id}' was deleted")
             if task.torn:
                 raise StoreError("an earlier commit of the task was not stored")
             try:

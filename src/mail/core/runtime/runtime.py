@@ -410,6 +410,20 @@ class MAILRuntime(Federation, RuntimeViews):
             raise UnknownTask(task_id)
         return task
 
+    async def delete_task(self, task_id: str, *, cancel: bool = False) -> None:
+        """Delete a task with everything that is stored of it.
+
+        Args:
+            task_id: The task.
+            cancel: Cancel it first if it is running.
+
+        Raises:
+            UnknownTask: the owner has no such task.
+            TaskRunning: it is running, and ``cancel`` is false.
+        """
+        await self.start()
+        await self._submissions.delete(task_id, cancel=cancel)
+
     # --- reading ------------------------------------------------------------------------------
 
     async def read_task(self, task_id: str, *, with_events: bool = True) -> MAILTask | None:

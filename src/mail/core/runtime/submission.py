@@ -50,6 +50,7 @@ from mail.errors import (
     ShuttingDown,
     StoreConflict,
     TaskPaused,
+    TaskRunning,
     ToolError,
     UnknownAgent,
     UnknownTask,
@@ -227,6 +228,43 @@ class Submissions:
                 ending = self.committer.endings.cancel(task)
                 await self.committer.end(task, ending, cancel_mail=True)
 
+    async def delete(self, task_id: str, *, cancel: bool) -> None:
+        """Delete a task with everything that is stored of it.
+
+        Args:
+            task_id: The task.
+            cancel: Cancel it first if it is running.
+
+        Raises:
+            UnknownTask: there is no such task.
+            TaskRunning: it is running, and is not to be cancelled.
+        """
+        await asyncio.shield(asyncio.ensure_future(self._delete(task_id, cancel)))
+
+    async def _delete(self, task_id: str, cancel: bool) -> None:
+        async with self._task(task_id, new=False) as task:
+            if task.row.state is TaskState.RUNNING and not cancel:
+                raise TaskRunning(
+                    f"task '{task_id}' is running; cancel it first, or delete it with cancel=true"
+                )
+            if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
+                ending = self.committer.endings.cancel(task)
+                await self.committer.end(task, ending, cancel_mail=True)
+            await self._remove(task)
+        while await self.context.store.purge():
+            pass
+
+    async def _remove(self, task: ActiveTask) -> None:
+        """Take a task out of the store, and out of memory as soon as its turns have ended."""
+        async with task.commits:
+            try:
+                await self.context.store.delete_task(self.context.owner, task.task_id)
+            except StoreConflict:
+                raise UnknownTask(task.task_id) from None
+            task.deleted, task.stored = True, False
+        self.context.active_tasks.forget(task.task_id)
+        self.context.events.end(task.task_id)
+
     def _check_open(self) -> None:
         """Refuse who would begin to wait when all that wait have been told of the shutdown."""
         if self.context.draining:
@@ -264,6 +302,8 @@ class Submissions:
         token = begin(LogContext(known.request_id, task_id, known.agent, owner.role, owner.id))
         try:
             async with task.submissions:
+                if task.deleted:
+                    raise TaskRunning(f"task '{task_id}' is being deleted; try again in a moment")
                 if not task.stored and not new:
                     await self._load(task)
                 yield task
