@@ -27,6 +27,7 @@ EVENTS = "events"
 DOCUMENT = "the document"
 PAGE = "a page or a part of it"
 RESPONSE = "a response of OpenAI's"
+NOTHING = "nothing"
 NOWHERE = {"detail": "not found", "errors": []}
 PEOPLE = frozenset({"admin", "user"})
 ANYONE = frozenset({"admin", "user", "agent"})
@@ -158,6 +159,7 @@ TABLE = [
     Row("GET", "/tasks/{task_id}", PEOPLE, TaskRecord),
     Row("GET", "/tasks/{task_id}/events", PEOPLE, EVENTS),
     Row("POST", "/tasks/{task_id}/cancel", PEOPLE, TaskRecord),
+    Row("DELETE", "/tasks/{task_id}", PEOPLE, NOTHING),
     Row("GET", "/swarms/dump", ADMIN, GetSwarmsDumpResponse),
     Row(
         *("POST", "/swarms/load", ADMIN, PostSwarmsLoadResponse, {"json": definition()}),

@@ -121,6 +121,13 @@ async def test_whoami_and_status_make_no_instance(
         "active_users": 0,
         "user_mail_ready": True,
         "user_task_running": False,
+        "storage": {
+            "bytes": 0,
+            "max_bytes": 2**30,
+            "tasks": 0,
+            "open_tasks": 0,
+            "max_open_tasks": 20_000,
+        },
     }
     assert (await client.get("/tasks", headers=bearer("alice"))).json() == {}
     assert template.started == []

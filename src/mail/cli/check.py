@@ -161,6 +161,7 @@ def _server(tables: _Tables) -> "ServerConfig":
         FederationConfig,
         LimitsConfig,
         OpenAIConfig,
+        RetentionConfig,
         ServerConfig,
         SettingsConfig,
         StoreConfig,
@@ -173,6 +174,7 @@ def _server(tables: _Tables) -> "ServerConfig":
         settings=tables.make(SettingsConfig),
         store=tables.make(StoreConfig),
         limits=tables.make(LimitsConfig),
+        retention=tables.make(RetentionConfig),
         openai=tables.make(OpenAIConfig),
         federation=tables.make(FederationConfig),
     )

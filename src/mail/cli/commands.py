@@ -51,7 +51,7 @@ COMMANDS: Final = (
     Command("ping", "check whether a MAIL server is reachable", ping.configure, ping.run),
     Command("db-init", "create the tables of a PostgreSQL database", db.configure, db.run),
     Command("token", "create, list and revoke access tokens", token.configure, token.run),
-    Command("tasks", "list, show and cancel tasks", tasks.configure, tasks.run),
+    Command("tasks", "list, show, cancel and delete tasks", tasks.configure, tasks.run),
     Command(
         "swarms",
         "validate swarms files, and manage the registry of other swarms",

@@ -1,8 +1,8 @@
-"""``mail tasks``: list, show and cancel tasks, for the operator of a server.
+"""``mail tasks``: list, show, cancel and delete tasks, for the operator of a server.
 
-Listing and showing read the server's own database, whoever the tasks belong to; with ``--url``
-they ask a server over HTTP, which shows the caller's own. Only the process that runs a
-task can stop it, so cancelling always goes through the server.
+All but cancelling use the server's own database, whoever the tasks belong to; with ``--url`` they
+ask a server over HTTP, which knows the caller's own. Only the process that runs a task can stop
+it, so cancelling always goes through the server, and a running task is not deleted beside it.
 """
 
 import argparse
@@ -30,7 +30,7 @@ Record = dict[str, Any]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands ``list``, ``show`` and ``cancel``."""
+    """Add the subcommands ``list``, ``show``, ``cancel`` and ``delete``."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     listing = verbs.add_parser("list", help="list tasks, grouped by owner, newest first")
     listing.add_argument("--state", choices=_STATES, help="only tasks in this state")
@@ -39,11 +39,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     cancel = verbs.add_parser("cancel", help="cancel a task (needs --url)")
     for verb in (show, cancel):
         verb.add_argument("task_id", metavar="TASK", help="the id of the task")
-    for verb in (listing, show):
+    delete = verbs.add_parser("delete", help="delete tasks with all that is stored of them")
+    delete.add_argument("task_ids", metavar="TASK", nargs="+", help="the ids of the tasks")
+    delete.add_argument(
+        "--cancel", action="store_true", help="cancel tasks that are running first (needs --url)"
+    )
+    for verb in (listing, show, delete):
         verb.add_argument("--owner", metavar="ROLE:ID", help="the owner, for example user:alice")
         verb.add_argument("--swarm", metavar="NAME", help="swarm name (default: the server's)")
         add_store_flags(verb)
-    for verb, action in ((listing, _list), (show, _show), (cancel, _cancel)):
+    actions = ((listing, _list), (show, _show), (cancel, _cancel), (delete, _delete))
+    for verb, action in actions:
         verb.add_argument("--url", help="use this server, and your own tasks there")
         add_key_flags(verb)
         verb.add_argument("--json", action="store_true", help="print JSON")
@@ -100,12 +106,24 @@ async def _cancel(arguments: argparse.Namespace) -> None:
         print(cleaned(f"task '{task.get('task_id')}' {task.get('status')}"))
 
 
-async def _ask(arguments: argparse.Namespace, method: str, *given: str) -> Any:
+async def _delete(arguments: argparse.Namespace) -> None:
+    if arguments.cancel and not arguments.url:
+        raise ConfigError("only the server that runs a task can cancel it; pass its URL with --url")
+    for task_id in arguments.task_ids:
+        if arguments.url:
+            await _ask(arguments, "delete_task", task_id, cancel=arguments.cancel)
+        else:
+            await _delete_stored(arguments, task_id)
+        told = json.dumps({"task_id": task_id, "deleted": True})
+        print(told if arguments.json else cleaned(f"task '{task_id}' deleted"))
+
+
+async def _ask(arguments: argparse.Namespace, method: str, *given: str, **more: bool) -> Any:
     from mail.client.client import MAILClient
 
     key = api_key(arguments.api_key, arguments.api_key_file, arguments.url)
     async with MAILClient(server_url(arguments.url), key) as client:
-        return await getattr(client, method)(*given)
+        return await getattr(client, method)(*given, **more)
 
 
 async def _stored_tasks(arguments: argparse.Namespace) -> list[Record]:
@@ -131,14 +149,37 @@ async def _stored_tasks(arguments: argparse.Namespace) -> list[Record]:
 async def _stored_task(arguments: argparse.Namespace) -> Record:
     url, swarm = server_settings(arguments)
     async with opened(url, read_only=True) as store:
-        owners = await _owners(store, arguments, swarm)
-        having = [o for o in owners if await store.load_task(o, arguments.task_id) is not None]
-        if not having:
-            raise UnknownTask(arguments.task_id)
-        if len(having) > 1:
-            names = ", ".join(f"{owner.role}:{owner.id}" for owner in having)
-            raise MAILError(f"several callers have a task with this id; give --owner: {names}")
-        return await _record(store, having[0], arguments.task_id)
+        owner = await _owner_of(store, arguments, swarm, arguments.task_id)
+        return await _record(store, owner, arguments.task_id)
+
+
+async def _delete_stored(arguments: argparse.Namespace, task_id: str) -> None:
+    url, swarm = server_settings(arguments)
+    async with opened(url) as store:
+        owner = await _owner_of(store, arguments, swarm, task_id)
+        row = await store.load_task(owner, task_id)
+        if row is not None and row.state == "running":
+            raise MAILError(
+                f"task '{task_id}' is running; cancel it first, or delete it with --url and "
+                "--cancel"
+            )
+        await store.delete_task(owner, task_id)
+        while await store.purge():
+            pass
+
+
+async def _owner_of(
+    store: "Store", arguments: argparse.Namespace, swarm: str, task_id: str
+) -> "Owner":
+    """Return the one owner who has a task with this id."""
+    owners = await _owners(store, arguments, swarm)
+    having = [owner for owner in owners if await store.load_task(owner, task_id) is not None]
+    if not having:
+        raise UnknownTask(task_id)
+    if len(having) > 1:
+        names = ", ".join(f"{owner.role}:{owner.id}" for owner in having)
+        raise MAILError(f"several callers have a task with this id; give --owner: {names}")
+    return having[0]
 
 
 async def _owners(store: "Store", arguments: argparse.Namespace, swarm: str) -> "list[Owner]":

@@ -301,6 +301,16 @@ class MAILClient(HTTPClient):
         answer = await self._request_object("POST", f"/tasks/{quote(task_id, safe='')}/cancel")
         return cast("TaskRecord", answer)
 
+    async def delete_task(self, task_id: str, *, cancel: bool = False) -> None:
+        """Delete a task with all that is stored of it (``DELETE /tasks/{task_id}``).
+
+        Args:
+            task_id: The task.
+            cancel: Cancel it first if it is running; without that a running task is 409.
+        """
+        query = "?cancel=true" if cancel else ""
+        await self._request_nothing("DELETE", f"/tasks/{quote(task_id, safe='')}{query}")
+
     async def get_swarms(self) -> GetSwarmsResponse:
         """Return the public swarms that the server knows (``GET /swarms``)."""
         return cast("GetSwarmsResponse", await self._request_object("GET", "/swarms"))

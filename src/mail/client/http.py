@@ -181,6 +181,16 @@ class HTTPClient:
 
         return await self._repeated(once, idempotency_key)
 
+    async def _request_nothing(self, method: str, path: str) -> None:
+        """Send a request whose answer has no content.
+
+        Raises:
+            ClientHTTPError: there was no response, or its status is not 2xx.
+        """
+        built = self._build_headers({}, False)
+        async with _client_errors(), await self._send(method, path, None, built) as response:
+            await _raise_for_status(response)
+
     async def _repeated(self, send: Callable[[], Awaitable[T]], key: str | None) -> T:
         if key is None:
             return await send()

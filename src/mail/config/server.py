@@ -14,6 +14,7 @@ __all__ = [
     "FederationConfig",
     "LimitsConfig",
     "OpenAIConfig",
+    "RetentionConfig",
     "ServerConfig",
     "SettingsConfig",
     "StoreConfig",
@@ -137,7 +138,8 @@ class LimitsConfig(FileBacked):
     """``[server.limits]``: how much the server takes on at once. Times are in seconds.
 
     0 lifts ``max_connections``, ``max_requests``, ``max_open_streams`` and the limits per caller:
-    ``max_running_tasks`` (more are queued), ``max_queued_tasks``, ``max_streams``,
+    ``max_running_tasks`` (more are queued), ``max_queued_tasks``, ``max_open_tasks`` (with paused
+    ones), ``max_stored_bytes``, ``max_streams``,
     ``request_rate`` (a second, after a burst of ``request_burst``), and ``body_rate`` (bytes of
     bodies a second, after a burst of ``body_burst``). A request that waits for a run counts only
     against ``max_connections``. ``max_message_bytes`` is the text of one message;
@@ -150,6 +152,9 @@ class LimitsConfig(FileBacked):
     body, must keep taking its answer (``send_timeout`` without progress cuts it off), and may keep
     a connection without a request for ``idle_timeout``. What an ``Idempotency-Key`` stands for is
     remembered for ``idempotency_hours``.
+
+    A task whose records take ``max_task_bytes`` makes no further model calls, and the result of an
+    action is cut after ``max_result_bytes``; 0 lifts both.
     """
 
     table = "server.limits"
@@ -166,6 +171,10 @@ class LimitsConfig(FileBacked):
     max_open_streams: _Count = 5000
     max_running_tasks: _Count = 256
     max_queued_tasks: _Count = 10_000
+    max_open_tasks: _Count = 20_000
+    max_stored_bytes: _Count = 1024 * 1024 * 1024
+    max_task_bytes: _Count = 256 * 1024 * 1024
+    max_result_bytes: _Count = 1024 * 1024
     max_streams: _Count = 256
     max_unsent_bytes: _Positive = 16 * 1024 * 1024
     request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 200.0
@@ -177,6 +186,18 @@ class LimitsConfig(FileBacked):
     send_timeout: _Wait = 30.0
     idle_timeout: _Wait = 30.0
     idempotency_hours: Annotated[float, Field(gt=0, le=_MAX_HOURS, allow_inf_nan=False)] = 168.0
+
+
+class RetentionConfig(FileBacked):
+    """``[server.retention]``: how long tasks are kept.
+
+    ``tasks_days`` deletes tasks that have ended and were not changed for so many days; None keeps
+    them.
+    """
+
+    table = "server.retention"
+
+    tasks_days: Annotated[float, Field(gt=0, le=_MAX_HOURS / 24, allow_inf_nan=False)] | None = None
 
 
 class OpenAIConfig(FileBacked):
@@ -218,7 +239,9 @@ class ServerConfig(FileBacked):
     """
 
     table = "server"
-    nested = frozenset({"swarm", "settings", "store", "limits", "openai", "federation"})
+    nested = frozenset(
+        {"swarm", "settings", "store", "limits", "retention", "openai", "federation"}
+    )
 
     port: int = Field(default=8000, ge=0, le=65535)
     host: _Host = _ALL_INTERFACES
@@ -231,6 +254,7 @@ class ServerConfig(FileBacked):
     settings: SettingsConfig = Field(default_factory=SettingsConfig)
     store: StoreConfig = Field(default_factory=StoreConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
+    retention: RetentionConfig = Field(default_factory=RetentionConfig)
     openai: OpenAIConfig = Field(default_factory=OpenAIConfig)
     federation: FederationConfig = Field(default_factory=FederationConfig)
 

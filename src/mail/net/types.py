@@ -134,6 +134,16 @@ class SwarmStatus(TypedDict):
 
 
 @with_config(_CLOSED)
+class StorageUse(TypedDict):
+    """What a caller stores in the swarm; a limit is null when there is none."""
+
+    bytes: Annotated[Count, Field(description="About how much tasks and memories take.")]
+    max_bytes: Annotated[Count | None, Field(description="`[server.limits] max_stored_bytes`.")]
+    tasks: Annotated[Count, Field(description="How many tasks there are.")]
+    open_tasks: Annotated[Count, Field(description="Those that run, wait or are paused.")]
+    max_open_tasks: Annotated[Count | None, Field(description="`[server.limits] max_open_tasks`.")]
+
+
 class GetStatusResponse(TypedDict):
     """The state of the swarm, and of the caller's tasks in it."""
 
@@ -147,6 +157,7 @@ class GetStatusResponse(TypedDict):
     user_task_running: Annotated[
         bool, Field(description="Whether the caller has a task that runs or waits for its turn.")
     ]
+    storage: Annotated[StorageUse, Field(description="What the caller stores.")]
 
 
 @with_config(_COMPLETE)

@@ -28,12 +28,12 @@ from mail.db.urls import open_store
 from mail.errors import ConfigError
 from mail.server.cors import Cors
 from mail.server.errors import as_it_is, install_error_handlers
-from mail.server.idempotency import forget_old_keys
 from mail.server.intake import Intake
 from mail.server.middleware import EdgeMiddleware
 from mail.server.openai_errors import shaped_for_path
 from mail.server.openapi import OpenAPIDocument
 from mail.server.quotas import Quotas
+from mail.server.retention import Retention
 from mail.server.routes import messages, pages, responses, server, swarms, tasks, tokens
 from mail.server.routing import MAILRoute
 from mail.server.state import ServerState
@@ -192,8 +192,7 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
     await _hint_at_tokens(state)
     state.pool.start()
     state.begin_recovery()
-    hours = state.config.limits.idempotency_hours
-    forgetting = asyncio.create_task(forget_old_keys(state.store, hours), name="old keys")
+    deleting = asyncio.create_task(_retention(state).run(), name="deletion by age")
     try:
         if state.host_drains:
             yield
@@ -202,9 +201,19 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
                 yield
     finally:
         await state.end_recovery()
-        forgetting.cancel()
-        await asyncio.gather(forgetting, return_exceptions=True)
+        deleting.cancel()
+        await asyncio.gather(deleting, return_exceptions=True)
         await state.begin_drain()
+
+
+def _retention(state: ServerState) -> Retention:
+    return Retention(
+        store=state.store,
+        swarm=lambda: str(state.template.name),
+        key_hours=state.config.limits.idempotency_hours,
+        task_days=state.config.retention.tasks_days,
+        is_busy=state.pool.is_busy,
+    )
 
 
 async def _close_models() -> None:

@@ -32,6 +32,7 @@ from mail.errors import (
     TaskError,
     TaskFailed,
     TaskPaused,
+    TaskRunning,
     TaskTimeout,
     Unauthenticated,
     UnknownSwarm,
@@ -46,9 +47,11 @@ __all__ = [
     "BodyTooLarge",
     "BodyTooSlow",
     "HeadersTooLarge",
+    "KeyOfDeletedTask",
     "KeyReused",
     "QuotaExceeded",
     "ServerBusy",
+    "StorageFull",
     "as_it_is",
     "as_refusal",
     "error_response",
@@ -87,6 +90,20 @@ class KeyReused(MAILError):
         )
 
 
+class KeyOfDeletedTask(MAILError):
+    """The idempotency key stands for a request whose task was deleted."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(
+            f"the task of the request with Idempotency-Key '{key}' was deleted; to send the "
+            "message again, use a new key"
+        )
+
+
+class StorageFull(MAILError):
+    """The caller stores as much as one caller may."""
+
+
 class QuotaExceeded(MAILError):
     """The caller has as much of something as one caller gets; others are served.
 
@@ -115,8 +132,10 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     UnknownSwarm: 404,
     BodyTooSlow: 408,
     TaskPaused: 409,
+    TaskRunning: 409,
     AlreadyAnswered: 409,
     KeyReused: 409,
+    KeyOfDeletedTask: 410,
     BodyTooLarge: 413,
     BadEncoding: 415,
     QuotaExceeded: 429,
@@ -128,6 +147,7 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     ShuttingDown: 503,
     StoreError: 503,
     TaskTimeout: 504,
+    StorageFull: 507,
 }
 """Exception to status. The nearest class in an exception's ancestry decides."""
 

@@ -6,23 +6,21 @@ the message, so there is no moment at which only one of them is there. Whatever 
 that leaves no key: a repeat is judged anew.
 """
 
-import asyncio
 import hashlib
 import json
-import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mail.db.base import IdempotencyRecords, IdempotencyRow, Owner, Store
-from mail.errors import MAILError, ProtocolError, StoreError
+from mail.db.base import IdempotencyRow, Owner, Store
+from mail.errors import MAILError, ProtocolError
 from mail.server.bodies import parse_json
-from mail.server.errors import KeyReused
+from mail.server.errors import KeyOfDeletedTask, KeyReused
 from mail.server.intake import KEY_HEADER, made_of_body
 from mail.server.keylocks import KeyLocks
 
@@ -31,17 +29,11 @@ __all__ = [
     "Keyed",
     "OwnersLocks",
     "fingerprint",
-    "forget_old_keys",
     "replayed",
 ]
 
 REPLAYED: Final = "Idempotency-Replayed"
 """The header of an answer to a repeat."""
-
-_FORGET_AT_ONCE: Final = 500
-_FORGET_EVERY: Final = 3600.0
-
-_log = logging.getLogger("mail.server")
 
 R = TypeVar("R", bound=Response)
 T = TypeVar("T")
@@ -115,6 +107,7 @@ class Keyed:
 
         Raises:
             KeyReused: the key stands for another request.
+            KeyOfDeletedTask: what it began was deleted.
             MAILError: what ``begin`` raises; nothing was begun.
         """
         async with self.locks.hold((self.owner, self.key)):
@@ -128,6 +121,8 @@ class Keyed:
                     found = await self.find()
                     if found is None:
                         raise
+        if not found.task_id:
+            raise KeyOfDeletedTask(self.key)
         return await follow(found)
 
 
@@ -150,15 +145,3 @@ def replayed(response: R) -> R:
     """Mark the answer to a repeat."""
     response.headers[REPLAYED] = "true"
     return response
-
-
-async def forget_old_keys(store: IdempotencyRecords, hours: float) -> None:
-    """Forget keys older than so many hours, now and then every hour; runs until cancelled."""
-    while True:
-        before = (datetime.now(UTC) - timedelta(hours=hours)).isoformat()
-        try:
-            while await store.drop_keys(before, _FORGET_AT_ONCE) == _FORGET_AT_ONCE:
-                pass
-        except StoreError as error:
-            _log.warning("old idempotency keys could not be deleted: %s", error)
-        await asyncio.sleep(_FORGET_EVERY)

@@ -155,6 +155,11 @@ class InstancePool:
         log: EventLog = instance.swarm.event_log
         return log
 
+    def is_busy(self, owner: Owner, task_id: str) -> bool:
+        """Tell whether an instance has a task in memory, because something happens to it."""
+        instance = self._live.get(Caller(owner.role, owner.id))
+        return instance is not None and task_id in instance.swarm.open_tasks
+
     def live(self, caller: Caller, swarm: str) -> "LiveEvents":
         """Return where the events of a caller's running tasks in a swarm are heard of."""
         return _CallersEvents(self, caller, swarm)

@@ -50,6 +50,7 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
         "The task is paused and was not resumed, a breakpoint call already has a result, or the "
         "`Idempotency-Key` was used with another body.",
     ),
+    410: ("KeyOfDeletedTask", "The `Idempotency-Key` stands for a task that was deleted."),
     413: ("BodyTooLarge", "The body is larger than the server accepts."),
     414: ("TargetTooLong", "The path and the query are longer than 8 KiB."),
     415: ("BodyCompressed", "The body is compressed."),
@@ -66,6 +67,7 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
         "authority does not answer.",
     ),
     504: ("RunTooLong", "The time to wait is over; the task continues."),
+    507: ("StorageFull", "The caller stores as much as one caller may."),
 }
 """Status to the name and the description of the error in the OpenAPI document."""
 

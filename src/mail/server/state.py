@@ -23,6 +23,7 @@ from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
 from mail.server.intake import Intake
 from mail.server.quotas import Quotas
+from mail.server.storage import StorageShares
 from mail.services.tasks import TaskReader
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class ServerState:
         open_swarm: Called once, by `prepare`.
         quotas: What each caller may take at once.
         intake: How its bodies are read.
+        shares: What each caller may store.
         document: What the server says about its routes.
         health: What ``GET /health`` says, as set by an administrator.
         health_at: When it was set.
@@ -81,10 +83,14 @@ class ServerState:
     _look_again: float = field(default=0.0, init=False)
     _store_fails: bool = field(default=False, init=False)
     _key_locks: OwnersLocks = field(default_factory=OwnersLocks, init=False)
+    shares: StorageShares = field(init=False)
     _pool: InstancePool | None = field(default=None, init=False)
     _registry: SwarmRegistry | None = field(default=None, init=False)
     _recovery: "asyncio.Task[None] | None" = field(default=None, init=False)
     _drain: "asyncio.Task[None] | None" = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self.shares = StorageShares(self.store, self.config.limits)
 
     async def prepare(self) -> None:
         """Load the swarm and see that it can be built. Calling it again is fine.

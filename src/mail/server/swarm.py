@@ -224,6 +224,8 @@ def _builder(
         max_steps=step_limit(config, template),
         task_token_limit=config.settings.task_token_limit,
         task_cost_limit=config.settings.task_cost_limit,
+        task_byte_limit=config.limits.max_task_bytes or None,
+        max_result_bytes=config.limits.max_result_bytes or None,
         dynamic_ctx_ratio=config.settings.dynamic_ctx_ratio,
         max_concurrent_turns=config.limits.max_running_tasks or None,
         turn_limit=turns,

@@ -380,6 +380,17 @@ async def _task_cancel(session: Session, arguments: argparse.Namespace) -> int:
     return session.tell(arguments, task, f"task '{task.get('task_id')}' {task.get('status')}")
 
 
+async def _task_delete(session: Session, arguments: argparse.Namespace) -> int:
+    await session.client.delete_task(arguments.task_id, cancel=arguments.cancel)
+    told = {"task_id": arguments.task_id, "deleted": True}
+    return session.tell(arguments, told, f"task '{arguments.task_id}' deleted")
+
+
+def _configure_delete(parser: argparse.ArgumentParser) -> None:
+    _configure_task(parser)
+    parser.add_argument("--cancel", action="store_true", help="cancel the task if it is running")
+
+
 def _configure_task(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("task_id", help="one of your tasks")
     add_json(parser)
@@ -407,6 +418,9 @@ _TASKS: Final = (
     ),
     Command(
         "task-cancel", ("tc",), "cancel a task", _configure_task, _task_cancel, "cancelling task"
+    ),
+    Command(
+        "task-delete", ("td",), "delete a task", _configure_delete, _task_delete, "deleting task"
     ),
 )
 

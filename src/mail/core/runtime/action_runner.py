@@ -133,7 +133,18 @@ class ActionRunner:
             return "error", f"the action '{call.tool_name}' cancelled itself"
         content: Any = result.get("content", result)
         text = content if isinstance(content, str) else json.dumps(content, default=str)
-        return status, storable(text)
+        return status, self._cut(storable(text))
+
+    def _cut(self, text: str) -> str:
+        """Return a result as it is kept and shown: not longer than a limit."""
+        most = self.context.settings.max_result_bytes
+        if most is None or len(text) <= most // 4:  # UTF-8 takes four bytes for a sign at most
+            return text
+        data = text.encode()
+        if len(data) <= most:
+            return text
+        note = f"\n[cut here: the result has {len(data):,} bytes, and max_result_bytes is {most:,}]"
+        return data[:most].decode(errors="ignore") + note
 
     def _unknown(self, turn: Turn, call: AgentToolCall) -> ToolOutcome:
         logger.warning("outcome of '%s' of agent '%s' is unknown", call.tool_name, turn.agent)

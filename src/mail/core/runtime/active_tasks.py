@@ -45,6 +45,7 @@ class ActiveTask:
     stops, so that what follows from it must not be stored either. ``offer`` is what the caller of
     the run lends its entrypoint. ``request_id`` is that of the newest request, for the log.
     ``deleted`` tells that the store does not have the task any more; its turns commit nothing.
+    ``bytes`` is about what its records take, as the newest commit said.
     """
 
     row: TaskRow
@@ -65,6 +66,7 @@ class ActiveTask:
     loaded: bool = True
     torn: bool = False
     deleted: bool = False
+    bytes: int = 0
     pausing: bool = False
     finish: QueuedMessage | None = None
     away: list[str] = field(default_factory=list)

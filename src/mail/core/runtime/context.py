@@ -124,6 +124,7 @@ class RuntimeContext:
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
                 self.degraded = None
+                task.bytes = receipt.bytes
                 return receipt
 
     async def _wait_for_store(self, error: StoreError, pause: float) -> None:

@@ -15,7 +15,14 @@ __all__ = ["UNSET", "RuntimeSettings", "Unset"]
 _WHOLE = (int,)
 _FRACTIONS = (int, float)
 _MONEY = ("task_cost_limit",)
-_LIMITS = ("max_steps", "task_token_limit", "task_cost_limit", "max_concurrent_turns")
+_LIMITS = (
+    "max_steps",
+    "task_token_limit",
+    "task_cost_limit",
+    "task_byte_limit",
+    "max_result_bytes",
+    "max_concurrent_turns",
+)
 _COUNTS = MappingProxyType(
     {
         "max_step_calls": 1,
@@ -46,6 +53,9 @@ class RuntimeSettings:
             together; None for no limit.
         task_cost_limit: US dollars that they may cost, as far as prices are known; None for no
             limit.
+        task_byte_limit: About how many bytes the records of a task may take before no further model
+            calls are made for it; None for no limit.
+        max_result_bytes: The result of an action is cut after so many bytes; None for no limit.
         dynamic_ctx_ratio: The share of a model's context (0 to 1) above which older history is
             summarised for the call; 0 for never.
         max_concurrent_turns: Agent turns that run at the same time; None for no limit.
@@ -62,6 +72,8 @@ class RuntimeSettings:
     max_steps: int | None = None
     task_token_limit: int | None = None
     task_cost_limit: float | None = None
+    task_byte_limit: int | None = None
+    max_result_bytes: int | None = None
     dynamic_ctx_ratio: float = 0.0
     max_concurrent_turns: int | None = None
     turn_limit: "TurnLimit | None" = None

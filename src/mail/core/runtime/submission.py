@@ -482,6 +482,7 @@ class Submissions:
         *,
         reopened: bool,
     ) -> None:
+        task.bytes = receipt.bytes
         if waiter is not None:
             waiter.began = receipt.first_event
             if waiter.subscription is not None:

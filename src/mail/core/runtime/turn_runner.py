@@ -186,7 +186,8 @@ class TurnRunner:
             messages = await self.context.histories.view(key, incoming, fresh=turn.task.fresh)
             # Nothing is awaited between this look at the account and the call.
             settings = self.context.settings
-            limited = settings.task_token_limit is not None or settings.task_cost_limit is not None
+            budgets = settings.task_token_limit, settings.task_cost_limit, settings.task_byte_limit
+            limited = any(budget is not None for budget in budgets)
             reason = refusal(turn.task, turn.agent, settings) if limited else None
             if reason is not None:
                 await self.committer.refuse(turn, reason)

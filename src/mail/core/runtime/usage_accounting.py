@@ -79,8 +79,14 @@ def refusal(task: ActiveTask, agent: str, settings: RuntimeSettings) -> str | No
     What calls that run at the moment will use is unknown, so they may still exceed it.
     """
     tokens, cost = settings.task_token_limit, settings.task_cost_limit
+    most = settings.task_byte_limit
     if task.exhausted is not None:
         return task.exhausted
+    if most is not None and task.bytes >= most:
+        return (
+            f"the records of the task take {task.bytes:,} bytes; its limit is {most:,} "
+            f"(max_task_bytes), so {_ACT}"
+        )
     spending = task.spending
     used, coming = spending.total.total_tokens, spending.latest.get(agent, 0)
     if tokens is not None and used + coming >= tokens:

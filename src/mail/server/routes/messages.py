@@ -28,7 +28,8 @@ from mail.server.idempotency import replayed
 from mail.server.openapi import EVENT_STREAM, errors
 from mail.server.piecewise import json_object, piecewise
 from mail.server.routing import MAILRouter
-from mail.server.state import ServerState
+from mail.server.state import ServerState, owner_of
+from mail.server.storage import declared_size
 from mail.server.streams import CLIENT_GONE, streamed, while_connected
 from mail.services.event_log import PAGE_EVENTS, EventPages
 
@@ -233,7 +234,7 @@ _NO_OPTIONS: Final = MessageOptions()
 @router.post(
     "/message",
     response_model=PostMessageResponse,
-    responses={**EVENT_STREAM, **errors(402, 404, 502, 504)},
+    responses={**EVENT_STREAM, **errors(402, 404, 410, 502, 504, 507)},
 )
 async def message(  # noqa: PLR0913 - what FastAPI resolves for it
     request: Request,
@@ -291,7 +292,14 @@ class _Posting:
         body = self.body
         task_id = body.task_id or self.state.clock.new_id()
         note(task_id=task_id)
-        self.state.quotas.message(self.caller, task_id, self.swarm.open_tasks)
+        state, open_tasks = self.state, self.swarm.open_tasks
+        state.quotas.message(self.caller, task_id, open_tasks)
+        await state.shares.admit(
+            owner_of(state, self.caller),
+            declared_size(self.request),
+            opens=task_id not in open_tasks,
+            resumes=body.resume_from == "breakpoint_tool_call",
+        )
         asked = body.options.max_steps
         run: Run = await self.swarm.open_run(
             body.text,

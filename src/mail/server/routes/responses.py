@@ -36,6 +36,7 @@ from mail.server.openai_errors import OpenAIRoute, openai_error_response, openai
 from mail.server.piecewise import json_answer
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
+from mail.server.storage import declared_size
 from mail.server.streams import CLIENT_GONE, streamed, while_connected
 
 if TYPE_CHECKING:
@@ -168,7 +169,11 @@ async def create_response(
             plan = await bridge.plan(asked)
             state.intake.check_message(plan.body if plan.results is None else plan.results, "input")
             note(task_id=plan.task_id)
-            state.quotas.message(caller, plan.task_id, bridge.swarm.open_tasks)
+            open_tasks = bridge.swarm.open_tasks
+            state.quotas.message(caller, plan.task_id, open_tasks)
+            opens = plan.task_id not in open_tasks
+            size = declared_size(request)
+            await state.shares.admit(owner_of(state, caller), size, opens=opens)
             steps = _steps(asked, state.max_steps(caller))
             return await bridge.begin(asked, plan, max_steps=steps, once=once)
 

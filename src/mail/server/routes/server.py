@@ -174,15 +174,23 @@ async def status(state: State, caller: Person) -> GetStatusResponse:
     `active_users` counts the callers who have tasks that run or wait for their turn, on all
     servers of the swarm. `user_task_running` tells whether the caller has one. `user_mail_ready`
     tells whether a message of the caller would be processed now: it is false while the server shuts
-    down or cannot reach its store.
+    down or cannot reach its store. `storage` is what the caller's tasks and memories take.
     """
     owner = owner_of(state, caller)
     running = await state.store.list_tasks(owner, states=(TaskState.RUNNING,), limit=1)
+    use, limits = await state.store.stored_use(owner), state.config.limits
     return {
         "swarm": {"name": state.template.name, "status": "ready"},
         "active_users": len(await state.store.open_owners(owner.swarm)),
         "user_mail_ready": not (state.draining or state.pool.degraded),
         "user_task_running": bool(running),
+        "storage": {
+            "bytes": use.bytes,
+            "max_bytes": limits.max_stored_bytes or None,
+            "tasks": use.tasks,
+            "open_tasks": use.open_tasks,
+            "max_open_tasks": limits.max_open_tasks or None,
+        },
     }
 
 

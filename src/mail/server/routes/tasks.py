@@ -197,6 +197,26 @@ async def cancel_task(
     return JSONResponse(_summary(task))
 
 
+@router.delete("/tasks/{task_id:path}", status_code=204, responses=errors(400, 404, 409))
+async def delete_task(
+    state: State,
+    caller: Person,
+    token: BearerToken,
+    task_id: PathTaskId,
+    cancel: Annotated[bool, Query(description="Cancel the task first if it is running.")] = False,
+) -> Response:
+    """Delete a task, with its messages, events, histories and answer.
+
+    A running task is 409 unless `cancel` is true; a paused one is deleted. A repeat of the request
+    that began it, with the same `Idempotency-Key`, is 410 from then on. The id can be used again.
+    """
+    await _check_owned(state, caller, task_id)
+    async with state.pool.lease(caller, token) as swarm:
+        await swarm.delete_task(task_id, cancel=cancel)
+    state.shares.forget(owner_of(state, caller))
+    return Response(status_code=204)
+
+
 @router.get("/tasks/{task_id:path}", response_model=TaskRecord, responses=errors(400, 404))
 async def get_task_by_path(
     state: State,

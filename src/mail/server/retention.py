@@ -1,0 +1,115 @@
+"""Deletion by age: idempotency keys, and tasks where ``[server.retention]`` says so.
+
+A sweep goes by a time of its own, kept in the store, that follows the clock by at most
+`HOURLY_STEP` an hour. So a clock that jumps ahead by years makes records go at twice their age's
+pace, not all at once, and one that is set right again changes nothing more.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from mail.db.base import Owner, Store
+from mail.errors import MAILError, StoreConflict
+
+__all__ = ["FIRST_STEP", "HOURLY_STEP", "Retention"]
+
+FIRST_STEP: Final = timedelta(hours=1)
+"""By how much the time of a sweep advances at most when a server starts."""
+HOURLY_STEP: Final = timedelta(hours=2)
+"""By how much it advances at most with every hour that a server runs."""
+
+_EVERY_SECONDS: Final = 3600.0
+_LAG_TO_TELL: Final = timedelta(days=1)
+_KEYS_AT_ONCE: Final = 500
+_TASKS_AT_ONCE: Final = 50
+
+_log = logging.getLogger("mail.server")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Retention:
+    """Deletes what is too old, at the start and every hour.
+
+    Attributes:
+        store: What it is deleted from.
+        swarm: Returns the name of the swarm that is served.
+        key_hours: How long idempotency keys are kept.
+        task_days: How long tasks are kept after their last change; None keeps them.
+        is_busy: Tells whether an engine has a task in memory; such a task waits for the next sweep.
+        now: The wall clock.
+    """
+
+    store: Store
+    swarm: Callable[[], str]
+    key_hours: float
+    task_days: float | None
+    is_busy: Callable[[Owner, str], bool]
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        step = FIRST_STEP
+        while True:
+            await self.sweep(step)
+            await asyncio.sleep(_EVERY_SECONDS)
+            step = HOURLY_STEP
+
+    async def sweep(self, step: timedelta) -> None:
+        """Delete once what is too old, and what is left of deleted tasks; failures are logged."""
+        for part in (self._sweep_keys, self._sweep_tasks, self._purge):
+            try:
+                await part(step)
+            except MAILError as error:
+                _log.warning("old records could not be deleted: %s", error)
+
+    async def _sweep_keys(self, step: timedelta) -> None:
+        moment = await self._advance("keys", step)
+        before = (moment - timedelta(hours=self.key_hours)).isoformat()
+        while await self.store.drop_keys(before, _KEYS_AT_ONCE) == _KEYS_AT_ONCE:
+            pass
+
+    async def _sweep_tasks(self, step: timedelta) -> None:
+        if self.task_days is None:
+            return
+        swarm = self.swarm()
+        moment = await self._advance(f"tasks:{swarm}", step)
+        before = (moment - timedelta(days=self.task_days)).isoformat()
+        deleted = 0
+        while True:
+            found = await self.store.ended_tasks(swarm, before, _TASKS_AT_ONCE)
+            old = [(owner, task_id) for owner, task_id in found if not self.is_busy(owner, task_id)]
+            gone = await asyncio.gather(*(self._delete(owner, task_id) for owner, task_id in old))
+            deleted += sum(gone)
+            await self._purge(step)
+            if len(found) < _TASKS_AT_ONCE or not any(gone):
+                break
+        if deleted:
+            _log.info("old tasks deleted", extra={"tasks": deleted})
+
+    async def _delete(self, owner: Owner, task_id: str) -> bool:
+        try:
+            await self.store.delete_task(owner, task_id, ended=True)
+        except StoreConflict:  # it goes on, or is gone
+            return False
+        return True
+
+    async def _purge(self, step: timedelta) -> None:
+        while await self.store.purge():
+            pass
+
+    async def _advance(self, name: str, step: timedelta) -> datetime:
+        """Let the time of a sweep follow the clock by one step, and return it."""
+        now, last = self.now(), await self.store.sweep_moment(name)
+        moment = now if last is None else min(now, datetime.fromisoformat(last) + step)
+        if now - moment > _LAG_TO_TELL:
+            _log.warning(
+                "the clock is far ahead of the last deletion by age, which follows it slowly; "
+                "check the clock if the server was not stopped for long",
+                extra={"sweep": name, "behind_hours": round((now - moment).total_seconds() / 3600)},
+            )
+        await self.store.put_sweep_moment(name, moment.isoformat())
+        return moment

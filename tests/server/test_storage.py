@@ -1,0 +1,305 @@
+"""What callers store: their shares, deleting tasks, and deletion by age."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from mail.config.server import LimitsConfig, RetentionConfig
+from mail.core.tasks import TaskState
+from mail.db.base import IdempotencyRow, Owner, Post, StoredUse, TaskRow
+from mail.db.memory import MemoryStore
+from mail.server.app import create_app
+from mail.server.errors import QuotaExceeded, StorageFull
+from mail.server.retention import FIRST_STEP, HOURLY_STEP, Retention
+from mail.server.storage import StorageShares
+from tests.server.kit import Script, Template, bearer, config, serving
+
+ALICE, BOB = (Owner("test-swarm", "user", name) for name in ("alice", "bob"))
+
+
+class Counting:
+    """A store that says what it is told to say, and counts the questions."""
+
+    def __init__(self) -> None:
+        self.use = StoredUse(0, 0, 0)
+        self.asked = 0
+
+    async def stored_use(self, owner: Owner) -> StoredUse:
+        self.asked += 1
+        return self.use
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def shares(store: Any, clock: Clock | None = None, **limits: int) -> StorageShares:
+    return StorageShares(store, LimitsConfig(**limits), clock or Clock())
+
+
+class TestShares:
+    async def test_the_store_is_asked_now_and_then(self) -> None:
+        store, clock = Counting(), Clock()
+        given = shares(store, clock)
+        for _ in range(50):
+            await given.admit(ALICE, 10, opens=True)
+        assert store.asked == 1
+        clock.now += 11
+        await given.admit(ALICE, 10, opens=True)
+        assert store.asked == 2
+
+    async def test_what_is_accepted_meanwhile_counts(self) -> None:
+        store, clock = Counting(), Clock()
+        given = shares(store, clock, max_stored_bytes=100)
+        for _ in range(2):
+            await given.admit(ALICE, 50, opens=False)
+        with pytest.raises(StorageFull, match=r"DELETE /tasks.*\[server.limits\] max_stored_bytes"):
+            await given.admit(ALICE, 1, opens=False)
+        await given.admit(BOB, 1, opens=False)
+        clock.now += 2  # the store is asked again before anybody is refused
+        await given.admit(ALICE, 1, opens=False)
+
+    async def test_open_tasks_are_limited_and_those_that_are_open_are_not(self) -> None:
+        store = Counting()
+        store.use = StoredUse(0, 9, 2)
+        given = shares(store, max_open_tasks=3)
+        await given.admit(ALICE, 1, opens=True)
+        with pytest.raises(QuotaExceeded, match=r"3 running, queued and paused.* max_open_tasks"):
+            await given.admit(ALICE, 1, opens=True)
+        await given.admit(ALICE, 1, opens=False)
+        await given.admit(ALICE, 1, opens=True, resumes=True)
+
+    async def test_an_answer_to_a_paused_task_has_a_reserve(self) -> None:
+        store = Counting()
+        store.use = StoredUse(150, 1, 1)
+        given = shares(store, max_stored_bytes=100)
+        await given.admit(ALICE, 50, opens=True, resumes=True)
+        with pytest.raises(StorageFull):
+            await given.admit(ALICE, 50, opens=True, resumes=True)
+
+    async def test_zero_lifts_both_and_asks_nothing(self) -> None:
+        store = Counting()
+        store.use = StoredUse(10**12, 10**6, 10**6)
+        given = shares(store, max_stored_bytes=0, max_open_tasks=0)
+        await given.admit(ALICE, 10**9, opens=True)
+        assert store.asked == 0
+
+
+def app_with(store: MemoryStore, **limits: Any) -> Any:
+    return create_app(config(shutdown_grace=0.2, **limits), template=Template(), store=store)  # type: ignore[arg-type]
+
+
+async def post(client: httpx.AsyncClient, body: str, who: str = "alice", **more: Any) -> Any:
+    return await client.post("/message", json={"body": body} | more, headers=bearer(who))
+
+
+class TestOverHTTP:
+    async def test_a_caller_over_its_share_deletes_and_goes_on(self, store: MemoryStore) -> None:
+        async with serving(app_with(store, max_stored_bytes=60_000)) as client:
+            assert (await post(client, "x" * 20_000, task_id="large")).status_code == 200
+        async with serving(app_with(store, max_stored_bytes=60_000)) as client:
+            refused = await post(client, "more")
+            assert refused.status_code == 507
+            assert "max_stored_bytes" in refused.json()["detail"]
+            assert (await post(client, "more", "bob")).status_code == 200
+            gone = await client.delete("/tasks/large", headers=bearer("alice"))
+            assert gone.status_code == 204
+            assert (await post(client, "more")).status_code == 200
+
+    async def test_paused_tasks_count_as_open(self, store: MemoryStore) -> None:
+        template = Template(breakpoint_tools=["send_interrupt"])
+        settings = config(shutdown_grace=0.2, max_open_tasks=2)
+        app = create_app(settings, template=template, store=store)  # type: ignore[arg-type]
+        async with serving(app) as client:
+            for number in range(2):
+                answer = await post(client, "consult", task_id=f"t{number}")
+                assert answer.json()["status"] == "paused"
+            refused = await post(client, "hello")
+            assert refused.status_code == 429
+            assert "max_open_tasks" in refused.json()["detail"]
+            result = {"breakpoint_tool_call_result": "go on"}
+            resume = {"task_id": "t0", "resume_from": "breakpoint_tool_call", "kwargs": result}
+            answered = await client.post("/message", json=resume, headers=bearer("alice"))
+            assert answered.status_code == 200
+
+    async def test_a_task_over_its_bytes_fails_and_says_why(self, store: MemoryStore) -> None:
+        async with serving(app_with(store, max_task_bytes=5_000)) as client:
+            answer = await post(client, "x" * 6_000, task_id="t")
+            assert answer.status_code == 402
+            assert "max_task_bytes" in answer.json()["detail"]
+            task = await client.get("/tasks/t", headers=bearer("alice"))
+            assert task.json()["status"] == "failed"
+
+    async def test_status_tells_what_a_caller_stores(self, client: httpx.AsyncClient) -> None:
+        await post(client, "x" * 5_000)
+        status = (await client.get("/status", headers=bearer("alice"))).json()["storage"]
+        assert status["bytes"] > 5_000
+        assert (status["tasks"], status["open_tasks"]) == (1, 0)
+        assert status["max_bytes"] == 2**30
+
+
+class TestDeletion:
+    async def test_a_task_is_gone_and_another_callers_is_not(
+        self, client: httpx.AsyncClient, store: MemoryStore
+    ) -> None:
+        for who in ("alice", "bob"):
+            await post(client, "hello", who, task_id="a/b")
+        answer = await client.delete("/tasks/a%2Fb", headers=bearer("alice"))
+        assert (answer.status_code, answer.content) == (204, b"")
+        unknown = await client.delete("/tasks/a%2Fb", headers=bearer("alice"))
+        never = await client.get("/tasks/a%2Fb", headers=bearer("alice"))
+        assert unknown.status_code == never.status_code == 404
+        assert unknown.json() == never.json()
+        assert await store.stored_use(ALICE) == StoredUse(0, 0, 0)
+        assert (await client.get("/tasks/a/b", headers=bearer("bob"))).status_code == 200
+
+    async def test_a_running_task_is_refused_unless_it_may_be_cancelled(
+        self, client: httpx.AsyncClient, script: Script
+    ) -> None:
+        answer = await post(client, "hang", task_id="t", stream=False, kwargs={"timeout": 0.05})
+        assert answer.status_code == 504
+        refused = await client.delete("/tasks/t", headers=bearer("alice"))
+        assert refused.status_code == 409
+        assert "cancel=true" in refused.json()["detail"]
+        gone = await client.delete("/tasks/t?cancel=true", headers=bearer("alice"))
+        assert gone.status_code == 204
+        assert (await client.get("/tasks/t", headers=bearer("alice"))).status_code == 404
+        assert (await post(client, "hello", task_id="t")).status_code == 200
+
+    async def test_a_repeat_of_its_request_is_410_and_starts_nothing(
+        self, client: httpx.AsyncClient, script: Script
+    ) -> None:
+        headers = bearer("alice") | {"Idempotency-Key": "k"}
+        body = {"body": "hello", "task_id": "t"}
+        assert (await client.post("/message", json=body, headers=headers)).status_code == 200
+        await client.delete("/tasks/t", headers=bearer("alice"))
+        repeat = await client.post("/message", json=body, headers=headers)
+        assert repeat.status_code == 410
+        assert "new key" in repeat.json()["detail"]
+        assert script.calls == 1
+
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Wall:
+    """A wall clock that is set by hand."""
+
+    now = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+def retention(store: Any, wall: Wall, days: float | None = 30.0, **more: Any) -> Retention:
+    options: dict[str, Any] = {"is_busy": lambda owner, task_id: False} | more
+    return Retention(
+        store=store,
+        swarm=lambda: "test-swarm",
+        key_hours=168.0,
+        task_days=days,
+        now=wall,
+        **options,
+    )
+
+
+async def put_keys(store: Any, wall: Wall, count: int) -> None:
+    for number in range(count):
+        made = (wall.now - timedelta(hours=number)).isoformat()
+        await store.put_key(ALICE, IdempotencyRow(f"k{number}", "f", made))
+
+
+async def keys_left(store: Any, count: int) -> int:
+    found = [await store.find_key(ALICE, f"k{number}") for number in range(count)]
+    return sum(row is not None for row in found)
+
+
+async def put_tasks(store: MemoryStore, wall: Wall, ages: dict[str, int]) -> None:
+    """Store ended tasks that were last changed so many days ago."""
+    for task_id, days in ages.items():
+        state = TaskState.PAUSED if "paused" in task_id else TaskState.COMPLETED
+        row = TaskRow(task_id, "user:alice@test-swarm", (), wall.now.isoformat(), "supervisor")
+        await store.post(Post(owner=ALICE, task=row._replace(state=state)))
+        changed = (wall.now - timedelta(days=days)).isoformat()
+        store._shelves[ALICE].tasks[task_id].updated_at = changed
+
+
+async def tasks_left(store: Any) -> set[str]:
+    return {row.task_id for row in await store.list_tasks(ALICE)}
+
+
+class TestAge:
+    async def test_only_old_ended_tasks_go(self, store: MemoryStore) -> None:
+        wall = Wall()
+        await put_tasks(store, wall, {"new": 29, "old": 31, "paused": 99, "busy": 99})
+        sweeps = retention(store, wall, is_busy=lambda owner, task_id: task_id == "busy")
+        await sweeps.sweep(FIRST_STEP)
+        assert await tasks_left(store) == {"new", "paused", "busy"}
+
+    async def test_nothing_goes_unless_it_is_configured(self, store: MemoryStore) -> None:
+        assert RetentionConfig().tasks_days is None
+        wall = Wall()
+        await put_tasks(store, wall, {"old": 9999})
+        await retention(store, wall, None).sweep(FIRST_STEP)
+        assert await tasks_left(store) == {"old"}
+
+    async def test_a_clock_that_jumps_ahead_deletes_little(
+        self, store: MemoryStore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        wall = Wall()
+        await put_keys(store, wall, 168)
+        await put_tasks(store, wall, {f"t{days}": days for days in range(30)})
+        sweeps = retention(store, wall)
+        await sweeps.sweep(FIRST_STEP)
+        assert (await keys_left(store, 168), len(await tasks_left(store))) == (168, 30)
+        wall.now = START + timedelta(days=3650)
+        caplog.clear()
+        await sweeps.sweep(HOURLY_STEP)
+        assert (await keys_left(store, 168), len(await tasks_left(store))) == (167, 30)
+        assert "check the clock" in caplog.text
+        for _ in range(5):  # a server that starts again and again
+            await retention(store, wall).sweep(FIRST_STEP)
+        assert await keys_left(store, 168) == 162
+        wall.now = START + timedelta(hours=1)
+        await sweeps.sweep(HOURLY_STEP)
+        assert await store.sweep_moment("keys") == wall.now.isoformat()
+        assert (await keys_left(store, 168), len(await tasks_left(store))) == (162, 30)
+
+    async def test_a_clock_that_goes_right_is_followed(self, store: MemoryStore) -> None:
+        wall = Wall()
+        await put_keys(store, wall, 168)
+        sweeps = retention(store, wall)
+        for hour in range(100):
+            wall.now = START + timedelta(hours=hour)
+            await sweeps.sweep(HOURLY_STEP)
+        assert await keys_left(store, 168) == 168 - 98
+
+    async def test_a_failing_store_does_not_end_the_sweeps(self, store: MemoryStore) -> None:
+        from mail.errors import StoreError
+
+        class Failing:
+            def __getattr__(self, name: str) -> Any:
+                async def fail(*args: Any) -> None:
+                    raise StoreError("away")
+
+                return fail
+
+        await retention(Failing(), Wall()).sweep(FIRST_STEP)
+
+    async def test_a_server_deletes_old_tasks_when_it_starts(self, store: MemoryStore) -> None:
+        wall = Wall()
+        wall.now = datetime.now(UTC)
+        await put_tasks(store, wall, {"new": 0, "old": 2})
+        settings = config().model_copy(update={"retention": RetentionConfig(tasks_days=1)})
+        app = create_app(settings, template=Template(), store=store)  # type: ignore[arg-type]
+        async with serving(app) as client:
+            for _ in range(500):
+                listed = (await client.get("/tasks", headers=bearer("alice"))).json()
+                if set(listed) == {"new"}:
+                    break
+            assert set(listed) == {"new"}
