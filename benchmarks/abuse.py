@@ -61,6 +61,7 @@ SCENARIOS = (
     Scenario("nodes", "16 connections, 399,000 elements in an ignored field"),
     Scenario("nesting", "16 connections, deep nesting"),
     Scenario("large_swarm", "an operator loads 400 agents", messages=False),
+    Scenario("dense_swarm", "400 agents who all know one another", messages=False),
     Scenario("long_path", "no token: paths of 30 KB of a://:"),
     Scenario("unknown_tokens", "no token: another unknown one each time"),
     Scenario("unknown_token", "no token: the same unknown one each time"),

@@ -19,7 +19,7 @@ from typing import Any, Final
 import aiohttp
 from yarl import URL
 
-from benchmarks.abuse_server import crowded_definition
+from benchmarks.abuse_server import AGENTS, crowded_definition
 from benchmarks.http_load import stall
 
 __all__ = ["ATTACKS", "Account", "Orders", "send"]
@@ -242,16 +242,25 @@ async def nesting(attacker: Attacker) -> None:
     await _bodies(attacker, allowed, b'{"body": "x", "zzz": %s' % (b"[" * (4 * MB)))
 
 
-async def large_swarm(attacker: Attacker) -> None:
-    """Load a swarm of 400 agents, and have it built for oneself."""
+async def _swarm(attacker: Attacker, targets: int) -> None:
     operator = attacker.orders.tokens["operator"]
-    body = _json(json=json.dumps(crowded_definition()))
+    body = _json(json=json.dumps(crowded_definition(targets=targets)))
 
     async def load() -> None:
         if await attacker.ask("POST", "/swarms/load", body, operator) == 200:
             await attacker.ask("POST", "/message", _json(body="Hello."), operator)
 
     await attacker.repeat(1, load)
+
+
+async def large_swarm(attacker: Attacker) -> None:
+    """Load a swarm of 400 agents, and have it built for oneself."""
+    await _swarm(attacker, 20)
+
+
+async def dense_swarm(attacker: Attacker) -> None:
+    """Let each of them know all others."""
+    await _swarm(attacker, AGENTS)
 
 
 async def long_path(attacker: Attacker) -> None:
@@ -324,6 +333,7 @@ ATTACKS: Final[Mapping[str, Callable[[Attacker], Awaitable[None]]]] = {
         nodes,
         nesting,
         large_swarm,
+        dense_swarm,
         long_path,
         unknown_tokens,
         unknown_token,

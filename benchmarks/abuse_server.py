@@ -74,20 +74,23 @@ def definition() -> dict[str, Any]:
     }
 
 
-def crowded_definition(agents: int = AGENTS) -> dict[str, Any]:
-    """Return a swarm of agents who may all write to one another, as it may come over HTTP."""
+def crowded_definition(agents: int = AGENTS, targets: int = AGENTS) -> dict[str, Any]:
+    """Return a swarm of agents, each of whom may write to so many, as it may come over HTTP."""
     names = [f"agent-{number}" for number in range(agents)]
     shared = {
         "factory": "python::mail.factories:LiteLLMAgentFunction",
         "agent_params": {"llm": "scripted/mail.examples.scripts:MATH", "system": "Help."},
     }
-    everybody = {name: [other for other in names if other != name] for name in names}
-    workers = [{**shared, "name": name, "comm_targets": everybody[name]} for name in names[1:]]
+    others = [(names[at + 1 :] + names[:at])[:targets] for at in range(agents)]
+    workers = [
+        {**shared, "name": name, "comm_targets": others[at]}
+        for at, name in enumerate(names[1:], start=1)
+    ]
     lead = {
         **shared,
         "name": names[0],
         "factory": "python::mail.factories:LiteLLMSupervisorFunction",
-        "comm_targets": everybody[names[0]],
+        "comm_targets": others[0],
         "enable_entrypoint": True,
         "can_complete_tasks": True,
     }
