@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from mail import MAILAction, MAILAgentTemplate, MAILSwarm, MAILSwarmTemplate
+from mail import MAILAction, MAILAgent, MAILAgentTemplate, MAILSwarm, MAILSwarmTemplate
+from mail.api import peers
+from mail.core.addresses import local_agent_name
 from mail.core.tools.catalogue import CATALOGUE
 from mail.factories import LiteLLMActionAgentFunction, supervisor_factory
 from mail.llm import call, otherwise
@@ -150,3 +152,28 @@ async def test_the_prompt_that_was_given_can_still_be_read() -> None:
     assert agent.supervisor_fn.system == "You are boss."  # what was given stays what it was
     assert "Name: writer" in agent.supervisor_fn.system_prompt
     await swarm.shutdown()
+
+
+def test_each_agent_is_described_once_however_many_may_write_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    described: list[str] = []
+    parsed: list[str] = []
+
+    def describe(agent: MAILAgent) -> list[str]:
+        described.append(agent.name)
+        return ["It digs."]
+
+    def parse(address: str, swarm: str) -> str:
+        parsed.append(address)
+        return local_agent_name(address, swarm)
+
+    monkeypatch.setattr(peers, "_local", describe)
+    monkeypatch.setattr(peers, "local_agent_name", parse)
+    monkeypatch.setattr("mail.core.runtime.validation.local_agent_name", parse)
+    names = ["boss", *(f"worker-{number}" for number in range(9))]
+    workers = [worker_template(name, Asked(DONE), names) for name in names[1:]]
+    swarm = _swarm(Asked(DONE), *workers)
+    assert sorted(described) == sorted(names)
+    assert parsed == []
+    assert len(swarm.agents) == len(names)

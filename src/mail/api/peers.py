@@ -29,7 +29,7 @@ _BUILTIN: Final = (
 
 def introduce(agents: Sequence[MAILAgent], swarm: str) -> None:
     """Tell each agent of a swarm whom it may write to and what they can do."""
-    known = {agent.name: agent for agent in agents}
+    known = {agent.name: _capabilities(_local(agent)) for agent in agents}
     for agent in agents:
         tell: Callable[[Sequence[str], str], object] | None
         tell = getattr(agent.function, "set_peers", None)
@@ -37,25 +37,28 @@ def introduce(agents: Sequence[MAILAgent], swarm: str) -> None:
             tell(list(agent.comm_targets), describe_peers(agent, known, swarm))
 
 
-def describe_peers(agent: MAILAgent, known: Mapping[str, MAILAgent], swarm: str) -> str:
+def describe_peers(agent: MAILAgent, known: Mapping[str, str], swarm: str) -> str:
     """Return the block about an agent's communication targets; empty when it can write to nobody.
 
     Args:
         agent: Whose targets.
-        known: The swarm's agents by name.
+        known: What the swarm's agents can do, by name.
         swarm: The swarm's name.
     """
     if _is_mute(agent):
         return ""
     parts = []
     for target in dict.fromkeys(agent.comm_targets):
-        name = local_agent_name(target, swarm)
+        name = target if target in known else local_agent_name(target, swarm)
         if name == agent.name:
             continue
-        peer = known.get(name)
-        lines = _remote(name) if peer is None else _local(peer)
-        parts.append("\n".join([f"Name: {target}", "Capabilities:", *(f"- {x}" for x in lines)]))
+        capabilities = known.get(name) or _capabilities(_remote(name))
+        parts.append(f"Name: {target}\n{capabilities}")
     return "\n\n".join([PEERS_HEADLINE, *parts]) if parts else ""
+
+
+def _capabilities(lines: Sequence[str]) -> str:
+    return "\n".join(["Capabilities:", *(f"- {line}" for line in lines)])
 
 
 def _is_mute(agent: MAILAgent) -> bool:

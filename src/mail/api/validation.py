@@ -94,7 +94,7 @@ def check_wiring(wiring: Wiring) -> None:
         raise ConfigError("user ID must be at least 1 character long")
     check_distinct("agent", wiring.agent_names)
     _check_entry_flags(wiring)
-    names = wiring.agent_names
+    names = dict.fromkeys(wiring.agent_names)  # looked into for each target of each agent
     for agent in wiring.agents:
         for target in agent.comm_targets:
             check_target(agent.name, target, names, wiring.name, wiring.enable_interswarm)

@@ -58,6 +58,8 @@ def check_target(
     Raises:
         ConfigError: there is no such agent, or it is in another swarm although mail stays here.
     """
+    if target in agents and "@" not in target:
+        return
     name = local_agent_name(target, swarm)
     if "@" in name:
         if not enable_interswarm:
