@@ -16,6 +16,7 @@ from sse_starlette import EventSourceResponse
 import mail.api
 import mail.factories
 from mail import MAILAction, MAILAgentTemplate, MAILSwarm, MAILSwarmTemplate, action
+from mail.core.render import PRIMER
 from mail.errors import ConfigError
 from mail.factories import (
     LiteLLMActionAgentFunction,
@@ -205,7 +206,7 @@ async def test_quick_start(provider: FakeProvider, keep: Keep) -> None:
     [asked] = provider.requests
     assert (asked.wire, asked.status) == ("anthropic", 200)
     assert asked.model == "claude-sonnet-4-20250514"
-    assert asked.system == "You are a helpful assistant."
+    assert asked.system == "You are a helpful assistant.\n\n" + PRIMER
     assert "task_complete" in asked.tool_names
     assert "<subject>Greeting</subject>" in newest_text(asked)
     assert "<body>Hello!</body>" in newest_text(asked)

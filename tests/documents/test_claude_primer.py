@@ -18,6 +18,7 @@ from sse_starlette import EventSourceResponse
 
 import mail.api
 from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate, action
+from mail.core.render import PRIMER
 from mail.errors import ConfigError
 from mail.factories import (
     LiteLLMActionAgentFunction,
@@ -93,7 +94,7 @@ async def test_quick_start(provider: FakeProvider, keep: Keep) -> None:
     assert events == []
     [asked] = provider.requests
     assert (asked.wire, asked.model) == ("anthropic", "claude-sonnet-4-20250514")
-    assert asked.system == "You are a helpful assistant."
+    assert asked.system == "You are a helpful assistant.\n\n" + PRIMER
 
 
 async def test_pattern_1_action_decorator(provider: FakeProvider, keep: Keep) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from mail import MAILAgentTemplate, MAILSwarmTemplate
+from mail.core.render import PRIMER
 from mail.core.tools import AgentToolCall
 from mail.factories import LiteLLMAgentFunction, MAILAgentFunction
 from mail.llm import call, otherwise, say, when
@@ -86,7 +87,7 @@ async def test_quick_start_the_agent_is_run_directly(
     assert (first.wire, first.status, second.status) == ("responses", 200, 200)
     assert (first.conversation.choice, second.conversation.choice) == ("auto", "required")
     assert newest_text(first) == "Test message"
-    assert first.system == "system prompt string"
+    assert first.system == "system prompt string\n\n" + PRIMER
     assert first.body["reasoning"]["effort"] == "low"
     assert first.body["max_output_tokens"] == 6000
     assert {"send_request", "send_response", "fetch_report"} <= set(first.tool_names)

@@ -15,6 +15,7 @@ from typing import Any, get_args
 import pytest
 
 from mail import MAILAction, MAILSwarm
+from mail.core.render import PRIMER
 from mail.core.runtime.turn import ResponseType
 from mail.examples.mafia.prompts import create_narrator_system_prompt
 from mail.factories import base_agent_factory
@@ -121,7 +122,8 @@ async def test_mafia_game_initialization(provider: FakeProvider, mafia: guide_ma
 async def test_mafia_stepping_agents(provider: FakeProvider, mafia: guide_mafia.Game) -> None:
     said = await mafia.step_narrator(payload="=== NIGHT 1 ===")
     assert said["msg_type"] == "broadcast"
-    assert provider.requests[-1].system == create_narrator_system_prompt()  # _system
+    told = provider.requests[-1].system
+    assert told == f"{create_narrator_system_prompt()}\n\n{PRIMER}"  # _system
 
     doctor = mafia.players[2].persona.name
     answer = await mafia.step_agent(doctor, payload="Choose one player to protect")

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field
 
 from mail import MAILAction, MAILMessage, MAILSwarmTemplate
 from mail.core import create_agent_address
+from mail.core.render import PRIMER
 from mail.llm import call, otherwise, when
 from tests.documents import guide_game
 from tests.documents.conftest import Keep
@@ -180,7 +181,7 @@ async def test_tip_4_override_system_prompts(provider: FakeProvider, game: MyGam
     )
     await game.step_player("Alice")
     interrogated, later = provider.requests
-    assert interrogated.system == "You are now being interrogated. Answer truthfully."
+    assert interrogated.system == "You are now being interrogated. Answer truthfully.\n\n" + PRIMER
     assert newest_text(interrogated) == "What did you do last night?"
     assert later.system.startswith("You are Alice.")  # for one step only
 

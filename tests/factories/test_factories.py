@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from mail.core.agents import AgentOutput, ToolChoice
 from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSink, enter_call
+from mail.core.render import PRIMER
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ConfigError
 from mail.factories import (
@@ -226,7 +227,7 @@ async def test_the_history_is_not_touched_and_the_system_prompt_travels_apart() 
     before = copy.deepcopy(history)
     text, (call,) = await plain(spy, system="Be kind.")(history, "required")
     assert history == before
-    assert spy.requests[0].system == "Be kind."
+    assert spy.requests[0].system == f"Be kind.\n\n{PRIMER}"
     assert spy.requests[0].messages == before
     assert text == "Hello."
     assert (call.tool_name, call.tool_args) == ("text_output", {"content": "Hello."})
@@ -280,7 +281,7 @@ async def test_a_call_may_override_model_and_prompt() -> None:
     agent = plain(spy, system="Be kind.")
     enter_call(CallContext(step="s1", llm=f"scripted/{__name__}:OTHER", system="Be blunt."))
     text, _ = await agent([USER])
-    assert text == "No. (Be blunt.)"
+    assert text == f"No. (Be blunt.\n\n{PRIMER})"
     assert spy.requests == []
     enter_call(CallContext(step="s2"))
     await agent([USER])

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from mail.core.render import PRIMER
 from mail.core.tools.call import AgentToolCall
 from mail.factories import LiteLLMSupervisorFunction
 from mail.llm.litellm_model import close_clients
@@ -60,5 +61,5 @@ async def test_a_supervisors_conversation_is_accepted_step_by_step(
     assert [seen.status for seen in provider.requests] == [200, 200, 200]
     assert len({str(seen.body["tools"]) for seen in provider.requests}) == 1
     assert {seen.wire for seen in provider.requests} == {tool_format}
-    assert {seen.system for seen in provider.requests} == {"You lead."}
+    assert {seen.system for seen in provider.requests} == {f"You lead.\n\n{PRIMER}"}
     assert "system" not in [entry.get("role") for entry in history]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mail.core.render import as_untrusted
 from mail.llm.request import ModelRequest
 from mail.llm.settings import LLMSettings
 
@@ -46,6 +47,11 @@ class Recorder:
 
     def without_console(self) -> Recorder:
         return self
+
+
+def shown(result: str, call_id: str, tool: str = "look_up") -> str:
+    """Return a tool's result as the model is to read it."""
+    return as_untrusted(result, f"tool {tool}", call_id)
 
 
 def ask(body: str = "hi", **changes: object) -> ModelRequest:

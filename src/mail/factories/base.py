@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Concatenate, Final, Literal, ParamSpec, TypedD
 
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.call_context import CallContext, current_call
+from mail.core.render import PRIMER
 from mail.core.tools.build import create_extra_tools, create_mail_tools
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ConfigError
@@ -332,7 +333,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     def _prompt(self, call: CallContext) -> str:
         own = self.system_prompt if call.system is None else call.system
-        return "\n\n".join(filter(None, (own, call.instructions)))
+        return "\n\n".join(filter(None, (own, PRIMER, call.instructions)))
 
     def _tools(self, call: CallContext) -> ToolSet:
         """Return the declarations of a call: the agent's own, then what its caller lends it."""

@@ -15,7 +15,9 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from mail.core.render import as_untrusted
 from mail.core.tools.call import INVALID_JSON_KEY
+from mail.core.tools.catalogue import is_own_text
 from mail.llm.request import FunctionCall, Wire
 
 __all__ = [
@@ -218,6 +220,13 @@ def _result_text(message: Mapping[str, Any]) -> str:
     return text_of(message) or ("" if result is None else json.dumps(result, default=str))
 
 
+def _shown(call: FunctionCall, result: str) -> str:
+    """Return a result as models read it: labelled, unless all of it is MAIL's own text."""
+    if result == NO_RESULT or is_own_text(call.name):
+        return result
+    return as_untrusted(result, f"tool {written_name(call.name)}", call.id)
+
+
 def _sendable(reply: Replied, seen: dict[str, int]) -> Replied:
     """Return a reply whose calls providers take back: ids that did not come before, legal names."""
     marks = [(_fresh(call.id, seen), written_name(call.name)) for call in reply.calls]
@@ -279,7 +288,8 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> list[Said | Replied]:
     """Read a history into what was said and what the model replied.
 
     A result goes to the first call before it that has its id and no result yet; a call without
-    one gets an error as its result. A result without a call becomes user text. A call whose id
+    one gets an error as its result. What others than MAIL's own tools returned is labelled (see
+    `mail.core.render.as_untrusted`). A result without a call becomes user text. A call whose id
     came before gets another, and so does one whose name no provider would take back.
     """
     results = _Results(messages)
@@ -289,7 +299,8 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> list[Said | Replied]:
         entry = entries[0]
         if _result_id(entry) is not None:
             if not results.is_taken(position):
-                text = f"Tool result: {_result_text(entry)}"
+                shown = as_untrusted(_result_text(entry), "a tool", _result_id(entry) or "")
+                text = f"Tool result: {shown}"
                 exchanges.append(Said({"role": "user", "content": text}))
             continue
         if is_reply_item(entry):
@@ -299,6 +310,6 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> list[Said | Replied]:
         else:
             exchanges.append(Said(entry))
             continue
-        reply.results.extend(results.take(call.id, position) for call in reply.calls)
+        reply.results.extend(_shown(call, results.take(call.id, position)) for call in reply.calls)
         exchanges.append(_sendable(reply, seen))
     return exchanges

@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
+from mail.core.render import result_as_returned, subject_as_sent
+
 if TYPE_CHECKING:
     import re
 
@@ -35,10 +37,11 @@ class Mail:
         sender = root.find("from")
         if root.tag != "incoming_message" or sender is None:
             return cls(body=content)
+        kind = sender.get("type", "")
         return cls(
             sender=sender.text or "",
-            sender_type=sender.get("type", ""),
-            subject=root.findtext("subject", ""),
+            sender_type=kind,
+            subject=subject_as_sent(root.findtext("subject", ""), kind),
             body=root.findtext("body", ""),
         )
 
@@ -163,7 +166,7 @@ class ScriptView:
         return tuple(
             ToolResult(
                 tool=self._names.get(message.get("tool_call_id", ""), message.get("name", "")),
-                content=_text(message),
+                content=result_as_returned(_text(message)),
                 call_id=message.get("tool_call_id", ""),
             )
             for message in self._messages[start:]

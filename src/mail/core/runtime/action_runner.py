@@ -38,6 +38,7 @@ _UNKNOWN = (
     "the server stopped while this action was running, so its outcome is unknown; check before you "
     "run it again"
 )
+_SEE_RESULT = "The action failed. The result of its call says why."
 
 
 @dataclass(slots=True, eq=False)
@@ -176,7 +177,8 @@ def _outcome(
         f"action error (caller = {agent}, tool = {call.tool_name}):\n{content}",
         extra,
     )
-    prompt = Reprompt(Subject.ACTION_ERROR, f"Error: {call.tool_name}\n{content}", error=False)
+    # The system does not repeat in its own name what a page or a file may have said.
+    prompt = Reprompt(Subject.ACTION_ERROR, f"Error: {call.tool_name}\n{_SEE_RESULT}", error=False)
     return ToolOutcome(ok=False, details=content, events=(event,), reprompt=prompt)
 
 

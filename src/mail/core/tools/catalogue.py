@@ -26,6 +26,7 @@ __all__ = [
     "SendArgs",
     "TaskCompleteArgs",
     "ToolSpec",
+    "is_own_text",
     "parse_arguments",
 ]
 
@@ -126,6 +127,7 @@ class ToolSpec(NamedTuple):
         audience: Who is offered it: every agent with targets, or supervisors only.
         description: What models are told about it.
         extra: Whether agents get it beside the documented set of ``create_mail_tools``.
+        recalls: Whether its result holds what others have written.
     """
 
     name: str
@@ -133,6 +135,7 @@ class ToolSpec(NamedTuple):
     audience: Audience
     description: str
     extra: bool = False
+    recalls: bool = False
 
 
 _SPECS: Final = (
@@ -190,6 +193,7 @@ _SPECS: Final = (
         "agent",
         "Search the broadcasts you have acknowledged earlier.",
         extra=True,
+        recalls=True,
     ),
     ToolSpec(
         "task_complete",
@@ -200,6 +204,13 @@ _SPECS: Final = (
 )
 
 CATALOGUE: Final[Mapping[str, ToolSpec]] = {spec.name: spec for spec in _SPECS}
+
+
+def is_own_text(tool: str) -> bool:
+    """Tell whether all that a tool returns is MAIL's own text, and nobody else's."""
+    spec = CATALOGUE.get(tool)
+    return spec is not None and not spec.recalls
+
 
 MAIL_TOOL_NAMES: Final[list[str]] = [
     "send_request",
