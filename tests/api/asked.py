@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from mail import MAILAgentTemplate
+from mail.core.render import PRIMER
 from mail.factories import LiteLLMActionAgentFunction, LiteLLMSupervisorFunction
 from mail.llm import ScriptedModel
 from mail.llm.request import Delta, ModelRequest
@@ -27,7 +28,7 @@ class Asked:
     @property
     def system(self) -> str:
         """The system prompt of the newest request."""
-        return self.requests[-1].system
+        return self.requests[-1].system.removesuffix(PRIMER).rstrip()
 
     @property
     def tool_names(self) -> list[str]:

@@ -105,11 +105,11 @@ async def test_an_exception_is_told_to_the_agent_and_logged_for_its_author(
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="mail.core.actions"):
         outcome = await _run(_raising(error)[1])
-    assert outcome.body == f"ERROR: {text}"
     [record] = [record for record in caplog.records if record.name == "mail.core.actions"]
     assert record.getMessage() == "action tool 'act' of agent 'boss' failed"
     assert record.exc_info is not None
     assert record.exc_info[1] is error
+    assert outcome.body == f"ERROR: {text} (see the log, reference {vars(record)['reference']})"
 
 
 async def test_what_an_action_tells_the_agent_is_no_warning(

@@ -8,7 +8,8 @@ from email.utils import format_datetime
 import pytest
 
 from mail.errors import ModelError
-from mail.llm.failures import ReportedError, model_error, redact
+from mail.llm.failures import ReportedError, model_error
+from mail.redaction import redact_foreign as redact
 
 
 class ProviderError(Exception):

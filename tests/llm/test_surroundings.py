@@ -5,10 +5,10 @@ import pytest
 from mail.core.call_context import NullSink
 from mail.errors import ModelError
 from mail.llm.accumulate import collect
-from mail.llm.failures import redact
 from mail.llm.litellm_model import LiteLLMModel
 from mail.llm.request import ModelReply
 from mail.llm.retry import RetryPolicy
+from mail.redaction import redact_foreign as redact
 from tests.llm.support import ask
 from tests.support.provider import FakeProvider
 

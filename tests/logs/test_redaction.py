@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from mail.logs.redaction import HIDDEN, is_secret_name, redact, redact_long, redacted
+from mail.redaction import HIDDEN, is_secret_name, redact, redact_long, redacted
 
 SECRET = "hunter2-Zq9"
 TOKEN = "mail_eDvr3Wo7Za9cV7zEtfkS9XbiBBcCVRVKJAAeD7cY6P8"

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from mail import MAILAction, MAILAgentTemplate, MAILSwarm, MAILSwarmTemplate
 from mail.core.call_context import CallContext, enter_call
+from mail.core.render import PRIMER
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ConfigError, ModelError
 from mail.llm.retry import RetryPolicy
@@ -113,7 +114,7 @@ async def test_a_supervisors_conversation_is_accepted_step_by_step(
     assert [seen.status for seen in provider.requests] == [200, 200, 200]
     assert len({str(seen.body["tools"]) for seen in provider.requests}) == 1
     assert {seen.wire for seen in provider.requests} == {kind.wire}
-    assert {seen.system for seen in provider.requests} == {"You lead."}
+    assert {seen.system for seen in provider.requests} == {f"You lead.\n\n{PRIMER}"}
     assert {"task_complete", "send_interrupt", "send_broadcast", "count"} <= names(provider)
 
 
@@ -129,7 +130,7 @@ async def test_an_agent_that_is_no_supervisor_gets_mails_tools_and_its_own(
     assert {"count", "weigh", "Measure", "send_request", "send_response"} <= names(provider)
     assert not {"help", "task_complete", "send_broadcast"} & names(provider)
     sent = provider.requests[0]
-    assert (sent.model, sent.system) == ("gpt-5-mini", "You keep the stock.")
+    assert (sent.model, sent.system) == ("gpt-5-mini", f"You keep the stock.\n\n{PRIMER}")
     assert sent.tool_choice == "required"
     assert sent.headers["authorization"] == f"Bearer {KEY}"
 

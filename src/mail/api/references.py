@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mail.core.suggest import attribute_hint
-from mail.errors import ConfigError, WrongReference
+from mail.errors import ConfigError, MAILError, WrongReference
+from mail.redaction import redact_foreign
 from mail.swarms_json.decode import parse_json
 from mail.swarms_json.references import (
     PYTHON_PREFIX,
@@ -152,4 +153,5 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, AttributeError) and (hint := attribute_hint(error)):
         return f"{error}.{hint}"
     expected = isinstance(error, ImportError | AttributeError | ValueError)
-    return str(error) if expected else f"{type(error).__name__}: {error}"
+    text = str(error) if isinstance(error, MAILError) else redact_foreign(str(error))
+    return text if expected else f"{type(error).__name__}: {text}"

@@ -91,7 +91,7 @@ def _silent() -> Iterator[None]:
 
 
 def _print(findings: list[Finding], *, as_json: bool) -> None:
-    from mail.logs.redaction import redact
+    from mail.redaction import redact
 
     lines = [
         (f.status, f.part, cleaned(" ".join(redact(in_flags(f.text)).split()))) for f in findings

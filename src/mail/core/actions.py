@@ -8,6 +8,7 @@ from typing import Any
 from mail.core.call_context import current_call
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ToolError
+from mail.redaction import new_reference, redact_foreign
 
 __all__ = [
     "ActionCore",
@@ -20,6 +21,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 _ERROR = "Error: "
+_LONGEST = 16_000
 
 ActionFunction = Callable[[dict[str, Any]], Awaitable[str]]
 """Takes the call's arguments, returns the text shown to the agent."""
@@ -61,8 +63,9 @@ class ActionCore:
     ) -> ActionResult:
         """Run the action, or what stands in for it; failures become an ``"error"`` result.
 
-        The text of a `ToolError` reaches the agent as it is. Any other exception is also logged,
-        with its traceback; one that would end the program (``sys.exit``) is a failure like others.
+        The text of a failure reaches the agent without what looks like a secret. An exception that
+        is no `ToolError` is also logged, with its traceback, and its text ends with a reference to
+        that line; one that would end the program (``sys.exit``) is a failure like others.
 
         Args:
             call: The agent's call.
@@ -77,24 +80,31 @@ class ActionCore:
             else:
                 content = await action_override(call)
         except ToolError as error:
-            return "error", {"content": str(error)}
+            return "error", {"content": _shown(str(error))}
         except (Exception, SystemExit) as error:  # the guard around foreign code
             kind = "action tool" if action_override is None else "action override tool"
-            agent = current_call().agent
-            logger.warning("%s '%s' of agent '%s' failed", kind, self.name, agent, exc_info=error)
-            return "error", {"content": f"failed to execute {kind}: {_told(error)}"}
+            agent, reference = current_call().agent, new_reference()
+            known = {"reference": reference}
+            text = "%s '%s' of agent '%s' failed"
+            logger.warning(text, kind, self.name, agent, exc_info=error, extra=known)
+            told = f"failed to execute {kind}: {_told(error)} (see the log, reference {reference})"
+            return "error", {"content": told}
         if isinstance(content, ActionFailure):
-            return "error", {"content": content.removeprefix(_ERROR)}
+            return "error", {"content": _shown(content.removeprefix(_ERROR))}
         if isinstance(content, dict):
             return "success", content
         return "success", {"content": content if isinstance(content, str) else str(content)}
 
 
+def _shown(text: str) -> str:
+    return redact_foreign(text, most=_LONGEST)
+
+
 def _told(error: BaseException) -> str:
     """Return an exception's text, with its class where the text alone would say nothing."""
     if isinstance(error, SystemExit):
-        return f"it tried to exit the program (SystemExit: {error.code})"
-    text, name = str(error), type(error).__name__
+        return f"it tried to exit the program (SystemExit: {_shown(str(error.code))})"
+    text, name = _shown(str(error)), type(error).__name__
     if not text.strip():
         return name
     return f"{name}: {text}" if isinstance(error, KeyError) else text

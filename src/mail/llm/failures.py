@@ -8,7 +8,6 @@ import ast
 import contextlib
 import json
 import math
-import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,13 +15,11 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from mail.errors import ModelError
+from mail.redaction import redact_foreign
 
-__all__ = ["ReportedError", "model_error", "redact"]
+__all__ = ["ReportedError", "model_error"]
 
 _SHOWN: Final = 500
-_LOOKED_AT: Final = 8 * _SHOWN
-_SHORTEST_SECRET: Final = 8
-_HIDDEN: Final = "[redacted]"
 _DEEPEST: Final = 12
 _BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
@@ -62,12 +59,6 @@ _STATUS_OF: Final[Mapping[str, int]] = {
 _NO_KEY = re.compile(
     r"missing credentials|missing \w+ api key|api_key client option", re.IGNORECASE
 )
-_SECRET_NAMES = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|DATABASE_URL)$")
-_SECRET_SHAPES = re.compile(
-    r"\b(?:sk|pk|rk|xai|gsk|hf|ghp|pplx|nvapi)[-_][\w*-]{4,}(?:\.[\w*-]+)*|\bAIza[\w-]{10,}|"
-    r"(?<=://)[^\s/@:]*:[^\s/]*(?=@)|(?<=://)[^\s/@]+(?=@)|[^\s/@:'\"]++:[^\s/@]++(?=@)|"
-    r"\bAKIA[A-Z0-9]{12,}|(?<=Bearer )[^\s'\",}]+|(?<=api_key=)[^\s&'\",}]+|(?<=\?key=)[^\s&'\"]+"
-)
 _WRAPPER = re.compile(r"^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?: - |: | (?=\w+Error - ))")
 _APPENDED = re.compile(
     r"(?<!\s)\s+Original exception: .*|(?<!\s)\s*Traceback \(most recent call last\):.*|"
@@ -92,29 +83,9 @@ class ReportedError(ModelError):
     def __init__(self, body: Mapping[str, Any]) -> None:
         reason = _said(body) or next(iter(_names(body)), "the provider gave no reason")
         super().__init__(
-            f"model call failed: {redact(reason)[:_SHOWN]}", status=_named_status(body)
+            f"model call failed: {redact_foreign(reason)[:_SHOWN]}", status=_named_status(body)
         )
         self.body = body
-
-
-def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """Replace what is, or looks like, a key or a token.
-
-    Args:
-        text: Any text from outside; of a long one, about the first 4,000 characters are kept.
-        secrets: Values that must not appear, beside those of the environment.
-    """
-    known = {value for name, value in os.environ.items() if _SECRET_NAMES.search(name)}
-    known.update(secrets)
-    for secret in sorted(known, key=len, reverse=True):
-        if len(secret) >= _SHORTEST_SECRET:
-            text = text.replace(secret, _HIDDEN)
-    if len(text) > _LOOKED_AT:
-        # Some of the shapes take time that grows with the square of the length. Half a key at the
-        # end would not look like one, so the cut is between two words where there are some.
-        end = text.rfind(" ", _LOOKED_AT - _SHOWN, _LOOKED_AT)
-        text = text[: end if end > 0 else _LOOKED_AT]
-    return _SECRET_SHAPES.sub(_HIDDEN, text)
 
 
 def model_error(
@@ -147,12 +118,12 @@ def model_error(
     if mistake is not None:
         reason = f"this request cannot be made: {_shown(mistake)}"
         return ModelError(
-            f"model call failed: {redact(reason, secrets)[:_SHOWN]}", status=_BAD_REQUEST
+            f"model call failed: {redact_foreign(reason, secrets)[:_SHOWN]}", status=_BAD_REQUEST
         )
     body = _body(chain)
     named = _named_status(body)
     prefix = "model call failed" if answered is None else f"model call failed (HTTP {answered})"
-    reason = redact(_said(body) or _text(chain), secrets)[:_SHOWN]
+    reason = redact_foreign(_said(body) or _text(chain), secrets)[:_SHOWN]
     # A provider may say 429 where nothing is left to pay with.
     status = named if answered is None or named == _UNPAID else answered
     return ModelError(f"{prefix}: {reason}", status=status, retry_after=_retry_after(chain))

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-from mail.core.render import result_as_returned, subject_as_sent
+from mail.core.render import PRIMER, result_as_returned, subject_as_sent
 
 if TYPE_CHECKING:
     import re
@@ -86,10 +86,11 @@ class ScriptView:
 
     @property
     def system(self) -> str:
-        """The system prompt."""
-        if self._system or not self._messages or self._messages[0].get("role") != "system":
-            return self._system
-        return _text(self._messages[0])
+        """The system prompt, without the note that every prompt has (`mail.core.render.PRIMER`)."""
+        told = self._system
+        if not told and self._messages and self._messages[0].get("role") == "system":
+            told = _text(self._messages[0])
+        return told.replace(f"\n\n{PRIMER}", "").replace(PRIMER, "")
 
     @cached_property
     def mail(self) -> Mail:

@@ -1,6 +1,6 @@
 """How log records look: a line for people, or a JSON object for programs.
 
-Both are one line per record without secrets (`mail.logs.redaction`) that no text from outside can
+Both are one line per record without secrets (`mail.redaction`) that no text from outside can
 forge or break, and both tell on whose behalf the record was written (`mail.logcontext`).
 """
 
@@ -15,7 +15,7 @@ from json.encoder import encode_basestring_ascii as _quoted
 from typing import Any, Final
 
 from mail.logcontext import NOBODY, LogContext, current
-from mail.logs.redaction import (
+from mail.redaction import (
     HIDDEN,
     harmless,
     is_secret_name,

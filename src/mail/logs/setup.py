@@ -15,7 +15,7 @@ from typing import Final, TextIO
 from mail.config.env import LOG_FORMAT, LOG_LEVEL, setting
 from mail.errors import ConfigError
 from mail.logs.formats import ContextFilter, JSONFormatter, LineFormatter, OwnFormatter
-from mail.logs.redaction import redact
+from mail.redaction import redact
 
 __all__ = [
     "FORMATS",

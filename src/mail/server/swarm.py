@@ -22,6 +22,7 @@ from mail.db.base import Store
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
 from mail.llm.provider_env import ModelUse
 from mail.llm.resolve import is_scripted
+from mail.redaction import redact_foreign
 from mail.server.bodies import parse_object
 from mail.server.instances import Served
 from mail.server.state import ServerState, step_limit
@@ -133,7 +134,7 @@ def _explained(what: str) -> Iterator[None]:
     except MAILError:
         raise
     except Exception as error:  # the factories and modules that a swarm names raise anything
-        reason = f"{type(error).__name__}: {error}"
+        reason = f"{type(error).__name__}: {redact_foreign(str(error))}"
         raise ConfigError(f"{what} cannot be built: {reason}") from error
 
 

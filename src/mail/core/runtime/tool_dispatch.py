@@ -20,6 +20,7 @@ from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import BUILTIN_TOOLS, TEXT_TOOL
 from mail.db.base import JournalRow
 from mail.errors import StoreError, ToolError
+from mail.redaction import new_reference, told_as
 
 __all__ = ["BUILTIN_TOOLS", "TEXT_TOOL", "ToolDispatcher"]
 
@@ -79,8 +80,10 @@ class ToolDispatcher:
         except StoreError:
             raise
         except Exception as error:
-            logger.exception("tool '%s' of agent '%s' failed", call.tool_name, tools.name)
-            return _refused(call, f"{type(error).__name__}: {error}")
+            reference = new_reference()
+            names, noted = (call.tool_name, tools.name), {"reference": reference}
+            logger.exception("tool '%s' of agent '%s' failed", *names, extra=noted)
+            return _refused(call, told_as(error, reference))
 
     def _note_builtin(self, turn: Turn, turn_result: TurnResult, call: AgentToolCall) -> None:
         tool = call.tool_name.removesuffix("_call")

@@ -38,7 +38,8 @@ from mail.core.runtime.usage_accounting import Meter, refusal
 from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.db.base import JournalRow
-from mail.errors import AgentError, ModelError, StoreConflict, StoreError
+from mail.errors import AgentError, MAILError, ModelError, StoreConflict, StoreError
+from mail.redaction import new_reference, redact_foreign, told_as
 
 __all__ = ["TurnRunner", "TurnSink"]
 
@@ -119,11 +120,12 @@ class TurnRunner:
             turn.queued.filed = turn.queued.filed or not turn.queued.of_step
             await self.committer.put_off(turn, _STORE_PAUSE)
         except Exception as error:  # a fault of the engine: nobody may wait for ever because of it
-            logger.exception("the turn of agent '%s' broke", turn.agent)
+            known = {"reference": new_reference()}
+            logger.exception("the turn of agent '%s' broke", turn.agent, extra=known)
             if turn.abandoned:
                 return
             turn.counted = False
-            await self._failed(turn, f"internal error: {type(error).__name__}")
+            await self._failed(turn, f"internal error: {told_as(error, known['reference'])}")
 
     async def _work(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
         turn_result = TurnResult(turn.task.now)
@@ -139,12 +141,10 @@ class TurnRunner:
             if not turn.abandoned and not await self._put_off(turn, error):
                 await self._failed(turn, str(error))
             return
-        except Exception as error:  # the engine's guard around agent functions
+        except Exception as error:  # noqa: BLE001 - the engine's guard around agent functions
             if turn.abandoned:
                 return
-            if not isinstance(error, AgentError):
-                logger.exception("agent '%s' failed", turn.agent)
-            await self._failed(turn, str(error) or type(error).__name__)
+            await self._failed(turn, _reason(turn, error))
             return
         await self.committer.commit(turn, turn_result)
 
@@ -227,7 +227,7 @@ class TurnRunner:
             raise AgentError(f"agent '{turn.agent}' cancelled itself") from None
         except SystemExit as error:  # one agent does not end the program of all others
             problem = f"it tried to exit the program (SystemExit: {error.code})"
-            raise RuntimeError(problem) from error
+            raise MAILError(problem) from error
         except StoreError as error:  # not the engine's own
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
         return _checked(turn.agent, output)
@@ -290,8 +290,19 @@ class TurnRunner:
     async def _failed(self, turn: Turn, reason: str) -> None:
         turn_result = TurnResult(turn.task.now)
         turn_result.events.extend(turn.reports)
-        turn_result.failure = storable(reason)
+        turn_result.failure = storable(redact_foreign(reason))
         await self.committer.commit(turn, turn_result)
+
+
+def _reason(turn: Turn, error: Exception) -> str:
+    """Say why an agent failed: in our own words, or by the class of a foreign exception."""
+    if isinstance(error, AgentError):
+        return str(error)
+    reference = new_reference()
+    logger.exception("agent '%s' failed", turn.agent, extra={"reference": reference})
+    if isinstance(error, MAILError) and str(error):
+        return str(error)
+    return told_as(error, reference)
 
 
 def _offer_for(turn: Turn) -> Offer:

@@ -1,17 +1,31 @@
-"""Blots secrets out of text and of structured data that is to be logged or shown.
+"""Blots secrets out of text and of structured data that is to be logged, stored, shown or sent.
 
 Two ways to know one: by its shape (tokens of ours, keys of providers, passwords in URLs, headers,
 ``name=value`` with a telling name; also in dictionaries, bytes, JSON within JSON and
-percent-encoded text), and by the name of the field that holds it.
+percent-encoded text), and by the name of the field that holds it. What foreign code says
+(`redact_foreign`, `told_as`) is also searched for the secrets of this process's environment.
 """
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
-__all__ = ["HIDDEN", "harmless", "is_secret_name", "redact", "redact_long", "redacted"]
+__all__ = [
+    "HIDDEN",
+    "harmless",
+    "is_secret_name",
+    "new_reference",
+    "redact",
+    "redact_foreign",
+    "redact_long",
+    "redacted",
+    "told_as",
+]
 
 HIDDEN: Final = "[redacted]"
+_BLOTTED: Final = (HIDDEN, HIDDEN[:-1])
 _LONGEST_TEXT: Final = 3072
 _MARGIN: Final = 512
 """What is left out on both sides of a cut, where half a secret may not be recognised."""
@@ -79,6 +93,54 @@ _SECRET_NAME: Final = re.compile(
     r"(?:^|_)(?:authorization|cookie|credentials?|dsn|key|passphrase|passwd|password|secret|token)$"
 )
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+_LOOKED_AT: Final = 4000
+_WORD: Final = 500
+_SHORTEST_SECRET: Final = 8
+_SECRET_VARIABLE: Final = re.compile(r"(KEY|TOKEN|SECRET|PASSWORD|DATABASE_URL)$")
+_FOREIGN: Final = re.compile(
+    r"\b(?:sk|pk|rk|xai|gsk|hf|ghp|pplx|nvapi)[-_][\w*-]{4,}(?:\.[\w*-]+)*|"
+    r"(?<=://)[^\s/@:]*:[^\s/]*(?=@)|(?<=://)[^\s/@]+(?=@)|[^\s/@:'\"]++:[^\s/@]++(?=@)|"
+    r"(?<=Bearer )[^\s'\",}]+|(?<=api_key=)[^\s&'\",}]+|(?<=\?key=)[^\s&'\"]+"
+)
+"""Shapes that in texts of our own mean something else, such as ``role:id@swarm``."""
+
+
+def new_reference() -> str:
+    """Return what names a line of the log in a text that leaves the process."""
+    return secrets.token_hex(4)
+
+
+def told_as(error: BaseException, reference: str) -> str:
+    """Return what others learn of an exception of foreign code: its class, and where its text is.
+
+    Args:
+        error: Any exception that MAIL did not raise on purpose.
+        reference: What its line in the log has as ``reference``, beside the traceback.
+    """
+    return f"{type(error).__name__} (see the log, reference {reference})"
+
+
+def redact_foreign(text: str, known: Iterable[str] = (), most: int = _LOOKED_AT) -> str:
+    """Return text of foreign code without what is, or looks like, a key, a token or a password.
+
+    Args:
+        text: Any text from outside.
+        known: Values that must not appear, beside those of the environment.
+        most: About how many characters are kept.
+    """
+    hidden = {value for name, value in os.environ.items() if _SECRET_VARIABLE.search(name)}
+    hidden.update(known)
+    for secret in sorted(hidden, key=len, reverse=True):
+        if len(secret) >= _SHORTEST_SECRET:
+            text = text.replace(secret, HIDDEN)
+    if len(text) > most:
+        # Some of the shapes take time that grows with the square of the length. Half a key at the
+        # end would not look like one, so the cut is between two words where there are some.
+        end = text.rfind(" ", most - _WORD, most)
+        text = text[: end if end > 0 else most]
+    return _FOREIGN.sub(HIDDEN, redact(text))
 
 
 def redact(text: str) -> str:
@@ -183,5 +245,7 @@ def _without_passwords(text: str, before: re.Pattern[str], after: str) -> str:
 
 def _blot(match: re.Match[str]) -> str:
     if match.re.groups > 1 and match[2] is None:
+        return match[0]
+    if match[0][len(match[1]) :] in _BLOTTED:  # it was redacted before
         return match[0]
     return f"{match[1]}{HIDDEN}"
