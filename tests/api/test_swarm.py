@@ -216,7 +216,7 @@ async def test_a_failure_is_a_system_message() -> None:
     swarm = _solo(broken).instantiate({})
     response, _ = await swarm.post_message("Hello!")
     assert response["message"]["subject"] == "::task_error::"
-    assert "out of tape" in response["message"]["body"]
+    assert "RuntimeError (see the log, reference " in response["message"]["body"]
     await swarm.shutdown()
 
 

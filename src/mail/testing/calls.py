@@ -8,6 +8,7 @@ from typing import Any
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.call_context import current_call
 from mail.core.tools.call import AgentToolCall
+from mail.errors import AgentError
 
 __all__ = ["HistoryGuard", "agent_from", "replies", "tool_calls"]
 
@@ -103,11 +104,15 @@ class HistoryGuard:
             _compare(given)
 
 
+class _ChangedHistory(AgentError, AssertionError):
+    """An agent changed what it may only read; whoever asked it is told so."""
+
+
 def _compare(given: Sequence[tuple[dict[str, Any], str]]) -> None:
     for number, (entry, before) in enumerate(given):
         after = _text(entry)
         if after != before:
-            raise AssertionError(
+            raise _ChangedHistory(
                 f"the agent changed entry {number} of its history, which it may only read: it was "
                 f"{before} and is {after}"
             )
