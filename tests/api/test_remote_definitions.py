@@ -9,8 +9,9 @@ import pytest
 from mail import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
 from mail.api import agents, definitions
 from mail.config import SwarmConfig
+from mail.config.server import REMOTE_AGENT_PARAMS
 from mail.errors import ConfigError, WrongReference
-from mail.swarms_json.references import ReferencePolicy
+from mail.swarms_json.references import ReferencePolicy, RemoteParameters
 from tests.stdlib.outside import PUBLIC, Outside
 
 ACTION = {
@@ -51,7 +52,10 @@ def world() -> Outside:
 def remote(world: Outside) -> ReferencePolicy:
     """The policy for `/swarms/load` with what mail.toml says by default."""
     allowed = tuple(SwarmConfig().remote_imports)
-    return ReferencePolicy(allowed, resolve=world.resolve, transport=world.transport)
+    parameters = RemoteParameters((*REMOTE_AGENT_PARAMS, "deep", "notes"))
+    return ReferencePolicy(
+        allowed, resolve=world.resolve, transport=world.transport, parameters=parameters
+    )
 
 
 def _agent(**fields: Any) -> dict[str, Any]:

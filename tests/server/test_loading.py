@@ -13,7 +13,7 @@ from fastapi import FastAPI
 from mail.api import MAILSwarmTemplate
 from mail.client import MAILClient
 from mail.config import ClientConfig
-from mail.config.server import SwarmConfig
+from mail.config.server import REMOTE_AGENT_PARAMS, SwarmConfig
 from mail.db.base import IdempotencyRow, Owner, Store, SwarmClaim
 from mail.db.memory import MemoryStore
 from mail.db.postgres.store import PostgresStore
@@ -36,7 +36,11 @@ def gates() -> Iterator[None]:
 def app_of(store: Store, **swarm: Any) -> FastAPI:
     """Return a server of the first swarm that may import the tests' factories."""
     settings = config(shutdown_grace=0.1)
-    names = SwarmConfig(name="test-swarm", remote_imports=["tests.support.loadable"])
+    names = SwarmConfig(
+        name="test-swarm",
+        remote_imports=["tests.support.loadable", "mail.factories"],
+        remote_agent_params=[*REMOTE_AGENT_PARAMS, "accent"],
+    )
     template = MAILSwarmTemplate.from_swarms_json(definition(**swarm))  # type: ignore[arg-type]
     return create_app(settings.model_copy(update={"swarm": names}), template=template, store=store)
 
@@ -213,6 +217,13 @@ def wrong(**changes: Any) -> str:
     return json.dumps(definition(**changes))
 
 
+def asking(**params: Any) -> str:
+    """Return a definition whose agent asks a model."""
+    factory = "python::mail.factories:LiteLLMSupervisorFunction"
+    agent = definition()["agents"][0] | {"factory": factory}
+    return wrong(agents=[agent | {"agent_params": {"use_proxy": False, **params}}])
+
+
 BAD = {
     "no JSON": ("{", "the swarm definition in 'json' is not valid JSON"),
     "no object": ("[]", "must be a JSON object"),
@@ -223,9 +234,21 @@ BAD = {
     "an unknown reference": (wrong(factory="python::tests.support.loadable:nothing"), "nothing"),
     "a forbidden import": (wrong(factory="python::os:system"), "must not be imported"),
     "a forbidden address": (
-        wrong(agents=[definition()["agents"][0] | {"agent_params": {"x": "url::http://10.0.0.1"}}]),
+        wrong(
+            agents=[
+                definition()["agents"][0] | {"agent_params": {"system": "url::http://10.0.0.1"}}
+            ]
+        ),
         "url:: reference",
     ),
+    "a hidden address": (asking(llm="openai/http://127.0.0.1:9/latest/meta-data"), "an address"),
+    "a provider of its own": (asking(llm="ollama/llama3"), "[server.swarm] remote_providers"),
+    "a model at OpenAI's that is none": (asking(model="http://127.0.0.1:9/"), "an address"),
+    "a parameter too many": (
+        asking(llm="openai/x", api_base="http://127.0.0.1:9"),
+        "'api_base' is not allowed in an external definition",
+    ),
+    "a header of its own": (asking(extra_headers={}), "[server.swarm] remote_agent_params"),
     "no factory": (wrong(factory="python::tests.support.loadable:GATES"), "supervisor"),
     "a wrong entrypoint": (wrong(entrypoint="nobody"), "nobody"),
     "a wrong type": (wrong(agents="all"), "agents"),

@@ -118,6 +118,7 @@ class MAILAgent:
             enable_interswarm=self.enable_interswarm,
             can_complete_tasks=self.can_complete_tasks,
             exclude_tools=frozenset(self.exclude_tools),
+            models=self.template.references.models if self.template else None,
         )
 
     def _to_template(self, names: list[str]) -> "MAILAgentTemplate":

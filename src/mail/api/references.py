@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 from mail.core.suggest import attribute_hint
@@ -13,6 +15,7 @@ from mail.swarms_json.references import (
     TRUSTED,
     URL_PREFIX,
     ReferencePolicy,
+    RemoteParameters,
     read_python_string,
     resolve_prefixed_string_references,
 )
@@ -28,6 +31,20 @@ __all__ = [
 ]
 
 _DOCUMENT = "{}"
+_OPENAI = "openai/"
+_TOP_LEVEL = frozenset(
+    {
+        "name",
+        "comm_targets",
+        "tools",
+        "enable_entrypoint",
+        "enable_interswarm",
+        "tool_format",
+        "can_complete_tasks",
+        "exclude_tools",
+    }
+)
+"""What an agent has beside its parameters; among these it is ignored, with a warning."""
 _PROMPT_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+:[^\W\d]\w*")
 
 
@@ -73,12 +90,17 @@ def load_params(
         ConfigError: a reference cannot be imported, or may not be used.
     """
     params = _with_prompt_reference(params)
+    if not references.trusted:
+        with _of(what):
+            _check_names(params, references.parameters)
     try:
         resolved: dict[str, Any] = resolve_prefixed_string_references(params, references=references)
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{what}: {_reason(error)}") from error
     if not references.trusted:
         _check_scripts(resolved, what, references)
+        with _of(what):
+            _check_models(resolved, references.parameters)
     return resolved
 
 
@@ -139,6 +161,54 @@ def _check_scripts(params: dict[str, Any], what: str, references: ReferencePolic
     for text in _texts(params):
         if text.startswith(SCRIPTED_PREFIX):
             load_object(text.removeprefix(SCRIPTED_PREFIX), what, references)
+
+
+@contextmanager
+def _of(what: str) -> Iterator[None]:
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(f"{what}: {error}") from None
+
+
+def _check_names(params: dict[str, Any], allowed: RemoteParameters) -> None:
+    """Check which parameters a definition from elsewhere gives."""
+    for name in params:
+        if name not in allowed.names and name not in _TOP_LEVEL:
+            raise ConfigError(
+                f"'{name}' is not allowed in an external definition; allowed: "
+                f"{', '.join(allowed.names)} ([server.swarm] remote_agent_params)"
+            )
+
+
+def _check_models(params: dict[str, Any], allowed: RemoteParameters) -> None:
+    """Check the models that a definition from elsewhere names, however deep."""
+    from mail.llm.remote import check_remote_llm
+    from mail.llm.resolve import is_scripted
+
+    check = partial(check_remote_llm, rules=allowed.models, provider_of=_bare_provider)
+    for holder in _objects(params):
+        llm, model = holder.get("llm"), holder.get("model")
+        if isinstance(llm, str) and llm.strip() and not is_scripted(llm):
+            check(llm, use_proxy=holder.get("use_proxy", True) is not False)
+        if isinstance(model, str) and model:  # a name at OpenAI's (mail.stdlib.openai)
+            check(model if model.startswith(_OPENAI) else _OPENAI + model, use_proxy=False)
+
+
+def _bare_provider(llm: str) -> str:
+    """Return the provider that LiteLLM's tables know for a name without one."""
+    from mail.llm.litellm_model import load_library
+    from mail.llm.provider_env import provider_of
+
+    return provider_of(load_library(), llm)
+
+
+def _objects(value: object) -> Iterator[dict[str, Any]]:
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    for part in value if isinstance(value, list) else ():
+        yield from _objects(part)
 
 
 def _texts(value: object) -> Iterator[str]:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, ClassVar, Final, Literal, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -11,6 +11,8 @@ from mail.config.env import DATABASE_URL, LOG_FORMAT, setting
 from mail.config.toml import FileBacked
 
 __all__ = [
+    "REMOTE_AGENT_PARAMS",
+    "REMOTE_PROVIDERS",
     "FederationConfig",
     "LimitsConfig",
     "OpenAIConfig",
@@ -35,6 +37,40 @@ _ALL_INTERFACES: Final = "0.0.0.0"  # noqa: S104 - the documented default; token
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _BASE_URL: Final = re.compile(r"https?://(?:[A-Za-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?[!-~]*")
 _MAX_HOURS: Final = 24 * 365 * 100
+_Provider = Literal[
+    "openai",
+    "anthropic",
+    "gemini",
+    "mistral",
+    "groq",
+    "deepseek",
+    "xai",
+    "openrouter",
+    "together_ai",
+    "fireworks_ai",
+    "litellm_proxy",
+]
+"""Those whose requests can be checked (`mail.llm.remote`)."""
+
+REMOTE_PROVIDERS: Final[tuple[_Provider, ...]] = get_args(_Provider)
+REMOTE_AGENT_PARAMS: Final = (
+    "llm",
+    "model",
+    "system",
+    "user_token",
+    "reasoning_effort",
+    "thinking_budget",
+    "max_tokens",
+    "memory",
+    "use_proxy",
+    "stream_tokens",
+    "print_llm_streams",
+    "default_tool_choice",
+    "timeout",
+    "deadline",
+    "reasons",
+    "_debug_include_mail_tools",
+)
 _REMOTE_IMPORTS: Final = ("mail.factories", "mail.examples", "mail.stdlib")
 
 
@@ -88,6 +124,9 @@ class SwarmConfig(FileBacked):
 
     ``remote_imports`` are the modules, with all that is inside them, that a swarm definition which
     arrives over HTTP may import from; the swarms file on this machine may import anything.
+    ``remote_providers`` are the model providers that such a definition may name,
+    ``remote_api_bases`` the hosts, addresses and networks that its models may be asked at although
+    they are not public, and ``remote_agent_params`` the parameters that its agents may have.
     """
 
     table = "server.swarm"
@@ -100,6 +139,9 @@ class SwarmConfig(FileBacked):
     keywords: list[str] = Field(default_factory=list)
     public: bool = False
     remote_imports: list[_ModuleName] = Field(default_factory=lambda: list(_REMOTE_IMPORTS))
+    remote_providers: list[_Provider] = Field(default_factory=lambda: list(REMOTE_PROVIDERS))
+    remote_api_bases: list[str] = Field(default_factory=list)
+    remote_agent_params: list[str] = Field(default_factory=lambda: list(REMOTE_AGENT_PARAMS))
 
 
 class SettingsConfig(FileBacked):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mail.core.actions import ActionCore
+from mail.core.call_context import ModelRules
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import CATALOGUE
 
@@ -22,7 +23,10 @@ agent does to one is never stored, but may be seen by its next turn in the same 
 
 @dataclass(slots=True)
 class AgentCore:
-    """A callable agent, its communication targets, its actions and its permissions."""
+    """A callable agent, its communication targets, its actions and its permissions.
+
+    ``models`` are the rules for the models of an agent that was defined elsewhere.
+    """
 
     function: AgentFunction
     comm_targets: list[str]
@@ -31,6 +35,7 @@ class AgentCore:
     enable_interswarm: bool = False
     can_complete_tasks: bool = False
     exclude_tools: frozenset[str] = frozenset()
+    models: ModelRules | None = None
 
     def __post_init__(self) -> None:
         self.actions = self.actions or {}

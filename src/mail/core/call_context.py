@@ -13,7 +13,15 @@ from typing import Any, Protocol
 
 from mail.core.usage import Usage
 
-__all__ = ["CallContext", "ConsoleSink", "NullSink", "StreamSink", "current_call", "enter_call"]
+__all__ = [
+    "CallContext",
+    "ConsoleSink",
+    "ModelRules",
+    "NullSink",
+    "StreamSink",
+    "current_call",
+    "enter_call",
+]
 
 
 class StreamSink(Protocol):
@@ -74,6 +82,18 @@ def _unreported(model: str, usage: Usage) -> None:
     """Nobody counts what the call uses."""
 
 
+@dataclass(frozen=True, slots=True)
+class ModelRules:
+    """Which models an agent may ask that was defined elsewhere.
+
+    ``providers`` are the providers; ``api_bases`` are hosts, addresses or networks that may be
+    asked although they are not public (as in `mail.egress.rules.EgressPolicy.allow`).
+    """
+
+    providers: tuple[str, ...]
+    api_bases: tuple[str, ...] = ()
+
+
 @dataclass(slots=True, kw_only=True)
 class CallContext:
     """The surroundings of one agent call.
@@ -85,7 +105,8 @@ class CallContext:
 
     The caller of a run may lend its entrypoint tools of its own (``offered``, declarations of
     functions) and ``instructions``, which follow the system prompt. With ``only_offered`` the call
-    must use one of the offered tools.
+    must use one of the offered tools. ``models`` are the rules for the models of an agent that was
+    defined elsewhere.
 
     ``owner`` is the caller on whose behalf the agent works, as (swarm, role, id), and ``store`` the
     open `mail.db.base.Store` of the runtime; outside of a runtime there is neither.
@@ -104,6 +125,7 @@ class CallContext:
     only_offered: bool = False
     owner: tuple[str, str, str] | None = None
     store: Any = None
+    models: ModelRules | None = None
 
 
 _call: ContextVar[CallContext | None] = ContextVar("mail_call", default=None)

@@ -22,6 +22,7 @@ __all__ = [
     "build_body_xml",
     "build_interswarm_mail_xml",
     "build_mail_xml",
+    "has_status",
     "mail_xml_parts",
     "recipients_of",
     "render_mail",
@@ -120,6 +121,11 @@ def _looks_official(subject: str) -> bool:
             if plain not in _COLONS and not (escaped or unseen):
                 return False
     return False
+
+
+def has_status(result: str) -> bool:
+    """Tell whether a tool's result begins as those of MAIL's own tools do (MAIL-TURN-5)."""
+    return _STATUS.match(result) is not None
 
 
 def as_untrusted(result: str, source: str, key: str) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from mail.core.render import as_untrusted
+from mail.core.render import as_untrusted, has_status
 from mail.core.tools.call import INVALID_JSON_KEY
 from mail.core.tools.catalogue import is_own_text
 from mail.llm.request import FunctionCall, Wire
@@ -221,8 +221,11 @@ def _result_text(message: Mapping[str, Any]) -> str:
 
 
 def _shown(call: FunctionCall, result: str) -> str:
-    """Return a result as models read it: labelled, unless all of it is MAIL's own text."""
-    if result == NO_RESULT or is_own_text(call.name):
+    """Return a result as models read it: labelled, unless all of it is MAIL's own text.
+
+    What a caller answers to a breakpoint in place of a tool of MAIL's has no status in front.
+    """
+    if result == NO_RESULT or (is_own_text(call.name) and has_status(result)):
         return result
     return as_untrusted(result, f"tool {written_name(call.name)}", call.id)
 

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Self
 
+from mail.core.call_context import ModelRules, current_call
 from mail.core.usage import Usage
 from mail.errors import ModelError
 from mail.llm.completions import field_of
 from mail.llm.failures import ReportedError, model_error
 from mail.llm.provider_env import check_surroundings
+from mail.llm.remote import Guard
 from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
 from mail.llm.silence import Silence
@@ -128,10 +130,12 @@ class LiteLLMModel:
             name = request.model.removeprefix(PROXY_PREFIX)
             request = replace(request, model=PROXY_PREFIX + name)
 
-        def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
-            return self._attempt(request, seconds)
-
         deadline = request.settings.deadline
+        rules = current_call().models
+
+        def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
+            return self._attempt(request, seconds, rules)
+
         return retrying(attempt, self._retry, deadline, self._sleep, model=request.model)
 
     def _prepared(self, request: ModelRequest) -> "_Call":
@@ -156,20 +160,25 @@ class LiteLLMModel:
             arguments["stream_options"] = {"include_usage": True}
         return _Call(litellm, call, abilities.wire, arguments)
 
-    async def _attempt(self, request: ModelRequest, seconds: float) -> AsyncGenerator[Delta, None]:
+    async def _attempt(
+        self, request: ModelRequest, seconds: float, rules: ModelRules | None
+    ) -> AsyncGenerator[Delta, None]:
         loop = asyncio.get_running_loop()
         end = loop.time() + seconds
         watch = Silence(request.settings.timeout, end)
+        guard = Guard(rules)
         stream: Any = None
         try:
             if (request.model, request.tool_format) in self._abilities:
                 call = self._prepared(request)
             else:  # the first call to a model: importing its parts takes seconds
                 call = await asyncio.to_thread(self._prepared, request)
+            guard.take(call.litellm, request.model, call.wire, call.arguments)
             decode = decoder_of(call.wire)
             stream = await watch.wait(_opened(call))
             let_through(stream, call.wire, watch.alive)
             while (piece := await watch.wait(anext(stream, None))) is not None:
+                guard.check()
                 delta = decode(piece)
                 if delta.usage is not None and delta.usage.cost is None:
                     given = getattr(piece, "usage", None)
@@ -181,11 +190,13 @@ class LiteLLMModel:
             raise ModelError("model call failed: the provider did not answer in time") from error
         except Exception as error:  # noqa: BLE001 - the library raises whatever its providers raise
             began = stream is not None
-            raise model_error(error, [request.user_token], began=began) from None
+            told = model_error(error, [request.user_token], began=began)
+            raise guard.refusal() or told from None
         finally:
             watch.close()
             if stream is not None:
                 await _close(stream)
+            await guard.aclose()
 
 
 @dataclass(frozen=True, slots=True)

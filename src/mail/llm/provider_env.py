@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, urlsplit
 from mail.errors import ModelError
 from mail.llm.request import ToolFormat
 
-__all__ = ["ModelUse", "check_surroundings", "model_warnings"]
+__all__ = ["ModelUse", "check_surroundings", "configured_address", "model_warnings", "provider_of"]
 
 _PROXY: Final = "litellm_proxy"
 _PROXY_ADDRESS: Final = "LITELLM_PROXY_API_BASE"
@@ -44,7 +44,7 @@ def check_surroundings(litellm: Any, model: str, tool_format: ToolFormat, *, in_
         ModelError: an address or a key is missing or wrong; the text names the variable and
             never shows its value.
     """
-    provider = _provider(litellm, model)
+    provider = provider_of(litellm, model)
     if provider == _PROXY and not os.environ.get(_PROXY_ADDRESS):
         # The library would send the caller's token to whatever address it finds instead.
         raise _refused(
@@ -57,6 +57,13 @@ def check_surroundings(litellm: Any, model: str, tool_format: ToolFormat, *, in_
     # With the other format OpenAI's own client says so, and knows more kinds of keys.
     if provider == _OPENAI and tool_format == "responses" and not os.environ.get(_IDENTITY):
         _check_key(_OPENAI_KEY, litellm.api_key or litellm.openai_key)
+
+
+def configured_address(provider: str) -> str | None:
+    """Return the address that the operator has set for a provider, if any."""
+    usual = (f"{provider.upper()}_API_BASE",)
+    values = (os.environ.get(name) for name in _ADDRESSES.get(provider, usual))
+    return next(filter(None, values), None)
 
 
 class ModelUse(NamedTuple):
@@ -108,7 +115,8 @@ def _problem(litellm: Any, use: ModelUse) -> str | None:
     return f"{' or '.join(missing)} is not set"
 
 
-def _provider(litellm: Any, model: str) -> str:
+def provider_of(litellm: Any, model: str) -> str:
+    """Return the provider that a model's name stands for; no text if there is none."""
     provider, slash, _ = model.partition("/")
     if slash:
         return provider

@@ -16,6 +16,7 @@ from mail.config.server import (
     resolve_swarms_file,
     serves_example,
 )
+from mail.core.call_context import ModelRules
 from mail.core.runtime.scheduler import TurnLimit
 from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Store
@@ -26,7 +27,7 @@ from mail.redaction import redact_foreign
 from mail.server.bodies import parse_object
 from mail.server.instances import Served
 from mail.server.state import ServerState, step_limit
-from mail.swarms_json.references import ReferencePolicy
+from mail.swarms_json.references import ReferencePolicy, RemoteParameters
 
 if TYPE_CHECKING:
     from mail.api import MAILAgent, MAILSwarm, MAILSwarmTemplate
@@ -201,7 +202,12 @@ def _read(config: ServerConfig, store: Store, text: str, turns: TurnLimit | None
 
     what = "the swarm definition in 'json'"
     entry = parse_object(text.encode(), config.limits.max_json_values, what)
-    policy = ReferencePolicy(imports=tuple(config.swarm.remote_imports))
+    swarm = config.swarm
+    models = ModelRules(tuple(swarm.remote_providers), tuple(swarm.remote_api_bases))
+    policy = ReferencePolicy(
+        imports=tuple(swarm.remote_imports),
+        parameters=RemoteParameters(tuple(swarm.remote_agent_params), models),
+    )
     template = MAILSwarmTemplate.from_swarms_json(cast("Any", entry), references=policy)
     return _tried(config, template, store, turns)
 

@@ -12,7 +12,9 @@ from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from mail.config.server import REMOTE_AGENT_PARAMS, REMOTE_PROVIDERS
 from mail.core.addresses import parse_agent_address
+from mail.core.call_context import ModelRules
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ __all__ = [
     "URL_PREFIX",
     "ReferenceBudget",
     "ReferencePolicy",
+    "RemoteParameters",
     "read_python_string",
     "read_url_string",
     "resolve_prefixed_string_references",
@@ -116,6 +119,19 @@ _DATA: Final = (str, bytes, int, float, type(None), list, tuple, dict, set, froz
 
 
 @dataclass(frozen=True, slots=True)
+class RemoteParameters:
+    """What ``agent_params`` of a definition that arrived over the network may say.
+
+    Attributes:
+        names: The parameters that they may have.
+        models: The models that they may name.
+    """
+
+    names: tuple[str, ...] = REMOTE_AGENT_PARAMS
+    models: ModelRules = field(default_factory=lambda: ModelRules(REMOTE_PROVIDERS))
+
+
+@dataclass(frozen=True, slots=True)
 class ReferencePolicy:
     """What the references in a definition may lead to.
 
@@ -127,6 +143,7 @@ class ReferencePolicy:
         imports: The modules (with all that is inside them) that may be imported; None for any.
         resolve: Answers what addresses a host has; the system's resolver when None.
         transport: Makes the connections for ``url::``; for tests.
+        parameters: What its agents' parameters may say, unless everything is trusted.
         budget: What the ``url::`` references of one definition may take together; see
             `for_definition`.
     """
@@ -134,6 +151,7 @@ class ReferencePolicy:
     imports: tuple[str, ...] | None = None
     resolve: "Resolve | None" = field(default=None, repr=False, compare=False)
     transport: "httpx.AsyncBaseTransport | None" = field(default=None, repr=False, compare=False)
+    parameters: RemoteParameters = field(default_factory=RemoteParameters)
     budget: ReferenceBudget | None = field(default=None, repr=False, compare=False)
 
     def for_definition(self) -> "ReferencePolicy":
@@ -146,6 +164,11 @@ class ReferencePolicy:
     def trusted(self) -> bool:
         """Tell whether everything may be imported and fetched."""
         return self.imports is None
+
+    @property
+    def models(self) -> ModelRules | None:
+        """The rules for the agents' models; None where everything is trusted."""
+        return None if self.trusted else self.parameters.models
 
     def egress(self) -> "EgressPolicy":
         """Return what ``url::`` may reach."""

@@ -15,7 +15,6 @@ from pydantic_core import to_json
 from mail.core.addresses import format_contributor
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.render import as_untrusted
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import match_answers
 from mail.core.runtime.client_tools import check_offer, load_offer, offer_row
@@ -33,7 +32,6 @@ from mail.core.schema import parse_message
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
-from mail.core.tools.catalogue import is_own_text
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.wire import MAILMessage
 from mail.db.base import (
@@ -605,13 +603,7 @@ def _ready(resumption: Resumption) -> dict[str, CallRow]:
 def _record(resumption: Resumption, row: CallRow, content: str) -> None:
     resumption.calls.append(row._replace(answer=content))
     made = AgentToolCall.model_validate_json(row.call)
-    # The caller's text in place of a tool of MAIL's is not MAIL's own; models are told so.
-    shown = (
-        content
-        if not is_own_text(made.tool_name)
-        else as_untrusted(content, "the caller", row.call_id)
-    )
-    entry = to_json([made.create_response_msg(shown)]).decode()
+    entry = to_json([made.create_response_msg(content)]).decode()
     resumption.histories.append(HistoryRow(row.agent, entry))
     event = EventDraft(
         "breakpoint_action_complete",

@@ -250,6 +250,7 @@ class TurnRunner:
             only_offered=_forced_by_offer(turn, offer) == "required",
             owner=self.context.owner,
             store=self.context.store,
+            models=self.context.agents[turn.agent].models,
         )
 
     async def _act(

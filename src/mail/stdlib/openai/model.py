@@ -6,9 +6,11 @@ import re
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Final
 
+from mail.core.call_context import ModelRules, current_call
 from mail.errors import ModelError
 from mail.llm import completions, responses
 from mail.llm.failures import model_error
+from mail.llm.remote import Guard
 from mail.llm.request import Delta, ModelRequest, ToolFormat
 from mail.llm.retry import RetryPolicy, Sleep, retrying
 from mail.llm.silence import Silence
@@ -53,13 +55,16 @@ class OpenAIModel:
         self._retry = retry or RetryPolicy()
         self._sleep = sleep
         self._client: openai.AsyncOpenAI | None = None
+        self._guard = Guard(None)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Ask the model; see `mail.llm.request.ChatModel.stream`."""
 
+        rules = current_call().models
+
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
-            return self._attempt(request, seconds)
+            return self._attempt(request, seconds, rules)
 
         return retrying(
             attempt, self._retry, request.settings.deadline, self._sleep, model=request.model
@@ -71,16 +76,19 @@ class OpenAIModel:
         if client is not None and self._loop is asyncio.get_running_loop():
             await client.close()
 
-    async def _attempt(self, request: ModelRequest, seconds: float) -> AsyncGenerator[Delta, None]:
+    async def _attempt(
+        self, request: ModelRequest, seconds: float, rules: ModelRules | None
+    ) -> AsyncGenerator[Delta, None]:
         loop = asyncio.get_running_loop()
         watch = Silence(request.settings.timeout, loop.time() + seconds)
         decode = decoder_of(self._wire)
         finished = False
         stream: Any = None
         try:
-            client = await self._open_client()
+            client = await self._open_client(rules)
             stream = await watch.wait(self._ask(client, request))
             while (piece := await watch.wait(anext(stream, None))) is not None:
+                self._guard.check()
                 delta = decode(piece)
                 finished = finished or delta.finish is not None
                 yield delta
@@ -88,7 +96,8 @@ class OpenAIModel:
             raise ModelError("model call failed: the provider did not answer in time") from error
         except Exception as error:  # noqa: BLE001 - the library passes on what its transport raises
             began = stream is not None
-            raise model_error(error, [request.user_token], began=began) from None
+            told = model_error(error, [request.user_token], began=began)
+            raise self._guard.refusal() or told from None
         finally:
             watch.close()
             if stream is not None:
@@ -96,17 +105,15 @@ class OpenAIModel:
         if not finished:
             raise ModelError("model call failed: the provider's stream ended in the middle")
 
-    async def _open_client(self) -> "openai.AsyncOpenAI":
+    async def _open_client(self, rules: ModelRules | None) -> "openai.AsyncOpenAI":
         """Return the client of the running loop; connections of another loop are of no use."""
         loop = asyncio.get_running_loop()
         if self._client is None or self._loop is not loop:
             await asyncio.to_thread(_load)
         # Nothing is awaited from here on, so calls that begin together share one client.
         if self._client is None or self._loop is not loop:
-            import openai
-
-            self._client = openai.AsyncOpenAI(max_retries=0)  # retries are ours
-            self._loop = loop
+            self._guard = Guard(rules)
+            self._client, self._loop = self._guard.openai_client(), loop
         return self._client
 
     async def _ask(self, client: "openai.AsyncOpenAI", request: ModelRequest) -> Any:
