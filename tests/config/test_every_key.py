@@ -54,6 +54,7 @@ SPECIAL = {
     "cors_origins": ["https://app.example.org"],
     "dynamic_ctx_ratio": 0.25,
     "base_url": "https://mail.example.org",
+    "remote_providers": ["anthropic"],
 }
 
 
