@@ -6,6 +6,7 @@ its own.
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -21,6 +22,7 @@ from mail.llm.remote import check_remote_llm
 from mail.llm.request import ModelRequest
 from mail.llm.retry import RetryPolicy
 from mail.llm.script import otherwise, say
+from mail.llm.settings import LLMSettings
 from mail.stdlib.openai.model import OpenAIModel
 from tests.llm.support import ask
 from tests.support.provider import FakeProvider
@@ -119,6 +121,7 @@ def resolving(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
 async def asked(model: Any, request: ModelRequest, rules: ModelRules | None = RULES) -> str:
     """Ask a model in the name of an agent that was defined elsewhere."""
     enter_call(CallContext(task_id="t", agent="a", models=rules))
+    request = replace(request, settings=LLMSettings(timeout=60.0, deadline=120.0))
     return "".join([delta.text async for delta in model.stream(request)])
 
 

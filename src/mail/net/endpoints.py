@@ -11,8 +11,8 @@ from typing_extensions import TypedDict
 
 from mail.egress.rules import EgressPolicy, FetchError, check_host
 from mail.errors import ConfigError, ProtocolError
-from mail.redaction import redacted
 from mail.net.types import ProposedSwarm, SwarmEndpoint, SwarmEndpointCleaned
+from mail.redaction import redacted
 from mail.swarms_json.names import check_swarm_name
 from mail.version import get_protocol_version
 
