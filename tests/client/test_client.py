@@ -52,6 +52,16 @@ async def test_get_task_sends_the_id_in_the_body(server: Counterpart, client: MA
     assert server.seen[0][3] == {"task_id": "t"}
 
 
+async def test_get_task_stops_at_pages_that_do_not_come_to_an_end(
+    server: Counterpart, client: MAILClient
+) -> None:
+    for path in ("/task", "/task?after=3"):
+        server.answer("GET", path, {"events": [], "next_after": 3})
+    with pytest.raises(ClientDecodeError, match="do not come to an end"):
+        await client.get_task("t")
+    assert len(server.seen) == 2
+
+
 async def test_discovery_names_the_servers(server: Counterpart, client: MAILClient) -> None:
     server.answer("POST", "/swarms/discover", {"proposed": ["b"], "problems": []})
     assert (await client.discover_swarms(["http://b"]))["proposed"] == ["b"]

@@ -254,17 +254,15 @@ class MAILClient(HTTPClient):
         """
         if after is not None or limit is not None:
             return await self._get_task_page(task_id, after or 0, limit)
-        task, events, last = await self._get_task_page(task_id), [], -1
-        while True:
-            events += task["events"]
-            following = task.get("next_after")  # servers of 1.3.6 do not send it
-            if following is None:
-                task["events"] = events
-                return task
+        task, last = await self._get_task_page(task_id), -1
+        while (following := task.get("next_after")) is not None:  # servers of 1.3.6 send them all
             if following <= last:
                 raise ClientDecodeError("the pages of the task's events do not come to an end")
             last = following
-            task = await self._get_task_page(task_id, last)
+            page = await self._get_task_page(task_id, last)
+            page["events"] = task["events"] + page["events"]
+            task = page
+        return task
 
     async def _get_task_page(
         self, task_id: str, after: int = 0, limit: int | None = None
