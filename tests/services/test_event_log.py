@@ -19,6 +19,7 @@ from mail.services.tasks import TaskReader
 OWNER = Owner("office", "user", "alice")
 NOW = "2026-01-01T00:00:00+00:00"
 KIB = 1024
+MB = KIB * KIB
 
 
 def event(size: int, kind: str = "action_call") -> EventRow:
@@ -142,9 +143,6 @@ async def test_the_newest_events_in_memory_are_bounded_by_bytes_over_all_tasks()
     assert log._recent_bytes == 0
 
 
-MB = KIB * KIB
-
-
 async def test_a_stream_that_waits_keeps_no_event() -> None:
     store = await stored(event(10))
     log = EventLog(store, OWNER, recent=8, buffer=8)
@@ -167,3 +165,42 @@ async def test_a_stream_that_waits_keeps_no_event() -> None:
     gc.collect()
     assert seen[0]() is None
     await stream.aclose()
+
+
+async def test_pages_are_smaller_where_room_is_short() -> None:
+    store = await stored(*[event(1000)] * 2000)
+    room = Room(3 * MB)
+    pages = [EventPages(room) for _ in range(5)]
+    place = (OWNER, "t", 0)
+    sizes = [sum(e.size for e in await some.read(store, place, 9999, MB)) for some in pages]
+    assert [size > 64 * KIB for size in sizes] == [True, True, True, False, False]
+    for some in pages:
+        some.leave()
+    assert room.taken == 0
+
+
+async def test_no_large_event_is_read_before_there_is_room_for_it() -> None:
+    spy = Spy(await stored(*[event(400 * KIB)] * 2, state=TaskState.COMPLETED))
+    room = Room(900 * KIB)
+    streams = [reader(spy, room).replay("t", 0, 9) for _ in range(20)]
+    firsts = [asyncio.ensure_future(anext(stream)) for stream in streams]
+    await asyncio.sleep(0.05)
+    assert sum(first.done() for first in firsts) == len(spy.pages) == 2
+    for first in firsts:
+        first.cancel()
+    await asyncio.gather(*firsts, return_exceptions=True)
+
+
+async def test_every_stream_gets_all_of_the_large_events_in_the_end() -> None:
+    store = await stored(*[event(300 * KIB)] * 4, state=TaskState.COMPLETED)
+    room = Room(400 * KIB)
+
+    async def read() -> list[int]:
+        seen = []
+        async for found in reader(store, room).replay("t", 0, 9):
+            seen.append(found.seq)
+            await asyncio.sleep(0)
+        return seen
+
+    assert await asyncio.gather(*(read() for _ in range(30))) == [[1, 2, 3, 4]] * 30
+    assert room.taken == 0

@@ -439,6 +439,9 @@ class EventRecords(Protocol):
             max_bytes: At most so many bytes of text, but at least one event: no more is read.
         """
 
+    async def next_event_bytes(self, owner: Owner, task_id: str, after: int) -> int:
+        """Return the bytes of a task's first event with a number above ``after``; 0 without one."""
+
     async def latest_time(self, owner: Owner, task_id: str) -> str:
         """Return the latest time among a task's newest events, or no text when it has none."""
 

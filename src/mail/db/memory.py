@@ -305,6 +305,12 @@ class MemoryStore:
             for seq, row in enumerate(rows, after + 1)
         ]
 
+    async def next_event_bytes(self, owner: Owner, task_id: str, after: int) -> int:
+        """See `mail.db.base.Store.next_event_bytes`."""
+        task = self._task(owner, task_id)
+        rows = task.events[after : after + 1] if task else []
+        return sum(octets(row.extra) + octets(row.description) for row in rows)
+
     async def latest_time(self, owner: Owner, task_id: str) -> str:
         """See `mail.db.base.Store.latest_time`."""
         task = self._task(owner, task_id)

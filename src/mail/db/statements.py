@@ -426,6 +426,12 @@ class _EventRecords(Dialect):
             WHERE taken = 1 OR taken > 1 AND bytes <= $7
             ORDER BY taken"""
 
+    async def next_event_bytes(self, owner: Owner, task_id: str, after: int) -> int:
+        text = f"""
+            SELECT {self._EVENT_BYTES} FROM task_events
+            WHERE task = {self._the_task} AND seq > $5 ORDER BY seq LIMIT 1"""
+        return await self._fetch(_first(_number), text, *owner, task_id, after) or 0
+
     async def latest_time(self, owner: Owner, task_id: str) -> str:
         text = f"""
             SELECT {self._EVENT_TIME} FROM task_events

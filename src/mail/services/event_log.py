@@ -32,7 +32,7 @@ class Room:
     """What the large pages of events that are read for one caller may take in memory together.
 
     A page that finds no room waits until others are sent. One that is larger than the room has it
-    for itself.
+    for itself. The caller's pages are read one after the other: other callers' come in between.
 
     Args:
         size: In bytes.
@@ -41,19 +41,18 @@ class Room:
     def __init__(self, size: int = _ROOM_BYTES) -> None:
         self.size = size
         self.taken = 0
+        self.reading = asyncio.Lock()
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     def fits(self, size: int) -> bool:
         """Tell whether there is room now."""
         return not self.taken or self.taken + size <= self.size
 
-    async def take(self, size: int) -> None:
-        """Take room, when there is some."""
-        while not self.fits(size):
-            given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append(given)
-            await given
-        self.taken += size
+    async def freed(self) -> None:
+        """Wait until room is given back."""
+        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(given)
+        await given
 
     def give(self, size: int) -> None:
         """Give room back."""
@@ -88,18 +87,24 @@ class EventPages:
             store: Where they are read.
             place: The owner, the task, and the number before the first.
             limit: At most so many.
-            max_bytes: At most so many bytes, but at least one event.
+            max_bytes: At most so many bytes, but at least one event; fewer where room is short.
         """
         self.leave()
-        page = deque(await store.events(*place, limit, max_bytes))
-        size = sum(event.size for event in page)
-        if size <= _PAGE_BYTES:
-            return page
-        if not self._room.fits(size):
-            page.clear()  # while it waits, it keeps nothing
-        await self._room.take(size)
-        self._held = size
-        return page or deque(await store.events(*place, limit, max_bytes))
+        room = self._room
+        while True:
+            async with room.reading:
+                size = await store.next_event_bytes(*place) if room.taken else 0
+                if size <= _PAGE_BYTES or room.fits(size):
+                    most = max_bytes if room.fits(max_bytes) else _PAGE_BYTES
+                    page = deque(await store.events(*place, limit, most))
+                    self._hold(sum(event.size for event in page))
+                    return page
+            await room.freed()
+
+    def _hold(self, size: int) -> None:
+        if size > _PAGE_BYTES:
+            self._room.taken += size
+            self._held = size
 
     def leave(self) -> None:
         """Give the room back; doing so twice is fine."""
