@@ -309,7 +309,7 @@ class MemoryStore:
         """See `mail.db.base.Store.next_event_bytes`."""
         task = self._task(owner, task_id)
         rows = task.events[after : after + 1] if task else []
-        return sum(octets(row.extra) + octets(row.description) for row in rows)
+        return sum(text_size(row.extra) + text_size(row.description) for row in rows)
 
     async def latest_time(self, owner: Owner, task_id: str) -> str:
         """See `mail.db.base.Store.latest_time`."""
