@@ -445,3 +445,27 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"status", "part", "text"} == found["checks"][0].keys()
     assert main(["server", "--json"]) == 2
     assert capsys.readouterr().err == "mail: --json requires --check\n"
+
+
+def test_the_registry_of_other_swarms_is_read(
+    check: Check, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = place / "registry.json"
+    flags = ("--swarm-registry", str(file))
+    assert check(*flags).of("registry") == []
+    entry = {"base_url": "http://beta.example", "auth_token_ref": "${SWARM_AUTH_TOKEN_BETA}"}
+    bad = {"base_url": "http://gamma.example", "auth_token_ref": "${OPENAI_API_KEY}"}
+    file.write_text(json.dumps({"endpoints": {"beta": entry, "gamma": bad}}))
+    found = check(*flags)
+    assert found.code == 0
+    only = "a reference may only name ${SWARM_AUTH_TOKEN_GAMMA}, the variable of this swarm"
+    assert found.of("registry") == [
+        f"warning {file}: entry 'gamma': 'auth_token' is wrong: {only}; it is not used",
+        "warning no token for swarm 'beta': set SWARM_AUTH_TOKEN_BETA",
+        f"ok {file}: 1 other swarm",
+    ]
+    monkeypatch.setenv("SWARM_AUTH_TOKEN_BETA", "t")
+    assert len(check(*flags).of("registry")) == 2
+    file.write_text("{")
+    damaged = f"warning the registry {file} is damaged: it is not valid JSON"
+    assert check(*flags).of("registry") == [damaged]

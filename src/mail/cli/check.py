@@ -68,6 +68,7 @@ def check_server(flags: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> in
         find_code(Path.cwd(), Path(config.swarm.source).parent)
         findings += _check_environment()
         findings += _check_swarm(config)
+        findings += _check_registry(config)
         store = _check_store(config)
         findings += store.findings
         findings += _check_auth(store)
@@ -209,6 +210,32 @@ def _check_environment() -> Iterator[Finding]:
             yield Finding("environment", "error", text)
     if not wrong:
         yield Finding("environment", "ok", "all variables that are set are valid")
+
+
+def _check_registry(config: "ServerConfig") -> Iterator[Finding]:
+    """Read the registry of other swarms, if there is one; none of its faults stops a server."""
+    from mail.net.endpoints import is_reference
+    from mail.net.registry_file import RegistryFile
+
+    file = RegistryFile(config.swarm.registry_file)
+    if not file.exists():
+        return
+    try:
+        content = file.read()
+    except MAILError as error:
+        yield Finding("registry", "warning", str(error))
+        return
+    for problem in content.problems:
+        yield Finding("registry", "warning", f"{file.path}: {problem}; it is not used")
+    peers = {
+        n: e for n, e in content.endpoints.items() if n != content.about.get("local_swarm_name")
+    }
+    for name, entry in peers.items():
+        ref = entry["auth_token_ref"] or ""
+        if is_reference(ref) and setting(ref[2:-1]) is None:
+            yield Finding("registry", "warning", f"no token for swarm '{name}': set {ref[2:-1]}")
+    count = f"{len(peers)} other swarm{'' if len(peers) == 1 else 's'}"
+    yield Finding("registry", "ok", f"{file.path}: {count}")
 
 
 def _check_swarm(config: "ServerConfig") -> Iterator[Finding]:

@@ -61,7 +61,9 @@ class SwarmFacts(TypedDict):
 
 def refuse(field: str, problem: str) -> ProtocolError:
     """Make the error for one wrong field of a registration."""
-    return ProtocolError(f"{field}: {problem}", [{"field": field, "problem": problem}])
+    # Not "auth_token: …": what follows that is blotted out of logs.
+    text = f"'{field}' is wrong: {problem}"
+    return ProtocolError(text, [{"field": field, "problem": problem}])
 
 
 def token_variable(swarm_name: str) -> str:
