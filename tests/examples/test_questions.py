@@ -54,3 +54,10 @@ def test_sums_are_found(text: str, sums: tuple[str, ...]) -> None:
 
 def test_no_more_than_five_are_taken() -> None:
     assert len(expressions_in("; ".join(f"{n} + 1" for n in range(100)))) == 5
+
+
+def test_only_the_beginning_of_a_long_text_is_read() -> None:
+    text = "x " * 5000 + "weather in Paris, 17 * 23"
+    assert not asks_for_weather(text)
+    assert expressions_in(text) == ()
+    assert weather_in(text).places == ()

@@ -153,14 +153,21 @@ async def test_a_text_past_its_limit_is_400_and_names_the_setting(
     async with serving(app) as client:
         answer = await post(client, **body)
         fits = await post(client, body="x" * 1000)
-        asked = {"input": "x" * 1001}
-        other = await client.post("/v1/responses", json=asked, headers=bearer("alice"))
+        others = [
+            await client.post("/v1/responses", json={"input": "x"} | asked, headers=bearer("alice"))
+            for asked in (
+                {"input": "x" * 1001},
+                {"instructions": "x" * 1001},
+                {"tools": [{"type": "function", "name": "f", "description": "x" * 1001}]},
+            )
+        ]
     assert answer.status_code == 400
     assert answer.json()["errors"][0]["field"] == field
     assert "[server.limits] max_message_bytes" in answer.json()["detail"]
     assert fits.status_code == 200
-    assert other.status_code == 400
-    assert "[server.limits] max_message_bytes" in other.json()["error"]["message"]
+    for other in others:
+        assert other.status_code == 400
+        assert "[server.limits] max_message_bytes" in other.json()["error"]["message"]
 
 
 @pytest.mark.parametrize(

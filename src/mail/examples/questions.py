@@ -37,6 +37,8 @@ _SUM = re.compile(
 )
 _HAS_OPERATOR = re.compile(r"[\d)]\s*[-+*/%^\u00d7\u00f7\u00b7\u2212]+\s*[-+(\d.]")
 _LONGEST = 1_000
+_READ = 10 * _LONGEST
+"""How much of a text is read: a question is short, and the patterns take long over a long one."""
 _MOST = 5
 
 
@@ -58,21 +60,23 @@ class WeatherQuestion:
 
 def asks_for_weather(text: str) -> bool:
     """Tell whether a text is about the weather."""
-    return _WEATHER.search(text) is not None
+    return _WEATHER.search(text[:_READ]) is not None
 
 
 def weather_in(text: str) -> WeatherQuestion:
     """Read places, day and units from a text about the weather."""
+    text = text[:_READ]
     metric = re.search(r"\bfahrenheit\b", text, re.IGNORECASE) is None
     return WeatherQuestion(_places(text), _days(text), metric)
 
 
 def expressions_in(text: str) -> tuple[str, ...]:
     """Return the sums in a text, each as an expression: ``17 times 23`` gives ``17 * 23``."""
+    text = text[:_READ]
     for words, sign in _OPERATOR_WORDS:
         text = words.sub(f" {sign} ", text)
     found = []
-    for match in _SUM.finditer(text[: 10 * _LONGEST]):
+    for match in _SUM.finditer(text[:_READ]):
         expression = _balanced(" ".join(match.group().split()))
         if _HAS_OPERATOR.search(expression) and expression not in found:
             found.append(expression)

@@ -14,6 +14,7 @@ from mail.responses_api.problems import ResponsesError
 
 __all__ = [
     "MAX_METADATA",
+    "MAX_TOOLS",
     "Choice",
     "ResponseRequest",
     "RunLimits",
@@ -21,6 +22,8 @@ __all__ = [
     "read_text_config",
 ]
 
+MAX_TOOLS: Final = 128
+"""As many as OpenAI takes."""
 _VERBOSITY: Final = ("low", "medium", "high")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _JSON_OBJECT: Final = "The final answer must be one JSON object and nothing else."
@@ -285,7 +288,7 @@ class _Fields(BaseModel):
     input: str | list[Any]
     instructions: str | None = None
     model: Name | None = None
-    tools: list[dict[str, Any]] = []
+    tools: Annotated[list[dict[str, Any]], Field(max_length=MAX_TOOLS)] = []
     tool_choice: str | dict[str, Any] = "auto"
     parallel_tool_calls: StrictBool = True
     previous_response_id: Name | None = None

@@ -7,6 +7,7 @@ served meanwhile. A body is not kept: the request may wait for a run that takes 
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import ValidationError
@@ -156,27 +157,20 @@ async def made_of_body(request: Request, make: Callable[[bytes, int], T]) -> T:
     return await intake.apart(request, len(text), lambda: make(text, intake.max_values))
 
 
-async def read_object(
-    request: Request, check: Callable[[dict[str, Any]], object] | None = None
-) -> dict[str, Any]:
-    """Read and parse the body of a request, and have its values checked.
+async def read_object(request: Request, make: Callable[[dict[str, Any]], T]) -> T:
+    """Read and parse the body of a request, and return what a function makes of it.
 
     Raises:
-        ProtocolError: it is not a JSON object, or ``check`` says so.
+        ProtocolError: it is not a JSON object, or ``make`` says so.
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
     text = await body_of(request)
-
-    def parsed(text: bytes, max_values: int) -> dict[str, Any]:
-        values = parse_object(text, max_values)
-        if check is not None:
-            check(values)
-        return values
-
-    values = await made_of_body(request, parsed)
+    made = await made_of_body(
+        request, lambda text, max_values: make(parse_object(text, max_values))
+    )
     if KEY_HEADER in request.headers:
         request.scope["state"][_BODY] = text  # the key stands for it
-    return values
+    return made
 
 
 async def with_body(request: Request, model: type[RequestBody]) -> JSONRequest:
@@ -186,8 +180,8 @@ async def with_body(request: Request, model: type[RequestBody]) -> JSONRequest:
         ProtocolError: it is not a JSON object, or has a misspelt field.
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
-    values = await _read(request, model)
-    return JSONRequest(request, {name: values[name] for name in model.names() if name in values})
+    path = request.scope["path"]
+    return JSONRequest(request, await read_object(request, partial(_fields, model, path)))
 
 
 async def read_body(request: Request, model: type[B]) -> B:
@@ -197,16 +191,21 @@ async def read_body(request: Request, model: type[B]) -> B:
         ProtocolError: it does not fit the model.
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
-    values = await _read(request, model)
+    path = request.scope["path"]
+
+    def modelled(values: dict[str, Any]) -> B:
+        return model.model_validate(_fields(model, path, values))
+
     try:
-        return model.model_validate(values)
+        return await read_object(request, modelled)
     except ValidationError as error:
         raise refusal(problems_in(error.errors())) from None
 
 
-async def _read(request: Request, model: type[RequestBody]) -> dict[str, Any]:
-    path = request.scope["path"]
-    return await read_object(request, lambda values: check_names(values, model, path))
+def _fields(model: type[RequestBody], path: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Check a body's names, and return what the model has of it."""
+    check_names(values, model, path)
+    return {name: values[name] for name in model.names() if name in values}
 
 
 def _intake(request: Request) -> Intake:

@@ -159,7 +159,9 @@ async def create_response(
     The answer comes when the run ends. With `stream` it is OpenAI's events: summary parts of a
     reasoning item show which agent calls which tool while the run goes on, then comes the text.
     """
-    asked = ResponseRequest.from_json(await read_object(request))
+    asked = await read_object(request, ResponseRequest.from_json)
+    state.intake.check_message(asked.offer.instructions, "instructions")
+    state.intake.check_message(asked.offer.tools, "tools")
     async with AsyncExitStack() as stack:
         if asked.stream:
             stack.enter_context(state.quotas.stream(caller))
