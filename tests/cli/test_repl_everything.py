@@ -104,6 +104,11 @@ EVERY: dict[str, list[tuple[str, str]]] = {
         ("task-cancel three", r"task 'three' cancelled\n"),
         ("tc three --json", r'"status": "cancelled"'),
     ],
+    "task-delete": [
+        ("task-delete three", r"task 'three' deleted\n"),
+        ("td two --cancel --json", r'"deleted": true'),
+        ("td two", r"error deleting task: .*404: task 'two' not found"),
+    ],
     "swarm-register": [
         (f"swarm-register beta {PEER} token --volatile", r"swarm beta registered\n"),
         ("swarm-remove beta", r"swarm beta removed\n"),

@@ -12,7 +12,7 @@ from mail.cli.tasks import _checked, _row
 from mail.errors import ClientDecodeError
 from mail.server.app import create_app
 from tests.cli.terminal import environment
-from tests.server.kit import CALLERS, TOKENS, Script, Template, config, serving
+from tests.server.kit import CALLERS, TOKENS, Script, Template, bearer, config, serving
 
 pytestmark = pytest.mark.e2e
 
@@ -116,6 +116,41 @@ async def test_tasks_are_listed_shown_and_cancelled(
     assert "several callers have a task with this id" in capsys.readouterr().err
     assert await mail("tasks", "show", "one", "--owner", "user:bob", "--json") == 0
     assert json.loads(capsys.readouterr().out)["events"]
+
+
+async def test_tasks_are_deleted_beside_the_server_and_by_it(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mail.db.urls import open_store
+
+    store, script = open_store(place), Script()
+    app = create_app(config(shutdown_grace=0.5), template=Template(script), store=store)  # type: ignore[arg-type]
+    async with serving(app) as http:
+        server = str(http.base_url).rstrip("/")
+        at_server = ("--url", server, "-ak", TOKENS["alice"])
+        for task_id in ("one", "two", "three"):
+            body = {"body": "Hi", "task_id": task_id}
+            answer = await http.post("/message", json=body, headers=bearer("alice"))
+            assert answer.status_code == 200
+        assert await mail("tasks", "delete", "one", "two") == 0
+        assert capsys.readouterr().out == "task 'one' deleted\ntask 'two' deleted\n"
+        gone = await http.get("/tasks/one", headers=bearer("alice"))
+        assert gone.status_code == 404
+        assert await mail("tasks", "delete", "one") == 1
+        assert "task 'one' not found" in capsys.readouterr().err
+        assert await mail("tasks", "delete", "three", "--json", *at_server) == 0
+        assert json.loads(capsys.readouterr().out) == {"task_id": "three", "deleted": True}
+        slow = asyncio.create_task(
+            http.post("/message", json={"body": "hang", "task_id": "s"}, headers=bearer("alice"))
+        )
+        await script.entered.wait()
+        assert await mail("tasks", "delete", "s") == 1
+        assert "task 's' is running; cancel it first" in capsys.readouterr().err
+        assert await mail("tasks", "delete", "s", "--cancel") == 2
+        assert "--url" in capsys.readouterr().err
+        assert await mail("tasks", "delete", "s", "--cancel", *at_server) == 0
+        assert (await slow).json()["status"] == "cancelled"
+    await store.close()
 
 
 async def test_tasks_of_callers_without_a_token_are_listed(

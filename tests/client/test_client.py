@@ -46,6 +46,15 @@ async def test_each_method_calls_its_route(
     assert server.seen[0][3] is None
 
 
+async def test_a_deleted_task_has_no_record(server: Counterpart, client: MAILClient) -> None:
+    server.answer("DELETE", "/tasks/a%2Fb%20c", None, status=204)
+    assert await client.delete_task("a/b c") is None
+    server.answer("DELETE", "/tasks/t", {"detail": "running"}, status=409)
+    with pytest.raises(ClientHTTPError, match="running") as refused:
+        await client.delete_task("t")
+    assert refused.value.status == 409
+
+
 async def test_get_task_sends_the_id_in_the_body(server: Counterpart, client: MAILClient) -> None:
     server.answer("GET", "/task", {"task_id": "t"})
     assert (await client.get_task("t"))["task_id"] == "t"

@@ -6,6 +6,8 @@ import logging
 import os
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -236,3 +238,36 @@ def test_an_unknown_form_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAIL_LOG_FORMAT", "xml")
     with pytest.raises(ConfigError, match="MAIL_LOG_FORMAT must be one of auto, human, json"):
         init_logger(log_dir=None)
+
+
+def test_on_a_full_disk_stderr_has_one_line_and_no_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    day = datetime.now(UTC)
+    names = [f"mail_{day + timedelta(days=n):%Y-%m-%d}.log" for n in (0, 1)]
+    for name in names:
+        (tmp_path / name).symlink_to("/dev/full")
+    init_logger(log_dir=tmp_path, stream=io.StringIO(), log_format="human")
+    logger = logging.getLogger("mail.test")
+    for _ in range(3):
+        logger.error("got %s", TOKEN, exc_info=ValueError(f"key {TOKEN}"))
+    assert capsys.readouterr().err == ("mail: the log cannot be written: No space left on device\n")
+    for name in names:  # there is room again
+        (tmp_path / name).unlink()
+    logger.error("once more")
+    written = "".join(path.read_text() for path in tmp_path.iterdir())
+    assert written.count("\n") == 1
+    assert "once more" in written
+
+
+def test_a_console_that_is_gone_says_nothing_of_the_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        init_logger(log_dir=None, stream=full, log_format="human")
+        logging.getLogger("mail.test").error("got %s", TOKEN)
+        told = capsys.readouterr().err
+        logging.getLogger("mail").handlers.clear()
+        with suppress(OSError):
+            full.close()
+    assert told == "mail: the log cannot be written: No space left on device\n"

@@ -8,6 +8,7 @@ they are.
 import logging
 import os
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, TextIO
@@ -68,7 +69,7 @@ def init_logger(
     if form not in FORMATS:
         raise ConfigError(f"{LOG_FORMAT} must be one of {', '.join(FORMATS)}")
     console = stream or sys.stderr
-    handlers: list[logging.Handler] = [logging.StreamHandler(console)]
+    handlers: list[logging.Handler] = [ConsoleHandler(console)]
     handlers[0].setFormatter(_formatter(form, _is_terminal(console)))
     if log_dir is not None:
         handlers.append(DailyFileHandler(Path(log_dir)))
@@ -103,7 +104,29 @@ def _install(logger: logging.Logger, handlers: list[logging.Handler]) -> None:
         logger.addHandler(handler)
 
 
-class DailyFileHandler(logging.Handler):
+class QuietHandler(logging.Handler):
+    """A handler that says on stderr when it fails, and never what it was to write.
+
+    The standard library would print the record's arguments and a traceback, which nothing redacts.
+    """
+
+    _failing = False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Tell of the first failure in a row."""
+        error = sys.exc_info()[1]
+        first, self._failing = not self._failing, True
+        if first and sys.stderr is not None:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            with suppress(OSError, ValueError):
+                sys.stderr.write(f"mail: the log cannot be written: {reason}\n")
+
+
+class ConsoleHandler(QuietHandler, logging.StreamHandler[TextIO]):
+    """Writes lines to a stream."""
+
+
+class DailyFileHandler(QuietHandler):
     """Appends to ``mail_YYYY-MM-DD.log`` (UTC) in a folder; a new day begins a new file.
 
     The folder (0700) and the files (0600) that it makes are their owner's alone. What is there
@@ -130,24 +153,29 @@ class DailyFileHandler(logging.Handler):
             file = self._open(int(record.created // _DAY_SECONDS), record.created)
             file.write(line + "\n")
             file.flush()
+            self._failing = False
         except Exception:  # noqa: BLE001 - logging must never stop the program (as in the stdlib)
             self.handleError(record)
+            self._let_go()  # else what it holds of the line comes before the next one
 
     def close(self) -> None:
         """Close the file."""
         self.acquire()
         try:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            self._let_go()
         finally:
             self.release()
         super().close()
 
+    def _let_go(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # the disk is full, and the line is lost already
+                file.close()
+
     def _open(self, day: int, created: float) -> TextIO:
         if self._file is None or day != self._day:
-            if self._file is not None:
-                self._file.close()
+            self._let_go()
             path = self._folder / f"mail_{datetime.fromtimestamp(created, UTC):%Y-%m-%d}.log"
             handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             self._file = os.fdopen(handle, "a", encoding="utf-8", errors="backslashreplace")

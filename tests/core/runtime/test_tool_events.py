@@ -6,7 +6,7 @@ import pytest
 
 from mail.api import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
 from mail.core.actions import ActionCore
-from mail.core.runtime import RunRequest
+from mail.core.runtime import RunRequest, RuntimeSettings
 from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
@@ -193,3 +193,21 @@ def test_what_a_provider_does_is_no_name_for_an_action_or_a_breakpoint(name) -> 
     lead = MAILAgentTemplate("lead", "m:f", [], [], {}, **flags)
     with pytest.raises(ConfigError, match=f"breakpoint tool '{name}' not found"):
         MAILSwarmTemplate("swarm", agents=[lead], entrypoint="lead", breakpoint_tools=[name])
+
+
+async def test_a_result_over_the_limit_is_cut_and_says_so(store) -> None:
+    async def act(args):
+        return "ä" * 600
+
+    agent = one_after_the_other(tool_calls(("note", {})), tool_calls(DONE))
+    _, result, events = await run(
+        agent,
+        store,
+        note=ActionCore(function=act, name="note"),
+        settings=RuntimeSettings(max_result_bytes=1001),
+    )
+    assert result.status is TaskState.COMPLETED
+    [shown] = of_kind(events, "action_complete")
+    cut, note = shown["result"].split("\n")
+    assert cut == "ä" * 500
+    assert note == "[cut here: the result has 1,200 bytes, and max_result_bytes is 1,001]"
