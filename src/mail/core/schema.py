@@ -56,6 +56,7 @@ _ID_FIELDS = {
 
 MAX_ID = 256
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
+_HALF = re.compile("[\ud800-\udfff]")
 T = TypeVar("T")
 
 
@@ -75,6 +76,8 @@ def _check_id(value: str, name: str, prefix: str = "") -> str:
         raise _fault(f"must have 1 to {MAX_ID} characters, got {len(value)}", name, prefix)
     if _CONTROL.search(value):
         raise _fault("must not contain control characters", name, prefix)
+    if _HALF.search(value):
+        raise _fault("must not contain half of a surrogate pair", name, prefix)
     return value
 
 

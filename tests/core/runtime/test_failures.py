@@ -2,13 +2,16 @@
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
 from mail.core.actions import ActionCore
+from mail.core.agents import AgentOutput
 from mail.core.runtime import RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
-from mail.core.tools.call import INVALID_JSON_KEY
+from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
+from mail.db.base import Store
 from mail.errors import ModelError, ShuttingDown, TaskTimeout
 from mail.testing import agent_from, replies, tool_calls
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
@@ -112,6 +115,66 @@ async def test_a_wrong_tool_call_comes_back_as_a_tool_error_that_can_be_mended(
     message = await runtime.submit_and_wait(user_message())
     assert message["message"]["body"] == "done"
     assert shown[0].startswith("ERROR: ") and problem in shown[0]
+    await runtime.shutdown()
+
+
+HALF = "Oslo \ud800"
+
+
+def _call(name: str, arguments: dict[str, Any], wire: str, raw: str | None = None) -> AgentToolCall:
+    text = json.dumps(arguments) if raw is None else raw
+    if wire == "responses":
+        item = {"type": "function_call", "call_id": "c1", "name": name, "arguments": text}
+        return AgentToolCall(
+            tool_name=name, tool_args=arguments, tool_call_id="c1", responses=[item]
+        )
+    function = {"name": name, "arguments": text}
+    calls = [{"id": "c1", "type": "function", "function": function}]
+    message = {"role": "assistant", "content": HALF, "tool_calls": calls}
+    return AgentToolCall(tool_name=name, tool_args=arguments, tool_call_id="c1", completion=message)
+
+
+@pytest.mark.parametrize("wire", ["completions", "responses"])
+@pytest.mark.parametrize("asks_caller", [False, True])
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("lookup", {"city": HALF}),
+        ("lookup", {HALF: 1}),
+        ("lookup", {"deep": [{"city": HALF}]}),
+        ("task_complete", {"finish_message": HALF}),
+        ("send_request", {"target": "worker", "subject": HALF, "body": "b"}),
+        (HALF, {}),
+    ],
+)
+async def test_half_a_character_in_a_call_is_mended_like_other_wrong_arguments(
+    store: Store, name: str, arguments: dict[str, Any], wire: str, asks_caller: bool
+) -> None:
+    shown: list[str] = []
+
+    async def lead(messages: list[dict[str, Any]], choice: Any) -> AgentOutput:
+        if len(messages) > 1:
+            assert "::tool_call_error::" in last_body(messages)
+            shown.append(messages[-2].get("content") or messages[-2].get("output"))
+            return None, tool_calls(("task_complete", {"finish_message": "done"}))
+        return HALF, [_call(name, arguments, wire, json.dumps(arguments, ensure_ascii=False))]
+
+    async def lookup(args: dict[str, Any]) -> str:
+        raise AssertionError("must not run")
+
+    core = supervisor(lead, ("worker",))
+    core.actions = {"lookup": ActionCore(function=lookup, name="lookup")}
+    breakpoints = [name] if asks_caller and name == "lookup" else []
+    runtime = runtime_of(
+        {"supervisor": core, "worker": worker(replies())}, store=store, breakpoint_tools=breakpoints
+    )
+    message = await runtime.submit_and_wait(user_message())
+    assert message["message"]["body"] == "done"
+    assert shown[0].startswith("ERROR: ")
+    wrong = "an unpaired surrogate in {" if arguments else "there is no tool named 'Oslo ?'"
+    assert wrong in shown[0]
+    for event in runtime.get_events_by_task_id("task-1"):
+        json.dumps(event.to_record(), ensure_ascii=False).encode()
     await runtime.shutdown()
 
 

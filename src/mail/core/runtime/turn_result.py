@@ -9,7 +9,7 @@ from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.histories import Entry
-from mail.core.tools.call import AgentToolCall
+from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
 from mail.core.wire import MessageKind
 from mail.db.base import CallRow, EventRow, JournalRow, MemoryRow
 
@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 REPLY_KEY: Final = "reply"
+_INVALID_SHOWN: Final = 2000
 _PRIVATE: Final = {"acknowledge_broadcast": "note", "ignore_broadcast": "reason"}
 """Arguments that no event shows (MAIL-TOOL-13)."""
 
@@ -118,6 +119,25 @@ class Reply:
         first = self.calls[0]
         return [first.completion] if first.completion else list(first.responses)
 
+    def storable(self) -> "Reply":
+        """Return the reply without unpaired surrogates, which neither JSON nor a store can hold.
+
+        A call that has one among its arguments has invalid arguments.
+        """
+        calls = self.calls
+        said = [(call.tool_name, call.tool_call_id, call.tool_args) for call in calls]
+        try:
+            to_json((said, self.entries))
+        except ValueError as error:
+            if "surrogates" not in str(error):
+                raise
+        else:
+            return self
+        first = calls[0]
+        completion, responses = _whole(first.completion), _whole(first.responses)
+        shared = {"completion": completion, "responses": responses}
+        return Reply(self.text, [_whole_call(call, shared) for call in calls])
+
     def to_json(self) -> str:
         """Return the reply as JSON for the journal."""
         calls = [call.model_dump() for call in self.calls]
@@ -128,6 +148,28 @@ class Reply:
         """Read what `to_json` wrote."""
         raw = from_json(text)
         return cls(raw["text"], [AgentToolCall.model_validate(call) for call in raw["calls"]])
+
+
+def _whole(value: Any) -> Any:
+    """Return data with question marks in place of unpaired surrogates."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        return {_whole(key): _whole(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_whole(item) for item in value]
+    return value
+
+
+def _whole_call(call: AgentToolCall, shared: Mapping[str, Any]) -> AgentToolCall:
+    known = {"tool_name": storable(call.tool_name), "tool_call_id": storable(call.tool_call_id)}
+    reasoning, preamble = _whole(call.reasoning), _whole(call.preamble)
+    arguments = _whole(call.tool_args)
+    if arguments != call.tool_args:
+        shown = to_json(arguments, fallback=str).decode()[:_INVALID_SHOWN]
+        arguments = {INVALID_JSON_KEY: f"an unpaired surrogate in {shown}"}
+    changed = {**known, **shared, "reasoning": reasoning, "preamble": preamble}
+    return call.model_copy(update={**changed, "tool_args": arguments})
 
 
 @dataclass(slots=True, eq=False)

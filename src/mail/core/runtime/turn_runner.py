@@ -359,4 +359,7 @@ def _checked(agent: str, output: object) -> Reply:
         raise AgentError(f"{problem}; its text is a {type(text).__name__}")
     if not isinstance(calls, list) or not all(isinstance(c, AgentToolCall) for c in calls):
         raise AgentError(f"{problem}; its second item is not such a list")
-    return Reply(None if text is None else storable(text), calls)
+    try:
+        return Reply(None if text is None else storable(text), calls).storable()
+    except ValueError as error:
+        raise AgentError(f"agent '{agent}' returned what JSON cannot hold: {error}") from error
