@@ -176,6 +176,18 @@ def test_the_configuration_page_has_every_setting_and_no_other(model: type[FileB
         assert _first_column(_section("configuration.md", f"### `[{table}]`")) == keys, table
 
 
+def test_every_attack_on_the_security_page_has_its_test() -> None:
+    rows = re.findall(r"^\| (?!Attack|---).*", _section("security.md", "## Attacks"), re.MULTILINE)
+    assert len(rows) >= 20
+    for row in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::([\w:]+)`", row)
+        assert named, row
+        for file, names in named:
+            text = (ROOT / file).read_text(encoding="utf-8")
+            for name in names.split("::"):
+                assert re.search(rf"^ *(?:async )?(?:def|class) {name}\b", text, re.MULTILINE), row
+
+
 def test_what_coding_agents_are_told_exists() -> None:
     page = ROOT / "AGENTS.md"
     text = page.read_text(encoding="utf-8")
