@@ -11,7 +11,7 @@ import pytest
 from mail.clock import SystemClock
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
-from mail.db.base import EventRow, Owner, Post, TaskRow
+from mail.db.base import CallRow, EventRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
 from mail.services.event_log import EventLog, EventPages, Room
 from mail.services.tasks import TaskReader
@@ -203,4 +203,25 @@ async def test_every_stream_gets_all_of_the_large_events_in_the_end() -> None:
         return seen
 
     assert await asyncio.gather(*(read() for _ in range(30))) == [[1, 2, 3, 4]] * 30
+    assert room.taken == 0
+
+
+async def test_open_calls_in_lists_have_room_until_they_are_sent() -> None:
+    store = await stored(event(10), state=TaskState.PAUSED)
+    task = await store.load_task(OWNER, "t")
+    assert task is not None
+    call = CallRow("clerk", "c", "{}", json.dumps({"id": "c", "arguments": "x" * MB}))
+    for name in ("t", "u"):
+        await store.post(Post(owner=OWNER, task=task._replace(task_id=name), calls=(call,)))
+    room = Room(MB)
+    lists = [reader(store, room).overviews() for _ in range(3)]
+    assert (await anext(lists[0])).breakpoints
+    assert room.taken > MB
+    waiting = asyncio.ensure_future(anext(lists[1]))
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    assert [found.task_id async for found in lists[0]] == ["t"]
+    assert (await waiting).task_id == "u"
+    await lists[1].aclose()
+    assert [found.task_id async for found in lists[2]] == ["u", "t"]
     assert room.taken == 0

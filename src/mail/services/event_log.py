@@ -48,6 +48,11 @@ class Room:
         """Tell whether there is room now."""
         return not self.taken or self.taken + size <= self.size
 
+    async def spare(self) -> None:
+        """Wait while more is taken than there is: for what has no size before it is read."""
+        while self.taken > self.size:
+            await self.freed()
+
     async def freed(self) -> None:
         """Wait until room is given back."""
         given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -97,14 +102,15 @@ class EventPages:
                 if size <= _PAGE_BYTES or room.fits(size):
                     most = max_bytes if room.fits(max_bytes) else _PAGE_BYTES
                     page = deque(await store.events(*place, limit, most))
-                    self._hold(sum(event.size for event in page))
+                    total = sum(event.size for event in page)
+                    self.hold(total if total > _PAGE_BYTES else 0)
                     return page
             await room.freed()
 
-    def _hold(self, size: int) -> None:
-        if size > _PAGE_BYTES:
-            self._room.taken += size
-            self._held = size
+    def hold(self, size: int) -> None:
+        """Count what was read besides the page and goes with it."""
+        self._room.taken += size
+        self._held += size
 
     def leave(self) -> None:
         """Give the room back; doing so twice is fine."""

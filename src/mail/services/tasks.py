@@ -6,7 +6,7 @@ Reading starts no engine. Docs: ``docs/tasks.md``.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
@@ -18,10 +18,9 @@ from mail.core.events import TaskEvent
 from mail.core.schema import check_task_id
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.usage import Spending
-from mail.core.wire import MAILMessage
-from mail.db.base import CallRow, Owner, Store, TaskCounts, TaskRow
+from mail.db.base import CallRow, Delivery, Owner, Store, TaskCounts, TaskRow
 from mail.errors import ProtocolError, UnknownTask
-from mail.services.event_log import EventLog, Room, Subscription
+from mail.services.event_log import EventLog, EventPages, Room, Subscription
 
 __all__ = ["PING_INTERVAL", "QUEUE_BYTES", "LiveEvents", "TaskReader", "task_view"]
 
@@ -31,6 +30,8 @@ PING_INTERVAL: Final = 15.0
 QUEUE_BYTES: Final = 1024 * 1024
 """What the waiting mail in a record of a task may come to."""
 
+_SHORT_QUEUE_BYTES: Final = 64 * 1024
+"""The same where room is short."""
 _LIST_PAGE: Final = 100
 _MAIL_PAGE: Final = 8
 _POLL_SECONDS: Final = 1.0
@@ -79,15 +80,21 @@ class TaskReader:
         row = await self.store.load_task(self.owner, task_id)
         return None if row is None else await self._view(row, with_events=with_events)
 
-    async def overview(self, task_id: str) -> MAILTask | None:
-        """Return a task without events and at most `QUEUE_BYTES` of its waiting mail, or None."""
+    async def overview(self, task_id: str, pages: EventPages) -> MAILTask | None:
+        """Return a task without events and at most `QUEUE_BYTES` of its waiting mail, or None.
+
+        Its open calls and its mail are held with the last of the pages.
+        """
         row = await self.store.load_task(self.owner, task_id)
         if row is None:
             return None
-        view = task_view(row, await self.store.calls(self.owner, task_id))
-        await self._count([view])
+        counts = await self.store.task_counts(self.owner, [task_id])
+        view = await self._view_of(row, counts, pages)
         if row.state is not TaskState.RUNNING:
-            view.task_message_queue = [message async for message in self._first_mail(task_id)]
+            most = QUEUE_BYTES if self.room.fits(QUEUE_BYTES) else _SHORT_QUEUE_BYTES
+            async for delivery in self._first_mail(task_id, most):
+                pages.hold(len(delivery.payload))
+                view.task_message_queue.append(from_json(delivery.payload))
         return view
 
     async def overviews(
@@ -95,7 +102,7 @@ class TaskReader:
     ) -> AsyncGenerator[MAILTask, None]:
         """Yield the owner's tasks, newest first, without events and waiting mail.
 
-        Few of them are in memory at a time.
+        One of them is in memory at a time, and has room for its open calls until the next.
 
         Args:
             limit: The most to yield; all of them when None.
@@ -109,10 +116,14 @@ class TaskReader:
             if not rows and len(before) > 1 and await self._is_gone(before[-1]):
                 before.pop()  # the task was deleted meanwhile; the one in front of it may be there
                 continue
-            views = [task_view(row, await self._open_calls(row)) for row in rows]
-            await self._count(views)
-            for view in views:
-                yield view
+            counts = await self.store.task_counts(self.owner, [row.task_id for row in rows])
+            for row in rows:
+                await self.room.spare()
+                pages = EventPages(self.room)
+                try:
+                    yield await self._view_of(row, counts, pages)
+                finally:
+                    pages.leave()
             if len(rows) < most:
                 return
             limit = None if limit is None else limit - most
@@ -121,25 +132,27 @@ class TaskReader:
     async def _is_gone(self, task_id: str) -> bool:
         return await self.store.load_task(self.owner, task_id) is None
 
-    async def _open_calls(self, row: TaskRow) -> list[CallRow]:
-        if row.state not in (TaskState.RUNNING, TaskState.PAUSED):
-            return []  # its calls were closed when it ended
-        return await self.store.calls(self.owner, row.task_id)
+    async def _view_of(
+        self, row: TaskRow, counts: Mapping[str, TaskCounts], pages: EventPages
+    ) -> MAILTask:
+        """Return a task without events and mail, and hold its open calls with the pages."""
+        calls: list[CallRow] = []
+        if row.state in (TaskState.RUNNING, TaskState.PAUSED):  # else its calls were closed
+            calls = await self.store.calls(self.owner, row.task_id)
+        pages.hold(sum(len(call.shown) for call in calls if call.answer is None))
+        view, count = task_view(row, calls), counts.get(row.task_id, TaskCounts())
+        view.event_count, view.task_message_count = count.events, count.waiting
+        return view
 
-    async def _count(self, views: Sequence[MAILTask]) -> None:
-        counts = await self.store.task_counts(self.owner, [view.task_id for view in views])
-        for view in views:
-            count = counts.get(view.task_id, TaskCounts())
-            view.event_count, view.task_message_count = count.events, count.waiting
-
-    async def _first_mail(self, task_id: str) -> AsyncGenerator[MAILMessage, None]:
-        room, last = QUEUE_BYTES, None
+    async def _first_mail(self, task_id: str, most: int) -> AsyncGenerator[Delivery, None]:
+        """Yield the task's waiting mail as long as it comes to at most so many characters."""
+        last: Delivery | None = None
         while mail := await self.store.waiting_mail(self.owner, task_id, last, _MAIL_PAGE):
             for last in mail:
-                room -= len(last.payload)
-                if room < 0:
+                most -= len(last.payload)
+                if most < 0:
                     return
-                yield from_json(last.payload)
+                yield last
 
     async def tasks(
         self, limit: int | None, cursor: str | None, *, with_events: bool = True
@@ -163,8 +176,9 @@ class TaskReader:
 
     async def _view(self, row: TaskRow, *, with_events: bool) -> MAILTask:
         store, owner = self.store, self.owner
-        view = task_view(row, await store.calls(owner, row.task_id))
-        await self._count([view])
+        view = await self._view_of(
+            row, await store.task_counts(owner, [row.task_id]), EventPages(Room())
+        )
         if with_events:
             view.events = await store.events(owner, row.task_id)
         if row.state is not TaskState.RUNNING:

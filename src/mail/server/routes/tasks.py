@@ -287,26 +287,25 @@ async def _task(
 ) -> Response:
     check_task_id(task_id)
     note(task_id=task_id)
-    tasks = state.tasks_of(caller)
-    task = await tasks.overview(task_id)
-    if task is None:
-        raise UnknownTask(task_id)
-    return await piecewise(_record(tasks, task, after or 0, limit))
+    return await piecewise(_record(state.tasks_of(caller), task_id, after or 0, limit))
 
 
 async def _record(
-    tasks: TaskReader, task: MAILTask, after: int, limit: int
+    tasks: TaskReader, task_id: str, after: int, limit: int
 ) -> AsyncGenerator[str, None]:
-    """Yield a task with a page of its events, of which there is room for one at a time."""
+    """Yield a task with a page of its events, for which there is room until they are sent."""
     pages = EventPages(tasks.room)
     try:
-        place = (tasks.owner, task.task_id, after)
-        events = await pages.read(tasks.store, place, limit, PAGE_BYTES)
-        last = events[-1].seq if events else after
-        task.event_count = max(task.event_count, last if events else 0)
+        await tasks.room.spare()
+        events = await pages.read(tasks.store, (tasks.owner, task_id, after), limit, PAGE_BYTES)
+        task = await tasks.overview(task_id, pages)
+        if task is None:
+            raise UnknownTask(task_id)
+        last = events[-1].seq if events else None
+        more = last is not None and last < task.event_count
         record = task.to_record() | {
             "events": Listed(_sent(events)),
-            "next_after": last if last < task.event_count else None,
+            "next_after": last if more else None,
         }
         for piece in json_pieces(record):
             yield piece
