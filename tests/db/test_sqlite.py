@@ -46,6 +46,29 @@ asyncio.run(main())
 """
 
 
+DELETING = """
+import asyncio, sys
+from mail.core.tasks import TaskState
+from mail.db.base import EventRow, Owner, Post, TaskRow
+from mail.db.sqlite.store import SQLiteStore
+
+async def main():
+    store = SQLiteStore(sys.argv[1])
+    await store.open()
+    owner = Owner("example", "user", "alice")
+    task = TaskRow(task_id="t1", task_owner="o", task_contributors=(), start_time="s",
+                   entrypoint="e", state=TaskState.COMPLETED)
+    events = (EventRow(kind="new_message", timestamp="t"),) * 20_000
+    await store.post(Post(owner=owner, task=task, events=events, new=True))
+    await store.delete_task(owner, "t1")
+    print("open", flush=True)
+    while await store.purge():
+        print("purged", flush=True)
+
+asyncio.run(main())
+"""
+
+
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
     made = SQLiteStore(tmp_path / "mail.db")
@@ -57,8 +80,18 @@ async def store(tmp_path: Path) -> AsyncIterator[SQLiteStore]:
 @pytest.fixture
 def child(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that owns the same file and posts without end; each line is acknowledged."""
+    yield from _process(CHILD, tmp_path)
+
+
+@pytest.fixture
+def deleter(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that deletes a task with 20,000 events and tells of each step."""
+    yield from _process(DELETING, tmp_path)
+
+
+def _process(code: str, folder: Path) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(tmp_path / "mail.db")],
+        [sys.executable, "-c", code, str(folder / "mail.db")],
         stdout=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -129,6 +162,24 @@ class TestDurability:
         assert len(kept) - len(acknowledged) <= 4
         for task_id in kept:
             assert [e.seq for e in await store.events(rows.alice, task_id)] == [1, 2]
+        await store.close()
+
+    async def test_a_deletion_cut_off_by_kill_9_is_finished_later(
+        self, tmp_path: Path, deleter: subprocess.Popen[str], rows: Rows
+    ) -> None:
+        assert deleter.stdout is not None
+        assert deleter.stdout.readline() == "purged\n"
+        os.kill(deleter.pid, signal.SIGKILL)
+        deleter.wait()
+        store = SQLiteStore(tmp_path / "mail.db")
+        await store.open()
+        assert await store.list_tasks(rows.alice) == []
+        ((left,),) = query(store, "SELECT count(*) FROM task_events")
+        assert 0 < left < 20_000
+        while await store.purge():
+            pass
+        for table in ("task_events", "tasks"):
+            assert query(store, f"SELECT count(*) FROM {table}") == [(0,)]  # noqa: S608
         await store.close()
 
 
