@@ -164,7 +164,7 @@ LIMITS = {
     "requests of one caller": (LimitsConfig().request_rate, LimitsConfig().request_burst)
     == (200.0, 400),
     "bytes of bodies of one caller": (LimitsConfig().body_rate, LimitsConfig().body_burst)
-    == (8.0 * 1024 * 1024, 64 * 1024 * 1024),
+    == (8.0 * 1024 * 1024, 32 * 1024 * 1024),
     "running tasks of one caller": LimitsConfig().max_running_tasks == 256,
     "queued tasks of one caller": LimitsConfig().max_queued_tasks == 10_000,
     "open streams of one caller": LimitsConfig().max_streams == 256,

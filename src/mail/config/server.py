@@ -222,7 +222,7 @@ class LimitsConfig(FileBacked):
     request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 200.0
     request_burst: _Positive = 400
     body_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 8.0 * 1024 * 1024
-    body_burst: _Positive = 64 * 1024 * 1024
+    body_burst: _Positive = 32 * 1024 * 1024
     header_timeout: _Wait = 10.0
     body_timeout: _Wait = 60.0
     send_timeout: _Wait = 30.0
