@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from mail.cli import commands
 from mail.cli.commands import main
 
 HEAVY = (
@@ -260,3 +261,17 @@ def test_a_misspelt_command_is_answered_with_the_one_that_is_meant(
 def test_a_word_that_is_no_command_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fly", "away"]) == 2
     assert "there is no command 'fly'. `mail` lists the commands\n" in capsys.readouterr().err
+
+
+def test_a_fault_that_nobody_foresaw_is_printed_without_its_secrets(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(arguments: object) -> int:
+        raise LookupError("no postgresql://me:hunter2-hunter2@db/x, said env-held-secret")
+
+    monkeypatch.setenv("MY_PASSWORD", "env-held-secret")
+    monkeypatch.setattr(commands, "_run", broken)
+    assert main(["version"]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith("Traceback (most recent call last):")
+    assert "LookupError: no postgresql://[redacted]@db/x, said [redacted]" in shown

@@ -5,6 +5,7 @@ import io
 import os
 import re
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, NoReturn
 
@@ -90,10 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(arguments)
     except (ConfigError, ProtocolError) as error:
         return _fail(error, USAGE)
-    except (MAILError, OSError) as error:
-        return _fail(error, FAILED)
     except KeyboardInterrupt:
         return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - a fault of ours, or of code that a swarm names, too
+        return _fail(error, FAILED) if isinstance(error, MAILError | OSError) else _break(error)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -141,6 +142,15 @@ def _build_parser() -> argparse.ArgumentParser:
         command.configure(sub)
         sub.set_defaults(run=command.run)
     return parser
+
+
+def _break(error: Exception) -> int:
+    """Print the traceback of what nobody foresaw, without secrets."""
+    from mail.redaction import redact_foreign
+
+    text = "".join(traceback.format_exception(error))
+    print(cleaned(redact_foreign(text, most=len(text))), end="", file=sys.stderr)
+    return FAILED
 
 
 def _fail(error: Exception, code: int) -> int:
