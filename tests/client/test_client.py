@@ -216,6 +216,15 @@ async def test_post_message_sends_exactly_the_documented_fields(
     }
 
 
+async def test_submit_message_asks_not_to_wait(server: Counterpart, client: MAILClient) -> None:
+    server.answer("POST", "/message", {"task_id": "t-1", "status": "running"}, status=202)
+    accepted = await client.submit_message("Hello", task_id="t-1", max_steps=3)
+    assert accepted == {"task_id": "t-1", "status": "running"}
+    _, _, headers, sent = server.seen[0]
+    assert headers["Prefer"] == "respond-async"
+    assert (sent["body"], sent["task_id"], sent["kwargs"]) == ("Hello", "t-1", {"max_steps": 3})
+
+
 async def test_a_page_in_place_of_json_is_told_in_one_line(
     server: Counterpart, client: MAILClient
 ) -> None:

@@ -331,3 +331,52 @@ async def test_a_request_leaves_nothing_behind_for_the_garbage_collector(
         assert len(left) <= 1  # the connection knows its newest
     finally:
         gc.enable()
+
+
+PREFERS = {"Prefer": "wait=5, Respond-Async"}
+
+
+async def test_a_caller_that_prefers_not_to_wait_gets_202_and_where_the_task_is(
+    client: httpx.AsyncClient, script: Script
+) -> None:
+    body = {"body": "hang", "task_id": "a/b c"}
+    headers = bearer("alice") | PREFERS
+    answer = await client.post("/message", json=body, headers=headers)  # though its agent hangs
+    assert answer.status_code == 202
+    assert answer.json() == {"task_id": "a/b c", "status": "running"}
+    assert answer.headers["preference-applied"] == "respond-async"
+    assert answer.headers["location"] == "/tasks/a%2Fb%20c"
+    place = answer.headers["location"]
+    assert (await client.get(place, headers=bearer("alice"))).json()["is_running"] is True
+    script.gate.set()
+    events = await client.get(f"{place}/events", headers=bearer("alice"))
+    assert frames(events.text)[-1]["event"] == "task_complete"
+    assert (await client.get(place, headers=bearer("alice"))).json()["completed"] is True
+
+
+async def test_a_repeat_that_prefers_not_to_wait_begins_nothing_again(
+    client: httpx.AsyncClient,
+) -> None:
+    headers = bearer("alice") | PREFERS | {"Idempotency-Key": "once"}
+    first, again = [
+        await client.post("/message", json={"body": "Hello"}, headers=headers) for _ in range(2)
+    ]
+    assert (first.status_code, again.status_code) == (202, 202)
+    assert first.json() == again.json()
+    assert "idempotency-replayed" not in first.headers
+    assert again.headers["idempotency-replayed"] == "true"
+    assert len((await client.get("/tasks", headers=bearer("alice"))).json()) == 1
+
+
+async def test_a_stream_and_a_refusal_take_no_notice_of_preferences(
+    client: httpx.AsyncClient,
+) -> None:
+    headers = bearer("alice") | PREFERS
+    body = {"body": "Hello", "stream": True}
+    stream = await client.post("/message", json=body, headers=headers)
+    assert stream.status_code == 200
+    assert frames(stream.text)[-1]["event"] == "task_complete"
+    assert (await client.post("/message", json={}, headers=headers)).status_code == 400
+    other = headers | {"Prefer": "return=minimal"}
+    answer = await client.post("/message", json={"body": "Hello"}, headers=other)
+    assert answer.json()["response"] == "You said: Hello"

@@ -19,6 +19,7 @@ from mail.net.types import (
     PostInterswarmBackResponse,
     PostInterswarmForwardResponse,
     PostInterswarmMessageResponse,
+    PostMessageAccepted,
     PostMessageResponse,
     PostSwarmsDiscoverResponse,
     PostSwarmsLoadResponse,
@@ -168,6 +169,40 @@ class MAILClient(HTTPClient):
         }
         answer = await self._request_object("POST", "/message", payload, idempotency_key)
         return cast("PostMessageResponse", answer)
+
+    async def submit_message(
+        self,
+        message: str,
+        entrypoint: str | None = None,
+        *,
+        subject: str = "New Message",
+        msg_type: str = "request",
+        task_id: str | None = None,
+        resume_from: str | None = None,
+        idempotency_key: str | None = None,
+        **kwargs: Any,
+    ) -> PostMessageAccepted:
+        """Send a message to the swarm without waiting for the answer (``Prefer: respond-async``).
+
+        The arguments are those of `post_message`. `get_task` reads what has become of it, and
+        `get_task_events` follows it. Servers of MAIL 1.3.6 answer when the run ends.
+
+        Returns:
+            ``task_id`` and ``status``. The message is stored.
+        """
+        payload = {
+            "subject": subject,
+            "body": message,
+            "msg_type": msg_type,
+            "entrypoint": entrypoint,
+            "task_id": task_id,
+            "resume_from": resume_from,
+            "kwargs": kwargs,
+        }
+        answer = await self._request_object(
+            "POST", "/message", payload, idempotency_key, {"Prefer": "respond-async"}
+        )
+        return cast("PostMessageAccepted", answer)
 
     async def post_message_stream(  # noqa: PLR0913 - what a caller may ask for
         self,
@@ -448,9 +483,10 @@ class MAILClient(HTTPClient):
         path: str,
         payload: dict[str, Any] | None = None,
         idempotency_key: str | None = None,
+        headers: dict[str, str] | None = None,
     ) -> dict[str, Any]:
         answer = await self._request_json(
-            method, path, payload=payload, idempotency_key=idempotency_key
+            method, path, payload=payload, headers=headers, idempotency_key=idempotency_key
         )
         if not isinstance(answer, dict):
             raise ClientDecodeError(f"expected a JSON object, got {type(answer).__name__}")

@@ -34,6 +34,7 @@ __all__ = [
     "PostInterswarmBackResponse",
     "PostInterswarmForwardResponse",
     "PostInterswarmMessageResponse",
+    "PostMessageAccepted",
     "PostMessageResponse",
     "PostSwarmsDiscoverResponse",
     "PostSwarmsLoadResponse",
@@ -296,6 +297,13 @@ class PostMessageResponse(TypedDict):
     breakpoints: NotRequired[
         Annotated[list[BreakpointCall], Field(description="The calls that wait for results.")]
     ]
+
+
+class PostMessageAccepted(TypedDict):
+    """A message that is stored; its run goes on."""
+
+    task_id: Annotated[TaskId, Field(description="The task.")]
+    status: Annotated[Literal["running"], Field(description="What the task does.")]
 
 
 @with_config(_COMPLETE)

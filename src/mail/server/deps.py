@@ -37,6 +37,7 @@ __all__ = [
     "IdempotencyKey",
     "LastEventId",
     "Person",
+    "Prefer",
     "Roles",
     "State",
     "audience_of",
@@ -113,6 +114,16 @@ After = Annotated[
 EventsAfter = Annotated[
     _Number,
     Query(description="Only events with a greater number: the `next_after` of the previous page."),
+]
+
+
+Prefer = Annotated[
+    str | None,
+    Header(
+        alias="Prefer",
+        description="`respond-async`: answer with 202 as soon as the message is stored. Ignored "
+        "with `stream`, as are other preferences.",
+    ),
 ]
 
 

@@ -5,11 +5,12 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import quote
 
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 from pydantic.config import JsonDict
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from mail.auth.callers import Caller
 from mail.core.pieces import PIECE, json_line
@@ -20,12 +21,12 @@ from mail.db.base import IdempotencyRow
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.net.sse import event_source
-from mail.net.types import PostMessageResponse
+from mail.net.types import PostMessageAccepted, PostMessageResponse
 from mail.server.bodies import RequestBody, one_of
-from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Person, State
+from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Person, Prefer, State
 from mail.server.errors import mail_error_response
 from mail.server.idempotency import replayed
-from mail.server.openapi import EVENT_STREAM, errors
+from mail.server.openapi import EVENT_STREAM, answer_headers, errors
 from mail.server.piecewise import json_object, piecewise
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
@@ -231,10 +232,30 @@ class MessageIn(RequestBody):
 _NO_OPTIONS: Final = MessageOptions()
 
 
+RESPOND_ASYNC: Final = "respond-async"
+_ACCEPTED: Final[dict[str, Any]] = {
+    "model": PostMessageAccepted,
+    "description": "With `Prefer: respond-async`: the message is stored, and the run goes on.",
+    "headers": {
+        **answer_headers(repeated=True),
+        "Location": {
+            "required": True,
+            "description": "The path of the task.",
+            "schema": {"type": "string"},
+        },
+        "Preference-Applied": {
+            "required": True,
+            "description": "The preference that was followed.",
+            "schema": {"type": "string", "const": RESPOND_ASYNC},
+        },
+    },
+}
+
+
 @router.post(
     "/message",
     response_model=PostMessageResponse,
-    responses={**EVENT_STREAM, **errors(402, 404, 410, 502, 504, 507)},
+    responses={**EVENT_STREAM, 202: _ACCEPTED, **errors(402, 404, 410, 502, 504, 507)},
 )
 async def message(  # noqa: PLR0913 - what FastAPI resolves for it
     request: Request,
@@ -243,6 +264,7 @@ async def message(  # noqa: PLR0913 - what FastAPI resolves for it
     token: BearerToken,
     body: MessageIn,
     key: IdempotencyKey = None,
+    prefer: Prefer = None,
     last_event_id: LastEventId = None,
     after: After = None,
 ) -> Response:
@@ -251,8 +273,9 @@ async def message(  # noqa: PLR0913 - what FastAPI resolves for it
     Begins a task, continues one (`task_id`), joins one that is running, or answers the open
     breakpoint calls of one that is paused (`resume_from`). The answer comes when the run ends. With
     `stream` it is the events instead, from that of the message to the `task_complete` or
-    `task_error` of its run; the first brings `retry`. Closing the connection does not stop the
-    task. After 402, 502 and 504 the task exists, under `task_id` of the error.
+    `task_error` of its run; the first brings `retry`. With `Prefer: respond-async` the answer is
+    202 as soon as the message is stored. Closing the connection does not stop the task. After 402,
+    502 and 504 the task exists, under `task_id` of the error.
     """
     state.intake.check_message(body.text, "body")
     state.intake.check_message(
@@ -270,8 +293,24 @@ async def message(  # noqa: PLR0913 - what FastAPI resolves for it
             run: Run | FollowedRun = await posting.begin()
         else:
             run = await keyed.once(posting.begin, posting.follow)
-        response = await posting.answer(run)
+        if prefer is not None and _wants_no_answer(prefer) and not body.stream:
+            response = _accepted(run)
+        else:
+            response = await posting.answer(run)
         return replayed(response) if run.repeats else response
+
+
+def _wants_no_answer(prefer: str) -> bool:
+    wanted = (part.partition(";")[0].strip().lower() for part in prefer.split(","))
+    return RESPOND_ASYNC in wanted
+
+
+def _accepted(run: "Run | FollowedRun") -> Response:
+    """Answer that a run has begun, and leave it to itself."""
+    run.leave()
+    place = f"/tasks/{quote(run.task_id, safe='')}"
+    headers = {"Location": place, "Preference-Applied": RESPOND_ASYNC}
+    return JSONResponse({"task_id": run.task_id, "status": "running"}, 202, headers)
 
 
 @dataclass(frozen=True, slots=True)
