@@ -138,7 +138,7 @@ class Attacker:
         stored, sizes = 0, list(_SIZES)
         while stored < self.orders.count(megabytes) * MB and time.monotonic() < until:
             task = f"large-{secrets.token_hex(4)}"
-            status = await self.message(f"echo {'x' * (sizes[0] - 500)}", task)
+            status = await self.message(f"echo {secrets.token_hex(sizes[0] // 2 - 250)}", task)
             if status == 200:
                 tasks.append(task)
                 self.account.produced += sizes[0]
@@ -299,20 +299,20 @@ async def messages(attacker: Attacker) -> None:
 async def pauses(attacker: Attacker) -> None:
     """Let tasks wait for answers with 3 MB each, delete them, and do it again."""
     notes = attacker.account.notes
-    first = await _paused(attacker, "first")
+    first = await _paused(attacker, "first", attacker.orders.count(30))
     await asyncio.sleep(1)
     notes |= {"paused": len(first), "filled_at": time.monotonic()}
     gone = [await attacker.ask("DELETE", f"/tasks/{task}") for task in first]
     notes["deleted"] = sum(status in (200, 204) for status in gone)
     await asyncio.sleep(3)
     if notes["deleted"]:
-        notes["paused_again"] = len(await _paused(attacker, "again"))
+        notes["paused_again"] = len(await _paused(attacker, "again", len(first)))
 
 
-async def _paused(attacker: Attacker, name: str) -> list[str]:
+async def _paused(attacker: Attacker, name: str, count: int) -> list[str]:
     size, tasks = 3 * MB, []
     until = time.monotonic() + 12
-    for number in range(attacker.orders.count(30)):
+    for number in range(count):
         status = await attacker.message(f"pause {size}", f"{name}-{number}")
         if status in _REFUSED or time.monotonic() > until:
             break

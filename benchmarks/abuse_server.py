@@ -37,7 +37,7 @@ def answerer(**_: Any) -> AgentFunction:
     async def work(messages: list[dict[str, Any]], choice: ToolChoice) -> AgentOutput:
         text = str(messages[-1]["content"])
         if paused := re.search(r"pause (\d+)", text[:4096]):
-            return reply("decide", text="x" * int(paused[1]))
+            return reply("decide", text=os.urandom(int(paused[1]) // 2).hex())
         start = text.find("echo ", 0, 4096)
         answer = f"Read {len(text)}." if start < 0 else text[start : text.rindex("</body>")]
         return reply("task_complete", finish_message=answer)
