@@ -10,6 +10,7 @@ in the same way, right before ours.
 """
 
 import asyncio
+import os
 import statistics
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -257,6 +258,8 @@ def _reuse(account: Account, grown: float) -> list[Figure]:
 async def report(against: Path | None = None, only: Sequence[str] = ()) -> None:
     """Print the figures of each scenario; exit with 1 if any of ours is over its bound."""
     over = []
+    load = f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors"
+    print(f"{load}; on a busy machine read the ratios")
     for scenario in [one for one in SCENARIOS if not only or one.attack in only]:
         for source in [None] if against is None else [against, None]:
             outcome = await run(scenario, source)
