@@ -61,8 +61,10 @@ def text_size(text: str) -> int:
 
 def commit_size(post: Post) -> int:
     """Return about how many bytes the records of a commit take."""
-    sizes = [text_size(record) for record in _records(post)]
-    return sum(sizes) + _ROW_BYTES * len(sizes)
+    records = _records(post)
+    ascii_only = all(map(str.isascii, records))  # most are: no call for each of them
+    size = sum(map(len, records)) if ascii_only else sum(map(text_size, records))
+    return size + _ROW_BYTES * len(records)
 
 
 class Records(NamedTuple):
@@ -273,7 +275,9 @@ class Parcel:
         if not self._made:
             post = self._post
             self.event_sizes = [_event_size(row) for row in post.events]
-            small = all(len(text) <= LARGE and text[:1] != " " for text in _records(post))
+            records = _records(post)
+            changed = " " in {text[:1] for text in records}
+            small = not changed and max(map(len, records), default=0) <= LARGE
             self.post, self.texts = (post, {}) if small else _packed(post)
             self.bytes = commit_size(self.post)
             self._made = True
@@ -284,24 +288,19 @@ def _event_size(row: EventRow) -> int:
     return text_size(row.extra) + text_size(row.description)
 
 
-def _records(post: Post) -> Iterator[str]:
-    for mail in post.deliveries:
-        yield mail.payload
+def _records(post: Post) -> list[str]:
+    records = [mail.payload for mail in post.deliveries]
     for event in post.events:
-        yield event.extra
-        yield event.description
+        records += (event.extra, event.description)
     for entry in post.histories:
-        yield entry.entries
-        yield entry.entries  # it is in the snapshot, too
+        records += (entry.entries, entry.entries)  # it is in the snapshot, too
     for call in post.calls:
-        yield call.call
-        yield call.shown
-        yield call.answer or ""
+        records += (call.call, call.shown, call.answer or "")
     if post.response is not None:
-        yield post.response
+        records.append(post.response)
     if isinstance(post, TurnCommit):
-        for row in post.journal:
-            yield row.payload
+        records += [row.payload for row in post.journal]
+    return records
 
 
 def _packed(post: Post) -> tuple[Post, dict[str, str]]:
