@@ -226,5 +226,6 @@ def _held(generation: Generation) -> list[str]:
         "locks of instances": state.pool._locks._locks,
         "places for bodies": state.quotas._bodies,
         "places for streams": state.quotas._streams,
+        "turns to parse": state.intake._callers._locks,
     }
     return found + [f"{what}: {held}" for what, held in holders.items() if held]
