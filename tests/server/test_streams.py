@@ -1,13 +1,16 @@
 """Long streams: whoever lost the right to read stops reading."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
+from starlette.requests import Request
 
 from mail.core.events import TaskEvent
 from mail.errors import AuthUnavailable, StoreError, Unauthenticated
-from mail.server.streams import streamed
+from mail.server.middleware import CLIENT, WAITS, Client
+from mail.server.streams import streamed, while_connected
 
 
 async def three() -> AsyncIterator[TaskEvent]:
@@ -50,3 +53,17 @@ async def test_a_store_that_fails_ends_the_stream_and_only_the_stream(
     assert len([event async for event in streamed(broken(), held, recheck)]) == 3
     assert closed == ["closed"]
     assert "a stream ends early: the database is away" in caplog.text
+
+
+async def test_a_client_that_has_left_gets_nothing_and_cancels_nothing_else() -> None:
+    client = Client(gone=True)
+    scope = {"type": "http", "state": {CLIENT: client, WAITS: lambda: None}}
+
+    async def done() -> str:
+        return "an answer that was there at once"
+
+    assert await while_connected(Request(scope), done()) is None
+    await asyncio.sleep(0)  # is not cancelled
+    task = asyncio.current_task()
+    assert task is not None
+    assert not task.cancelling()

@@ -84,13 +84,14 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T |
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a request is served in one
     client: Client | None = state.get(CLIENT)
+    if client is not None and client.gone:
+        work.close()  # cancelling would meet whatever waits next, if the work is done already
+        return None
     watch = None
     if client is None:
         client = Client()
         watch = asyncio.create_task(_watch(request, client), name="client watch")
     client.on_leaving = task.cancel  # as `asyncio.timeout` does; taken back below
-    if client.gone:
-        task.cancel()
     try:
         return await work
     except asyncio.CancelledError:
