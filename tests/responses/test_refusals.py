@@ -237,3 +237,23 @@ async def test_whatever_is_wrong_below_v1_has_the_sdks_shape(http: httpx.AsyncCl
 async def test_a_stored_response_is_not_streamed(http: httpx.AsyncClient) -> None:
     answer = await http.get("/v1/responses/x?stream=true", headers=bearer("alice"))
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "stream")
+
+
+async def test_who_has_as_many_open_tasks_as_one_may_can_still_answer_them(
+    store: MemoryStore, office: Office
+) -> None:
+    app = create_app(config(max_open_tasks=1), template=office.template, store=store)
+    async with serving(app) as client:
+
+        async def ask(**body: Any) -> httpx.Response:
+            asked = {"tools": [WEATHER]} | body
+            return await client.post("/v1/responses", json=asked, headers=bearer("alice"))
+
+        first = (await ask(input="The weather in Oslo?")).json()
+        [called] = [item for item in first["output"] if item["type"] == "function_call"]
+        refused = await ask(input="hello")
+        assert refused.status_code == 429
+        assert "max_open_tasks" in refused.json()["error"]["message"]
+        output = OUTPUT | {"call_id": called["call_id"], "output": "cold"}
+        answered = await ask(input=[output], previous_response_id=first["id"])
+        assert answered.status_code == 200, answered.text

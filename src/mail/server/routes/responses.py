@@ -173,9 +173,12 @@ async def create_response(
             note(task_id=plan.task_id)
             open_tasks = bridge.swarm.open_tasks
             state.quotas.message(caller, plan.task_id, open_tasks)
-            opens = plan.task_id not in open_tasks
-            size = declared_size(request)
-            await state.shares.admit(owner_of(state, caller), size, opens=opens)
+            await state.shares.admit(
+                owner_of(state, caller),
+                declared_size(request),
+                opens=plan.task_id not in open_tasks,
+                resumes=plan.results is not None,
+            )
             steps = _steps(asked, state.max_steps(caller))
             return await bridge.begin(asked, plan, max_steps=steps, once=once)
 
