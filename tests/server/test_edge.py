@@ -165,6 +165,7 @@ def test_every_route_declares_its_audience(app: FastAPI) -> None:
         ("GET", "/tasks/{task_id:path}/events"): people,
         ("POST", "/tasks/{task_id:path}/cancel"): people,
         ("GET", "/tasks/{task_id:path}"): people,
+        ("DELETE", "/tasks/{task_id:path}"): people,
         ("GET", "/swarms/dump"): ["admin"],
         ("POST", "/swarms/load"): ["admin"],
         ("GET", "/swarms"): [],

@@ -212,7 +212,7 @@ def _responses(route: MAILRoute, audience: Audience) -> dict[int | str, dict[str
         "headers": answer_headers(repeated=posted),
         **route.responses.get(200, {}),
     }
-    return {200: done} | errors(*sorted(statuses), schema=route.error_schema)
+    return {route.status_code or 200: done} | errors(*sorted(statuses), schema=route.error_schema)
 
 
 def _body_model(route: APIRoute) -> type[RequestBody] | None:

@@ -148,7 +148,7 @@ async def get_model(
 @debug.post("/responses")
 @router.post(
     "/v1/responses",
-    responses={**RESPONSE, **openai_errors(402, 404, 502, 504)},
+    responses={**RESPONSE, **openai_errors(402, 404, 410, 502, 504, 507)},
     openapi_extra=REQUEST,
 )
 async def create_response(
