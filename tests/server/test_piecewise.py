@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from mail.auth.callers import Caller
 from mail.core.tasks import TaskState
 from mail.db.base import EventRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
@@ -140,3 +141,29 @@ async def test_readers_that_do_not_read_take_no_place_of_requests_at_work(
             stalled.sendall(f"{request}\r\n".encode())
             await asyncio.to_thread(stalled.recv, 100)
             assert (await get(client, "/whoami")).status_code == 200
+
+
+async def test_requests_that_wait_for_unread_answers_take_no_place_and_end_with_their_client(
+    store: MemoryStore, template: Template
+) -> None:
+    await seed(store, "t", 20_000_000)
+    app = create_app(config(max_requests=1), template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as client:
+        port = client.base_url.port
+        headers = "".join(f"{name}: {value}\r\n" for name, value in bearer("alice").items())
+        with socket.create_connection(("127.0.0.1", port)) as stalled:
+            stalled.sendall(f"GET /tasks/t HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+            await asyncio.to_thread(stalled.recv, 100)
+            room = app.state.mail.quotas.room(Caller("user", "alice"))
+            for path in ("/tasks/t", "/task?task_id=t", "/tasks", "/tasks?limit=5"):
+                before = len(room._waiting)
+                with socket.create_connection(("127.0.0.1", port)) as waits:
+                    waits.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n".encode())
+                    async with asyncio.timeout(10):
+                        while len(room._waiting) == before:
+                            await asyncio.sleep(0.01)
+                    answer = await client.get("/whoami", headers=bearer("bob"))
+                    assert answer.status_code == 200, path
+                async with asyncio.timeout(10):
+                    while not room._waiting[-1].cancelled():
+                        await asyncio.sleep(0.01)

@@ -8,12 +8,14 @@ from contextlib import AsyncExitStack
 from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from mail.core.events import TaskEvent
 from mail.errors import AuthUnavailable, StoreError, Unauthenticated
 from mail.server.middleware import CLIENT, WAITS, Client
+from mail.services.event_log import Room
 
-__all__ = ["CLIENT_GONE", "RECHECK_SECONDS", "streamed", "while_connected"]
+__all__ = ["CLIENT_GONE", "RECHECK_SECONDS", "once_there_is_room", "streamed", "while_connected"]
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +104,19 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T |
         client.on_leaving = None
         if watch is not None:
             watch.cancel()
+
+
+async def once_there_is_room(
+    request: Request, room: Room, answer: Coroutine[Any, Any, Response]
+) -> Response:
+    """Return an answer that may have to wait until the caller reads others.
+
+    Then it is not counted as one at work any more, and is given up when the client leaves.
+    """
+    if not (room.taken or room.reading.locked()):
+        return await answer
+    response = await while_connected(request, answer)
+    return Response(status_code=CLIENT_GONE) if response is None else response
 
 
 async def _watch(request: Request, client: Client) -> None:

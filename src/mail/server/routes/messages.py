@@ -31,7 +31,7 @@ from mail.server.piecewise import json_object, piecewise
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
 from mail.server.storage import declared_size
-from mail.server.streams import CLIENT_GONE, streamed, while_connected
+from mail.server.streams import CLIENT_GONE, once_there_is_room, streamed, while_connected
 from mail.services.event_log import PAGE_EVENTS, EventPages
 
 if TYPE_CHECKING:
@@ -392,7 +392,8 @@ class _Posting:
         }
         if not (shown or end.breakpoints) and len(end.body) < PIECE:
             return Response(json_line(answer), media_type="application/json")
-        return await piecewise(json_object(answer))
+        room = self.state.quotas.room(self.caller)
+        return await once_there_is_room(self.request, room, piecewise(json_object(answer)))
 
     async def _events(self, end: "RunEnd") -> AsyncGenerator[str, None]:
         """Yield the events up to the run's end, whatever the task has done since."""

@@ -37,7 +37,7 @@ from mail.server.openapi import EVENT_STREAM, errors
 from mail.server.piecewise import json_object, piecewise
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.server.streams import streamed
+from mail.server.streams import once_there_is_room, streamed
 from mail.services.event_log import EventPages
 from mail.services.tasks import PING_INTERVAL, TaskReader
 
@@ -84,6 +84,7 @@ class TaskIn(RequestBody):
 # Ids may hold slashes, so the longest paths come first.
 @router.get("/tasks", response_model=TaskPage | dict[str, TaskRecord], responses=errors(400))
 async def get_tasks(
+    request: Request,
     state: State,
     caller: Person,
     limit: Annotated[
@@ -105,13 +106,14 @@ async def get_tasks(
     """
     tasks = state.tasks_of(caller)
     if limit is None and cursor is None:
-        return await piecewise(_listed(tasks.overviews()))
+        return await once_there_is_room(request, tasks.room, piecewise(_listed(tasks.overviews())))
     if cursor is not None and await _is_unknown(state, owner_of(state, caller), cursor):
         raise ProtocolError(
             "cursor is not the id of one of your tasks; use the 'next_cursor' of a page"
         )
     size = limit or _DEFAULT_PAGE
-    return await piecewise(_paged(tasks.overviews(size + 1, cursor), size))
+    page = piecewise(_paged(tasks.overviews(size + 1, cursor), size))
+    return await once_there_is_room(request, tasks.room, page)
 
 
 @router.get(
@@ -138,7 +140,7 @@ async def get_task(
         task_id = (await read_body(request, TaskIn)).task_id
     if not task_id:
         raise ProtocolError("task_id is required, as ?task_id= or in a JSON body")
-    return await _task(state, caller, task_id, after, limit)
+    return await _task(request, state.tasks_of(caller), task_id, after, limit)
 
 
 @router.get(
@@ -219,6 +221,7 @@ async def delete_task(
 
 @router.get("/tasks/{task_id:path}", response_model=TaskRecord, responses=errors(400, 404))
 async def get_task_by_path(
+    request: Request,
     state: State,
     caller: Person,
     task_id: PathTaskId,
@@ -226,7 +229,7 @@ async def get_task_by_path(
     limit: EventsLimit = MAX_PAGE,
 ) -> Response:
     """Get one task with a page of its events."""
-    return await _task(state, caller, task_id, after, limit)
+    return await _task(request, state.tasks_of(caller), task_id, after, limit)
 
 
 async def _check_owned(state: ServerState, caller: Caller, task_id: str) -> None:
@@ -283,11 +286,12 @@ async def _paged(tasks: AsyncGenerator[MAILTask, None], size: int) -> AsyncGener
 
 
 async def _task(
-    state: ServerState, caller: Caller, task_id: str, after: int | None, limit: int
+    request: Request, tasks: TaskReader, task_id: str, after: int | None, limit: int
 ) -> Response:
     check_task_id(task_id)
     note(task_id=task_id)
-    return await piecewise(_record(state.tasks_of(caller), task_id, after or 0, limit))
+    record = piecewise(_record(tasks, task_id, after or 0, limit))
+    return await once_there_is_room(request, tasks.room, record)
 
 
 async def _record(
