@@ -28,6 +28,11 @@ LARGE: Final = 4096
 SHORTEST: Final = 2048
 """Characters of a text that is worth a row of its own."""
 _MOST_STRINGS: Final = 20_000
+_MOST_TEXTS: Final = 32
+"""Texts of a commit; each is looked for in all of its large records."""
+_MOST_PARTS: Final = 8
+_LITTLE: Final = 1 / 16
+"""How much of JSON within a record may be other than its long strings, if these are to be texts."""
 _MOST_TRIES: Final = 64
 _HEAD: Final = 64
 _ROW_BYTES: Final = 100
@@ -35,6 +40,7 @@ _ROW_BYTES: Final = 100
 _MARK: Final = "@text{"
 _LITERAL: Final = "@text{=}"
 _PLACE: Final = re.compile(r"@text\{(?:=|([pxja]):([0-9a-f]{32}))\}")
+_PLACE_LENGTH: Final = len("@text{p:}") + 32
 
 
 def _plain(text: str) -> str:
@@ -156,7 +162,8 @@ class _Packer:
                 except PydanticSerializationError:  # no store takes unpaired surrogates
                     continue
                 known = _Text(part)
-                found.append(self.known.setdefault(known.hash, known))
+                if known.hash in self.known or len(self.known) < _MOST_TEXTS:
+                    found.append(self.known.setdefault(known.hash, known))
         return found
 
     def json(self, record: str) -> str:
@@ -198,9 +205,11 @@ def _replaced(record: str, form: str, place: str, *, raw: bool) -> str:
     parts: list[str] = []
     at = record.find(head)
     while at >= 0 and tries < _MOST_TRIES:
-        if record.startswith(form, at) and (raw or _between_signs(record, at)):
+        end = at + len(form)
+        fits = record.startswith(form, at) and not _cuts_place(record, at, end)
+        if fits and (raw or _between_signs(record, at)):
             parts += (record[start:at], place)
-            start = at + len(form)
+            start = end
             at = record.find(head, start)
         else:
             tries += 1
@@ -208,6 +217,15 @@ def _replaced(record: str, form: str, place: str, *, raw: bool) -> str:
     if not parts:
         return record
     return "".join((*parts, record[start:]))
+
+
+def _cuts_place(record: str, at: int, end: int) -> bool:
+    """Tell whether a part of a record begins or ends inside one of the places."""
+    before = record.rfind(_MARK, max(0, at - _PLACE_LENGTH), at + len(_MARK) - 1)
+    place = _PLACE.match(record, before) if before >= 0 else None
+    if place is not None and place.end() > at:
+        return True
+    return record.find(_MARK, max(at, end - len(_MARK) + 1), end + len(_MARK) - 1) >= 0
 
 
 def _between_signs(record: str, at: int) -> bool:
@@ -223,19 +241,36 @@ def _between_signs(record: str, at: int) -> bool:
     return last + (6 if record[last + 1] == "u" else 2) <= at
 
 
-def _long_strings(record: str) -> Iterator[str]:
-    """Yield the long strings in a JSON record, those of JSON within it first."""
+def _long_strings(record: str) -> list[str]:
+    """Return the long strings in a JSON record; for JSON within it, those it is made of."""
+    found: list[str] = []
+    for text in _outer_strings(record):
+        found += _inner_strings(text) or filter(None, _PLACE.split(text))
+    return found
+
+
+def _inner_strings(text: str) -> list[str]:
+    """Return the long strings of JSON that holds little else.
+
+    Other JSON is a text as a whole: what is left of it would be in every record.
+    """
+    strings = _outer_strings(text) if text[0] in "{[" else []
+    if len(strings) > _MOST_PARTS:
+        return []
+    written = _in_ascii_json if text.isascii() else _in_json
+    if len(text) - sum(len(written(inner)) for inner in strings) > _LITTLE * len(text):
+        return []
+    return _long_strings(text)
+
+
+def _outer_strings(record: str) -> list[str]:
     if record.count('"') - record.count('\\"') > _MOST_STRINGS:
-        return
+        return []
     try:
         value = from_json(record)
     except ValueError:
-        return
-    for text in _strings(value):
-        if len(text) > SHORTEST:
-            if text[0] in "{[":
-                yield from _long_strings(text)
-            yield from (part for part in _PLACE.split(text) if part)
+        return []
+    return [text for text in _strings(value) if len(text) > SHORTEST]
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -142,6 +142,58 @@ async def test_a_reference_that_somebody_writes_is_a_text_like_others(
     assert await durable.response(rows.alice, "t1") == wire(long)
 
 
+LONG = "z" * 5000
+BESIDE = {
+    "its end": (("=}" + LONG,), "@text{" + LONG),
+    "its begin": ((LONG + "@tex",), LONG + "@text{user}"),
+    "another's end": ((LONG, "}" + "y" * 5000), LONG + "y" * 5000),
+}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+async def test_a_text_never_takes_a_part_of_a_reference_with_it(
+    store: Store, rows: Rows, name: str
+) -> None:
+    texts, body = BESIDE[name]
+    seq = await rows.begin(store)
+    event = rows.event(extra=wire(body), description=body)
+    await store.commit_turn(rows.turn(seq, texts=texts, response=wire(body), events=(event,)))
+    assert await store.response(rows.alice, "t1") == wire(body)
+    (*_, found) = await store.events(rows.alice, "t1")
+    assert (found.description, found.extra) == (body, json.loads(wire(body)))
+
+
+LISTS = {
+    "many texts": json.dumps([f"{number}" * 1200 for number in range(100, 150)]),
+    "a text among numbers": json.dumps(["x" * 3000, *range(20_000)]),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+async def test_a_body_that_is_json_is_one_text(
+    durable: Store, database: Database, rows: Rows, name: str
+) -> None:
+    body = LISTS[name]
+    event = rows.event(extra=f'{{"full_message":{wire(body)}}}', description=f"said: {body}")
+    mail = rows.mail(payload=wire(body))
+    receipt = await durable.post(rows.post(new=True, deliveries=(mail,), events=(event,)))
+    assert database.query("SELECT text FROM task_texts") == [(body,)]
+    assert len(body) < receipt.bytes < len(body) + 2000
+    (found,) = await durable.waiting_mail(rows.alice, "t1")
+    assert found.payload == wire(body)
+
+
+async def test_a_commit_of_many_texts_keeps_few_of_them_apart(
+    durable: Store, database: Database, rows: Rows
+) -> None:
+    many = [f"{number}" * 1200 for number in range(100, 200)]
+    record = json.dumps({"items": many})
+    await rows.begin(durable, response=record)
+    ((count,),) = database.query("SELECT count(*) FROM task_texts")
+    assert count == 32
+    assert await durable.response(rows.alice, "t1") == record
+
+
 @pytest.mark.parametrize("name", ["prose", "letters"])
 async def test_a_text_is_written_once(
     durable: Store, database: Database, rows: Rows, name: str
