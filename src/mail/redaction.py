@@ -41,10 +41,13 @@ _VALUE: Final = (
 )
 _HEADERS: Final = r"(?:proxy-)?authorization|x-api-key|api-key|x-auth-token|(?:set-)?cookie"
 _NAMES: Final = (
-    r"(?:api|access|auth|private|secret|signing|encryption|account)[_-]?key(?:[_-]?id)?|"
+    r"(?:api|access|auth|private|secret|signing|encryption|account|master|subscription)[_-]?key"
+    r"(?:[_-]?id)?|"
     r"(?:access|auth|refresh|id|session|bearer|user|csrf|bot)[_-]?token|x-auth-token|"
     r"client[_-]?secret|passwd|password|passphrase|secret|credentials?"
 )
+# Of the environment: only in capitals, for in small letters such names mean other things, too.
+_VARIABLES: Final = r"(?-i:\b[A-Z0-9_]{1,64}_(?:TOKEN|KEY|SECRET|PASS)(?:_[A-Z0-9_]{1,64})?+)"
 
 _BEFORE_AND_SECRET: Final = tuple(
     re.compile(pattern, flags | re.IGNORECASE)
@@ -59,15 +62,24 @@ _BEFORE_AND_SECRET: Final = tuple(
         (r"((?:set-)?cookie:\s?)[^\r\n\"']+", 0),
         (r"\b(bearer(?:\s|%20|\+)+)[\w.~+/=%-]{8,}", 0),
         (r"(mail_)[\w-]{24,}", 0),
-        (r"\b((?:sk|pk|rk|xai|gsk|hf|ghp|gho|ghs|pplx|nvapi|xox[abprs])[-_])[\w*-]{8,}", 0),
+        (
+            r"\b((?:sk|pk|rk|xai|gsk|hf|gh[oprsu]|glpat|lsv2|tvly|r8|pplx|nvapi|xapp|xox[abprs])"
+            r"[-_])[\w*-]{8,}",
+            0,
+        ),
+        (r"\b(ya29\.)[\w-]{10,}", 0),
         (r"\b(github_pat_|AIza|AKIA|ASIA)[\w-]{10,}", 0),
         (r"\b(eyJ)[\w-]{8,}+(\.[\w-]{4,}+(?:\.[\w-]*+)?)?", 0),
         (r"\b(https?://[^\s:/@]*:)[^\s/]*(?=@)", 0),
         (r"\b(https?://)[^\s:/@]{1,200}(?=@)", 0),
-        (rf"((?:{_NAMES}){_IS}){_VALUE}", re.DOTALL),
+        (rf"((?:{_NAMES}|{_VARIABLES}){_IS}){_VALUE}", re.DOTALL),
         (rf"({_QUOTE}token{_IS}){_VALUE}", re.DOTALL),
         (rf"(\btoken=){_VALUE}", re.DOTALL),
-        (r"([?&](?:key|sig|signature|code|auth|token)=)[^\s&\"'<>]+", 0),
+        (
+            r"([?&](?:x-(?:amz|goog)-)?(?:key|sig|signature|code|auth|(?:security-)?token)=)"
+            r"[^\s&\"'<>]+",
+            0,
+        ),
         (r"(%(?:3F|26)(?:key|sig|signature|code|auth|token)%3D)(?:(?!%26)[^\s&\"'<>])+", 0),
         (r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END|\Z)", re.DOTALL),
     )
@@ -85,12 +97,28 @@ _PASSWORD: Final = re.compile(r"\S{0,400}")
 _HINTS: Final = (
     *("://", "%3a", "auth", "bearer", "cookie", "credential", "key", "pass", "secret", "token"),
     *("sig", "code", "mail_", "eyj", "aiza", "akia", "asia", "sk-", "sk_", "rk-", "rk_", "pk-"),
-    *("pk_", "xai-", "xai_", "hf-", "hf_", "ghp", "gho", "ghs", "pplx", "nvapi", "xox", "github_"),
+    *(
+        "pk_",
+        "xai-",
+        "xai_",
+        "hf-",
+        "hf_",
+        "gho",
+        "ghp",
+        "ghr",
+        "ghs",
+        "ghu",
+        "pplx",
+        "nvapi",
+        "xox",
+        "xapp",
+    ),
+    *("github_", "glpat", "lsv2", "tvly", "r8-", "r8_", "ya29"),
 )
 """What any of the shapes has in it, in lower case; most lines have none of it."""
 
 _SECRET_NAME: Final = re.compile(
-    r"(?:^|_)(?:authorization|cookie|credentials?|dsn|key|passphrase|passwd|password|secret|token)$"
+    r"(?:^|_)(?:apikey|authorization|cookie|credentials?|dsn|key|passphrase|passwd|password|secret|token)$"
 )
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 

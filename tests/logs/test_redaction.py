@@ -40,6 +40,13 @@ DISGUISES = [
     ESCAPED,
     f"DB_PASSWORD={SECRET}",
     f"OPENAI_API_KEY: {SECRET}",
+    f"GITHUB_TOKEN={SECRET}",
+    f"{{'HF_TOKEN': '{SECRET}'}}",
+    f"SWARM_AUTH_TOKEN_BETA={SECRET}",
+    f"LITELLM_MASTER_KEY={SECRET}",
+    f"DB_PASS={SECRET}",
+    f"Ocp-Apim-Subscription-Key: {SECRET}",
+    f"https://h/x?X-Amz-Expires=1&X-Amz-Signature={SECRET}&b=2",
     f"apiKey={SECRET}",
     f"client_secret={SECRET}",
     f"refresh_token: '{SECRET}'",
@@ -64,6 +71,14 @@ def test_a_secret_with_a_telling_name_or_place_is_blotted_out(text: str) -> None
         (f"/tasks/{TOKEN}/events", TOKEN[5:]),
         ("sk-ant-api03-AbCdEf012345", "AbCdEf012345"),
         ("gsk_AbCdEf0123456789", "AbCdEf0123456789"),
+        ("ghu_AbCdEf0123456789", "AbCdEf0123456789"),
+        ("ghr_AbCdEf0123456789", "AbCdEf0123456789"),
+        ("glpat-AbCdEf0123456789", "AbCdEf0123456789"),
+        ("lsv2_pt_AbCdEf0123456789", "AbCdEf0123456789"),
+        ("tvly-dev-AbCdEf0123456789", "AbCdEf0123456789"),
+        ("r8_AbCdEf0123456789", "AbCdEf0123456789"),
+        ("xapp-1-AbCdEf0123456789", "AbCdEf0123456789"),
+        ("ya29.AbCdEf0123456789", "AbCdEf0123456789"),
         ("AIzaSyA1234567890abcdef", "SyA1234567890abcdef"),
         ("AKIAIOSFODNN7EXAMPLE", "IOSFODNN7EXAMPLE"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "eyJzdWIiOiIxIn0"),
@@ -79,6 +94,8 @@ def test_a_secret_of_a_known_shape_is_blotted_out_anywhere(text: str, secret: st
         "task user:alice@alpha at http://localhost:8000/task/a@b has max_tokens=9 mail_ready",
         "GET /tasks/9b1deb4d-3b7d-4bad-9bdd-2b0d7b3dcb6d/events 200 12.1 ms",
         "input_tokens=12 output_tokens=9 total_tokens=21",
+        "MAX_TOKENS=9 TOKENS: 4 KEY=a MONKEY=b PASS: 3 FAIL: 0",
+        "OPENAI_API_KEY is not set; MAIL_TOKEN is",
         "unknown key 'sever'; did you mean 'server'?",
         "invalid API key",
         "no API key provided",
@@ -117,7 +134,9 @@ def test_what_json_does_not_have_becomes_text() -> None:
     assert (shown["set"], shown["5"]) == ([1], 6)
 
 
-@pytest.mark.parametrize("name", ["token", "user_token", "apiKey", "x-api-key", "store_dsn"])
+@pytest.mark.parametrize(
+    "name", ["token", "user_token", "apiKey", "x-api-key", "store_dsn", "apikey"]
+)
 def test_names_of_secrets(name: str) -> None:
     assert is_secret_name(name)
     assert not is_secret_name(f"{name}_count")
