@@ -34,8 +34,6 @@ from mail.errors import ClientHTTPError
 
 TIME_LIMIT = 120.0
 LATER = {
-    "get_swarms",
-    "register_swarm",
     "send_interswarm_message",
     "post_interswarm_message",
     "post_interswarm_response",
@@ -47,9 +45,10 @@ REFUND = "My blanket from order A-1003 has a hole. I would like a refund."
 
 @dataclass(frozen=True)
 class Tour:
-    """What the steps use: the server, a customer's client, and their tokens."""
+    """What the steps use: two servers, a customer's client of the first, and their tokens."""
 
     place: Place
+    other: Place
     client: MAILClient
     token: str
     admin_token: str
@@ -98,7 +97,7 @@ async def get_status(tour: Tour) -> object:
 
 async def update_health(tour: Tour) -> object:
     """An admin tells others not to send work, and to send it again."""
-    async with MAILClient(tour.place.url, tour.admin_token, config=quiet()) as admin:
+    async with administrator(tour) as admin:
         told = await admin.update_health("unhealthy")
         await admin.update_health("healthy")
     return told
@@ -153,6 +152,23 @@ async def cancel_task(tour: Tour) -> object:
     return {"task_id": task["task_id"], "is_running": task["is_running"]}
 
 
+async def submit_message(tour: Tour) -> object:
+    """Ask without waiting, and look later."""
+    accepted = await tour.client.submit_message("Where is order A-1003?", task_id="later")
+    async with await tour.client.get_task_events(accepted["task_id"]) as events:
+        kinds = [event.event async for event in events]
+    expect(kinds[-1] == "task_complete", "the task did not end")
+    return {"task_id": accepted["task_id"], "events": len(kinds)}
+
+
+async def delete_task(tour: Tour) -> object:
+    """Delete it with all that is stored of it."""
+    await tour.client.delete_task("later")
+    left = await tour.client.get_tasks()
+    expect("later" not in left, "the task is still there")
+    return sorted(left)
+
+
 async def debug_post_responses(tour: Tour) -> object:
     """Ask as a client of OpenAI's Responses API does (the server runs with --debug)."""
     response = await tour.client.debug_post_responses("Where is order A-1002?")
@@ -162,7 +178,7 @@ async def debug_post_responses(tour: Tour) -> object:
 
 async def dump_swarm(tour: Tour) -> object:
     """An admin has the server write its swarm to its log."""
-    async with MAILClient(tour.place.url, tour.admin_token, config=quiet()) as admin:
+    async with administrator(tour) as admin:
         return await admin.dump_swarm()
 
 
@@ -170,20 +186,57 @@ async def load_swarm_from_json(tour: Tour) -> object:
     """An admin has it serve another swarm until the next restart."""
     swarms = json.loads(SWARMS.read_text(encoding="utf-8"))
     [wanted] = [swarm for swarm in swarms if swarm["name"] == "example-no-proxy"]
-    async with MAILClient(tour.place.url, tour.admin_token, config=quiet()) as admin:
+    async with administrator(tour) as admin:
         told = await admin.load_swarm_from_json(json.dumps(wanted))
     answer = await tour.client.post_message("What is 17 * 23?")
     expect("391" in answer["response"], "the new swarm does not answer")
     return told
 
 
+async def register_swarm(tour: Tour) -> object:
+    """An admin registers the swarm of another server."""
+    async with administrator(tour) as admin:
+        return await admin.register_swarm(tour.other.swarm, tour.other.url)
+
+
+async def get_swarms(tour: Tour) -> object:
+    """Which swarms does the server tell everybody about?"""
+    return [swarm["swarm_name"] for swarm in (await tour.client.get_swarms())["swarms"]]
+
+
+async def get_swarm_registry(tour: Tour) -> object:
+    """An admin sees those that are not public, too."""
+    async with administrator(tour) as admin:
+        known = [swarm["swarm_name"] for swarm in (await admin.get_swarm_registry())["swarms"]]
+    expect(tour.other.swarm in known, "the other swarm is missing")
+    return known
+
+
+async def unregister_swarm(tour: Tour) -> object:
+    """The admin removes the other swarm."""
+    async with administrator(tour) as admin:
+        return await admin.unregister_swarm(tour.other.swarm)
+
+
+async def discover_swarms(tour: Tour) -> object:
+    """The other server is asked what it lists; that is proposed, and nothing more."""
+    async with administrator(tour) as admin:
+        told = await admin.discover_swarms([tour.other.url])
+    expect(told["proposed"] == [tour.other.swarm], f"something else was proposed: {told}")
+    return told
+
+
+async def accept_swarm(tour: Tour) -> object:
+    """An admin accepts the proposal."""
+    async with administrator(tour) as admin:
+        return await admin.accept_swarm(tour.other.swarm)
+
+
 async def later(tour: Tour) -> object:
-    """Swarms registered, mail to other swarms: their routes come later; 404 or 405 now."""
+    """Mail to other swarms: the routes come later; 404 or 405 now."""
     told = []
-    async with MAILClient(tour.place.url, tour.admin_token, config=quiet()) as admin:
+    async with administrator(tour) as admin:
         requests = {
-            admin.get_swarms: (),
-            admin.register_swarm: ("archive", "http://127.0.0.1:9"),
             admin.send_interswarm_message: ("hello", tour.token),
             admin.post_interswarm_message: ({},),
             admin.post_interswarm_response: ({},),
@@ -207,8 +260,10 @@ STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (
         ping, get_health, login, get_whoami, get_status, update_health, post_message,
-        post_message_stream, get_tasks, get_task, get_task_events, cancel_task,
-        debug_post_responses, dump_swarm, load_swarm_from_json, later, aclose,
+        post_message_stream, get_tasks, get_task, get_task_events, cancel_task, submit_message,
+        delete_task, debug_post_responses, dump_swarm, register_swarm, get_swarms,
+        get_swarm_registry, unregister_swarm, discover_swarms, accept_swarm, load_swarm_from_json,
+        later, aclose,
     )
 }  # fmt: skip
 """A step for each method, in an order that makes sense."""
@@ -222,6 +277,21 @@ async def last_event(tour: Tour, body: str, **options: Any) -> dict[str, Any]:
                 found: dict[str, Any] = json.loads(event.data or "{}")
                 return found
     raise DemoFailedError("the stream ended early")
+
+
+def public_place(folder: Path, swarm: str) -> Place:
+    """Return a place for a server that lists its swarm to everybody."""
+    folder.mkdir()
+    swarms = json.loads(SWARMS.read_text(encoding="utf-8"))
+    listed = [one | {"public": True} for one in swarms if one["name"] == swarm]
+    source = folder / "swarms.json"
+    source.write_text(json.dumps(listed), encoding="utf-8")
+    return Place(folder, free_port(), swarm=swarm, source=source)
+
+
+def administrator(tour: Tour) -> MAILClient:
+    """Return a client with the rights of an admin."""
+    return MAILClient(tour.place.url, tour.admin_token, config=quiet())
 
 
 def quiet() -> ClientConfig:
@@ -241,13 +311,14 @@ async def tour_all(folder: Path) -> None:
     unused, unknown = methods() - used, used - methods()
     expect(not unused, f"no step uses {', '.join(sorted(unused))}")
     expect(not unknown, f"the client has no {', '.join(sorted(unknown))}")
-    place = Place(folder, free_port(), swarm="support", debug=True)
-    headline(f"Starting a server at {place.url}")
-    async with server(place):
+    place = Place(folder, free_port(), swarm="support", debug=True, federated=True)
+    other = public_place(folder / "other", "research")
+    headline(f"Starting two servers: {place.url} and {other.url}")
+    async with server(other), server(place):
         token = await make_token(place, name="customer")
         admin = await make_token(place, role="admin", name="operator")
         async with MAILClient(place.url, config=quiet()) as client:
-            tour = Tour(place, client, token, admin)
+            tour = Tour(place, other, client, token, admin)
             for name, step in STEPS.items():
                 headline(f"{name}: {inspect.getdoc(step)}")
                 print(f"      {short(await step(tour), 200)}", flush=True)

@@ -35,6 +35,8 @@ TOUCHES: list[Request] = [
     ("GET", f"{PATH}/events", None),
     ("GET", f"{PATH}/events?after=1", None),
     ("POST", f"{PATH}/cancel", None),
+    ("DELETE", PATH, None),
+    ("DELETE", f"{PATH}?cancel=true", None),
     ("GET", "/tasks", None),
     ("GET", f"/tasks?limit=5&cursor={PATH.removeprefix('/tasks/')}", None),
     ("POST", "/message", {"body": "me too", "task_id": TASK, "resume_from": "user_response"}),
@@ -53,6 +55,7 @@ TOUCHED = {
     ("GET", "/task"),
     ("GET", "/tasks"),
     ("GET", "/tasks/{task_id:path}"),
+    ("DELETE", "/tasks/{task_id:path}"),
     ("GET", "/tasks/{task_id:path}/events"),
     ("POST", "/tasks/{task_id:path}/cancel"),
     ("POST", "/message"),
@@ -68,6 +71,13 @@ TASKLESS = {
     ("GET", "/docs"),
     ("GET", "/docs/{name}"),
     ("GET", "/openapi.yaml"),
+    ("GET", "/swarms"),
+    ("POST", "/swarms"),
+    ("POST", "/swarms/register"),
+    ("POST", "/swarms/discover"),
+    ("GET", "/swarms/registry"),
+    ("POST", "/swarms/{name:path}/accept"),
+    ("DELETE", "/swarms/{name:path}"),
     ("GET", "/swarms/dump"),
     ("POST", "/swarms/load"),
     ("GET", "/auth/check"),
@@ -151,10 +161,11 @@ async def test_two_callers_may_use_the_same_id(place: Place) -> None:
         assert second.json()["response"].startswith("job of bob: ")
         for name, client in (("alice", alice), ("bob", bob)):
             other = {"alice": "bob", "bob": "alice"}[name]
-            for path in ("/tasks", PATH, f"{PATH}/events"):
+            for path in (PATH, f"{PATH}/events"):
                 text = (await client.get(path)).text
                 assert f"job of {name}" in text
                 assert other not in text
+            assert other not in (await client.get("/tasks")).text
         assert (await bob.post(f"{PATH}/cancel")).status_code == 200
         gone = await bob.get(PATH)
         assert (await alice.get(PATH)).json()["task_owner"] == "user:alice@e2e"
