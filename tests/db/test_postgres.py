@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from mail.core.tasks import TaskState
 from mail.db.base import HistoryRow
 from mail.db.postgres import reader as postgres_reader
 from mail.db.postgres import store as postgres
@@ -467,3 +468,25 @@ class TestOpening:
         with pytest.raises(ConfigError, match="%40") as caught:
             PostgresStore(f"postgresql://{rest}")
         assert "hun" not in str(caught.value)
+
+
+async def test_a_task_that_ends_while_it_is_deleted_leaves_nothing_behind(
+    store: PostgresStore, url: str, rows: Rows
+) -> None:
+    await rows.begin(store, task=rows.task(state=TaskState.PAUSED))
+    server = await asyncpg.connect(url)
+    async with server.transaction():  # as the server cancels it, beside a command
+        await server.execute("UPDATE tasks SET state = 'cancelled'")
+        await server.execute(
+            "INSERT INTO task_responses "
+            "(task_id, swarm_name, caller_role, caller_id, response, response_text, task) "
+            "SELECT task_id, swarm_name, caller_role, caller_id, '{}', '{}', key FROM tasks"
+        )
+        deleting = asyncio.create_task(store.delete_task(rows.alice, "t1"))
+        await until_waiting(url, 1)
+    await server.close()
+    await deleting
+    while await store.purge():
+        pass
+    assert query(url, "SELECT count(*) FROM tasks") == [(0,)]
+    assert query(url, "SELECT count(*) FROM task_responses") == [(0,)]

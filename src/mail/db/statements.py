@@ -305,6 +305,7 @@ _PARTS: Final = {
     "agent_histories": 8,
     "calls": 64,
     "task_texts": 4,
+    "task_responses": 1,
 }
 """The tables with the records of a task, and how many of each are removed at once."""
 
