@@ -111,6 +111,22 @@ class TestOverHTTP:
             assert gone.status_code == 204
             assert (await post(client, "more")).status_code == 200
 
+    async def test_responses_count_and_are_deleted_by_themselves(self, store: MemoryStore) -> None:
+        asked = {"input": "x" * 5_000, "model": "any"}
+        async with serving(app_with(store)) as client:
+            made = await client.post("/v1/responses", json=asked, headers=bearer("alice"))
+            task = made.json()["task_id"]
+            gone = await client.delete(f"/tasks/{task}", headers=bearer("alice"))
+            assert gone.status_code == 204
+        left = (await store.stored_use(ALICE)).bytes
+        async with serving(app_with(store, max_stored_bytes=left)) as client:
+            refused = await post(client, "more")
+            assert refused.status_code == 507
+            assert "DELETE /v1/responses/{response_id}" in refused.json()["detail"]
+            path = f"/v1/responses/{made.json()['id']}"
+            assert (await client.delete(path, headers=bearer("alice"))).status_code == 200
+            assert (await post(client, "more")).status_code == 200
+
     async def test_paused_tasks_count_as_open(self, store: MemoryStore) -> None:
         template = Template(breakpoint_tools=["send_interrupt"])
         settings = config(shutdown_grace=0.2, max_open_tasks=2)

@@ -114,8 +114,8 @@ class StorageShares:
         if 0 < most * (_RESERVE if resumes else 1) <= taken:
             return StorageFull(
                 f"your tasks and memories take {taken:,} bytes, and the limit is {most:,}; delete "
-                "tasks that you do not need (DELETE /tasks/{task_id}), or raise [server.limits] "
-                "max_stored_bytes"
+                "what you do not need (DELETE /tasks/{task_id}, "
+                "DELETE /v1/responses/{response_id}), or raise [server.limits] max_stored_bytes"
             )
         most, there = self._limits.max_open_tasks, known.use.open_tasks + known.tasks
         if opens and not resumes and 0 < most <= there:

@@ -223,7 +223,9 @@ async def delete_response(
 ) -> JSONResponse:
     """Delete a response; its task stays."""
     async with _bridge(state, caller, token) as bridge:
-        return JSONResponse(await bridge.delete(response_id))
+        deleted = await bridge.delete(response_id)
+    state.shares.forget(owner_of(state, caller))
+    return JSONResponse(deleted)
 
 
 @debug.post("/responses/{response_id}/cancel")
