@@ -9,7 +9,7 @@ import pytest
 
 from mail.auth.builtin import BuiltinAuth, RemoteAuth, build_auth
 from mail.auth.callers import Caller, hash_token, new_token
-from mail.auth.token_cache import UNKNOWN_AT_ONCE, Found, TokenCache
+from mail.auth.token_cache import UNKNOWN_AT_ONCE, UNKNOWN_WAITING, Found, TokenCache
 from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.errors import AuthUnavailable, ConfigError, Unauthenticated
@@ -224,6 +224,29 @@ async def test_a_flood_of_unknown_tokens_pushes_no_good_one_out_and_keeps_none_w
     assert not all(task.done() for task in flood)
     await asyncio.gather(*flood, return_exceptions=True)
     assert store.most <= UNKNOWN_AT_ONCE + 1
+
+
+async def test_only_so_many_requests_wait_for_unknown_tokens() -> None:
+    gate = asyncio.Event()
+
+    async def fetch(token: str) -> Found:
+        if token != "good":
+            await gate.wait()
+        return Found(ALICE)
+
+    lookups = TokenCache(fetch)
+    await lookups.get("good")
+    tokens = ["same"] * 500 + [f"t-{number}" for number in range(UNKNOWN_WAITING - 500)]
+    waiting = [asyncio.create_task(lookups.get(token)) for token in tokens]
+    await asyncio.sleep(0)
+    for token in ("same", "one more"):
+        with pytest.raises(AuthUnavailable, match="try again"):
+            await lookups.get(token)
+    assert await lookups.get("good") == ALICE
+    waiting[0].cancel()
+    gate.set()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert await lookups.get("one more") == ALICE
 
 
 async def test_refusals_take_no_place_of_good_answers() -> None:

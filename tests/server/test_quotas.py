@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from mail.auth.callers import Caller
+from mail.auth.callers import Caller, new_token
 from mail.config.server import LimitsConfig
 from mail.core.tasks import TaskState
 from mail.db.base import Owner
@@ -322,6 +322,34 @@ async def test_requests_that_wait_for_a_run_do_not_fill_the_server(
         assert (await client.get("/whoami", headers=bearer("bob"))).status_code == 200
         script.gate.set()
         assert {answer.status_code for answer in await asyncio.gather(*begun)} == {200}
+
+
+async def test_requests_with_unknown_tokens_do_not_fill_the_server(
+    store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, gate = app_with(store, template, max_requests=2), asyncio.Event()
+    find, sought = store.find_token, []
+
+    async def find_token(token_hash: str) -> Any:
+        sought.append(token_hash)
+        await gate.wait()
+        return await find(token_hash)
+
+    async with serving(app) as client:
+        assert (await client.get("/whoami", headers=bearer("bob"))).status_code == 200
+        monkeypatch.setattr(store, "find_token", find_token)
+        flood = [
+            asyncio.create_task(
+                client.get("/whoami", headers={"Authorization": f"Bearer {new_token()}"})
+            )
+            for _ in range(5)
+        ]
+        async with asyncio.timeout(5):
+            while len(sought) < 2:
+                await asyncio.sleep(0.005)
+        assert (await client.get("/whoami", headers=bearer("bob"))).status_code == 200
+        gate.set()
+        assert {answer.status_code for answer in await asyncio.gather(*flood)} == {401}
 
 
 async def test_open_streams_do_not_fill_the_server(

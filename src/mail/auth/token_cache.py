@@ -14,13 +14,15 @@ from typing import Final, NamedTuple, TypeVar
 from mail.auth.callers import PRIVILEGED, Caller, hash_token
 from mail.errors import AuthUnavailable, Unauthenticated
 
-__all__ = ["UNKNOWN_AT_ONCE", "Found", "TokenCache"]
+__all__ = ["UNKNOWN_AT_ONCE", "UNKNOWN_WAITING", "Found", "TokenCache"]
 
 POSITIVE_SECONDS: Final = 30.0
 NEGATIVE_SECONDS: Final = 5.0
 MAX_ENTRIES: Final = 10_000
 UNKNOWN_AT_ONCE: Final = 16
 """Look-ups at a time of tokens that have not been good lately."""
+UNKNOWN_WAITING: Final = 1000
+"""Requests at a time with such tokens."""
 
 
 T = TypeVar("T")
@@ -70,13 +72,14 @@ class TokenCache:
         self._refused: OrderedDict[str, _Refused] = OrderedDict()
         self._strangers = asyncio.Semaphore(UNKNOWN_AT_ONCE)
         self._running: dict[str, asyncio.Task[Caller]] = {}
+        self._waiting = 0
 
     async def get(self, token: str) -> Caller:
         """Return the caller behind a token.
 
         Raises:
             Unauthenticated: the authority refuses the token.
-            AuthUnavailable: the authority did not answer.
+            AuthUnavailable: the authority did not answer, or too many wait to be told apart.
         """
         key = hash_token(token)
         good = self._good.get(key)
@@ -86,6 +89,17 @@ class TokenCache:
         refused = self._refused.get(key)
         if refused is not None and refused.until > self._now():
             raise Unauthenticated(refused.reason)
+        if good is not None:
+            return await self._answer(key, token)
+        if self._waiting >= UNKNOWN_WAITING:
+            raise AuthUnavailable("too many unknown tokens are being checked; try again later")
+        self._waiting += 1
+        try:
+            return await self._answer(key, token)
+        finally:
+            self._waiting -= 1
+
+    async def _answer(self, key: str, token: str) -> Caller:
         task = self._running.get(key)
         if task is None:
             task = asyncio.create_task(self._look_up(key, token), name="token look-up")

@@ -20,6 +20,7 @@ from mail.auth.guards import extract_token
 from mail.errors import Forbidden
 from mail.logcontext import note
 from mail.server.intake import KEY_HEADER, wait_turn
+from mail.server.middleware import WAITS, WORKS
 from mail.server.state import ServerState, state_of
 
 __all__ = [
@@ -162,9 +163,11 @@ class Roles(Audience, SecurityBase):
             QuotaExceeded: too many requests in a short time.
             Forbidden: the caller's role is not in the audience.
         """
-        state = state_of(request)
+        state, place = state_of(request), request.scope["state"]
         token = extract_token(request)
+        place[WAITS]()  # else whoever makes up tokens keeps all others out
         caller = await state.auth.authenticate(token)
+        place[WORKS]()
         note(caller_role=caller.role, caller_id=caller.id)
         if wait := state.quotas.request(caller):
             await wait_turn(request, wait)  # else one caller's queue would keep all others out
