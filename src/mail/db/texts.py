@@ -137,10 +137,12 @@ class _Text:
         self._forms: dict[tuple[str, bool], str] = {}
 
     def form(self, mode: str, *, raw: bool) -> str:
-        """Return how it is written in a record."""
+        """Return how it is written in a record; nothing if that would look like a reference."""
         key = mode, raw
         if key not in self._forms:
             text = _MODES[mode](self.text)
+            if _MARK in text:  # XML leaves out what it cannot hold, and what remains may be one
+                text = ""
             self._forms[key] = text if raw else _in_json(text)
         return self._forms[key]
 

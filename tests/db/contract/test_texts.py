@@ -146,6 +146,7 @@ LONG = "z" * 5000
 BESIDE = {
     "its end": (("=}" + LONG,), "@text{" + LONG),
     "its begin": ((LONG + "@tex",), LONG + "@text{user}"),
+    "one that XML makes": ((LONG + "@te\x00xt{",), LONG + "@text{"),
     "another's end": ((LONG, "}" + "y" * 5000), LONG + "y" * 5000),
 }
 
