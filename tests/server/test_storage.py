@@ -282,9 +282,23 @@ class TestAge:
             await retention(store, wall).sweep(FIRST_STEP)
         assert await keys_left(store, 168) == 162
         wall.now = START + timedelta(hours=1)
-        await sweeps.sweep(HOURLY_STEP)
+        for _ in range(3):
+            await sweeps.sweep(HOURLY_STEP)
         assert await store.sweep_moment("keys") == wall.now.isoformat()
         assert (await keys_left(store, 168), len(await tasks_left(store))) == (162, 30)
+
+    async def test_a_clock_that_was_years_behind_holds_nothing_up(self, store: MemoryStore) -> None:
+        wall = Wall()
+        await put_keys(store, wall, 168)
+        sweeps = retention(store, wall)
+        await sweeps.sweep(FIRST_STEP)
+        wall.now = datetime(1970, 1, 1, tzinfo=UTC)  # a machine that starts without a network
+        await sweeps.sweep(FIRST_STEP)
+        wall.now = START + timedelta(hours=10)
+        for _ in range(6):
+            await sweeps.sweep(HOURLY_STEP)
+        assert await store.sweep_moment("keys") == wall.now.isoformat()
+        assert await keys_left(store, 168) == 159
 
     async def test_a_clock_that_goes_right_is_followed(self, store: MemoryStore) -> None:
         wall = Wall()

@@ -1,8 +1,9 @@
 """Deletion by age: idempotency keys, and tasks where ``[server.retention]`` says so.
 
 A sweep goes by a time of its own, kept in the store, that follows the clock by at most
-`HOURLY_STEP` an hour. So a clock that jumps ahead by years makes records go at twice their age's
-pace, not all at once, and one that is set right again changes nothing more.
+`HOURLY_STEP` an hour, ahead or back. So a clock that jumps ahead by years makes records go at
+twice their age's pace, not all at once, and one that is set right again changes nothing more,
+whether it was years ahead or behind.
 """
 
 import asyncio
@@ -18,9 +19,9 @@ from mail.errors import MAILError, StoreConflict
 __all__ = ["FIRST_STEP", "HOURLY_STEP", "Retention"]
 
 FIRST_STEP: Final = timedelta(hours=1)
-"""By how much the time of a sweep advances at most when a server starts."""
+"""By how much the time of a sweep changes at most when a server starts."""
 HOURLY_STEP: Final = timedelta(hours=2)
-"""By how much it advances at most with every hour that a server runs."""
+"""By how much it changes at most with every hour that a server runs."""
 
 _EVERY_SECONDS: Final = 3600.0
 _LAG_TO_TELL: Final = timedelta(days=1)
@@ -104,7 +105,8 @@ class Retention:
     async def _advance(self, name: str, step: timedelta) -> datetime:
         """Let the time of a sweep follow the clock by one step, and return it."""
         now, last = self.now(), await self.store.sweep_moment(name)
-        moment = now if last is None else min(now, datetime.fromisoformat(last) + step)
+        known = now if last is None else datetime.fromisoformat(last)
+        moment = max(known - step, min(now, known + step))
         if now - moment > _LAG_TO_TELL:
             _log.warning(
                 "the clock is far ahead of the last deletion by age, which follows it slowly; "
@@ -112,4 +114,4 @@ class Retention:
                 extra={"sweep": name, "behind_hours": round((now - moment).total_seconds() / 3600)},
             )
         await self.store.put_sweep_moment(name, moment.isoformat())
-        return moment
+        return min(now, moment)
