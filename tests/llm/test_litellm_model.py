@@ -235,7 +235,7 @@ async def test_no_secret_gets_into_an_error_or_a_log_line(
     for text in (str(caught.value), repr(ask(user_token=token)), caplog.text):
         assert not any(secret in text for secret in (token, key, "abc*****xyz"))
     assert str(caught.value).endswith(
-        "key [redacted] and Bearer [redacted] and [redacted] are wrong"
+        "key [redacted] and Bearer [redacted] and sk-[redacted] are wrong"
     )
 
 
