@@ -281,7 +281,7 @@ async def test_a_call_may_override_model_and_prompt() -> None:
     agent = plain(spy, system="Be kind.")
     enter_call(CallContext(step="s1", llm=f"scripted/{__name__}:OTHER", system="Be blunt."))
     text, _ = await agent([USER])
-    assert text == f"No. (Be blunt.\n\n{PRIMER})"
+    assert text == "No. (Be blunt.)"
     assert spy.requests == []
     enter_call(CallContext(step="s2"))
     await agent([USER])
