@@ -178,7 +178,7 @@ def _kept(url: str) -> str | None:
         token: str | None = open_keyring().get_password(_SERVICE, _key(url))
     except MAILError:
         raise
-    except Exception as error:
+    except Exception as error:  # backends raise what their systems raise
         raise MAILError(
             f"the keyring did not give the token of {url} ({type(error).__name__}); unlock it, "
             f"or set {KEY_VARIABLE}"
