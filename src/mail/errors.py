@@ -216,6 +216,13 @@ class KeyTaken(StoreConflict):
         super().__init__("the idempotency key is already in use")
 
 
+class MailTaken(StoreConflict):
+    """Mail of a peer was taken before under the same id; nothing of the commit is stored."""
+
+    def __init__(self) -> None:
+        super().__init__("the message has been taken before")
+
+
 class StoreLocked(StoreError):
     """Another process owns the store."""
 

@@ -19,7 +19,7 @@ has a class for each of them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
@@ -34,9 +34,13 @@ __all__ = [
     "HistoryRow",
     "IdempotencyRecords",
     "IdempotencyRow",
+    "InboxRow",
     "JournalRow",
     "MemoryRecords",
     "MemoryRow",
+    "OutboxChange",
+    "OutboxRecords",
+    "OutboxRow",
     "Owner",
     "Post",
     "Receipt",
@@ -202,6 +206,66 @@ class IdempotencyRow(NamedTuple):
     answer: str | None = None
 
 
+class OutboxRow(NamedTuple):
+    """Mail for another swarm, kept until nothing more is expected of it.
+
+    It is ``waiting`` until the peer has taken it. A request is then ``delivered`` until its answer
+    arrives; everything else is removed. What cannot be delivered is ``dead`` and stays for
+    ``mail outbox``. Rows of one (task, peer) are delivered in the order of their numbers.
+
+    Attributes:
+        task_id: The local id of the task.
+        peer: The swarm that it is for.
+        message_id: Under which the peer knows a repeated delivery.
+        sender: The local agent that wrote it, or no text when the runtime itself did.
+        kind: The kind of message.
+        ref: The request's id, or the payload's own id of another kind.
+        wrapper: The `mail.core.wire.MAILInterswarmMessage` as JSON, without a token.
+        created_at: RFC 3339 text in UTC.
+        state: See above.
+        attempts: How often it was tried.
+        next_at: Not to be tried before; RFC 3339 text in UTC, or no text.
+        last_error: Why the last attempt failed.
+        told: Whether the sending agent has been told of a failure.
+        id: Given by the store.
+    """
+
+    task_id: str
+    peer: str
+    message_id: str
+    sender: str
+    kind: str
+    ref: str
+    wrapper: str
+    created_at: str
+    state: Literal["waiting", "delivered", "dead"] = "waiting"
+    attempts: int = 0
+    next_at: str = ""
+    last_error: str = ""
+    told: bool = False
+    id: int = 0
+
+
+class OutboxChange(NamedTuple):
+    """The new state of mail for a peer; ``done`` removes it. Unknown numbers are passed over."""
+
+    id: int
+    state: Literal["waiting", "delivered", "dead", "done"]
+    attempts: int = 0
+    next_at: str = ""
+    last_error: str = ""
+    told: bool = False
+
+
+class InboxRow(NamedTuple):
+    """Mail from another swarm that has been taken; a repeated delivery gets ``receipt`` again."""
+
+    peer: str
+    message_id: str
+    receipt: str
+    created_at: str
+
+
 @dataclass(slots=True, kw_only=True)
 class Post:
     """One commit outside a turn. Every field but the owner and the task may be empty.
@@ -214,6 +278,10 @@ class Post:
     pause or an end). ``once`` is a key of the owner's that must be new; it is stored with the
     number of the commit's first event. ``texts`` are large texts that the records may repeat, such
     as the body of the message that a turn has read: stores write them once.
+
+    ``inbox`` is mail of a peer that must be new. Of the task's mail for peers, ``outbox_changes``
+    come first; ``answered`` removes requests to a peer, as (peer, ref); ``close_requests`` removes
+    all requests, because nobody waits for answers any more; ``outbox`` is added last.
     """
 
     owner: Owner
@@ -230,6 +298,11 @@ class Post:
     snapshot: bool = False
     once: IdempotencyRow | None = None
     texts: tuple[str, ...] = ()
+    inbox: InboxRow | None = None
+    outbox: tuple[OutboxRow, ...] = ()
+    outbox_changes: tuple[OutboxChange, ...] = ()
+    answered: tuple[tuple[str, str], ...] = ()
+    close_requests: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -512,6 +585,49 @@ class TokenRecords(Protocol):
 
     async def list_tokens(self) -> list[TokenRow]:
         """Return all tokens, oldest first."""
+
+
+class OutboxRecords(Protocol):
+    """Mail for other swarms, and what has been taken of theirs; see `OutboxRow`."""
+
+    async def due_outbox(
+        self, swarm: str, now: str, limit: int, *, owner: Owner | None = None
+    ) -> list[tuple[Owner, OutboxRow]]:
+        """Return waiting mail that may be tried now: of each (task, peer) only the first.
+
+        Args:
+            swarm: The local swarm.
+            now: RFC 3339 text in UTC; rows whose ``next_at`` is later are left out.
+            limit: At most so many, the oldest first.
+            owner: Only mail of this owner's tasks.
+        """
+
+    async def next_outbox(self, swarm: str) -> str | None:
+        """Return the earliest ``next_at`` of what is first in a (task, peer), or None."""
+
+    async def task_outbox(self, owner: Owner, task_id: str) -> list[OutboxRow]:
+        """Return a task's mail for peers in order, whatever its state."""
+
+    async def list_outbox(
+        self, swarm: str, *, peer: str | None = None, after: int = 0, limit: int = 100
+    ) -> list[tuple[Owner, OutboxRow]]:
+        """Return a page of a swarm's mail for peers in order of the numbers, in any state."""
+
+    async def change_outbox(self, changes: Sequence[OutboxChange]) -> None:
+        """Commit what came of attempts that concern nobody but the outbox."""
+
+    async def retry_outbox(self, swarm: str, number: int) -> bool:
+        """Let waiting or dead mail be tried at once, as if for the first time.
+
+        Returns:
+            Whether there is such mail.
+        """
+
+    async def find_inbox(self, swarm: str, peer: str, message_id: str) -> str | None:
+        """Return the receipt of mail that a swarm has taken from a peer, or None."""
+
+    async def drop_inbox(self, before: str, limit: int) -> int:
+        """Forget receipts older than a time, at most so many; return how many."""
 
 
 class Store(

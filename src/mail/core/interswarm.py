@@ -1,0 +1,260 @@
+"""Mail between swarms: its wrapper, the names of a task on both sides, the seam to the network.
+
+The runtime fills wrappers and takes them; `mail.net` carries them. See ``spec/SPEC.md``,
+chapter 20.
+"""
+
+import hashlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, Protocol, cast
+
+from mail.core.addresses import (
+    MAILAddress,
+    create_agent_address,
+    format_contributor,
+    parse_agent_address,
+)
+from mail.core.envelope import Envelope
+from mail.core.wire import InterswarmKind, MAILInterswarmMessage
+from mail.errors import ProtocolError
+
+__all__ = [
+    "CONTROL",
+    "MAX_CONTRIBUTORS",
+    "MAX_TASK_ID",
+    "PEER_ROLE",
+    "DeliveryOutcome",
+    "Gateway",
+    "PeerControl",
+    "PeerMail",
+    "check_task_for_peers",
+    "local_task_id",
+    "runner_name",
+    "unwrap",
+    "wire_task_id",
+    "wrap",
+]
+
+PEER_ROLE: Final = "swarm"
+"""The role of a task's owner when the owner is another swarm."""
+
+MAX_TASK_ID: Final = 240
+MAX_CONTRIBUTORS: Final = 16
+"""The hop limit: more runtimes than these cannot take part in one task."""
+
+CONTROL: Final = "mail"
+"""The key of a wrapper's metadata under which MAIL servers tell each other what mail means."""
+
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MARK: Final = "#"
+
+
+class PeerControl(NamedTuple):
+    """What a message means to the runtime that gets it, beside its words for agents.
+
+    ``ended`` comes from either side: the task's run, or the contributor's part in it, is over;
+    ``status`` says how. ``paused`` comes from a contributor: ``calls`` are its open breakpoint
+    calls as callers see them. ``results`` goes to a contributor: ``calls`` are ``{call_id,
+    content}`` objects that answer such calls.
+    """
+
+    event: Literal["ended", "paused", "results"]
+    status: str = ""
+    calls: tuple[dict[str, Any], ...] = ()
+
+    def to_metadata(self) -> dict[str, Any]:
+        """Return the metadata of the wrapper."""
+        told = {"event": self.event, "status": self.status, "calls": list(self.calls)}
+        return {CONTROL: {key: value for key, value in told.items() if value}}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any] | None) -> "PeerControl | None":
+        """Read it; None when the metadata has none.
+
+        Raises:
+            ProtocolError: it has one that cannot be read.
+        """
+        told = (metadata or {}).get(CONTROL)
+        if told is None:
+            return None
+        calls = told.get("calls", []) if isinstance(told, dict) else None
+        if not (
+            isinstance(told, dict)
+            and told.get("event") in ("ended", "paused", "results")
+            and isinstance(told.get("status", ""), str)
+            and isinstance(calls, list)
+            and all(isinstance(call, dict) for call in calls)
+        ):
+            raise ProtocolError(f"metadata.{CONTROL}: not a note of a MAIL server")
+        return cls(told["event"], told.get("status", ""), tuple(calls))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerMail:
+    """Mail that a peer has delivered, checked and addressed to the local runtime that takes it.
+
+    Attributes:
+        peer: The swarm that sent it, as its token says.
+        envelope: The message: ``task_id`` is the local one, senders are ``agent@peer``, recipients
+            of this swarm are plain names.
+        task_owner: Whose task it is, as the wrapper says.
+        contributors: Who takes part, as the wrapper says.
+        control: What it means to the runtime.
+        receipt: The answer to the peer as JSON; a repeated delivery gets it again.
+        opens: Whether it may open the task here.
+    """
+
+    peer: str
+    envelope: Envelope
+    task_owner: str
+    contributors: tuple[str, ...]
+    control: PeerControl | None = None
+    receipt: str = "{}"
+    opens: bool = False
+
+
+class DeliveryOutcome(NamedTuple):
+    """What came of an attempt to deliver mail to a peer.
+
+    ``delivered``: the peer has it; ``runner`` is the contributor that took it. ``delayed``: the
+    first attempt failed and others follow. ``undeliverable``: nobody tries any more.
+    """
+
+    state: Literal["delivered", "delayed", "undeliverable"]
+    reason: str = ""
+    runner: str = ""
+
+
+class Gateway(Protocol):
+    """The other swarms, as a runtime sees them."""
+
+    def check(self, swarm: str) -> None:
+        """See that mail for a swarm can be sent at all.
+
+        Raises:
+            ToolError: the swarm is unknown, or there is no token for it.
+        """
+
+    def swarms(self) -> list[str]:
+        """Return the names of the other swarms that are active, in order."""
+
+    def wake(self, peers: Collection[str]) -> None:
+        """Hear that mail for these swarms has been committed. A hint: the truth is in the store."""
+
+    async def discover(self, urls: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Ask servers which swarms they list.
+
+        Returns:
+            The names of swarms that were new, and what went wrong, a line each.
+        """
+
+
+def check_task_for_peers(task_id: str) -> None:
+    """Refuse a task whose id is too long to have a name on both sides.
+
+    Raises:
+        ProtocolError: it has more than `MAX_TASK_ID` characters.
+    """
+    if len(task_id) > MAX_TASK_ID:
+        raise ProtocolError(
+            f"the id of a task that other swarms take part in must have at most {MAX_TASK_ID} "
+            "characters"
+        )
+
+
+def local_task_id(wire_id: str, task_owner: str) -> str:
+    """Return the id under which a peer's task is kept here.
+
+    Ids that people choose may be the same for two owners in one swarm, so these get a mark.
+    """
+    check_task_for_peers(wire_id)
+    if _UUID.fullmatch(wire_id):
+        return wire_id
+    digest = hashlib.sha256(task_owner.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{wire_id}{_MARK}{digest}"
+
+
+def wire_task_id(owner_role: str, task_id: str) -> str:
+    """Return the id that peers know a local task by: the inverse of `local_task_id`."""
+    if owner_role != PEER_ROLE or _UUID.fullmatch(task_id):
+        return task_id
+    return task_id.rpartition(_MARK)[0]
+
+
+def runner_name(peer: str, swarm: str) -> str:
+    """Return the contributor that stands for a peer's runtime in the local swarm."""
+    return format_contributor(PEER_ROLE, peer, swarm)
+
+
+def wrap(
+    envelope: Envelope,
+    target: str,
+    *,
+    wire_id: str,
+    task_owner: str,
+    contributors: Sequence[str],
+    control: PeerControl | None = None,
+) -> MAILInterswarmMessage:
+    """Return the wrapper of a local message for one swarm, with its recipients there.
+
+    Its sender is an agent. It has no token: whoever delivers it adds one.
+    """
+    swarm = envelope.sender_swarm or ""
+    outgoing = envelope._replace(
+        task_id=wire_id,
+        sender=_qualified(envelope.sender, swarm),
+        recipients=tuple(
+            one for one in envelope.recipients if parse_agent_address(one["address"])[1] == target
+        ),
+        recipient_swarms=(target,),
+    )
+    return {
+        "message_id": envelope.id,
+        "source_swarm": swarm,
+        "target_swarm": target,
+        "timestamp": envelope.timestamp,
+        "payload": outgoing.to_wire()["message"],
+        "msg_type": cast("InterswarmKind", envelope.kind),
+        "task_owner": task_owner,
+        "task_contributors": list(contributors),
+        "metadata": control.to_metadata() if control else {},
+    }
+
+
+def unwrap(message: MAILInterswarmMessage, swarm: str, task_id: str) -> Envelope:
+    """Return the message in a wrapper as the local runtime takes it.
+
+    Args:
+        message: The wrapper, which `mail.core.schema.parse_interswarm_message` has accepted.
+        swarm: The local swarm; recipients of others are left out.
+        task_id: The local id of the task.
+    """
+    source = message["source_swarm"]
+    envelope = Envelope.from_wire(
+        {
+            "id": message["message_id"],
+            "timestamp": message["timestamp"],
+            "message": message["payload"],
+            "msg_type": message["msg_type"],
+        }
+    )
+    recipients = []
+    for one in envelope.recipients:
+        name, at = parse_agent_address(one["address"])
+        if at in (None, swarm):
+            recipients.append({**one, "address": name})
+    return envelope._replace(
+        task_id=task_id,
+        sender=_qualified(envelope.sender, source),
+        recipients=tuple(cast("list[MAILAddress]", recipients)),
+        sender_swarm=source,
+        recipient_swarms=(swarm,),
+    )
+
+
+def _qualified(sender: MAILAddress, swarm: str) -> MAILAddress:
+    """Return an agent's full address."""
+    name, at = parse_agent_address(sender["address"])
+    return create_agent_address(f"{name}@{at or swarm}")
