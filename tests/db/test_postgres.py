@@ -219,6 +219,26 @@ class TestSilence:
             await asyncio.to_thread(cluster.thaw)
 
 
+    async def test_requests_one_after_the_other_are_not_refused_later_and_later(
+        self, cluster: Cluster, store: PostgresStore, rows: Rows
+    ) -> None:
+        await store.post(rows.post("first"))
+        await asyncio.to_thread(cluster.stop, signal.SIGINT)
+        try:
+            async with asyncio.timeout(8):  # the attempts of each would take more than 30 s
+                for number in range(20):
+                    with pytest.raises(StoreError):
+                        await store.load_task(rows.alice, "first")
+                    with pytest.raises(StoreError):
+                        await store.post(rows.post(f"t{number}", new=True))
+        finally:
+            await asyncio.to_thread(cluster.start)
+        await store.post(rows.post("t0", new=True))
+        assert break_connections(store._dsn) > 0
+        await store.post(rows.post("t1", new=True))  # tried again, as before
+        assert len(await store.list_tasks(rows.alice)) == 3
+
+
 class BrokenCommit:
     """Breaks the store's writing connection at its next COMMIT, before or after it arrives."""
 

@@ -72,11 +72,13 @@ async def outage(
         caller.settled.clear()
     await all_settled(callers)
     recovered = asyncio.get_running_loop().time() - back
+    slowest = max(caller.slowest for caller in callers)
     report(
         f"{way} for {SECONDS:g} s: {sum(caller.refusals for caller in callers)} refusals, the "
-        f"slowest after {max(caller.slowest for caller in callers):.1f} s; {spent} model calls, "
+        f"slowest after {slowest:.1f} s; {spent} model calls, "
         f"{grown / 2**20:+.1f} MiB; all served {recovered:.1f} s after its return"
     )
+    assert slowest <= WAYS[way].patience
     if WAYS[way].refuses:
         assert health == "degraded"
         # Work that was on its way; nothing new begins where nothing can be recorded.

@@ -9,7 +9,8 @@ from fastapi import FastAPI
 
 from mail.db.memory import MemoryStore
 from mail.errors import StoreError
-from tests.server.kit import Script, bearer
+from mail.server.app import create_app
+from tests.server.kit import Script, Template, bearer, config, serving
 
 
 async def down(*_: Any, **__: Any) -> Any:
@@ -52,6 +53,29 @@ async def test_however_many_ask_the_store_is_asked_once(
     answers = await asyncio.gather(*(client.get("/health") for _ in range(20)))
     assert {answer.status_code for answer in answers} == {200}
     assert len(asked) == 1
+
+
+async def test_those_who_ask_while_the_store_hangs_take_nobodys_place(
+    store: MemoryStore, template: Template, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, hangs = asyncio.Event(), asyncio.Event()
+    app = create_app(config(max_requests=2), template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as client:
+        assert (await client.get("/whoami", headers=bearer("alice"))).status_code == 200
+
+        async def hang(token_hash: str) -> None:
+            asked.set()
+            await hangs.wait()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(store, "find_token", hang)
+            asking = [asyncio.create_task(client.get("/health")) for _ in range(5)]
+            await asyncio.wait_for(asked.wait(), 5)
+            served = [await client.get("/whoami", headers=bearer("alice")) for _ in range(10)]
+            assert not any(task.done() for task in asking)
+            hangs.set()
+            await asyncio.gather(*asking)
+    assert {answer.status_code for answer in served} == {200}
 
 
 async def test_an_instance_whose_commits_fail_makes_the_server_degraded_until_they_succeed(

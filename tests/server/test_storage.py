@@ -1,5 +1,6 @@
 """What callers store: their shares, deleting tasks, and deletion by age."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ from mail.config.server import LimitsConfig, RetentionConfig
 from mail.core.tasks import TaskState
 from mail.db.base import IdempotencyRow, Owner, Post, StoredUse, TaskRow
 from mail.db.memory import MemoryStore
+from mail.errors import StoreError
 from mail.server.app import create_app
 from mail.server.errors import QuotaExceeded, StorageFull
 from mail.server.retention import FIRST_STEP, HOURLY_STEP, Retention
@@ -29,6 +31,19 @@ class Counting:
     async def stored_use(self, owner: Owner) -> StoredUse:
         self.asked += 1
         return self.use
+
+
+class Hanging:
+    """A store that answers when it is told to: with a failure."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.gate = asyncio.Event()
+
+    async def stored_use(self, owner: Owner) -> StoredUse:
+        self.asked += 1
+        await self.gate.wait()
+        raise StoreError("the database failed: it did not answer in time")
 
 
 class Clock:
@@ -52,6 +67,21 @@ class TestShares:
         clock.now += 11
         await given.admit(ALICE, 10, opens=True)
         assert store.asked == 2
+
+    async def test_requests_of_one_caller_wait_for_one_question_and_share_its_failure(self) -> None:
+        store = Hanging()
+        given = shares(store)
+        waiting = [asyncio.create_task(given.admit(ALICE, 1, opens=True)) for _ in range(8)]
+        await asyncio.sleep(0)
+        waiting[0].cancel()  # the client of the first one leaves
+        await asyncio.sleep(0)
+        store.gate.set()
+        results = await asyncio.gather(*waiting, return_exceptions=True)
+        assert [type(result) for result in results[1:]] == [StoreError] * 7
+        assert store.asked == 1
+        with pytest.raises(StoreError):
+            await given.admit(ALICE, 1, opens=True)
+        assert store.asked == 2  # a failure is not remembered
 
     async def test_what_is_accepted_meanwhile_counts(self) -> None:
         store, clock = Counting(), Clock()

@@ -63,7 +63,10 @@ CUT: Final = "mail.cut"
 CLIENT: Final = "mail.client"
 """In the state of a request: its `Client`, where the host tells when that leaves."""
 ALWAYS_ANSWERED: Final = frozenset({"/", "/health"})
-"""Answered however busy the server is: who looks after it must not take it for dead."""
+"""Answered however busy the server is: who looks after it must not take it for dead.
+
+Nobody needs a token for them, so they take no place of others' either.
+"""
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 """Headers of every answer that says nothing else."""
@@ -182,7 +185,8 @@ class EdgeMiddleware:
             await self._cors.answer(headers)(scope, receive, exchange.send)
             return
         self._check_room(scope)
-        self._working.add(exchange)
+        if scope["path"] not in ALWAYS_ANSWERED:
+            self._working.add(exchange)
         length = given.get(b"content-length", b"")
         declared = int(length) if length.isdigit() else 0
         body = _CountedBody(receive, declared, self._max_body_bytes, self._body_seconds)

@@ -4,10 +4,12 @@ It is read now and then, and what is accepted meanwhile is added up here; nobody
 it has been read again.
 """
 
+import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from starlette.requests import Request
@@ -15,7 +17,6 @@ from starlette.requests import Request
 from mail.config.server import LimitsConfig
 from mail.db.base import Owner, StoredUse, SweepRecords
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, StorageFull
-from mail.server.keylocks import KeyLocks
 
 __all__ = ["StorageShares", "declared_size"]
 
@@ -61,7 +62,7 @@ class StorageShares:
         self._limits = limits
         self._now = now
         self._known: OrderedDict[Owner, _Known] = OrderedDict()
-        self._locks: KeyLocks[Owner] = KeyLocks()
+        self._reading: dict[Owner, asyncio.Task[_Known]] = {}
 
     async def admit(self, owner: Owner, size: int, *, opens: bool, resumes: bool = False) -> None:
         """Take a message into account, or refuse it.
@@ -90,21 +91,39 @@ class StorageShares:
     def forget(self, owner: Owner) -> None:
         """Read anew what an owner has: something was deleted."""
         self._known.pop(owner, None)
+        self._reading.pop(owner, None)
 
     async def _recent(self, owner: Owner, seconds: float) -> _Known:
         """Return what the store said so many seconds ago, or says now."""
         known = self._known.get(owner)
         if known is None or self._now() - known.read_at > seconds:
-            async with self._locks.hold(owner):
-                known = self._known.get(owner)  # another request may have read it meanwhile
-                if known is None or self._now() - known.read_at > seconds:
-                    known = _Known(await self._store.stored_use(owner), self._now())
-                    self._known[owner] = known
+            known = await self._read(owner)
         self._known[owner] = known
         self._known.move_to_end(owner)
         if len(self._known) > _MOST_OWNERS:
             self._known.popitem(last=False)
         return known
+
+    async def _read(self, owner: Owner) -> _Known:
+        """Ask the store. Whoever comes meanwhile gets the same answer, or the same failure.
+
+        A task of its own asks, because the request that began it may go away.
+        """
+        reading = self._reading.get(owner)
+        if reading is None:
+            reading = asyncio.create_task(self._ask(owner), name="storage look-up")
+            self._reading[owner] = reading
+            reading.add_done_callback(partial(self._have_read, owner))
+        return await asyncio.shield(reading)
+
+    async def _ask(self, owner: Owner) -> _Known:
+        return _Known(await self._store.stored_use(owner), self._now())
+
+    def _have_read(self, owner: Owner, reading: "asyncio.Task[_Known]") -> None:
+        if self._reading.get(owner) is reading:
+            del self._reading[owner]
+        if not reading.cancelled():
+            reading.exception()  # every request may have gone: no "never retrieved" warning
 
     def _problem(
         self, known: _Known, *, opens: bool, resumes: bool

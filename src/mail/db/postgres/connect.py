@@ -18,6 +18,7 @@ from mail.errors import ConfigError, StoreError
 __all__ = [
     "ANSWER_SECONDS",
     "CONNECT_SECONDS",
+    "Retries",
     "as_store_error",
     "borrowed",
     "check_dsn",
@@ -37,22 +38,26 @@ ANSWER_SECONDS: Final = 10.0
 _ATTEMPTS: Final = 5
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
+_BRIEF_PAUSE: Final = 0.02
 _RETRY_SECONDS: Final = 5.0
 CONNECT_SECONDS: Final = 10.0
 _COMMAND_SECONDS: Final = 60.0
 _OWNER_POOL: Final = (5, 20)
 _GUEST_POOL: Final = (1, 2)
-_PASSING: Final = (
+_AWAY: Final = (
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
     asyncpg.TooManyConnectionsError,
+    OSError,  # TimeoutError is one
+    EOFError,
+)
+_PASSING: Final = (
+    *_AWAY,
     asyncpg.SerializationError,
     asyncpg.DeadlockDetectedError,
     asyncpg.InternalClientError,
-    OSError,  # TimeoutError is one
-    EOFError,
 )
 # A commit that the disk does not have yet must not be reported, whatever the server's default.
 _SYNC: Final = """
@@ -134,23 +139,41 @@ def pause_before(attempt: int) -> float:
     return random.uniform(0.5, 1.0) * longest  # noqa: S311 - jitter
 
 
-async def with_retries(
-    work: Callable[[], Awaitable[T]], wanted: Callable[[], bool] = lambda: True
-) -> T:
-    """Do something that may be repeated: five times within 5 s if it fails for a passing reason.
+class Retries:
+    """Repeats what fails for a passing reason: five times within 5 s.
 
-    Once it is not ``wanted`` any more, a failure is final.
+    After that has been in vain, the next attempts follow one another quickly until one succeeds.
+    Otherwise requests that wait for one another, or ask more than once, would be refused late.
     """
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + _RETRY_SECONDS
-    for attempt in range(1, _ATTEMPTS):
-        try:
-            return await work()
-        except Exception as exc:
-            if not is_transient(exc) or loop.time() > deadline or not wanted():
-                raise
-        await asyncio.sleep(pause_before(attempt))
-    return await work()
+
+    def __init__(self) -> None:
+        """Take the database for there."""
+        self._away = False
+
+    async def run(
+        self, work: Callable[[], Awaitable[T]], wanted: Callable[[], bool] = lambda: True
+    ) -> T:
+        """Do something that may be repeated. Once it is not ``wanted``, a failure is final."""
+        deadline = asyncio.get_running_loop().time() + _RETRY_SECONDS
+        attempt = 1
+        while True:
+            try:
+                done = await work()
+            except Exception as exc:
+                late = asyncio.get_running_loop().time() > deadline
+                if not is_transient(exc) or attempt == _ATTEMPTS or late or not wanted():
+                    self._away = self._away or isinstance(exc, _AWAY)
+                    raise
+            else:
+                self._away = False
+                return done
+            await asyncio.sleep(_BRIEF_PAUSE if self._away else pause_before(attempt))
+            attempt += 1
+
+
+async def with_retries(work: Callable[[], Awaitable[T]]) -> T:
+    """Do something once that may be repeated; see `Retries`."""
+    return await Retries().run(work)
 
 
 @asynccontextmanager

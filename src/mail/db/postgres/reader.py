@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mail.db.postgres.connect import (
     ANSWER_SECONDS,
+    Retries,
     borrowed,
     in_store_terms,
-    with_retries,
 )
 from mail.db.postgres.values import Pool
 from mail.db.postgres.writer import Work
@@ -27,8 +27,11 @@ T = TypeVar("T")
 class Reader:
     """Runs queries for callers of any event loop."""
 
-    def __init__(self, pool: Pool, loop: asyncio.AbstractEventLoop) -> None:
-        """Take the pool and its loop."""
+    def __init__(
+        self, pool: Pool, loop: asyncio.AbstractEventLoop, retries: Retries | None = None
+    ) -> None:
+        """Take the pool, its loop, and the retries that its users share."""
+        self._retries = retries or Retries()
         self._pool = pool
         self._loop = loop
         # One connection is for the writer, which may have lost its own.
@@ -71,7 +74,7 @@ class Reader:
         self._under_way.add(task)
         try:
             with in_store_terms():
-                return await with_retries(lambda: self._once(query), lambda: self._open)
+                return await self._retries.run(lambda: self._once(query), lambda: self._open)
         except (StoreError, asyncio.CancelledError):
             if self._expired:
                 raise StoreError("the store is closed") from None

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeVar
 
 from mail.db.base import SwarmClaim
 from mail.db.migrate import packaged_migrations
-from mail.db.postgres.connect import check_dsn, in_store_terms, make_pool, with_retries
+from mail.db.postgres.connect import Retries, check_dsn, in_store_terms, make_pool, with_retries
 from mail.db.postgres.migrate import check_encoding, migrate, missing_tables
 from mail.db.postgres.reader import Reader
 from mail.db.postgres.statements import PostgresStatements
@@ -136,9 +136,11 @@ class PostgresStore(PostgresStatements):
         except BaseException:
             await keeper.close() if keeper else None
             raise
-        writer = Writer(pool, loop, keeper.check if keeper else lambda: None)
+        retries = Retries()
+        writer = Writer(pool, loop, keeper.check if keeper else lambda: None, retries)
+        reader = Reader(pool, loop, retries)
         serving = asyncio.create_task(writer.serve())
-        return _Session(loop, thread, pool, writer, Reader(pool, loop), serving, keeper)
+        return _Session(loop, thread, pool, writer, reader, serving, keeper)
 
     async def _take_swarm(self) -> ClaimKeeper | None:
         if self._claim is None:

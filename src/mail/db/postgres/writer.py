@@ -20,12 +20,12 @@ from uuid import uuid4
 from mail.db.group_commit import BATCH_LIMIT, hand_back
 from mail.db.postgres.connect import (
     ANSWER_SECONDS,
+    Retries,
     as_store_error,
     borrowed,
     drop,
     is_transient,
     pause_before,
-    with_retries,
 )
 from mail.db.postgres.values import Connection, Pool
 from mail.errors import StoreError
@@ -39,7 +39,7 @@ Work = Callable[[Connection], Awaitable[T]]
 logger = logging.getLogger(__name__)
 
 _ASK_SECONDS: Final = 5.0
-_PATIENCE: Final = 5.0
+_PATIENCE: Final = 1.0
 
 _CLEAR: Final = "DELETE FROM writers WHERE updated_at < now() - interval '7 days'"
 
@@ -71,11 +71,14 @@ class Writer:
         pool: Pool,
         loop: asyncio.AbstractEventLoop,
         may_write: Callable[[], None] = lambda: None,
+        retries: Retries | None = None,
     ) -> None:
-        """Take the pool and its loop. Await `serve` in that loop.
+        """Take the pool, its loop, and the retries that its users share.
 
-        ``may_write`` is called before every transaction and raises when there must be none.
+        Await `serve` in that loop. ``may_write`` is called before every transaction and raises
+        when there must be none.
         """
+        self._retries = retries or Retries()
         self._may_write = may_write
         self._pool = pool
         self._loop = loop
@@ -146,7 +149,7 @@ class Writer:
         if self._expired:
             return [StoreError("the store is closed") for _ in batch]
         try:
-            return await with_retries(partial(self._transaction, batch), lambda: self._open)
+            return await self._retries.run(partial(self._transaction, batch), lambda: self._open)
         except asyncio.CancelledError:
             if not self._expired:
                 raise
