@@ -218,7 +218,6 @@ class TestSilence:
         finally:
             await asyncio.to_thread(cluster.thaw)
 
-
     async def test_requests_one_after_the_other_are_not_refused_later_and_later(
         self, cluster: Cluster, store: PostgresStore, rows: Rows
     ) -> None:
