@@ -99,18 +99,18 @@ def test_a_choice_names_its_tool_in_either_format() -> None:
 
 
 def test_equal_sets_share_nothing_that_can_be_changed() -> None:
-    first, second = (ToolSet([FLAT], known=True) for _ in range(2))
+    first, second = (ToolSet.shared(to_json([FLAT])) for _ in range(2))
     assert isinstance(first[0], dict)
     first[0].clear()
     assert second[0] == nested_tool(FLAT)
-    assert ToolSet([FLAT], known=True)[0] == nested_tool(FLAT)
+    assert ToolSet.shared(to_json([FLAT]))[0] == nested_tool(FLAT)
 
 
 def test_what_a_caller_offers_is_not_kept() -> None:
     """Callers can send megabytes of declarations, each time others."""
-    own = ToolSet([TOOL], known=True)
-    size = tool_module._known_layouts.cache_info().currsize
+    own = ToolSet.shared(to_json([TOOL]))
+    size = tool_module._shared_layouts.cache_info().currsize
     for number in range(3):
         lent = {**FLAT, "name": f"lent_{number}"}
         assert len(ToolSet([*own, lent]).for_wire("responses")) == 2
-    assert tool_module._known_layouts.cache_info().currsize == size
+    assert tool_module._shared_layouts.cache_info().currsize == size

@@ -225,3 +225,19 @@ async def test_open_calls_in_lists_have_room_until_they_are_sent() -> None:
     await lists[1].aclose()
     assert [found.task_id async for found in lists[2]] == ["u", "t"]
     assert room.taken == 0
+
+
+async def test_a_stream_of_events_to_come_reads_the_store_only_where_some_are_missing() -> None:
+    rows = [event(size) for size in (1, 2, 3)]
+    spy = Spy(await stored(*rows))
+    log = EventLog(spy, OWNER, recent=0, buffer=9)
+    place = log.subscribe("t")
+    log.publish("t", 1, rows[:1])
+    log.publish("t", 2, rows[1:])
+    assert [found.seq for found in await place.take(spy, OWNER)] == [1, 2, 3]
+    assert not spy.pages
+    later = log.subscribe("t")
+    for number in (2, 1, 3):  # two that wrote at the same time
+        log.publish("t", number, rows[number - 1 : number])
+    assert [found.seq for found in await later.take(spy, OWNER)] == [1, 2, 3]
+    assert len(spy.pages) == 1

@@ -1,11 +1,13 @@
 """Agent functions over a chat model: what every agent has, and the plain LiteLLM agent."""
 
-import functools
 import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import lru_cache, wraps
 from typing import Any, ClassVar, Concatenate, Final, Literal, ParamSpec, TypedDict, get_args
+
+from pydantic_core import to_json
 
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.call_context import CallContext, current_call
@@ -48,6 +50,8 @@ PEERS_HEADLINE: Final = "Here are details about the agents you can communicate w
 """Begins what a system prompt says about other agents; a swarm replaces all that follows."""
 
 
+_REST: Final = inspect.Parameter.VAR_KEYWORD
+
 P = ParamSpec("P")
 
 
@@ -74,16 +78,19 @@ def parameters_of(
     for name, following in moved.items():
         order.insert(order.index(following), name)
     found = [signature.parameters[name] for name in order]
-    signature = inspect.Signature(
-        [one.replace(default=defaults.get(one.name, one.default)) for one in found]
-    )
+    found = [one.replace(default=defaults.get(one.name, one.default)) for one in found]
+    signature = inspect.Signature(found)
+    required = {one.name for one in found[1:] if one.default is one.empty and one.kind != _REST}
 
     def decorate(constructor: Callable[..., None]) -> Callable[Concatenate[Any, P], None]:
-        @functools.wraps(constructor)
+        @wraps(constructor)
         def init(self: Any, /, *args: P.args, **options: P.kwargs) -> None:
-            given = signature.bind(self, *args, **options).arguments
-            given.pop("self")
-            constructor(self, **given.pop("kwargs", {}), **given)
+            if args or not required <= options.keys():
+                given = signature.bind(self, *args, **options).arguments
+                given.pop("self")
+                constructor(self, **given.pop("kwargs", {}), **given)
+            else:  # as a swarm calls it, for each of its callers: binding takes 15 times as long
+                constructor(self, **options)
 
         setattr(init, "__signature__", signature)  # noqa: B010 - what `inspect.signature` reads
         return init
@@ -293,14 +300,13 @@ class LiteLLMAgentFunction(MAILAgentFunction):
 
     def _specs(self) -> ToolSet:
         """Build the declarations once; they are the same, byte for byte, in every call."""
+        own = to_json(self.tools)
         if not self._with_mail_tools or not self.comm_targets:
-            return ToolSet(self.tools, known=True)
-        mail_tools = create_mail_tools(
-            self.comm_targets, self.enable_interswarm, self.tool_format, self.exclude_tools
-        )
-        extra_tools = create_extra_tools(self.tool_format, self.exclude_tools)
+            return ToolSet.shared(own)
+        targets, excluded = tuple(self.comm_targets), frozenset(self.exclude_tools)
+        mail_tools = _mail_tools(targets, self.enable_interswarm, self.tool_format, excluded)
         # Providers refuse two tools of one name: MAIL's own come first and stay.
-        return ToolSet([*mail_tools, *extra_tools, *self.tools], known=True)
+        return ToolSet.shared(mail_tools, own)
 
     async def __call__(
         self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
@@ -345,6 +351,15 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         if isinstance(tool_choice, str):
             return self.default_tool_choice or tool_choice
         return tool_choice
+
+
+@lru_cache(maxsize=1024)  # an agent has the same for every caller
+def _mail_tools(
+    targets: tuple[str, ...], enable_interswarm: bool, style: ToolFormat, excluded: frozenset[str]
+) -> bytes:
+    """Return MAIL's own tools for an agent as JSON."""
+    mail_tools = create_mail_tools(targets, enable_interswarm, style, excluded)
+    return to_json([*mail_tools, *create_extra_tools(style, excluded)])
 
 
 def deprecated_factory(old: str, new: str, agent: MAILAgentFunction) -> AgentFunction:

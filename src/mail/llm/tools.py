@@ -21,15 +21,22 @@ class ToolSet(Sequence[Mapping[str, Any]]):
 
     Args:
         tools: The declarations, in either style.
-        known: They are the swarm's own: the same for every caller, so their conversion is kept.
+        layouts: Those that were made of them already.
     """
 
-    def __init__(self, tools: Iterable[Mapping[str, Any]] = (), *, known: bool = False) -> None:
-        named: dict[str, Mapping[str, Any]] = {}
-        for position, tool in enumerate(tools):
-            named.setdefault(get_tool_spec_name(tool) or f"#{position}", tool)
-        layouts = _known_layouts if known else _Layouts
-        self._layouts = layouts(to_json(list(named.values())))
+    def __init__(
+        self, tools: Iterable[Mapping[str, Any]] = (), *, layouts: "_Layouts | None" = None
+    ) -> None:
+        self._layouts = layouts or _Layouts(to_json(list(tools)))
+
+    @classmethod
+    def shared(cls, *lists: bytes) -> "ToolSet":
+        """Return a swarm's own declarations, whose conversion all its callers share.
+
+        Args:
+            lists: Lists of declarations as JSON.
+        """
+        return cls(layouts=_shared_layouts(*lists))
 
     @cached_property
     def _nested(self) -> list[dict[str, Any]]:
@@ -58,19 +65,22 @@ class ToolSet(Sequence[Mapping[str, Any]]):
 class _Layouts:
     """Declarations in the layouts of all wires, as bytes: what is shared cannot be changed."""
 
-    def __init__(self, declared: bytes) -> None:
-        self._declared = declared
+    def __init__(self, *lists: bytes) -> None:
+        self._lists = lists
 
     @cached_property
     def written(self) -> Mapping[Wire, bytes]:
-        declared = from_json(self._declared)
+        named: dict[str, Mapping[str, Any]] = {}
+        for position, tool in enumerate(tool for tools in self._lists for tool in from_json(tools)):
+            named.setdefault(get_tool_spec_name(tool) or f"#{position}", tool)
+        declared = list(named.values())
         nested = to_json([nested_tool(tool) for tool in declared])
         flat = to_json([flat_tool(tool) for tool in declared])
         return {"completions": nested, "anthropic": nested, "responses": flat}
 
 
-# Shared between the callers of a swarm. Never for what a caller sends.
-_known_layouts = lru_cache(maxsize=1024)(_Layouts)
+# Never for what a caller sends.
+_shared_layouts = lru_cache(maxsize=1024)(_Layouts)
 
 
 def tools_for(tools: Sequence[Mapping[str, Any]], wire: Wire) -> list[dict[str, Any]]:

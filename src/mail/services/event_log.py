@@ -122,17 +122,20 @@ class EventPages:
 class Subscription:
     """One reader's place in one task's log."""
 
-    def __init__(self, task_id: str, limit: int, room: Room, *, deltas: bool) -> None:
+    def __init__(
+        self, task_id: str, limit: int, room: Room, *, after: int | None, deltas: bool
+    ) -> None:
         self.task_id = task_id
         self.deltas = deltas
         self.closed = False
-        self.cursor = 0
+        self.cursor = after or 0
         self.last = 0  # the number of the event that ends the stream, once it is known
         self._limit = limit
         self._pages = EventPages(room)
         self._buffer: deque[TaskEvent] = deque()
         self._size = 0
-        self._lagging = True  # until the first look at the store
+        # Of what is already there, only the store knows; events that are yet to come are pushed.
+        self._lagging = after is not None
         self._wake = asyncio.Event()
 
     def push(self, events: Sequence[TaskEvent], size: int) -> None:
@@ -196,7 +199,7 @@ class Subscription:
         fresh = deque(event for event in self._buffer if not event.seq or event.seq > self.cursor)
         self._clear()
         stored = [event.seq for event in fresh if event.seq]
-        if stored and stored[-1] != self.cursor + len(stored):
+        if stored != list(range(self.cursor + 1, self.cursor + 1 + len(stored))):
             return await self.catch_up(store, owner)
         self.cursor = stored[-1] if stored else self.cursor
         return fresh
@@ -247,12 +250,14 @@ class EventLog:
         deltas: bool = False,
         room: Room | None = None,
     ) -> Subscription:
-        """Open a stream of a task's events after number ``after`` (None: set by the caller).
+        """Open a stream of a task's events after number ``after``.
 
+        None stands for events that are not stored yet; the caller sets the cursor when they are.
         Its large pages count in ``room``, by default that of the log.
         """
-        subscription = Subscription(task_id, self._buffer, room or self.room, deltas=deltas)
-        subscription.cursor = after or 0
+        subscription = Subscription(
+            task_id, self._buffer, room or self.room, after=after, deltas=deltas
+        )
         self._readers.setdefault(task_id, WeakSet()).add(subscription)
         if self._closed:
             subscription.close()

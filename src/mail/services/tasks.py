@@ -244,9 +244,7 @@ class _Follower:
     def _enter(self, after: int) -> Subscription:
         if self._log is not None:
             return self._log.subscribe(self._task_id, after=after, room=self._room)
-        place = Subscription(self._task_id, 0, self._room, deltas=False)
-        place.cursor = after
-        return place
+        return Subscription(self._task_id, 0, self._room, after=after, deltas=False)
 
     @property
     def closed(self) -> bool:

@@ -62,6 +62,7 @@ async def test_a_stream_that_reads_its_end_before_it_is_announced_ends(store) ->
     runtime = runtime_of({"supervisor": supervisor(done, ())}, store=HookedStore(store, after=hold))
     run = await runtime.open_run(RunRequest(message=user_message(), streamed=True))
     await stored.wait()
+    run.waiter.subscription.lag()  # as one does whose buffer overflows: it reads the store next
     kinds = []
     async with asyncio.timeout(5):
         async for event in run.events():
