@@ -9,7 +9,7 @@ import pytest
 
 from mail.config.server import LimitsConfig, RetentionConfig
 from mail.core.tasks import TaskState
-from mail.db.base import IdempotencyRow, Owner, Post, StoredUse, TaskRow
+from mail.db.base import IdempotencyRow, InboxRow, Owner, Post, StoredUse, TaskRow
 from mail.db.memory import MemoryStore
 from mail.errors import StoreError
 from mail.server.app import create_app
@@ -286,6 +286,22 @@ class TestAge:
         sweeps = retention(store, wall, is_busy=lambda owner, task_id: task_id == "busy")
         await sweeps.sweep(FIRST_STEP)
         assert await tasks_left(store) == {"new", "paused", "busy"}
+
+    async def test_receipts_of_peers_mail_go_after_a_week(self, store: MemoryStore) -> None:
+        wall = Wall()
+        task = TaskRow("t1", "user:alice@test-swarm", (), wall.now.isoformat(), "supervisor")
+        for hours in (0, 167, *range(169, 1200)):
+            made = (wall.now - timedelta(hours=hours)).isoformat()
+            await store.post(
+                Post(owner=ALICE, task=task, inbox=InboxRow("beta", f"m{hours}", "{}", made))
+            )
+        await retention(store, wall, None).sweep(FIRST_STEP)
+        left = [
+            hours
+            for hours in range(1200)
+            if await store.find_inbox("test-swarm", "beta", f"m{hours}") is not None
+        ]
+        assert left == [0, 167]
 
     async def test_nothing_goes_unless_it_is_configured(self, store: MemoryStore) -> None:
         assert RetentionConfig().tasks_days is None

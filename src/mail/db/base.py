@@ -281,7 +281,7 @@ class Post:
 
     ``inbox`` is mail of a peer that must be new. Of the task's mail for peers, ``outbox_changes``
     come first; ``answered`` removes requests to a peer, as (peer, ref); ``close_requests`` removes
-    all requests, because nobody waits for answers any more; ``outbox`` is added last.
+    all requests but dead ones, because nobody waits for answers any more; ``outbox`` is added last.
     """
 
     owner: Owner
@@ -367,6 +367,7 @@ class TaskRecords(Protocol):
         Raises:
             StoreConflict: ``post.new`` and the task exists.
             KeyTaken: the owner has used the key in ``post.once`` before.
+            MailTaken: the mail in ``post.inbox`` was taken before; this comes before the others.
         """
 
     async def commit_turn(self, turn: TurnCommit) -> Receipt:
@@ -374,6 +375,7 @@ class TaskRecords(Protocol):
 
         Raises:
             StoreConflict: the delivery is not waiting any more (already consumed or dropped).
+            MailTaken: the mail in ``turn.inbox`` was taken before; this comes before the other.
         """
 
     async def claim(self, owner: Owner, seq: int) -> int:
@@ -603,7 +605,10 @@ class OutboxRecords(Protocol):
         """
 
     async def next_outbox(self, swarm: str) -> str | None:
-        """Return the earliest ``next_at`` of what is first in a (task, peer), or None."""
+        """Return the earliest ``next_at`` of what is first in a (task, peer), or None without any.
+
+        No text means at once.
+        """
 
     async def task_outbox(self, owner: Owner, task_id: str) -> list[OutboxRow]:
         """Return a task's mail for peers in order, whatever its state."""
@@ -619,6 +624,8 @@ class OutboxRecords(Protocol):
     async def retry_outbox(self, swarm: str, number: int) -> bool:
         """Let waiting or dead mail be tried at once, as if for the first time.
 
+        Of its (task, peer) it keeps its place, before what was added after it.
+
         Returns:
             Whether there is such mail.
         """
@@ -627,7 +634,12 @@ class OutboxRecords(Protocol):
         """Return the receipt of mail that a swarm has taken from a peer, or None."""
 
     async def drop_inbox(self, before: str, limit: int) -> int:
-        """Forget receipts older than a time, at most so many; return how many."""
+        """Forget what was taken before a time, by any swarm; return how many.
+
+        Args:
+            before: RFC 3339 text in UTC.
+            limit: At most so many, the oldest first.
+        """
 
 
 class Store(
@@ -638,6 +650,7 @@ class Store(
     IdempotencyRecords,
     MemoryRecords,
     TokenRecords,
+    OutboxRecords,
     Protocol,
 ):
     """Durable state of any number of owners. Methods raise `mail.errors.StoreError`."""

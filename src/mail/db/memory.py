@@ -5,10 +5,11 @@ save fails as it would in a database. Each owner keeps at most ``keep_finished``
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import accumulate, takewhile
+from itertools import accumulate, islice, takewhile
+from typing import Final
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
@@ -18,8 +19,11 @@ from mail.db.base import (
     Delivery,
     EventRow,
     IdempotencyRow,
+    InboxRow,
     JournalRow,
     MemoryRow,
+    OutboxChange,
+    OutboxRow,
     Owner,
     Post,
     Receipt,
@@ -31,11 +35,14 @@ from mail.db.base import (
 )
 from mail.db.rows import as_event, best_matches, distinct_words
 from mail.db.texts import commit_size, text_size
-from mail.errors import KeyTaken, StoreConflict
+from mail.errors import KeyTaken, MailTaken, StoreConflict
 
 __all__ = ["MemoryStore"]
 
 _OPEN = (TaskState.RUNNING, TaskState.PAUSED)
+
+_MOST_TAKEN: Final = 100_000
+"""How much mail of peers is remembered; each is some hundred bytes."""
 
 
 @dataclass(slots=True)
@@ -49,6 +56,7 @@ class _Task:
     histories: dict[str, list[str]] = field(default_factory=dict)
     journals: dict[int, dict[str, JournalRow]] = field(default_factory=dict)
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
+    outbox: dict[int, OutboxRow] = field(default_factory=dict)
     response: str | None = None
     keys: set[str] = field(default_factory=set)
     bytes: int = 0
@@ -58,6 +66,16 @@ class _Task:
         """Consume a waiting delivery."""
         self.settled[seq] = self.ready.pop(seq)
         self.journals.pop(seq, None)
+
+    def settle_for(self, post: Post) -> None:
+        """Consume what a commit settles or cancels."""
+        for seq in post.settled:
+            if seq in self.ready:
+                self.settle(seq)
+        if post.cancel_mail:
+            self.settled.update(self.ready)
+            self.ready.clear()
+            self.journals.clear()
 
 
 @dataclass(slots=True)
@@ -86,7 +104,10 @@ class MemoryStore:
         self._shelves: dict[Owner, _Shelf] = {}
         self._tokens: dict[str, TokenRow] = {}
         self._sweeps: dict[str, str] = {}
+        self._outbox: dict[int, tuple[Owner, str]] = {}  # whose mail for peers, of which task
+        self._inbox: OrderedDict[tuple[str, str, str], InboxRow] = OrderedDict()
         self._next_seq = 1
+        self._next_outbox = 1
 
     @property
     def durable(self) -> bool:
@@ -104,6 +125,7 @@ class MemoryStore:
 
     async def post(self, post: Post) -> Receipt:
         """See `mail.db.base.Store.post`."""
+        self._check_not_taken(post)
         shelf = self._shelf(post.owner)
         if post.once is not None and post.once.key in shelf.keys:
             raise KeyTaken
@@ -116,6 +138,7 @@ class MemoryStore:
 
     async def commit_turn(self, turn: TurnCommit) -> Receipt:
         """See `mail.db.base.Store.commit_turn`."""
+        self._check_not_taken(turn)
         shelf = self._shelf(turn.owner)
         task = shelf.tasks.get(turn.task.task_id)
         if task is None or turn.seq not in task.ready:
@@ -126,6 +149,10 @@ class MemoryStore:
             journal = task.journals.setdefault(turn.seq, {})
             journal.update((row.key, row) for row in turn.journal)
         return self._write(shelf, task, turn)
+
+    def _check_not_taken(self, post: Post) -> None:
+        if post.inbox is not None and _taken_as(post.owner.swarm, post.inbox) in self._inbox:
+            raise MailTaken
 
     def _shelf(self, owner: Owner) -> _Shelf:
         shelf = self._shelves.get(owner)
@@ -139,14 +166,7 @@ class MemoryStore:
         elif post.new:
             raise StoreConflict(f"task '{post.task.task_id}' already exists")
         task.row = post.task
-        self._file(shelf, post.task)
-        for seq in post.settled:
-            if seq in task.ready:
-                task.settle(seq)
-        if post.cancel_mail:
-            task.settled.update(task.ready)
-            task.ready.clear()
-            task.journals.clear()
+        task.settle_for(post)
         first_event = len(task.events) + 1
         task.events.extend(post.events)
         for row in post.histories:
@@ -159,7 +179,39 @@ class MemoryStore:
             task.response = post.response
         task.bytes += commit_size(post)
         task.updated_at = datetime.now(UTC).isoformat()
-        return Receipt(first_event, self._deliver(task, post.deliveries), task.bytes)
+        seqs = self._deliver(task, post.deliveries)
+        self._write_outbox(task, post)
+        if post.inbox is not None:
+            self._take_mail(post.owner.swarm, post.inbox)
+        self._file(shelf, post.task)
+        return Receipt(first_event, seqs, task.bytes)
+
+    def _take_mail(self, swarm: str, row: InboxRow) -> None:
+        self._inbox[_taken_as(swarm, row)] = row
+        if len(self._inbox) > _MOST_TAKEN:
+            self._inbox.popitem(last=False)
+
+    def _write_outbox(self, task: _Task, post: Post) -> None:
+        for change in post.outbox_changes:
+            self._change_outbox(task, change)
+        for row in [row for row in task.outbox.values() if _is_over(row, post)]:
+            self._drop_outbox(task, row.id)
+        for row in post.outbox:
+            task.outbox[self._next_outbox] = row._replace(id=self._next_outbox)
+            self._outbox[self._next_outbox] = post.owner, post.task.task_id
+            self._next_outbox += 1
+
+    def _change_outbox(self, task: _Task, change: OutboxChange) -> None:
+        row = task.outbox.get(change.id)
+        if row is None:
+            return
+        if change.state == "done":
+            self._drop_outbox(task, change.id)
+        else:
+            task.outbox[change.id] = row._replace(**change._asdict())
+
+    def _drop_outbox(self, task: _Task, number: int) -> None:
+        del task.outbox[number], self._outbox[number]
 
     def _deliver(self, task: _Task, deliveries: Sequence[Delivery]) -> tuple[int, ...]:
         if not deliveries:
@@ -178,8 +230,11 @@ class MemoryStore:
         shelf.finished[row.task_id] = None
         while len(shelf.finished) > self._keep_finished:
             forgotten, _ = shelf.finished.popitem(last=False)
-            for key in shelf.tasks.pop(forgotten).keys:
+            task = shelf.tasks.pop(forgotten)
+            for key in task.keys:
                 del shelf.keys[key]
+            for number in task.outbox:
+                del self._outbox[number]
 
     def _task(self, owner: Owner, task_id: str) -> _Task | None:
         shelf = self._shelves.get(owner)
@@ -345,6 +400,8 @@ class MemoryStore:
         for key in task.keys:
             shelf.keys[key] = IdempotencyRow(*shelf.keys[key][:3])
             shelf.loose_keys[key] = None
+        for number in task.outbox:
+            del self._outbox[number]
         del shelf.tasks[task_id]
         shelf.finished.pop(task_id, None)
 
@@ -444,6 +501,91 @@ class MemoryStore:
     async def list_tokens(self) -> list[TokenRow]:
         """See `mail.db.base.Store.list_tokens`."""
         return sorted(self._tokens.values(), key=lambda token: token.created_at)
+
+    async def due_outbox(
+        self, swarm: str, now: str, limit: int, *, owner: Owner | None = None
+    ) -> list[tuple[Owner, OutboxRow]]:
+        """See `mail.db.base.Store.due_outbox`."""
+        due = (
+            (whose, row)
+            for whose, row in self._first_waiting(swarm)
+            if row.next_at <= now and owner in (None, whose)
+        )
+        return list(islice(due, limit))
+
+    async def next_outbox(self, swarm: str) -> str | None:
+        """See `mail.db.base.Store.next_outbox`."""
+        return min((row.next_at for _, row in self._first_waiting(swarm)), default=None)
+
+    def _first_waiting(self, swarm: str) -> Iterator[tuple[Owner, OutboxRow]]:
+        """What is first in each (task, peer), in order."""
+        seen: set[tuple[Owner, str, str]] = set()
+        for owner, row in self._mail_for_peers(swarm):
+            place = owner, row.task_id, row.peer
+            if row.state == "waiting" and place not in seen:
+                seen.add(place)
+                yield owner, row
+
+    def _mail_for_peers(self, swarm: str) -> Iterator[tuple[Owner, OutboxRow]]:
+        for number, (owner, task_id) in self._outbox.items():
+            if owner.swarm == swarm:
+                yield owner, self._shelves[owner].tasks[task_id].outbox[number]
+
+    async def task_outbox(self, owner: Owner, task_id: str) -> list[OutboxRow]:
+        """See `mail.db.base.Store.task_outbox`."""
+        task = self._task(owner, task_id)
+        return list(task.outbox.values()) if task else []
+
+    async def list_outbox(
+        self, swarm: str, *, peer: str | None = None, after: int = 0, limit: int = 100
+    ) -> list[tuple[Owner, OutboxRow]]:
+        """See `mail.db.base.Store.list_outbox`."""
+        found = (
+            (owner, row)
+            for owner, row in self._mail_for_peers(swarm)
+            if row.id > after and peer in (None, row.peer)
+        )
+        return list(islice(found, limit))
+
+    async def change_outbox(self, changes: Sequence[OutboxChange]) -> None:
+        """See `mail.db.base.Store.change_outbox`."""
+        for change in changes:
+            if change.id in self._outbox:
+                owner, task_id = self._outbox[change.id]
+                self._change_outbox(self._shelves[owner].tasks[task_id], change)
+
+    async def retry_outbox(self, swarm: str, number: int) -> bool:
+        """See `mail.db.base.Store.retry_outbox`."""
+        owner, task_id = self._outbox.get(number, (None, ""))
+        task = self._task(owner, task_id) if owner and owner.swarm == swarm else None
+        if task is None or task.outbox[number].state == "delivered":
+            return False
+        self._change_outbox(task, OutboxChange(number, "waiting"))
+        return True
+
+    async def find_inbox(self, swarm: str, peer: str, message_id: str) -> str | None:
+        """See `mail.db.base.Store.find_inbox`."""
+        row = self._inbox.get((swarm, peer, message_id))
+        return row.receipt if row else None
+
+    async def drop_inbox(self, before: str, limit: int) -> int:
+        """See `mail.db.base.Store.drop_inbox`."""
+        old = [key for key, row in self._inbox.items() if row.created_at < before]
+        old.sort(key=lambda key: self._inbox[key].created_at)
+        for key in old[:limit]:
+            del self._inbox[key]
+        return len(old[:limit])
+
+
+def _taken_as(swarm: str, row: InboxRow) -> tuple[str, str, str]:
+    return swarm, row.peer, row.message_id
+
+
+def _is_over(row: OutboxRow, post: Post) -> bool:
+    """Tell whether a commit removes mail: a request that has its answer or needs none."""
+    if row.kind != "request":
+        return False
+    return (post.close_requests and row.state != "dead") or (row.peer, row.ref) in post.answered
 
 
 def _place(row: Delivery) -> tuple[int, int]:

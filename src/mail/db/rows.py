@@ -9,25 +9,29 @@ from typing import Any, Final, TypeVar
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
-from mail.db.base import Delivery, MemoryRow, TaskRow
+from mail.db.base import Delivery, MemoryRow, OutboxRow, TaskRow
 from mail.db.texts import Records, text_size
 
 __all__ = [
     "CALL_COLUMNS",
     "CALL_RECORDS",
     "EVENT_RECORDS",
+    "INBOX_COLUMNS",
     "JOURNAL_RECORDS",
     "KEY_COLUMNS",
     "MAIL_COLUMNS",
     "MAIL_RECORDS",
     "MEMORY_COLUMNS",
     "ONE_RECORD",
+    "OUTBOX_COLUMNS",
+    "OUTBOX_RECORDS",
     "OWNER_COLUMNS",
     "TOKEN_COLUMNS",
     "as_delivery",
     "as_event",
     "as_memory",
     "as_namespaces",
+    "as_outbox",
     "as_task",
     "best_matches",
     "distinct_words",
@@ -104,6 +108,24 @@ def as_event(task_id: str, row: Iterable[Any]) -> TaskEvent:
         extra=json.loads(extra),
         size=text_size(extra) + text_size(description),
     )
+
+
+OUTBOX_COLUMNS: Final = (
+    "peer, message_id, sender, kind, ref, wrapper, created_at, state, attempts, next_at, "
+    "last_error, told"
+)
+"""The columns of a `mail.db.base.OutboxRow`, but for its task and its number."""
+
+OUTBOX_RECORDS: Final = Records((5,))
+
+INBOX_COLUMNS: Final = "peer, message_id, receipt, created_at"
+"""The columns of a `mail.db.base.InboxRow`."""
+
+
+def as_outbox(task_id: str, row: Iterable[Any]) -> OutboxRow:
+    """Make mail for a peer of `OUTBOX_COLUMNS` and its number."""
+    *columns, told, number = row
+    return OutboxRow._make((task_id, *columns, bool(told), number))
 
 
 MEMORY_COLUMNS: Final = "namespace, key, value, created_at, updated_at"

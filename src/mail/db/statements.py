@@ -1,8 +1,8 @@
 """The verbs that are one statement, written once for SQLite and PostgreSQL, subject by subject.
 
 `Dialect` is what differs between the two databases. Parameters are written ``$1``, ``$2`` and so
-on. The verbs that take several statements (`post`, `commit_turn`, `put_memories`) are in
-`mail.db.sqlite.statements` and `mail.db.postgres.statements`.
+on. The verbs that take several statements (`post`, `commit_turn`, `put_memories`, `change_outbox`)
+are in `mail.db.sqlite.statements` and `mail.db.postgres.statements`.
 """
 
 from abc import ABC, abstractmethod
@@ -19,6 +19,7 @@ from mail.db.base import (
     IdempotencyRow,
     JournalRow,
     MemoryRow,
+    OutboxRow,
     Owner,
     StoredUse,
     TaskCounts,
@@ -29,17 +30,21 @@ from mail.db.rows import (
     CALL_COLUMNS,
     CALL_RECORDS,
     EVENT_RECORDS,
+    INBOX_COLUMNS,
     JOURNAL_RECORDS,
     KEY_COLUMNS,
     MAIL_COLUMNS,
     MAIL_RECORDS,
     MEMORY_COLUMNS,
     ONE_RECORD,
+    OUTBOX_COLUMNS,
+    OUTBOX_RECORDS,
     OWNER_COLUMNS,
     TOKEN_COLUMNS,
     as_delivery,
     as_memory,
     as_namespaces,
+    as_outbox,
     best_matches,
     distinct_words,
     namespace_range,
@@ -47,7 +52,7 @@ from mail.db.rows import (
 from mail.db.texts import Records
 from mail.errors import KeyTaken, StoreConflict
 
-__all__ = ["PUT_KEY", "Row", "Statements"]
+__all__ = ["PUT_INBOX", "PUT_KEY", "Row", "Statements"]
 
 T = TypeVar("T")
 Row = Any
@@ -61,6 +66,11 @@ _OWNED: Final = "swarm_name = $1 AND caller_role = $2 AND caller_id = $3"
 PUT_KEY: Final = f"""
 INSERT INTO idempotency ({OWNER_COLUMNS}, {KEY_COLUMNS})
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) ON CONFLICT DO NOTHING RETURNING 1
+"""
+
+PUT_INBOX: Final = f"""
+INSERT INTO inbox (swarm_name, {INBOX_COLUMNS})
+VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING 1
 """
 
 
@@ -304,6 +314,7 @@ _PARTS: Final = {
     "history_entries": 64,
     "agent_histories": 8,
     "calls": 64,
+    "outbox": 64,
     "task_texts": 4,
     "task_responses": 1,
 }
@@ -529,6 +540,90 @@ class _TokenRecords(Dialect):
         return await self._fetch(_each(TokenRow._make), text)
 
 
+_OUTBOX: Final = ", ".join(f"outbox.{name}" for name in (*OUTBOX_COLUMNS.split(", "), "id"))
+
+
+class _OutboxRecords(Dialect):
+    """`mail.db.base.OutboxRecords`, but for `change_outbox`."""
+
+    async def due_outbox(
+        self, swarm: str, now: str, limit: int, *, owner: Owner | None = None
+    ) -> list[tuple[Owner, OutboxRow]]:
+        whose: tuple[object, ...] = () if owner is None else tuple(owner)
+        which = "" if owner is None else " AND (swarm_name, caller_role, caller_id) = ($4, $5, $6)"
+        text = f"""
+            SELECT {OWNER_COLUMNS}, task_id, {_OUTBOX} {self._first_waiting}
+            WHERE swarm_name = $1 AND next_at <= $2{which} ORDER BY outbox.id LIMIT $3"""
+        return await self._outbox(text, swarm, now, limit, *whose)
+
+    async def next_outbox(self, swarm: str) -> str | None:
+        text = f"""
+            SELECT next_at {self._first_waiting}
+            WHERE swarm_name = $1 ORDER BY next_at LIMIT 1"""
+        return await self._fetch(_first(_text), text, swarm)
+
+    @property
+    def _first_waiting(self) -> str:
+        """What is first in each (task, peer), with its task."""
+        return f"""
+            FROM (
+                SELECT min(id) AS id FROM outbox WHERE state = 'waiting' GROUP BY task, peer
+            ) AS head JOIN outbox ON outbox.id = head.id
+            JOIN tasks ON tasks.{self._TASK_KEY} = outbox.task"""
+
+    async def task_outbox(self, owner: Owner, task_id: str) -> list[OutboxRow]:
+        return await self._task_outbox(owner, task_id, "ORDER BY id")
+
+    async def _task_outbox(
+        self, owner: Owner, task_id: str, which: str, *more: int
+    ) -> list[OutboxRow]:
+        text = f"SELECT {_OUTBOX} FROM outbox WHERE task = {self._the_task} {which}"
+        make = _each(partial(as_outbox, task_id))
+        return await self._fetch_whole(make, OUTBOX_RECORDS, text, *owner, task_id, *more)
+
+    async def list_outbox(
+        self, swarm: str, *, peer: str | None = None, after: int = 0, limit: int = 100
+    ) -> list[tuple[Owner, OutboxRow]]:
+        which = "" if peer is None else " AND peer = $4"
+        text = f"""
+            SELECT {OWNER_COLUMNS}, task_id, {_OUTBOX}
+            FROM outbox JOIN tasks ON tasks.{self._TASK_KEY} = outbox.task
+            WHERE swarm_name = $1 AND outbox.id > $2{which} ORDER BY outbox.id LIMIT $3"""
+        values = () if peer is None else (peer,)
+        return await self._outbox(text, swarm, after, limit, *values)
+
+    async def _outbox(self, text: str, *values: object) -> list[tuple[Owner, OutboxRow]]:
+        """Return mail of several tasks; what has a large text takes a query of its own."""
+        found = []
+        for row in await self._fetch(_each(tuple), text, *values):
+            owner, mail = Owner(*row[:3]), as_outbox(row[3], row[4:])
+            rows = [mail]
+            if mail.wrapper[:1] == " ":
+                rows = await self._task_outbox(owner, mail.task_id, "AND id = $5", mail.id)
+            found += [(owner, whole) for whole in rows]
+        return found
+
+    async def retry_outbox(self, swarm: str, number: int) -> bool:
+        text = f"""
+            UPDATE outbox
+            SET state = 'waiting', attempts = 0, next_at = '', last_error = '', told = FALSE
+            WHERE id = $2 AND state <> 'delivered' AND EXISTS (
+                SELECT 1 FROM tasks WHERE tasks.{self._TASK_KEY} = outbox.task AND swarm_name = $1)
+            RETURNING 1"""
+        return bool(await self._change(text, swarm, number))
+
+    async def find_inbox(self, swarm: str, peer: str, message_id: str) -> str | None:
+        text = "SELECT receipt FROM inbox WHERE swarm_name = $1 AND peer = $2 AND message_id = $3"
+        return await self._fetch(_first(_text), text, swarm, peer, message_id)
+
+    async def drop_inbox(self, before: str, limit: int) -> int:
+        text = """
+            DELETE FROM inbox WHERE id IN (
+                SELECT id FROM inbox WHERE created_at < $1 ORDER BY created_at LIMIT $2)
+            RETURNING 1"""
+        return len(await self._change(text, before, limit))
+
+
 class Statements(
     _TaskRecords,
     _SweepRecords,
@@ -537,5 +632,6 @@ class Statements(
     _IdempotencyRecords,
     _MemoryRecords,
     _TokenRecords,
+    _OutboxRecords,
 ):
     """Every verb of `mail.db.base.Store` that is one statement."""

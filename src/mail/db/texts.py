@@ -19,7 +19,16 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from mail.core.render import xml_text
-from mail.db.base import CallRow, Delivery, EventRow, HistoryRow, JournalRow, Post, TurnCommit
+from mail.db.base import (
+    CallRow,
+    Delivery,
+    EventRow,
+    HistoryRow,
+    JournalRow,
+    OutboxRow,
+    Post,
+    TurnCommit,
+)
 
 __all__ = ["LARGE", "Parcel", "Records", "commit_size", "text_size"]
 
@@ -335,6 +344,7 @@ def _records(post: Post) -> list[str]:
         records += (call.call, call.shown, call.answer or "")
     if post.response is not None:
         records.append(post.response)
+    records += [row.wrapper for row in post.outbox]
     if isinstance(post, TurnCommit):
         records += [row.payload for row in post.journal]
     return records
@@ -359,11 +369,16 @@ def _packed(post: Post) -> tuple[Post, dict[str, str]]:
     changes["histories"] = tuple(
         HistoryRow(row.agent, packer.json(row.entries)) for row in post.histories
     )
+    changes["outbox"] = tuple(_packed_outbox(packer, row) for row in post.outbox)
     return replace(post, **changes), packer.used
 
 
 def _packed_mail(packer: _Packer, row: Delivery) -> Delivery:
     return row._replace(payload=packer.json(row.payload))
+
+
+def _packed_outbox(packer: _Packer, row: OutboxRow) -> OutboxRow:
+    return row._replace(wrapper=packer.json(row.wrapper))
 
 
 def _packed_fact(packer: _Packer, row: JournalRow) -> JournalRow:

@@ -1,4 +1,4 @@
-"""Deletion by age: idempotency keys, and tasks where ``[server.retention]`` says so.
+"""Deletion by age: idempotency keys, receipts of peers' mail, and tasks where settings say so.
 
 A sweep goes by a time of its own, kept in the store, that follows the clock by at most
 `HOURLY_STEP` an hour, ahead or back. So a clock that jumps ahead by years makes records go at
@@ -16,16 +16,20 @@ from typing import Final
 from mail.db.base import Owner, Store
 from mail.errors import MAILError, StoreConflict
 
-__all__ = ["FIRST_STEP", "HOURLY_STEP", "Retention"]
+__all__ = ["FIRST_STEP", "HOURLY_STEP", "INBOX_AGE", "Retention"]
 
 FIRST_STEP: Final = timedelta(hours=1)
 """By how much the time of a sweep changes at most when a server starts."""
 HOURLY_STEP: Final = timedelta(hours=2)
 """By how much it changes at most with every hour that a server runs."""
 
+INBOX_AGE: Final = timedelta(days=7)
+"""How long a repeated delivery of a peer is known as such; senders must have given up by then."""
+
 _EVERY_SECONDS: Final = 3600.0
 _LAG_TO_TELL: Final = timedelta(days=1)
 _KEYS_AT_ONCE: Final = 500
+_RECEIPTS_AT_ONCE: Final = 500
 _TASKS_AT_ONCE: Final = 50
 
 _log = logging.getLogger("mail.server")
@@ -61,7 +65,7 @@ class Retention:
 
     async def sweep(self, step: timedelta) -> None:
         """Delete once what is too old, and what is left of deleted tasks; failures are logged."""
-        for part in (self._sweep_keys, self._sweep_tasks, self._purge):
+        for part in (self._sweep_keys, self._sweep_inbox, self._sweep_tasks, self._purge):
             try:
                 await part(step)
             except MAILError as error:
@@ -71,6 +75,11 @@ class Retention:
         moment = await self._advance("keys", step)
         before = (moment - timedelta(hours=self.key_hours)).isoformat()
         while await self.store.drop_keys(before, _KEYS_AT_ONCE) == _KEYS_AT_ONCE:
+            pass
+
+    async def _sweep_inbox(self, step: timedelta) -> None:
+        before = (await self._advance("inbox", step) - INBOX_AGE).isoformat()
+        while await self.store.drop_inbox(before, _RECEIPTS_AT_ONCE) == _RECEIPTS_AT_ONCE:
             pass
 
     async def _sweep_tasks(self, step: timedelta) -> None:

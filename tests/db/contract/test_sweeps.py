@@ -11,6 +11,7 @@ from mail.db.base import (
     HistoryRow,
     IdempotencyRow,
     JournalRow,
+    OutboxRow,
     Owner,
     Store,
     StoredUse,
@@ -29,6 +30,7 @@ TABLES = (
     "history_entries",
     "agent_histories",
     "calls",
+    "outbox",
     "task_texts",
 )
 KEY = IdempotencyRow("k1", "f" * 64, "2026-01-01T10:00:00+00:00", "t1", 0, "m1", "{}")
@@ -59,6 +61,7 @@ async def fill(store: Store, rows: Rows, owner: Owner, task_id: str = "t1") -> N
             events=tuple(rows.event(extra=f'{{"n":{n}}}') for n in range(200)),
             histories=(HistoryRow("supervisor", f'["{long}"]'),),
             calls=(CallRow("supervisor", "c1", "{}", "{}"),),
+            outbox=(OutboxRow(task_id, "beta", "m1", "supervisor", "request", "r1", "{}", ""),),
             response='{"a":1}',
             snapshot=True,
         )

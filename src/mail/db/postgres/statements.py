@@ -16,6 +16,7 @@ from mail.db.base import (
     Delivery,
     JournalRow,
     MemoryRow,
+    OutboxChange,
     Owner,
     Post,
     Receipt,
@@ -34,15 +35,16 @@ from mail.db.postgres.writer import Work
 from mail.db.rows import (
     CALL_COLUMNS,
     MEMORY_COLUMNS,
+    OUTBOX_COLUMNS,
     OWNER_COLUMNS,
     join_lists,
     list_text,
     namespace_text,
     tool_format,
 )
-from mail.db.statements import PUT_KEY, Row, Statements
+from mail.db.statements import PUT_INBOX, PUT_KEY, Row, Statements
 from mail.db.texts import Parcel, Records, text_size
-from mail.errors import KeyTaken, StoreConflict
+from mail.errors import KeyTaken, MailTaken, StoreConflict
 
 __all__ = ["PostgresStatements"]
 
@@ -147,6 +149,9 @@ class PostgresStatements(Statements):
 
     async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
         await self._write(partial(_put_memories, owner, tuple(rows)))
+
+    async def change_outbox(self, changes: Sequence[OutboxChange]) -> None:
+        await self._write(partial(_change_outbox, tuple(changes), None))
 
 
 _INSERT_TASK: Final = """
@@ -253,6 +258,29 @@ DO UPDATE SET value = excluded.value, created_at = excluded.created_at,
 """
 
 
+_ADD_OUTBOX: Final = f"""
+INSERT INTO outbox (task, {OUTBOX_COLUMNS})
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
+"""
+
+_CHANGE_OUTBOX: Final = """
+UPDATE outbox SET state = $3, attempts = $4, next_at = $5, last_error = $6, told = $7
+WHERE id = $2 AND task = coalesce($1, task)
+"""
+
+_DROP_OUTBOX: Final = """
+DELETE FROM outbox WHERE id = ANY($2::bigint[]) AND task = coalesce($1, task)
+"""
+
+_ANSWER_OUTBOX: Final = """
+DELETE FROM outbox WHERE task = $1 AND kind = 'request' AND peer = $2 AND ref = $3
+"""
+
+_CLOSE_OUTBOX: Final = """
+DELETE FROM outbox WHERE task = $1 AND kind = 'request' AND state <> 'dead'
+"""
+
+
 class _Task(NamedTuple):
     """The task row that a commit has written: its key, the first event, about how many bytes."""
 
@@ -263,6 +291,7 @@ class _Task(NamedTuple):
 
 async def _post(parcel: Parcel, db: Connection) -> Receipt:
     post = parcel.opened().post
+    await _take_mail(db, post)
     task = await _put_task(db, _NEW_TASK if post.new else _UPSERT_TASK, parcel)
     if task is None:
         raise StoreConflict(f"task '{post.task.task_id}' already exists")
@@ -275,6 +304,7 @@ async def _post(parcel: Parcel, db: Connection) -> Receipt:
 
 async def _commit_turn(parcel: Parcel, db: Connection) -> Receipt:
     turn = cast("TurnCommit", parcel.opened().post)
+    await _take_mail(db, turn)
     task = await _put_task(db, _UPDATE_TASK, parcel)
     if task is None:
         raise StoreConflict(f"delivery {turn.seq} is not waiting: its task is unknown")
@@ -285,6 +315,14 @@ async def _commit_turn(parcel: Parcel, db: Connection) -> Receipt:
     else:
         await _write_journal(db, turn.seq, task.key, turn.journal)
     return await _write(db, parcel, task)
+
+
+async def _take_mail(db: Connection, post: Post) -> None:
+    """Note the mail of a peer, if there is any; first, so that a repeated one is told as such."""
+    if post.inbox is None:
+        return
+    if await db.fetchval(PUT_INBOX, post.owner.swarm, *post.inbox) is None:
+        raise MailTaken
 
 
 async def _put_task(db: Connection, statement: str, parcel: Parcel) -> _Task | None:
@@ -347,7 +385,29 @@ async def _write(db: Connection, parcel: Parcel, known: _Task) -> Receipt:
         await db.execute(_PUT_RESPONSE, *key, shown, post.response, task)
     if post.snapshot:
         await _update_snapshots(db, post.owner, post.task.task_id, task)
+    await _write_outbox(db, post, task)
     return Receipt(known.first_event, seqs, taken)
+
+
+async def _write_outbox(db: Connection, post: Post, task: int) -> None:
+    if post.outbox_changes:
+        await _change_outbox(post.outbox_changes, task, db)
+    if post.answered:
+        await db.executemany(_ANSWER_OUTBOX, [(task, *request) for request in post.answered])
+    if post.close_requests:
+        await db.execute(_CLOSE_OUTBOX, task)
+    if post.outbox:
+        await db.executemany(_ADD_OUTBOX, [(task, *row[1:-1]) for row in post.outbox])
+
+
+async def _change_outbox(changes: Sequence[OutboxChange], task: int | None, db: Connection) -> None:
+    """Change mail for peers, of one task or of any."""
+    done = [change.id for change in changes if change.state == "done"]
+    if done:
+        await db.execute(_DROP_OUTBOX, task, done)
+    kept = [(task, *change) for change in changes if change.state != "done"]
+    if kept:
+        await db.executemany(_CHANGE_OUTBOX, kept)
 
 
 async def _add_texts(db: Connection, texts: Mapping[str, str], task: _Task) -> int:

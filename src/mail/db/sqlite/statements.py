@@ -17,6 +17,7 @@ from mail.db.base import (
     Delivery,
     JournalRow,
     MemoryRow,
+    OutboxChange,
     Owner,
     Post,
     Receipt,
@@ -26,6 +27,7 @@ from mail.db.base import (
 from mail.db.rows import (
     CALL_COLUMNS,
     MEMORY_COLUMNS,
+    OUTBOX_COLUMNS,
     OWNER_COLUMNS,
     as_event,
     as_task,
@@ -35,9 +37,9 @@ from mail.db.rows import (
     tool_format,
 )
 from mail.db.sqlite.writer import Work
-from mail.db.statements import PUT_KEY, Row, Statements
+from mail.db.statements import PUT_INBOX, PUT_KEY, Row, Statements
 from mail.db.texts import Parcel, Records, text_size
-from mail.errors import KeyTaken, StoreConflict
+from mail.errors import KeyTaken, MailTaken, StoreConflict
 
 __all__ = ["SQLiteStatements"]
 
@@ -130,6 +132,9 @@ class SQLiteStatements(Statements):
 
     async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
         await self._write(partial(_put_memories, owner, tuple(rows)))
+
+    async def change_outbox(self, changes: Sequence[OutboxChange]) -> None:
+        await self._write(partial(_change_outbox, tuple(changes), None))
 
 
 def _numbered(text: str) -> str:
@@ -232,6 +237,27 @@ DO UPDATE SET value = excluded.value, created_at = excluded.created_at,
 
 _PUT_KEY: Final = _numbered(PUT_KEY)
 
+_PUT_INBOX: Final = _numbered(PUT_INBOX)
+
+_ADD_OUTBOX: Final = f"""
+INSERT INTO outbox (task, {OUTBOX_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+
+_CHANGE_OUTBOX: Final = """
+UPDATE outbox SET state = ?3, attempts = ?4, next_at = ?5, last_error = ?6, told = ?7
+WHERE id = ?2 AND task = coalesce(?1, task)
+"""
+
+_DROP_OUTBOX: Final = "DELETE FROM outbox WHERE id = ?2 AND task = coalesce(?1, task)"
+
+_ANSWER_OUTBOX: Final = """
+DELETE FROM outbox WHERE task = ? AND kind = 'request' AND peer = ? AND ref = ?
+"""
+
+_CLOSE_OUTBOX: Final = """
+DELETE FROM outbox WHERE task = ? AND kind = 'request' AND state <> 'dead'
+"""
+
 
 class _Task(NamedTuple):
     """The task row that a commit has written: its key, the first event, about how many bytes."""
@@ -243,6 +269,7 @@ class _Task(NamedTuple):
 
 def _post(parcel: Parcel, db: sqlite3.Cursor) -> Receipt:
     post = parcel.opened().post
+    _take_mail(db, post)
     now = _now()
     task = _put_task(db, _NEW_TASK if post.new else _UPSERT_TASK, parcel, now)
     if task is None:
@@ -256,6 +283,7 @@ def _post(parcel: Parcel, db: sqlite3.Cursor) -> Receipt:
 
 def _commit_turn(parcel: Parcel, db: sqlite3.Cursor) -> Receipt:
     turn = cast("TurnCommit", parcel.opened().post)
+    _take_mail(db, turn)
     now = _now()
     task = _put_task(db, _UPDATE_TASK, parcel, now)
     if task is None:
@@ -265,6 +293,14 @@ def _commit_turn(parcel: Parcel, db: sqlite3.Cursor) -> Receipt:
     else:
         _write_journal(db, turn.seq, task.key, turn.journal)
     return _write(db, parcel, task, now)
+
+
+def _take_mail(db: sqlite3.Cursor, post: Post) -> None:
+    """Note the mail of a peer, if there is any; first, so that a repeated one is told as such."""
+    if post.inbox is None:
+        return
+    if db.execute(_PUT_INBOX, (post.owner.swarm, *post.inbox)).fetchone() is None:
+        raise MailTaken
 
 
 def _now() -> str:
@@ -340,7 +376,28 @@ def _write(db: sqlite3.Cursor, parcel: Parcel, known: _Task, now: str) -> Receip
         db.execute(_PUT_RESPONSE, (post.task.task_id, *post.owner, post.response, now, task))
     if post.snapshot:
         _update_snapshots(db, post.owner, post.task.task_id, task, now)
+    _write_outbox(db, post, task)
     return Receipt(known.first_event, seqs, taken)
+
+
+def _write_outbox(db: sqlite3.Cursor, post: Post, task: int) -> None:
+    if post.outbox_changes:
+        _change_outbox(post.outbox_changes, task, db)
+    for peer, ref in post.answered:
+        db.execute(_ANSWER_OUTBOX, (task, peer, ref))
+    if post.close_requests:
+        db.execute(_CLOSE_OUTBOX, (task,))
+    for row in post.outbox:
+        db.execute(_ADD_OUTBOX, (task, *row[1:-1]))
+
+
+def _change_outbox(changes: Sequence[OutboxChange], task: int | None, db: sqlite3.Cursor) -> None:
+    """Change mail for peers, of one task or of any."""
+    for change in changes:
+        if change.state == "done":
+            db.execute(_DROP_OUTBOX, (task, change.id))
+        else:
+            db.execute(_CHANGE_OUTBOX, (task, *change))
 
 
 def _add_texts(db: sqlite3.Cursor, texts: Mapping[str, str], task: _Task) -> int:
