@@ -10,6 +10,7 @@ from mail.core.addresses import local_agent_name
 from mail.core.tools.catalogue import CATALOGUE
 from mail.factories import LiteLLMActionAgentFunction, supervisor_factory
 from mail.llm import call, otherwise
+from mail.net import SwarmRegistry
 from tests.api.asked import Asked, boss_template, worker_template
 
 DONE = [otherwise(call("task_complete", finish_message="done"))]
@@ -106,15 +107,22 @@ async def test_a_description_that_was_written_by_hand_is_replaced() -> None:
     assert await _prompt(boss, swarm) == BLOCK
 
 
-async def test_agents_of_other_swarms_are_told_by_their_address() -> None:
+async def test_agents_of_other_swarms_are_told_by_their_address(tmp_path) -> None:
     boss = Asked(DONE)
-    agent = boss_template(boss, ["analyst@beta"]).instantiate({})
-    swarm = MAILSwarm("team", "1", [agent], [], "boss", swarm_registry={}, enable_interswarm=True)
-    block = (await _prompt(boss, swarm)).partition("with:\n\n")[2]
-    assert block == (
-        "Name: analyst@beta\nCapabilities:\n"
-        "- It works in another swarm, 'beta'. Write to it under this full name."
+    agent = boss_template(boss, ["analyst@beta", "*@gamma", "*@*"]).instantiate({})
+    registry = SwarmRegistry("team", "http://localhost:8000", str(tmp_path / "registry.json"))
+    swarm = MAILSwarm(
+        "team", "1", [agent], [], "boss", swarm_registry=registry, enable_interswarm=True
     )
+    block = (await _prompt(boss, swarm)).partition("with:\n\n")[2]
+    assert block.split("\n\n") == [
+        "Name: analyst@beta\nCapabilities:\n"
+        "- It works in another swarm, 'beta'. Write to it under this full name.",
+        "Name: agent-name@gamma\nCapabilities:\n- This stands for every agent of the swarm "
+        "'gamma'. Put names that you know in place of agent-name.",
+        "Name: agent-name@swarm-name\nCapabilities:\n- This stands for every agent of every "
+        "other swarm. Put names that you know in place of agent-name and swarm-name.",
+    ]
 
 
 async def test_a_function_of_the_old_factories_gets_it_too() -> None:

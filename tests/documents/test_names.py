@@ -220,8 +220,6 @@ PARAMETERS: dict[str, str] = {
 LATER = (
     "mail.net:InterswarmRouter",
     "mail.net.router",
-    "mail.core.tools:create_interswarm_broadcast_tool",
-    "mail.core.tools:create_swarm_discovery_tool",
 )
 """What comes with mail between swarms. The test below fails as soon as it is there: move it up."""
 

@@ -74,6 +74,8 @@ SIGNATURES = {
         "targets, enable_interswarm=False, style='completions'"
     ),
     "mail.core.tools:create_broadcast_tool": "style='completions'",
+    "mail.core.tools:create_interswarm_broadcast_tool": "style='completions'",
+    "mail.core.tools:create_swarm_discovery_tool": "style='completions'",
     "mail.core.tools:create_acknowledge_broadcast_tool": "style='completions'",
     "mail.core.tools:create_ignore_broadcast_tool": "style='completions'",
     "mail.core.tools:create_await_message_tool": "style='completions'",

@@ -16,7 +16,6 @@ from jsonschema import Draft202012Validator
 
 from mail.auth.builtin import hash_token
 from mail.core.schema import parse_interswarm_message, parse_message
-from mail.core.tools.catalogue import CATALOGUE
 from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.net.sse import SSEParser
@@ -29,8 +28,6 @@ from tests.spec.test_schemas import CORE, INTERSWARM, reader, schema_of
 ROOT = Path(__file__).parents[2]
 
 NOT_BUILT = {
-    "tool send_interswarm_broadcast": "TOOL-19",
-    "tool discover_swarms": "TOOL-20 TOOL-21",
     "module mail.net.router": ("ROUTE-4 ROUTE-5 ROUTE-6 ROUTE-9 ROUTE-10 ROUTE-18 ROUTE-20"),
     "route POST /interswarm/forward": (
         "ROUTE-7 ROUTE-8 ROUTE-11 ROUTE-12 ROUTE-13 ROUTE-14 ROUTE-17"
@@ -155,11 +152,6 @@ async def test_routes_that_are_not_built_are_404() -> None:
 def test_modules_that_are_not_built_cannot_be_imported(subject) -> None:
     with pytest.raises(ImportError):
         importlib.import_module(subject.split()[1])
-
-
-@pytest.mark.parametrize("subject", [name for name in NOT_BUILT if name.startswith("tool ")])
-def test_tools_that_are_not_built_are_not_offered(subject) -> None:
-    assert subject.split()[1] not in CATALOGUE
 
 
 def test_the_page_says_what_is_not_built() -> None:

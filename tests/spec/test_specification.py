@@ -31,6 +31,8 @@ TOOL_ORDER = (
     "send_response",
     "send_interrupt",
     "send_broadcast",
+    "send_interswarm_broadcast",
+    "discover_swarms",
     "acknowledge_broadcast",
     "ignore_broadcast",
     "await_message",

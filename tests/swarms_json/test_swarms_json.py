@@ -229,7 +229,18 @@ def test_targets_in_other_swarms_need_mail_between_swarms(swarm: dict[str, Any])
     validate_swarm_from_swarms_json(swarm | {"enable_interswarm": True})
 
 
-@pytest.mark.parametrize("target", ["weather@", "@other", "weather@other@third", "a:b@other"])
+@pytest.mark.parametrize("target", ["weather@other", "*@other", "*@*"])
+def test_targets_in_other_swarms_may_be_one_agent_or_all(
+    swarm: dict[str, Any], target: str
+) -> None:
+    swarm["enable_interswarm"] = True
+    validate_swarm_from_swarms_json(_change(swarm, 0, comm_targets=[target]))
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["weather@", "@other", "weather@other@third", "a:b@other", "weather@*", "all@other", "@*"],
+)
 def test_a_target_that_is_no_address_is_refused(swarm: dict[str, Any], target: str) -> None:
     swarm["enable_interswarm"] = True
     text = _refused(_change(swarm, 0, comm_targets=[target]))

@@ -52,8 +52,7 @@ def describe_peers(agent: MAILAgent, known: Mapping[str, str], swarm: str) -> st
         name = target if target in known else local_agent_name(target, swarm)
         if name == agent.name:
             continue
-        capabilities = known.get(name) or _capabilities(_remote(name))
-        parts.append(f"Name: {target}\n{capabilities}")
+        parts.append(_remote(name) if name not in known else f"Name: {target}\n{known[name]}")
     return "\n\n".join([PEERS_HEADLINE, *parts]) if parts else ""
 
 
@@ -67,9 +66,18 @@ def _is_mute(agent: MAILAgent) -> bool:
     return all(tool in agent.exclude_tools for tool in senders)
 
 
-def _remote(address: str) -> list[str]:
-    swarm = parse_agent_address(address)[1]
-    return [f"It works in another swarm, '{swarm}'. Write to it under this full name."]
+def _remote(target: str) -> str:
+    """Describe a target in another swarm; ``*`` stands for each of its agents, or of any swarm."""
+    name, swarm = parse_agent_address(target)
+    line = f"It works in another swarm, '{swarm}'. Write to it under this full name."
+    if name == "*":
+        who = f"every agent of the swarm '{swarm}'"
+        known, target = "agent-name", f"agent-name@{swarm}"
+        if swarm == "*":
+            who, known = "every agent of every other swarm", "agent-name and swarm-name"
+            target = "agent-name@swarm-name"
+        line = f"This stands for {who}. Put names that you know in place of {known}."
+    return f"Name: {target}\n{_capabilities([line])}"
 
 
 def _local(agent: MAILAgent) -> list[str]:

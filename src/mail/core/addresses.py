@@ -21,6 +21,7 @@ __all__ = [
     "format_contributor",
     "get_address_string",
     "get_address_type",
+    "is_remote_target",
     "local_agent_name",
     "parse_agent_address",
     "parse_task_contributor",
@@ -94,6 +95,17 @@ def parse_agent_address(address: str) -> tuple[str, str | None]:
     """
     name, found, swarm = address.partition("@")
     return (name.strip(), swarm.strip()) if found else (name.strip(), None)
+
+
+def is_remote_target(target: str) -> bool:
+    """Tell whether a communication target may name agents of other swarms.
+
+    That is ``agent@swarm``, ``*@swarm`` (each agent of a swarm) or ``*@*`` (each of any swarm).
+    """
+    name, swarm = parse_agent_address(target)
+    if not (name and swarm) or "@" in swarm or ":" in target or name.lower() == "all":
+        return False
+    return name == "*" or swarm != "*"
 
 
 def format_agent_address(name: str, swarm: str | None = None) -> MAILAddress:

@@ -50,5 +50,7 @@ class AgentCore:
             return False
         tool = CATALOGUE.get(name)
         if tool is not None:
-            return tool.audience == "agent" or self.can_complete_tasks
+            return (tool.audience == "agent" or self.can_complete_tasks) and (
+                self.enable_interswarm or not tool.interswarm
+            )
         return self.can_access_action(name)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from mail.core.addresses import local_agent_name, parse_agent_address
+from mail.core.addresses import is_remote_target, local_agent_name
 from mail.core.suggest import did_you_mean
 from mail.core.tools.catalogue import CATALOGUE
 from mail.errors import ConfigError
@@ -141,9 +141,11 @@ def _target_problem(
             return None
         hint = did_you_mean(local, names)
         return f"{agent} has comm_target '{target}' which is not a defined agent.{hint}"
-    name, other = parse_agent_address(target)
-    if not (name and other) or "@" in other or ":" in target:
-        return f"{agent} has comm_target '{target}' which is not of the form 'agent@swarm'"
+    if not is_remote_target(target):
+        return (
+            f"{agent} has comm_target '{target}' which is not of the form 'agent@swarm', "
+            "'*@swarm' or '*@*'"
+        )
     if swarm.get("enable_interswarm") is not True:
         return (
             f"{agent} has interswarm communication target '{target}' but interswarm messaging is "

@@ -25,14 +25,21 @@ def test_every_tool_has_a_handler_and_every_handler_a_tool() -> None:
 
 
 def test_every_tool_is_offered_to_somebody() -> None:
-    offered = [*create_mail_tools(["b"]), *create_supervisor_tools(["b"])]
+    offered = [*create_mail_tools(["b"]), *create_supervisor_tools(["b"], enable_interswarm=True)]
     names = [get_tool_spec_name(tool) for tool in [*offered, create_search_memory_tool()]]
     assert sorted(names) == sorted(CATALOGUE)
 
 
 @pytest.mark.parametrize("supervisor", [False, True])
 def test_an_agent_may_call_every_tool_of_the_catalogue_but_those_above_it(supervisor) -> None:
-    agent = AgentCore(nothing, ["b"], can_complete_tasks=supervisor)
-    refused = {name for name in CATALOGUE if not agent.can_access_action_or_tool(name)}
     above = {"send_interrupt", "send_broadcast", "task_complete"}
-    assert refused == (set() if supervisor else above)
+    between = {"send_interswarm_broadcast", "discover_swarms"}
+    assert _refused(can_complete_tasks=supervisor) == (between if supervisor else above | between)
+    assert _refused(can_complete_tasks=supervisor, enable_interswarm=True) == (
+        set() if supervisor else above | between
+    )
+
+
+def _refused(**rights: bool) -> set[str]:
+    agent = AgentCore(nothing, ["b"], **rights)
+    return {name for name in CATALOGUE if not agent.can_access_action_or_tool(name)}

@@ -36,7 +36,14 @@ def _check(**changes: Any) -> None:
 
 def test_names_that_are_there_are_good() -> None:
     _check()
-    _check(agents={"boss": _agent("x@beta", actions=DIG)}, enable_interswarm=True)
+    for target in ("x@beta", "*@beta", "*@*"):
+        _check(agents={"boss": _agent(target, actions=DIG)}, enable_interswarm=True)
+
+
+@pytest.mark.parametrize("target", ["x@*", "@beta", "x@", "all@beta", "x@beta@gamma", "*@team"])
+def test_targets_that_name_no_agent_of_another_swarm_are_refused(target) -> None:
+    with pytest.raises(ConfigError, match=r"agent 'boss' has .*communication target '"):
+        _check(agents={"boss": _agent(target, actions=DIG)}, enable_interswarm=True)
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,12 @@ TARGETED = ("send_request", "send_response", "send_interrupt")
 PLAIN = {
     "acknowledge_broadcast": build.create_acknowledge_broadcast_tool,
     "await_message": build.create_await_message_tool,
+    "discover_swarms": build.create_swarm_discovery_tool,
     "help": build.create_help_tool,
     "ignore_broadcast": build.create_ignore_broadcast_tool,
     "search_memory": build.create_search_memory_tool,
     "send_broadcast": build.create_broadcast_tool,
+    "send_interswarm_broadcast": build.create_interswarm_broadcast_tool,
     "task_complete": build.create_task_complete_tool,
 }
 ADDRESSED = {
@@ -32,6 +34,8 @@ PROPERTIES = {
     "send_response": ["target", "subject", "body"],
     "send_interrupt": ["target", "subject", "body"],
     "send_broadcast": ["subject", "body", "targets"],
+    "send_interswarm_broadcast": ["subject", "body", "target_swarms"],
+    "discover_swarms": ["discovery_urls"],
     "acknowledge_broadcast": ["note"],
     "ignore_broadcast": ["reason"],
     "await_message": ["reason"],
@@ -75,7 +79,7 @@ def test_a_tool_is_strict_in_either_style(name, style) -> None:
     for shown in parameters["properties"].values():
         assert shown["description"] and shown["title"]
         assert shown.get("default", "") is not None
-        assert "minLength" not in shown  # strict mode does not know it
+        assert not {"minLength", "minItems", "maxItems"} & set(shown)  # strict mode knows none
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -90,7 +94,8 @@ def test_what_strict_mode_makes_models_send_is_accepted(name, style) -> None:
 def _something(shape: dict[str, Any]) -> Any:
     if "anyOf" in shape:
         return None
-    values = {"string": "a", "boolean": True, "integer": 1, "array": []}
+    one = shape.get("items", {}).get("enum", ["a"])[:1]
+    values = {"string": "a", "boolean": True, "integer": 1, "array": one}
     return values[shape["type"]]
 
 

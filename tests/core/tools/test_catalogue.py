@@ -33,6 +33,12 @@ ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         "subject": "s", "body": "b", "targets": None}),
     ("send_broadcast", {"subject": "s", "body": "b", "targets": ["a", "b"]}, {
         "subject": "s", "body": "b", "targets": ["a", "b"]}),
+    ("send_interswarm_broadcast", {"subject": "s", "body": "b", "target_swarms": None}, {
+        "subject": "s", "body": "b", "target_swarms": []}),
+    ("send_interswarm_broadcast", {"subject": "s", "body": "b", "target_swarms": ["weather"]}, {
+        "subject": "s", "body": "b", "target_swarms": ["weather"]}),
+    ("discover_swarms", {"discovery_urls": ["https://a.example"]}, {
+        "discovery_urls": ["https://a.example"]}),
     ("acknowledge_broadcast", {}, {"note": None}),
     ("acknowledge_broadcast", {"note": "n"}, {"note": "n"}),
     ("ignore_broadcast", {}, {"reason": None}),
@@ -60,6 +66,19 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("send_broadcast", {"subject": "s"}, "body: Field required"),
     ("send_broadcast", {"subject": "s", "body": "b", "targets": "a"}, "targets: Input should be"),
     ("send_broadcast", {"subject": "s", "body": "b", "targets": [1]}, r"targets.0: Input should"),
+    ("send_interswarm_broadcast", {"subject": "s"}, "body: Field required"),
+    (
+        "send_interswarm_broadcast",
+        {"subject": "s", "body": "b", "target_swarms": "weather"},
+        "target_swarms: Input should be a valid list",
+    ),
+    ("discover_swarms", {}, "discovery_urls: Field required"),
+    ("discover_swarms", {"discovery_urls": []}, "discovery_urls: List should have at least 1"),
+    (
+        "discover_swarms",
+        {"discovery_urls": ["https://a.example"] * 17},
+        "discovery_urls: List should have at most 16",
+    ),
     ("acknowledge_broadcast", {"note": 5}, "note: Input should be a valid string"),
     ("ignore_broadcast", {"reason": []}, "reason: Input should be a valid string"),
     ("await_message", {"reason": {}}, "reason: Input should be a valid string"),
@@ -142,6 +161,8 @@ def test_the_visible_tools_leave_out_what_stays_internal() -> None:
     ]
     assert set(CATALOGUE) - set(MAIL_TOOL_NAMES) == {
         "acknowledge_broadcast",
+        "discover_swarms",
         "ignore_broadcast",
         "search_memory",
+        "send_interswarm_broadcast",
     }

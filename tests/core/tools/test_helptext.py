@@ -30,7 +30,14 @@ def test_the_example_of_a_page_is_a_valid_call(name) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["send_request", "send_response", "send_interrupt", "send_broadcast"]
+    "name",
+    [
+        "send_request",
+        "send_response",
+        "send_interrupt",
+        "send_broadcast",
+        "send_interswarm_broadcast",
+    ],
 )
 def test_the_message_of_a_page_is_what_its_example_sends(name) -> None:
     (example,) = re.findall(r"```json\n(.*?)```", page(name), re.DOTALL)

@@ -9,6 +9,7 @@ from mail.clock import Clock
 from mail.core.actions import ActionCore, ActionOverrideFunction
 from mail.core.agents import AgentCore
 from mail.core.compose import Composer
+from mail.core.interswarm import Gateway
 from mail.core.runtime.active_tasks import ActiveTask, ActiveTasks
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.mailbox import Mailbox
@@ -50,6 +51,7 @@ class RuntimeContext:
     events: EventLog
     print_llm_streams: bool = True
     action_override: ActionOverrideFunction | None = None
+    gateway: Gateway | None = None
     manual: bool = False
     draining: bool = False
     degraded: str | None = None

@@ -11,6 +11,7 @@ from mail.core.addresses import MAIL_ALL_LOCAL_AGENTS, MAILAddress, create_agent
 from mail.core.agents import AgentCore
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
+from mail.core.interswarm import Gateway
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.policy import allowed_target, local_recipients
 from mail.core.runtime.turn import ControlKind, Turn
@@ -21,8 +22,10 @@ from mail.core.tools.catalogue import (
     AcknowledgeArgs,
     AwaitArgs,
     BroadcastArgs,
+    DiscoverArgs,
     HelpArgs,
     IgnoreArgs,
+    InterswarmBroadcastArgs,
     SearchMemoryArgs,
     SendArgs,
     TaskCompleteArgs,
@@ -41,15 +44,20 @@ __all__ = [
     "handle_await",
     "handle_broadcast",
     "handle_complete",
+    "handle_discover",
     "handle_help",
     "handle_ignore",
     "handle_interrupt",
+    "handle_interswarm_broadcast",
     "handle_request",
     "handle_response",
     "handle_search_memory",
 ]
 
 _SENT = "message sent"
+_SHOWN_PROBLEMS: Final = 16
+_LONGEST_PROBLEM: Final = 300
+_SHOWN_NAMES: Final = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +139,16 @@ class ToolContext:
             or task.open_calls()
         )
 
+    def gateway(self) -> Gateway:
+        """Return the way to the other swarms.
+
+        Raises:
+            ToolError: mail between swarms is not enabled.
+        """
+        if self.context.gateway is None:
+            raise ToolError("interswarm messaging is not enabled for this swarm")
+        return self.context.gateway
+
     async def search_memory(self, query: str, limit: int) -> list[MemoryRow]:
         """Search what the calling agent has stored."""
         return await self.context.store.search_memories(
@@ -176,6 +194,72 @@ async def handle_broadcast(tools: ToolContext, call: AgentToolCall) -> ToolOutco
     if not local_recipients(mail, tools.agents, tools.swarm):
         raise ToolError("there is no other agent in this swarm to receive a broadcast")
     return ToolOutcome(details=_SENT, mail=(mail,))
+
+
+async def handle_interswarm_broadcast(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
+    """Tell other swarms: those that are named, or all active ones (MAIL-TOOL-19)."""
+    args = parse_arguments(call.tool_name, call.tool_args, InterswarmBroadcastArgs)
+    named = list(dict.fromkeys(args.target_swarms))
+    swarms, left_out = _named_swarms(tools, named) if named else _active_swarms(tools)
+    mail = tuple(
+        tools.compose("broadcast", [create_agent_address(f"all@{swarm}")], args.subject, args.body)
+        for swarm in swarms
+    )
+    details = "; ".join([f"message sent to {', '.join(swarms)}", *left_out])
+    return ToolOutcome(details=details, mail=mail)
+
+
+def _named_swarms(tools: ToolContext, named: list[str]) -> tuple[list[str], list[str]]:
+    """Return the swarms, once all are known to be reachable: it goes to every one or to none."""
+    gateway = tools.gateway()
+    if tools.swarm in named:
+        raise ToolError(f"'{tools.swarm}' is your own swarm; write to it with send_broadcast")
+    for swarm in named:
+        gateway.check(swarm)
+    return named, []
+
+
+def _active_swarms(tools: ToolContext) -> tuple[list[str], list[str]]:
+    """Return the active swarms that mail can be sent to, and why it cannot to the others."""
+    gateway = tools.gateway()
+    swarms, left_out = [], []
+    for swarm in gateway.swarms():
+        try:
+            gateway.check(swarm)
+        except ToolError as problem:
+            left_out.append(f"not to {swarm}: {problem}")
+        else:
+            swarms.append(swarm)
+    if not swarms:
+        raise ToolError("; ".join(["no other swarm can be written to at the moment", *left_out]))
+    return swarms, left_out
+
+
+async def handle_discover(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
+    """Ask servers which swarms they list; what was found is the tool result (MAIL-TOOL-20)."""
+    args = parse_arguments(call.tool_name, call.tool_args, DiscoverArgs)
+    gateway = tools.gateway()
+    found, problems = await gateway.discover(list(dict.fromkeys(args.discovery_urls)))
+    usable = set(gateway.swarms())
+    proposed = [name for name in found if name not in usable]
+    lines = [f"{_counted(found)} found"]
+    if proposed:
+        lines.append(f"an administrator must accept {_counted(proposed)} before you can write")
+    lines += [f"problem: {problem[:_LONGEST_PROBLEM]}" for problem in problems[:_SHOWN_PROBLEMS]]
+    if len(problems) > _SHOWN_PROBLEMS:
+        lines.append(f"{len(problems) - _SHOWN_PROBLEMS} further problems")
+    return ToolOutcome(
+        ok=bool(found or not problems),
+        details="\n".join(lines),
+        reprompt=Reprompt(Subject.ACTION_COMPLETE, "Servers asked for swarms."),
+    )
+
+
+def _counted(names: list[str]) -> str:
+    """Return how many new swarms there are, and the names of the first ones."""
+    count = f"{len(names)} new swarm{'' if len(names) == 1 else 's'}"
+    shown = ", ".join(names[:_SHOWN_NAMES]) + (", …" if len(names) > _SHOWN_NAMES else "")
+    return f"{count} ({shown})" if names else count
 
 
 logger = logging.getLogger(__name__)
@@ -313,6 +397,8 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "send_response": handle_response,
     "send_interrupt": handle_interrupt,
     "send_broadcast": handle_broadcast,
+    "send_interswarm_broadcast": handle_interswarm_broadcast,
+    "discover_swarms": handle_discover,
     "acknowledge_broadcast": handle_acknowledge,
     "ignore_broadcast": handle_ignore,
     "await_message": handle_await,

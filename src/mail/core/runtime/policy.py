@@ -6,6 +6,7 @@ from mail.core.addresses import local_agent_name, parse_agent_address
 from mail.core.agents import AgentCore
 from mail.core.envelope import Envelope
 from mail.core.suggest import did_you_mean
+from mail.core.tools.catalogue import CATALOGUE
 from mail.errors import ToolError
 
 __all__ = ["allowed_target", "check_tool", "local_recipients"]
@@ -43,10 +44,13 @@ def check_tool(name: str, agent: AgentCore, exclude_tools: Collection[str]) -> N
     """Check that an agent may call one of the catalogue's tools.
 
     Raises:
-        ToolError: the tool is excluded, or reserved for supervisors.
+        ToolError: the tool is excluded, or reserved for supervisors or for agents that take part
+            in mail between swarms.
     """
     if name in exclude_tools or name in agent.exclude_tools:
         raise ToolError(f"the tool '{name}' is not available to you")
+    if CATALOGUE[name].interswarm and not agent.enable_interswarm:
+        raise ToolError(f"only an agent with enable_interswarm may call '{name}'")
     if not agent.can_access_action_or_tool(name):
         raise ToolError(f"only a supervisor may call '{name}'")
 

@@ -6,7 +6,7 @@ The same rules and texts hold for templates, swarms and a runtime that is built 
 from collections.abc import Collection, Iterable, Mapping
 
 from mail.core.actions import ActionCore
-from mail.core.addresses import local_agent_name
+from mail.core.addresses import is_remote_target, local_agent_name
 from mail.core.agents import AgentCore
 from mail.core.suggest import hinted
 from mail.core.tools.catalogue import CATALOGUE
@@ -56,7 +56,8 @@ def check_target(
     """Check a communication target of an agent.
 
     Raises:
-        ConfigError: there is no such agent, or it is in another swarm although mail stays here.
+        ConfigError: there is no such agent, or it is in another swarm although mail stays here, or
+            it is no address.
     """
     if target in agents and "@" not in target:
         return
@@ -66,6 +67,11 @@ def check_target(
             raise ConfigError(
                 f"agent '{agent}' has interswarm communication target '{target}' but "
                 "interswarm messaging is not enabled for this swarm"
+            )
+        if not is_remote_target(target):
+            raise ConfigError(
+                f"agent '{agent}' has communication target '{target}', which is not of the form "
+                "'agent@swarm', '*@swarm' or '*@*'"
             )
     elif name not in agents:
         text = f"agent '{agent}' has invalid communication target '{target}'"

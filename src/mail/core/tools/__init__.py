@@ -9,11 +9,13 @@ _BUILD = (
     "create_help_tool",
     "create_ignore_broadcast_tool",
     "create_interrupt_tool",
+    "create_interswarm_broadcast_tool",
     "create_mail_tools",
     "create_request_tool",
     "create_response_tool",
     "create_search_memory_tool",
     "create_supervisor_tools",
+    "create_swarm_discovery_tool",
     "create_task_complete_tool",
 )
 

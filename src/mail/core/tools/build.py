@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
-from mail.core.tools.catalogue import CATALOGUE, SendArgs
+from mail.core.tools.catalogue import CATALOGUE, SendArgs, ToolSpec
 from mail.core.tools.schema import ToolStyle, pydantic_model_to_tool
 
 __all__ = [
@@ -17,11 +17,13 @@ __all__ = [
     "create_help_tool",
     "create_ignore_broadcast_tool",
     "create_interrupt_tool",
+    "create_interswarm_broadcast_tool",
     "create_mail_tools",
     "create_request_tool",
     "create_response_tool",
     "create_search_memory_tool",
     "create_supervisor_tools",
+    "create_swarm_discovery_tool",
     "create_task_complete_tool",
 ]
 
@@ -31,7 +33,12 @@ Tool = dict[str, Any]
 @cache
 def _written(name: str, style: ToolStyle) -> bytes:
     spec = CATALOGUE[name]
-    return to_json(pydantic_model_to_tool(spec.model, name, spec.description, style))
+    tool = pydantic_model_to_tool(spec.model, name, spec.description, style)
+    layout = tool if style == "responses" else tool["function"]
+    for shape in layout["parameters"]["properties"].values():
+        for bound in ("minLength", "minItems", "maxItems"):  # strict mode does not know them
+            shape.pop(bound, None)
+    return to_json(tool)
 
 
 def _plain(name: str, style: ToolStyle) -> Tool:
@@ -47,7 +54,6 @@ def _addressed(
     tool = _plain(name, style)
     layout = tool if style == "responses" else tool["function"]
     target = layout["parameters"]["properties"]["target"]
-    target.pop("minLength", None)
     names = list(dict.fromkeys(targets))
     if names:
         target["description"] = f"The agent to write to. Allowed: {', '.join(names)}."
@@ -82,6 +88,16 @@ def create_interrupt_tool(
 def create_broadcast_tool(style: ToolStyle = "completions") -> Tool:
     """Build ``send_broadcast``."""
     return _plain("send_broadcast", style)
+
+
+def create_interswarm_broadcast_tool(style: ToolStyle = "completions") -> Tool:
+    """Build ``send_interswarm_broadcast``."""
+    return _plain("send_interswarm_broadcast", style)
+
+
+def create_swarm_discovery_tool(style: ToolStyle = "completions") -> Tool:
+    """Build ``discover_swarms``."""
+    return _plain("discover_swarms", style)
 
 
 def create_acknowledge_broadcast_tool(style: ToolStyle = "completions") -> Tool:
@@ -156,16 +172,20 @@ def create_supervisor_tools(
     Args:
         targets: The agents it may write to.
         can_complete_tasks: Whether to include ``task_complete``.
-        enable_interswarm: Allow ``agent@swarm`` addresses as targets.
+        enable_interswarm: Allow ``agent@swarm`` addresses as targets, and include
+            ``send_interswarm_broadcast`` and ``discover_swarms``.
         style: The format of the specifications.
         _debug_include_intraswarm: Whether to include ``send_interrupt`` and ``send_broadcast``.
         exclude_tools: Names to leave out.
     """
+
+    def offered(spec: ToolSpec) -> bool:
+        if spec.interswarm:
+            return enable_interswarm
+        return can_complete_tasks if spec.name == "task_complete" else _debug_include_intraswarm
+
     names = [
-        spec.name
-        for spec in CATALOGUE.values()
-        if spec.audience == "supervisor"
-        and (can_complete_tasks if spec.name == "task_complete" else _debug_include_intraswarm)
+        spec.name for spec in CATALOGUE.values() if spec.audience == "supervisor" and offered(spec)
     ]
     return _create(names, targets, enable_interswarm, style, exclude_tools)
 

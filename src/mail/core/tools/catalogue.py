@@ -20,8 +20,10 @@ __all__ = [
     "AcknowledgeArgs",
     "AwaitArgs",
     "BroadcastArgs",
+    "DiscoverArgs",
     "HelpArgs",
     "IgnoreArgs",
+    "InterswarmBroadcastArgs",
     "SearchMemoryArgs",
     "SendArgs",
     "TaskCompleteArgs",
@@ -31,6 +33,9 @@ __all__ = [
 ]
 
 Audience = Literal["agent", "supervisor"]
+
+MAX_DISCOVERY_URLS: Final = 16
+"""How many servers one call may ask which swarms they list."""
 
 
 class _Arguments(BaseModel):
@@ -52,6 +57,27 @@ class BroadcastArgs(_Arguments):
     body: str = Field(description="The message itself.")
     targets: list[str] | None = Field(
         default=None, description="The agents to inform; leave empty to inform the whole swarm."
+    )
+
+
+class InterswarmBroadcastArgs(_Arguments):
+    """Arguments of ``send_interswarm_broadcast``."""
+
+    subject: str = Field(description="What the message is about, in a few words.")
+    body: str = Field(description="The message itself.")
+    target_swarms: list[str] = Field(
+        default_factory=list,
+        description="The swarms to inform; leave empty to inform all that are active.",
+    )
+
+
+class DiscoverArgs(_Arguments):
+    """Arguments of ``discover_swarms``."""
+
+    discovery_urls: list[str] = Field(
+        min_length=1,
+        max_length=MAX_DISCOVERY_URLS,
+        description="The base addresses of MAIL servers, such as https://mail.example.org.",
     )
 
 
@@ -128,6 +154,7 @@ class ToolSpec(NamedTuple):
         description: What models are told about it.
         extra: Whether agents get it beside the documented set of ``create_mail_tools``.
         recalls: Whether its result holds what others have written.
+        interswarm: Whether it is for agents with ``enable_interswarm`` only.
     """
 
     name: str
@@ -136,6 +163,7 @@ class ToolSpec(NamedTuple):
     description: str
     extra: bool = False
     recalls: bool = False
+    interswarm: bool = False
 
 
 _SPECS: Final = (
@@ -162,6 +190,21 @@ _SPECS: Final = (
         BroadcastArgs,
         "supervisor",
         "Send one message to several agents, without asking for an answer.",
+    ),
+    ToolSpec(
+        "send_interswarm_broadcast",
+        InterswarmBroadcastArgs,
+        "supervisor",
+        "Send one message to other swarms, without asking for an answer.",
+        interswarm=True,
+    ),
+    ToolSpec(
+        "discover_swarms",
+        DiscoverArgs,
+        "supervisor",
+        "Ask MAIL servers which swarms they list, so that you can write to them.",
+        recalls=True,
+        interswarm=True,
     ),
     ToolSpec(
         "acknowledge_broadcast",

@@ -1,0 +1,233 @@
+"""The tools for other swarms: broadcasts to them, and asking servers for more of them."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mail.core.interswarm import Gateway
+from mail.core.runtime import MAILRuntime
+from mail.core.runtime.handlers import HANDLERS, ToolContext
+from mail.core.tools.call import AgentToolCall
+from mail.errors import ToolError
+from mail.net import SwarmRegistry
+from mail.testing import LoopbackPeer, agent_from
+from tests.spec.kit import Part, done
+from tests.support.swarm import SWARM, runtime_of, supervisor, user_message, worker
+
+NEWS = {"subject": "News", "body": "the gate closes at noon"}
+
+
+class Neighbours(Gateway):
+    """A way to the swarms of a real registry; which of them are active is given."""
+
+    def __init__(self, registry: SwarmRegistry, active: Sequence[str] = ()) -> None:
+        self.registry = registry
+        self.active = active
+        self.woken: list[str] = []
+
+    def check(self, swarm: str) -> None:
+        if swarm not in self.swarms():
+            raise ToolError(f"unknown swarm '{swarm}'")
+        if swarm == "silent":
+            raise ToolError("authentication token missing for swarm 'silent'")
+
+    def swarms(self) -> list[str]:
+        known = [name for name in self.registry.endpoints if name != SWARM]
+        return sorted([*known, *self.active])
+
+    def wake(self, peers: Collection[str]) -> None:
+        self.woken += peers
+
+    async def discover(self, urls: Sequence[str]) -> tuple[list[str], list[str]]:
+        found = await self.registry.discover_swarms(urls)
+        return found.found, [f"{where}: {why}" for where, why in found.problems]
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> SwarmRegistry:
+    return SwarmRegistry(SWARM, "http://127.0.0.1:9", str(tmp_path / "registry.json"))
+
+
+def _led_by(lead: Part, gateway: Gateway | None, **rights: Any) -> MAILRuntime:
+    agents = {"supervisor": supervisor(agent_from(lead)), "worker": worker(agent_from(Part()))}
+    for name, value in {"enable_interswarm": True, **rights}.items():
+        setattr(agents["supervisor"], name, value)
+    runtime = runtime_of(agents)
+    runtime._context.gateway = gateway
+    return runtime
+
+
+async def _result(call: tuple[str, dict[str, Any]], gateway: Gateway | None, **rights: Any) -> str:
+    lead = Part([call], [done()])
+    runtime = _led_by(lead, gateway, **rights)
+    await runtime.submit_and_wait(user_message())
+    await runtime.shutdown()
+    return lead.results[0]
+
+
+# --- who may ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("rights", "problem"),
+    [
+        ({"enable_interswarm": False}, "only an agent with enable_interswarm may call"),
+        ({"exclude_tools": ["send_interswarm_broadcast", "discover_swarms"]}, "not available to"),
+    ],
+)
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("send_interswarm_broadcast", NEWS),
+        ("discover_swarms", {"discovery_urls": ["http://127.0.0.1:9"]}),
+    ],
+)
+async def test_only_agents_with_enable_interswarm_may_call_them(
+    registry, call, rights, problem
+) -> None:
+    result = await _result(call, Neighbours(registry, ["weather"]), **rights)
+    assert result.startswith("ERROR") and problem in result
+
+
+async def test_an_agent_that_is_no_supervisor_may_not_call_them(registry) -> None:
+    work = Part([("send_interswarm_broadcast", NEWS), ("discover_swarms", {"discovery_urls": []})])
+    lead = Part([("send_request", {"target": "worker", "subject": "s", "body": "b"})], [done()])
+    agents = {"supervisor": supervisor(agent_from(lead)), "worker": worker(agent_from(work))}
+    agents["worker"].enable_interswarm = True
+    runtime = runtime_of(agents)
+    runtime._context.gateway = Neighbours(registry, ["weather"])
+    await runtime.submit_and_wait(user_message())
+    await runtime.shutdown()
+    assert [text.split("'")[0] for text in work.results[:2]] == [
+        "ERROR: only a supervisor may call "
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ("send_interswarm_broadcast", NEWS),
+        ("discover_swarms", {"discovery_urls": ["http://127.0.0.1:9"]}),
+    ],
+)
+async def test_a_swarm_without_mail_between_swarms_has_no_use_for_them(call) -> None:
+    result = await _result(call, None)
+    assert result == "ERROR: interswarm messaging is not enabled for this swarm"
+
+
+# --- broadcasts ---------------------------------------------------------------------------------
+
+
+class _Turn:
+    """What the handler reads of a turn."""
+
+    agent = "supervisor"
+
+    def __init__(self) -> None:
+        self.task = self
+        self.task_id = "task-1"
+        self.made = 0
+
+    def next_id(self) -> str:
+        self.made += 1
+        return f"id-{self.made}"
+
+
+async def _broadcast(gateway: Gateway, **arguments: Any) -> tuple[str, list[str], list[str]]:
+    """Return the result, and the ids and recipients of what would be sent."""
+    runtime = _led_by(Part(), gateway)
+    tools = ToolContext(runtime._context, _Turn())  # type: ignore[arg-type]
+    call = AgentToolCall(
+        tool_name="send_interswarm_broadcast",
+        tool_args=NEWS | arguments,
+        tool_call_id="1",
+        completion={"role": "assistant"},
+    )
+    outcome = await HANDLERS[call.tool_name](tools, call)
+    assert all(mail.kind == "broadcast" and mail.body == NEWS["body"] for mail in outcome.mail)
+    recipients = [to["address"] for mail in outcome.mail for to in mail.recipients]
+    return outcome.tool_result(), [mail.id for mail in outcome.mail], recipients
+
+
+async def test_a_broadcast_goes_to_each_named_swarm_in_a_message_of_its_own(registry) -> None:
+    gateway = Neighbours(registry, ["depot", "weather", "yard"])
+    result, ids, recipients = await _broadcast(
+        gateway, target_swarms=["weather", "depot", "weather"]
+    )
+    assert recipients == ["all@weather", "all@depot"] and len(set(ids)) == 2
+    assert result == "SUCCESS: message sent to weather, depot"
+
+
+async def test_a_broadcast_without_names_goes_to_all_active_swarms(registry) -> None:
+    gateway = Neighbours(registry, ["depot", "silent", "weather"])
+    result, _, recipients = await _broadcast(gateway)
+    assert recipients == ["all@depot", "all@weather"]
+    assert result == (
+        "SUCCESS: message sent to depot, weather; not to silent: authentication token missing for "
+        "swarm 'silent'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("active", "targets", "problem"),
+    [
+        (["weather"], ["weather", "wether"], "unknown swarm 'wether'"),
+        (["weather", "silent"], ["weather", "silent"], "authentication token missing"),
+        (["weather"], [SWARM], "is your own swarm; write to it with send_broadcast"),
+        ([], [], "no other swarm can be written to at the moment"),
+        (["silent"], [], "not to silent: authentication token missing for swarm 'silent'"),
+    ],
+)
+async def test_a_broadcast_that_not_all_named_swarms_can_get_is_not_sent(
+    registry, active, targets, problem
+) -> None:
+    with pytest.raises(ToolError, match=problem):
+        await _broadcast(Neighbours(registry, active), target_swarms=targets)
+
+
+# --- discovery ----------------------------------------------------------------------------------
+
+
+async def test_discovered_swarms_are_in_the_registry_and_named_in_the_result(registry) -> None:
+    async with LoopbackPeer(name="weather") as weather, LoopbackPeer(name="depot") as depot:
+        weather.swarms = [weather.swarm_entry(), depot.swarm_entry()]
+        urls = [weather.url, "http://127.0.0.1:9", weather.url]
+        result = await _result(("discover_swarms", {"discovery_urls": urls}), Neighbours(registry))
+        assert registry.get_swarm_endpoint("depot")["base_url"] == depot.url
+    lines = result.splitlines()
+    assert lines[0] == "SUCCESS: 2 new swarms (weather, depot) found"
+    assert lines[1].startswith("problem: http://127.0.0.1:9: ") and len(lines) == 2
+
+
+async def test_what_an_administrator_must_accept_is_told(tmp_path) -> None:
+    path = str(tmp_path / "registry.json")
+    proposing = SwarmRegistry(SWARM, "http://127.0.0.1:9", path, proposes=True)
+    async with LoopbackPeer(name="weather") as weather:
+        weather.swarms = [weather.swarm_entry()]
+        call = ("discover_swarms", {"discovery_urls": [weather.url]})
+        result = await _result(call, Neighbours(proposing))
+    assert result.splitlines() == [
+        "SUCCESS: 1 new swarm (weather) found",
+        "an administrator must accept 1 new swarm (weather) before you can write",
+    ]
+    assert proposing.get_swarm_endpoint("weather") is None
+
+
+async def test_a_discovery_that_finds_nothing_but_trouble_is_an_error(registry) -> None:
+    urls = [f"http://127.0.0.1:{port}" for port in (7, 9)]
+    result = await _result(("discover_swarms", {"discovery_urls": urls}), Neighbours(registry))
+    assert result.startswith("ERROR: 0 new swarms found\nproblem: http://127.0.0.1:")
+    assert set(registry.endpoints) == {SWARM}
+
+
+async def test_what_a_hostile_server_says_is_cut(registry) -> None:
+    class Talkative(Neighbours):
+        async def discover(self, urls: Sequence[str]) -> tuple[list[str], list[str]]:
+            return [], ["x" * 10_000] * 1000
+
+    result = await _result(
+        ("discover_swarms", {"discovery_urls": ["http://127.0.0.1:9"]}), Talkative(registry)
+    )
+    assert len(result) < 6000 and result.endswith("984 further problems")
