@@ -68,7 +68,8 @@ SCENARIOS = (
     Scenario("unknown_token", "no token: the same unknown one each time"),
     Scenario("health", "no token: GET /health"),
     Scenario("messages", "80 MB of messages"),
-    Scenario("pauses", "paused tasks with 3 MB each, deleted, and again"),
+    Scenario("pauses", "paused tasks with 1 MB each, deleted, and again"),
+    Scenario("long_arguments", "tool calls with 3 MB, which are refused"),
 )
 
 
@@ -223,7 +224,7 @@ def figures(outcome: Outcome) -> list[Figure]:
     began, ended = outcome.disk[0][0], outcome.disk[-1][0]
     filled = account.notes.get("filled_at", ended)
     grown = outcome.grown(began, filled)
-    sent = account.notes["paused"] * 3 if "paused" in account.notes else _megabytes(account)
+    sent = account.notes["paused"] if "paused" in account.notes else _megabytes(account)
     ratio = max(0.0, grown - _FILES) / max(sent, 0.1)
     found.append(
         Figure("disk over bytes", ratio, _DISK_BOUND, "x", f"{grown:.1f} MB of {sent:.1f}")

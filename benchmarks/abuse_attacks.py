@@ -297,9 +297,9 @@ async def messages(attacker: Attacker) -> None:
 
 
 async def pauses(attacker: Attacker) -> None:
-    """Let tasks wait for answers with 3 MB each, delete them, and do it again."""
+    """Let tasks wait for answers with the largest calls, delete them, and do it again."""
     notes = attacker.account.notes
-    first = await _paused(attacker, "first", attacker.orders.count(30))
+    first = await _paused(attacker, "first", attacker.orders.count(90))
     await asyncio.sleep(1)
     notes |= {"paused": len(first), "filled_at": time.monotonic()}
     gone = [await attacker.ask("DELETE", f"/tasks/{task}") for task in first]
@@ -309,8 +309,15 @@ async def pauses(attacker: Attacker) -> None:
         notes["paused_again"] = len(await _paused(attacker, "again", len(first)))
 
 
+async def long_arguments(attacker: Attacker) -> None:
+    """Have a model call a tool with far more than it may."""
+    await attacker.repeat(
+        4, lambda: attacker.message(f"pause {3 * MB}", f"long-{secrets.token_hex(4)}")
+    )
+
+
 async def _paused(attacker: Attacker, name: str, count: int) -> list[str]:
-    size, tasks = 3 * MB, []
+    size, tasks = MB, []
     until = time.monotonic() + 12
     for number in range(count):
         status = await attacker.message(f"pause {size}", f"{name}-{number}")
@@ -340,6 +347,7 @@ ATTACKS: Final[Mapping[str, Callable[[Attacker], Awaitable[None]]]] = {
         health,
         messages,
         pauses,
+        long_arguments,
     )
 }
 

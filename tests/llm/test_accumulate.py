@@ -1,9 +1,11 @@
 """Deltas become a reply."""
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
+from mail.core.call_context import NullSink
 from mail.core.usage import Usage
 from mail.errors import ModelError
 from mail.llm import completions, responses
@@ -30,6 +32,33 @@ PAYLOADS = [(wire, name) for wire in WIRES for name in names_of(wire)]
 
 def signed(text: str, signature: str) -> dict[str, Any]:
     return {"type": "thinking", "thinking": text, "signature": signature}
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [
+        Delta(text="x" * 10),
+        Delta(reasoning="x" * 10),
+        Delta(thinking=({"type": "thinking", "thinking": "x" * 10},)),
+        Delta(calls=(CallPiece(0, "a", "f", "x" * 10),)),
+    ],
+)
+async def test_a_reply_without_an_end_is_broken_off(piece: Delta) -> None:
+    sent: list[Delta] = []
+    ended: list[bool] = []
+
+    async def endless() -> AsyncGenerator[Delta, None]:
+        try:
+            while True:
+                sent.append(piece)
+                yield piece
+        finally:
+            ended.append(True)
+
+    with pytest.raises(ModelError, match=r"after 1,000 bytes \(max_reply_bytes\)"):
+        await collect(endless(), NullSink(), 1000)
+    assert len(sent) == 101
+    assert ended == [True]
 
 
 async def test_parts_keep_their_order_and_pieces_are_joined() -> None:

@@ -173,6 +173,8 @@ LIMITS = {
     "stored bytes of one caller": LimitsConfig().max_stored_bytes == 2**30,
     "stored bytes of one task": LimitsConfig().max_task_bytes == 256 * 2**20,
     "result of an action": LimitsConfig().max_result_bytes == 2**20,
+    "arguments of a tool call": LimitsConfig().max_argument_bytes == 2**20,
+    "reply of an agent": LimitsConfig().max_reply_bytes == 4 * 2**20,
     "open streams of one caller": LimitsConfig().max_streams == 256,
     "requests in progress, all callers": LimitsConfig().max_requests == 1000,
     "open streams, all callers": LimitsConfig().max_open_streams == 5000,

@@ -196,7 +196,8 @@ class LimitsConfig(FileBacked):
     remembered for ``idempotency_hours``.
 
     A task whose records take ``max_task_bytes`` makes no further model calls, and the result of an
-    action is cut after ``max_result_bytes``; 0 lifts both.
+    action is cut after ``max_result_bytes``. A tool call with more than ``max_argument_bytes`` is
+    refused, and an agent that replies more than ``max_reply_bytes`` at once fails. 0 lifts each.
     """
 
     table = "server.limits"
@@ -217,6 +218,8 @@ class LimitsConfig(FileBacked):
     max_stored_bytes: _Count = 1024 * 1024 * 1024
     max_task_bytes: _Count = 256 * 1024 * 1024
     max_result_bytes: _Count = 1024 * 1024
+    max_argument_bytes: _Count = 1024 * 1024
+    max_reply_bytes: _Count = 4 * 1024 * 1024
     max_streams: _Count = 256
     max_unsent_bytes: _Positive = 16 * 1024 * 1024
     request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 200.0

@@ -106,7 +106,7 @@ class CallContext:
     The caller of a run may lend its entrypoint tools of its own (``offered``, declarations of
     functions) and ``instructions``, which follow the system prompt. With ``only_offered`` the call
     must use one of the offered tools. ``models`` are the rules for the models of an agent that was
-    defined elsewhere.
+    defined elsewhere. ``max_reply_bytes`` is how much a model may reply at once.
 
     ``owner`` is the caller on whose behalf the agent works, as (swarm, role, id), and ``store`` the
     open `mail.db.base.Store` of the runtime; outside of a runtime there is neither.
@@ -126,6 +126,7 @@ class CallContext:
     owner: tuple[str, str, str] | None = None
     store: Any = None
     models: ModelRules | None = None
+    max_reply_bytes: int | None = None
 
 
 _call: ContextVar[CallContext | None] = ContextVar("mail_call", default=None)

@@ -154,9 +154,10 @@ class CallRow(NamedTuple):
     """A breakpoint tool call of a task and, once given, its result.
 
     ``call_id`` names the call within its task: the provider's id, or one made from it when another
-    call of the task has that. ``call`` is the serialised tool call, ``shown`` the call as callers
-    see it (both JSON). ``control`` is the instruction to the turn that goes on with the result (see
-    `mail.core.runtime.turn.Control`); calls that were made before it was kept have none.
+    call of the task has that. ``call`` is the serialised tool call without its arguments, ``shown``
+    the call as callers see it (both JSON). ``control`` is the instruction to the turn that goes on
+    with the result (see `mail.core.runtime.turn.Control`); calls that were made before it was kept
+    have none.
     """
 
     agent: str

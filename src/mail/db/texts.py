@@ -61,7 +61,12 @@ def _in_json(text: str) -> str:
 
 
 def _in_ascii_json(text: str) -> str:
-    return json.dumps(text)[1:-1]
+    return _in_json(text) if _is_plain(text) else json.dumps(text)[1:-1]
+
+
+def _is_plain(text: str) -> bool:
+    """Tell whether JSON writes a text in one way: in ASCII, without the one sign that differs."""
+    return text.isascii() and "\x7f" not in text
 
 
 _MODES: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
@@ -138,11 +143,12 @@ def _put_back(texts: Mapping[str, str], raw: bool, found: re.Match[str]) -> str:
 
 
 class _Text:
-    """A text that records may repeat, and how it is written in them."""
+    """A text that records may repeat, and how it is written in them; ``modes`` are all ways."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.hash = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        self.modes = "pxj" if _is_plain(text) else "pxja"
         self._forms: dict[tuple[str, bool], str] = {}
 
     def form(self, mode: str, *, raw: bool) -> str:
@@ -198,7 +204,7 @@ class _Packer:
 
     def _refer(self, record: str, known: _Text, *, raw: bool) -> str:
         least = len(known.text) // 2  # XML leaves out what it cannot hold
-        for mode in _MODES:
+        for mode in known.modes:
             if len(record) < least:
                 break  # most records hold a text only as it is
             form = known.form(mode, raw=raw)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mail.core.call_context import StreamSink
+from mail.errors import ModelError
 from mail.llm.anthropic import server_tool
 from mail.llm.history import arguments_so_far, unique_id
 from mail.llm.request import (
@@ -192,19 +193,38 @@ def _joined(pieces: Sequence[str]) -> str:
     return text
 
 
-async def collect(deltas: AsyncGenerator[Delta, None], sink: StreamSink) -> ModelReply:
+def _size(delta: Delta) -> int:
+    """Return how many characters a piece of a reply adds, or a few less."""
+    size = len(delta.text) + len(delta.reasoning)
+    size += sum(len(piece.arguments) for piece in delta.calls)
+    return size + sum(len(piece.get("thinking") or "") for piece in delta.thinking)
+
+
+async def collect(
+    deltas: AsyncGenerator[Delta, None], sink: StreamSink, most: int | None = None
+) -> ModelReply:
     """Read a stream to its end, pass text and reasoning to ``sink``, return the whole reply.
 
+    Args:
+        deltas: The stream.
+        sink: Where text and reasoning go.
+        most: A reply with more characters is broken off; None for no limit.
+
     Raises:
-        ModelError: the call failed for good.
+        ModelError: the call failed for good, or the reply is too long.
     """
-    draft = _Draft()
+    draft, size = _Draft(), 0
     async with aclosing(deltas):
         async for delta in deltas:
             if delta.restart:
-                draft = _Draft()
+                draft, size = _Draft(), 0
                 sink.restart()
                 continue
+            size += _size(delta)
+            if most is not None and size > most:
+                raise ModelError(
+                    f"the model's reply was broken off after {most:,} bytes (max_reply_bytes)"
+                )
             draft.add(delta)
             if delta.reasoning:
                 sink.reasoning(delta.reasoning)

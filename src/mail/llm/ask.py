@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mail.core.agents import AgentOutput
-from mail.core.call_context import StreamSink
+from mail.core.call_context import StreamSink, current_call
 from mail.core.tools.call import AgentToolCall
 from mail.core.usage import Usage
 from mail.errors import AgentError
@@ -198,7 +198,7 @@ class _Rest:
 async def _one(
     model: ChatModel, request: ModelRequest, sink: StreamSink, report: Report
 ) -> ModelReply:
-    reply = await collect(model.stream(request), sink)
+    reply = await collect(model.stream(request), sink, current_call().max_reply_bytes)
     if reply.usage is not None:
         report(request.model, reply.usage)
     return reply

@@ -233,6 +233,8 @@ def _builder(
         task_cost_limit=config.settings.task_cost_limit,
         task_byte_limit=config.limits.max_task_bytes or None,
         max_result_bytes=config.limits.max_result_bytes or None,
+        max_argument_bytes=config.limits.max_argument_bytes or None,
+        max_reply_bytes=config.limits.max_reply_bytes or None,
         dynamic_ctx_ratio=config.settings.dynamic_ctx_ratio,
         max_concurrent_turns=config.limits.max_running_tasks or None,
         turn_limit=turns,

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,9 +11,10 @@ import pytest
 from mail.core.actions import ActionCore
 from mail.core.agents import AgentOutput
 from mail.core.runtime import RunRequest, RuntimeSettings
+from mail.core.runtime.turn_result import Reply
 from mail.core.tasks import TaskState
-from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
-from mail.db.base import Store
+from mail.core.tools.call import INVALID_JSON_KEY, TOO_LONG_KEY, AgentToolCall
+from mail.db.base import Owner, Store
 from mail.errors import ModelError, ShuttingDown, TaskTimeout
 from mail.testing import agent_from, replies, tool_calls
 from tests.support.swarm import last_body, runtime_of, supervisor, user_message, worker
@@ -176,6 +179,114 @@ async def test_half_a_character_in_a_call_is_mended_like_other_wrong_arguments(
     for event in runtime.get_events_by_task_id("task-1"):
         json.dumps(event.to_record(), ensure_ascii=False).encode()
     await runtime.shutdown()
+
+
+LONG = {"city": "Oslo " * 100, "country": "Norway"}
+
+
+def _block_call(name: str, arguments: dict[str, Any]) -> AgentToolCall:
+    block = {"type": "tool_use", "id": "c1", "name": name, "input": arguments}
+    message = {"role": "assistant", "content": [{"type": "text", "text": "Let me see."}, block]}
+    return AgentToolCall(tool_name=name, tool_args=arguments, tool_call_id="c1", completion=message)
+
+
+@pytest.mark.parametrize("wire", ["completions", "responses", "anthropic"])
+@pytest.mark.parametrize("asks_caller", [False, True])
+async def test_arguments_over_the_limit_are_mended_and_not_kept(
+    store: Store, wire: str, asks_caller: bool
+) -> None:
+    histories: list[list[dict[str, Any]]] = []
+
+    async def lead(messages: list[dict[str, Any]], choice: Any) -> AgentOutput:
+        histories.append(messages)
+        if "::tool_call_error::" in last_body(messages):
+            return None, tool_calls(("lookup", {"city": "Oslo"}))
+        if len(messages) > 1:
+            return None, tool_calls(("task_complete", {"finish_message": "done"}))
+        made = _block_call if wire == "anthropic" else partial(_call, wire=wire)
+        return None, [made("lookup", LONG)]
+
+    async def lookup(args: dict[str, Any]) -> str:
+        assert args == {"city": "Oslo"}
+        return "rainy"
+
+    core = supervisor(lead, ("worker",))
+    core.actions = {"lookup": ActionCore(function=lookup, name="lookup")}
+    runtime = runtime_of(
+        {"supervisor": core, "worker": worker(replies())},
+        store=store,
+        breakpoint_tools=["lookup"] if asks_caller else [],
+        settings=RuntimeSettings(max_argument_bytes=500, max_reply_bytes=5000),
+    )
+    run = await runtime.open_run(RunRequest(message=user_message()))
+    result = await run.result(5)
+    assert result.status is (TaskState.PAUSED if asks_caller else TaskState.COMPLETED)
+    told = "530 bytes, where max_argument_bytes allows 500; make several calls"
+    problem = f"ERROR: the arguments of 'lookup' are too long: {told}"
+    [_, replied, answered, _] = histories[1]
+    assert problem in (answered.get("content") or answered.get("output"))
+    assert told in json.dumps(replied) and "Norway" not in json.dumps(replied)
+    owner = Owner(runtime.swarm_name, runtime.user_role, runtime.user_id)
+    kept = await store.history(owner, "task-1", "supervisor")
+    assert told in json.dumps(kept)
+    records = [event.to_record() for event in runtime.get_events_by_task_id("task-1")]
+    assert "Norway" not in json.dumps([kept, records])
+    await runtime.shutdown()
+
+
+async def test_calls_beside_one_that_is_too_long_are_run() -> None:
+    ran: list[str] = []
+
+    async def note(args: dict[str, Any]) -> str:
+        ran.append(args["city"])
+        return "noted"
+
+    def lead(messages: list[dict[str, Any]], choice: Any) -> Any:
+        if len(messages) > 1:
+            calls = messages[1]["tool_calls"]
+            assert [set(json.loads(call["function"].get("arguments", "{}"))) for call in calls] == [
+                set(),
+                {TOO_LONG_KEY},
+            ]
+            return DONE
+        return [("note", {"city": "Oslo"}), ("note", LONG)]
+
+    core = supervisor(agent_from(lead))
+    core.actions = {"note": ActionCore(function=note, name="note")}
+    settings = RuntimeSettings(max_argument_bytes=500)
+    runtime = runtime_of({"supervisor": core, "worker": worker(replies())}, settings=settings)
+    await runtime.submit_and_wait(user_message())
+    assert ran == ["Oslo"]
+    await runtime.shutdown()
+
+
+@pytest.mark.parametrize("output", [("x" * 2000, []), (None, tool_calls(("help", LONG)))])
+async def test_a_reply_over_the_limit_fails_the_agent_and_says_why(output: AgentOutput) -> None:
+    async def lead(messages: list[dict[str, Any]], choice: Any) -> AgentOutput:
+        return output
+
+    core = {"supervisor": supervisor(lead), "worker": worker(replies())}
+    runtime = runtime_of(core, settings=RuntimeSettings(max_reply_bytes=500))
+    run = await runtime.open_run(RunRequest(message=user_message()))
+    result = await run.result(5)
+    assert result.status is TaskState.FAILED
+    assert re.search(r"the reply has [\d,]+ bytes, and max_reply_bytes is 500", str(result.reason))
+    await runtime.shutdown()
+
+
+def test_a_journaled_reply_holds_what_its_calls_came_in_once() -> None:
+    calls = tool_calls(*[("note", {"number": number}) for number in range(20)])
+    calls[0].completion["content"] = "x" * 5000
+    reply = Reply(
+        "Words.",
+        [calls[0], *(c.model_copy(update={"completion": calls[0].completion}) for c in calls[1:])],
+    )
+    text = reply.to_json()
+    assert len(text) < 2 * 5000 + 20 * 200
+    assert Reply.from_json(text) == reply
+    earlier = json.dumps({"text": "Words.", "calls": [call.model_dump() for call in reply.calls]})
+    assert Reply.from_json(earlier) == reply
+    assert Reply.from_json(Reply(None, []).to_json()) == Reply(None, [])
 
 
 async def test_repairs_are_bounded() -> None:

@@ -23,7 +23,8 @@ from mail.core.runtime.turn_result import (
     storable,
 )
 from mail.core.suggest import did_you_mean
-from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
+from mail.core.tools.call import AgentToolCall
+from mail.core.tools.catalogue import check_usable
 from mail.db.base import JournalRow, TurnCommit
 from mail.errors import ToolError
 
@@ -191,9 +192,7 @@ def check_action_arguments(name: str, arguments: dict[str, Any], schema: dict[st
     Raises:
         ToolError: they do not fit; the text names the argument and the problem.
     """
-    raw = arguments.get(INVALID_JSON_KEY)
-    if raw is not None:
-        raise ToolError(f"the arguments of '{name}' are not valid JSON: {str(raw)[:200]}")
+    check_usable(name, arguments)
     if not schema:
         return
     from referencing.exceptions import Unresolvable

@@ -4,12 +4,14 @@ import json
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
+from pydantic_core import to_json
+
 from mail.core.agents import AgentCore
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import Control, ControlKind, Turn
 from mail.core.runtime.turn_result import storable
-from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
+from mail.core.tools.call import AgentToolCall, problem_of_arguments
 from mail.core.tools.convert import normalize_breakpoint_tool_call
 from mail.db.base import CallRow
 from mail.errors import AlreadyAnswered, BreakpointError
@@ -35,7 +37,7 @@ def split_breakpoints(
     """Return (calls that pause the task, the other calls).
 
     Calls of tools that the caller ``offered`` pause it like the swarm's own breakpoint tools.
-    A breakpoint call whose arguments are no JSON, or that the agent may not make, asks nobody
+    A breakpoint call whose arguments are unusable, or that the agent may not make, asks nobody
     anything: the agent is told, as with any other tool.
     """
     paused: list[AgentToolCall] = []
@@ -46,7 +48,7 @@ def split_breakpoints(
             and call.tool_name not in context.exclude_tools
             and agent.can_access_action_or_tool(call.tool_name)
         )
-        pauses = allowed and INVALID_JSON_KEY not in call.tool_args
+        pauses = allowed and problem_of_arguments(call.tool_name, call.tool_args) is None
         (paused if pauses else others).append(call)
     return paused, others
 
@@ -64,9 +66,18 @@ def call_rows(turn: Turn, calls: Sequence[AgentToolCall]) -> list[CallRow]:
         name = _free(call.tool_call_id or "call", taken)
         taken.add(name)
         shown = normalize_breakpoint_tool_call(call) | {"id": name, "call_id": name}
-        text = json.dumps(shown, ensure_ascii=False)
-        rows.append(CallRow(turn.agent, name, call.model_dump_json(), text, control=control))
+        text = to_json(shown).decode()
+        rows.append(CallRow(turn.agent, name, _to_be_answered(call), text, control=control))
     return rows
+
+
+def _to_be_answered(call: AgentToolCall) -> str:
+    """Return what it takes to answer a call later: its name, its id, and the format it came in."""
+    came_in: dict[str, Any] = {"completion": {"role": "assistant"}}
+    if not call.completion:
+        came_in = {"responses": [{"type": "function_call"}]}
+    names = {"tool_name": call.tool_name, "tool_call_id": call.tool_call_id}
+    return AgentToolCall(**names, tool_args={}, **came_in).model_dump_json()
 
 
 def _free(call_id: str, taken: Collection[str]) -> str:

@@ -1,6 +1,5 @@
 """How a run ends: completed, paused, failed or cancelled; one terminal event each (MAIL-EVT-4)."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +14,7 @@ from mail.core.runtime.breakpoints import UNANSWERED
 from mail.core.runtime.client_tools import take_back
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import Phase, Turn
-from mail.core.runtime.turn_result import EventDraft, message_event
+from mail.core.runtime.turn_result import message_event
 from mail.core.runtime.waiters import RunResult, Waiter
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
@@ -78,15 +77,13 @@ class Endings:
 
     def pause(self, task: ActiveTask) -> Ending:
         """The task waits for the results of its open breakpoint calls."""
-        shown = [from_json(call.shown) for call in task.open_calls()]
+        texts = [call.shown for call in task.open_calls()]
         message = self.context.composer.system_completion(
-            task.task_id,
-            Subject.BREAKPOINT_TOOL_CALL,
-            json.dumps(shown, ensure_ascii=False),
-            task.now(),
+            task.task_id, Subject.BREAKPOINT_TOOL_CALL, f"[{', '.join(texts)}]", task.now()
         )
         task.change(state=TaskState.PAUSED, awaited=False, finish_asked=False)
         task.pausing = False
+        shown = [from_json(text) for text in texts]
         return self._ending(task, message, TaskState.PAUSED, everybody=True, breakpoints=shown)
 
     def fail(self, task: ActiveTask, reason: str, *, over_budget: bool = False) -> Ending:
@@ -232,22 +229,22 @@ class Endings:
         settled: tuple[int, ...] = (),
     ) -> Ending:
         settled += self._settle_finish(task) + self._settle_steps(task)
-        told: dict[str, Any] = {
-            "response": message.body,
-            "subject": message.subject,
-            "status": status.value,
-            "breakpoints": breakpoints,
-        }
+        told = {"response": message.body, "subject": message.subject, "status": status.value}
+        more: dict[str, Any] = {}
         unanswered = set() if everybody else set(task.people)
         if unanswered:
-            told["unanswered"] = sorted(unanswered)
+            more["unanswered"] = sorted(unanswered)
         if over_budget:
-            told["over_budget"] = True
-        terminal = EventDraft(
+            more["over_budget"] = True
+        # The body of a pause is its calls in JSON; they may be long, so they are not written again.
+        listed = message.body if breakpoints else "[]"
+        rest = f",{_json(more)[1:]}" if more else "}"
+        terminal = EventRow(
             "task_error" if reason is not None else "task_complete",
+            message.timestamp,
             f"error for task: {reason}" if reason is not None else f"response: '{message.body}'",
-            told,
-        ).row(message.timestamp)
+            f'{_json(told)[:-1]},"breakpoints":{listed}{rest}',
+        )
         return Ending(
             result=RunResult(
                 task_id=task.task_id,
@@ -266,3 +263,7 @@ class Endings:
             settled=settled,
             memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
         )
+
+
+def _json(value: Any) -> str:
+    return to_json(value).decode()

@@ -21,6 +21,8 @@ _LIMITS = (
     "task_cost_limit",
     "task_byte_limit",
     "max_result_bytes",
+    "max_argument_bytes",
+    "max_reply_bytes",
     "max_concurrent_turns",
 )
 _COUNTS = MappingProxyType(
@@ -56,6 +58,9 @@ class RuntimeSettings:
         task_byte_limit: About how many bytes the records of a task may take before no further model
             calls are made for it; None for no limit.
         max_result_bytes: The result of an action is cut after so many bytes; None for no limit.
+        max_argument_bytes: Arguments of a tool call that have more bytes as JSON are refused, with
+            a turn to mend the call; None for no limit.
+        max_reply_bytes: An agent whose reply has more bytes fails; None for no limit.
         dynamic_ctx_ratio: The share of a model's context (0 to 1) above which older history is
             summarised for the call; 0 for never.
         max_concurrent_turns: Agent turns that run at the same time; None for no limit.
@@ -74,6 +79,8 @@ class RuntimeSettings:
     task_cost_limit: float | None = None
     task_byte_limit: int | None = None
     max_result_bytes: int | None = None
+    max_argument_bytes: int | None = None
+    max_reply_bytes: int | None = None
     dynamic_ctx_ratio: float = 0.0
     max_concurrent_turns: int | None = None
     turn_limit: "TurnLimit | None" = None

@@ -17,7 +17,7 @@ from mail.core.runtime.policy import check_tool
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.turn_result import Reprompt, ToolOutcome, TurnResult
 from mail.core.tools.call import AgentToolCall
-from mail.core.tools.catalogue import BUILTIN_TOOLS, TEXT_TOOL
+from mail.core.tools.catalogue import BUILTIN_TOOLS, TEXT_TOOL, check_usable
 from mail.db.base import JournalRow
 from mail.errors import StoreError, ToolError
 from mail.redaction import new_reference, told_as
@@ -69,6 +69,7 @@ class ToolDispatcher:
         known: JournalRow | None,
     ) -> ToolOutcome:
         try:
+            check_usable(call.tool_name, call.tool_args)
             handler = HANDLERS.get(call.tool_name)
             if handler is None:
                 return await self.actions.run(tools.turn, turn_result, call, key, known)

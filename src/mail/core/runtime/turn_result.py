@@ -1,7 +1,7 @@
 """What a turn produces: the agent's reply, the handlers' outcomes, and what it will commit."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
@@ -9,9 +9,11 @@ from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.histories import Entry
-from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
+from mail.core.tools.call import INVALID_JSON_KEY, TOO_LONG_KEY, AgentToolCall
+from mail.core.tools.catalogue import BUILTIN_TOOLS, TEXT_TOOL
 from mail.core.wire import MessageKind
 from mail.db.base import CallRow, EventRow, JournalRow, MemoryRow
+from mail.errors import AgentError
 
 __all__ = [
     "REPLY_KEY",
@@ -27,6 +29,9 @@ __all__ = [
 
 REPLY_KEY: Final = "reply"
 _INVALID_SHOWN: Final = 2000
+_CAME_IN: Final = {"completion", "responses"}
+_NO_CALLS: Final = {*BUILTIN_TOOLS, TEXT_TOOL}
+"""What a model did or said without calling a tool of its agent."""
 _PRIVATE: Final = {"acknowledge_broadcast": "note", "ignore_broadcast": "reason"}
 """Arguments that no event shows (MAIL-TOOL-13)."""
 
@@ -106,10 +111,14 @@ class ToolOutcome(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What an agent function returned."""
+    """What an agent function returned.
+
+    ``written`` are its `entries` as JSON, where they have been written already.
+    """
 
     text: str | None
     calls: list[AgentToolCall]
+    written: tuple[str, ...] = ()
 
     @property
     def entries(self) -> list[Entry]:
@@ -119,35 +128,120 @@ class Reply:
         first = self.calls[0]
         return [first.completion] if first.completion else list(first.responses)
 
-    def storable(self) -> "Reply":
-        """Return the reply without unpaired surrogates, which neither JSON nor a store can hold.
+    def storable(self, most: int | None, most_of_call: int | None) -> "Reply":
+        """Return the reply as it is kept: in JSON, within limits of its bytes as JSON.
 
-        A call that has one among its arguments has invalid arguments.
+        A call that has an unpaired surrogate among its arguments has invalid arguments, because
+        neither JSON nor a store can hold it; so has a call with more arguments than allowed.
+
+        Args:
+            most: The limit of the whole reply; None for no limit.
+            most_of_call: The limit of the arguments of one call.
+
+        Raises:
+            AgentError: the reply is too long.
+            ValueError: JSON cannot hold it.
         """
-        calls = self.calls
-        said = [(call.tool_name, call.tool_call_id, call.tool_args) for call in calls]
+        kept = self
         try:
-            to_json((said, self.entries))
+            said, written = _in_json(kept)
         except ValueError as error:
             if "surrogates" not in str(error):
                 raise
-        else:
-            return self
-        first = calls[0]
-        completion, responses = _whole(first.completion), _whole(first.responses)
-        shared = {"completion": completion, "responses": responses}
-        return Reply(self.text, [_whole_call(call, shared) for call in calls])
+            kept = _without_surrogates(self)
+            said, written = _in_json(kept)
+        size = max(said, sum(map(len, written)))
+        if most is not None and size > most:
+            raise AgentError(f"the reply has {size:,} bytes, and max_reply_bytes is {most:,}")
+        if most_of_call is not None and said > most_of_call:
+            cut = _too_long(kept.calls, most_of_call)
+            if cut:
+                return _shortened(kept, cut).storable(most, None)
+        return replace(kept, written=tuple(text.decode() for text in written))
 
     def to_json(self) -> str:
-        """Return the reply as JSON for the journal."""
-        calls = [call.model_dump() for call in self.calls]
-        return to_json({"text": self.text, "calls": calls}).decode()
+        """Return the reply as JSON for the journal; what the calls came in is written once."""
+        calls = []
+        for call in self.calls:
+            first = self.calls[0]
+            same = (call.completion, call.responses) == (first.completion, first.responses)
+            again = _CAME_IN if call is not first and same else None
+            calls.append(call.model_dump_json(exclude=again))
+        return f'{{"text":{to_json(self.text).decode()},"calls":[{",".join(calls)}]}}'
 
     @classmethod
     def from_json(cls, text: str) -> "Reply":
         """Read what `to_json` wrote."""
         raw = from_json(text)
-        return cls(raw["text"], [AgentToolCall.model_validate(call) for call in raw["calls"]])
+        calls: list[dict[str, Any]] = raw["calls"]
+        came_in = {name: calls[0][name] for name in _CAME_IN} if calls else {}
+        return cls(raw["text"], [AgentToolCall.model_validate(came_in | call) for call in calls])
+
+
+def _in_json(reply: Reply) -> tuple[int, list[bytes]]:
+    """Return how many bytes a reply's calls have as JSON, and its entries in JSON."""
+    said = [(call.tool_name, call.tool_call_id, call.tool_args) for call in reply.calls]
+    return len(to_json(said)), [to_json(entry) for entry in reply.entries]
+
+
+def _without_surrogates(reply: Reply) -> Reply:
+    first = reply.calls[0]
+    completion, responses = _whole(first.completion), _whole(first.responses)
+    shared = {"completion": completion, "responses": responses}
+    return Reply(reply.text, [_whole_call(call, shared) for call in reply.calls])
+
+
+def _shortened(reply: Reply, cut: Mapping[str, dict[str, Any]]) -> Reply:
+    """Return a reply with other arguments for the calls with these ids."""
+    first = reply.calls[0]
+    completion = _with_arguments(first.completion, cut)
+    responses = [_with_arguments(item, cut) for item in first.responses]
+    calls = []
+    for call in reply.calls:
+        arguments = cut.get(call.tool_call_id, call.tool_args)
+        changed = {"completion": completion, "responses": responses, "tool_args": arguments}
+        calls.append(call.model_copy(update=changed))
+    return Reply(reply.text, calls)
+
+
+def _too_long(calls: Sequence[AgentToolCall], most: int) -> dict[str, dict[str, Any]]:
+    """Return what stands in place of the arguments of calls that have too many, by their ids."""
+    cut = {}
+    for call in calls:
+        size = 0 if call.tool_name in _NO_CALLS else len(to_json(call.tool_args))
+        if size > most:
+            told = f"{size:,} bytes, where max_argument_bytes allows {most:,}; make several calls"
+            cut[call.tool_call_id] = {TOO_LONG_KEY: told}
+    return cut
+
+
+def _with_arguments(entry: Entry, given: Mapping[str, dict[str, Any]]) -> Entry:
+    """Return an entry of any format in which calls, by their ids, have the given arguments."""
+    if entry.get("type") == "function_call" and entry.get("call_id") in given:
+        return entry | {"arguments": to_json(given[entry["call_id"]]).decode()}
+    changed = entry
+    if isinstance(calls := entry.get("tool_calls"), list):
+        changed = changed | {"tool_calls": [_chat_call(call, given) for call in calls]}
+    if isinstance(blocks := entry.get("content"), list):
+        changed = changed | {"content": [_block(block, given) for block in blocks]}
+    return changed
+
+
+def _chat_call(call: Any, given: Mapping[str, dict[str, Any]]) -> Any:
+    if not isinstance(call, dict) or call.get("id") not in given:
+        return call
+    function = call.get("function") or {}
+    return call | {"function": function | {"arguments": to_json(given[call["id"]]).decode()}}
+
+
+def _block(block: Any, given: Mapping[str, dict[str, Any]]) -> Any:
+    if (
+        not isinstance(block, dict)
+        or block.get("type") != "tool_use"
+        or block.get("id") not in given
+    ):
+        return block
+    return block | {"input": given[block["id"]]}
 
 
 def _whole(value: Any) -> Any:
@@ -210,6 +304,14 @@ class TurnResult:
         self.entries.extend(entries)
         for entry in entries:
             self._written.append(to_json(entry).decode())
+
+    def remember_reply(self, reply: Reply) -> None:
+        """Add the agent's reply to its history."""
+        if reply.written:
+            self.entries.extend(reply.entries)
+            self._written.extend(reply.written)
+        else:
+            self.remember(*reply.entries)
 
     def log(self, kind: str, description: str = "", **extra: Any) -> None:
         """Add an event."""

@@ -21,6 +21,7 @@ from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.handlers import HANDLERS
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey
+from mail.core.runtime.settings import RuntimeSettings
 from mail.core.runtime.text_replies import take_text
 from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS, TEXT_TOOL, ToolDispatcher
 from mail.core.runtime.turn import ControlKind, Phase, Turn
@@ -35,7 +36,7 @@ from mail.core.runtime.turn_result import (
     storable,
 )
 from mail.core.runtime.usage_accounting import Meter, refusal
-from mail.core.tools.call import INVALID_JSON_KEY, AgentToolCall
+from mail.core.tools.call import AgentToolCall, problem_of_arguments
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.db.base import JournalRow
 from mail.errors import AgentError, MAILError, ModelError, StoreConflict, StoreError
@@ -200,7 +201,7 @@ class TurnRunner:
             turn.phase = Phase.ACTING
             turn_result.events.extend(turn.reports)
             turn_result.log_calls(turn.agent, reply.calls, duration)
-        turn_result.remember(*reply.entries)
+        turn_result.remember_reply(reply)
         return reply
 
     def _incoming(self, turn: Turn) -> list[Entry]:
@@ -230,7 +231,7 @@ class TurnRunner:
             raise MAILError(problem) from error
         except StoreError as error:  # not the engine's own
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
-        return _checked(turn.agent, output)
+        return _checked(turn.agent, output, self.context.settings)
 
     def _surroundings(self, turn: Turn) -> CallContext:
         settings, step = self.context.settings, turn.manual
@@ -251,6 +252,7 @@ class TurnRunner:
             owner=self.context.owner,
             store=self.context.store,
             models=self.context.agents[turn.agent].models,
+            max_reply_bytes=settings.max_reply_bytes,
         )
 
     async def _act(
@@ -264,7 +266,7 @@ class TurnRunner:
             agent = self.context.agents[turn.agent]
             paused, calls = split_breakpoints(agent, asked, self.context, offer.names)
         slow = any(call.tool_name not in HANDLERS for call in calls if not _passive(call))
-        if REPLY_KEY not in journal and (slow or paused):
+        if REPLY_KEY not in journal and slow:
             turn_result.journal.append(JournalRow(REPLY_KEY, "done", reply.to_json()))
         turn_result.paused.extend(paused)
         for call in surplus:
@@ -340,7 +342,8 @@ def _without_surplus(
     surplus: list[AgentToolCall] = []
     seen = False
     for call in calls:
-        offered = call.tool_name in offer.names and INVALID_JSON_KEY not in call.tool_args
+        usable = problem_of_arguments(call.tool_name, call.tool_args) is None
+        offered = call.tool_name in offer.names and usable
         (surplus if offered and seen else kept).append(call)
         seen = seen or offered
     return kept, surplus
@@ -350,7 +353,7 @@ def _passive(call: AgentToolCall) -> bool:
     return call.tool_name == TEXT_TOOL or call.tool_name in BUILTIN_TOOLS
 
 
-def _checked(agent: str, output: object) -> Reply:
+def _checked(agent: str, output: object, settings: RuntimeSettings) -> Reply:
     problem = f"agent '{agent}' must return (text or None, list of AgentToolCall)"
     if not isinstance(output, tuple) or len(output) != 2:
         raise AgentError(f"{problem}, got {type(output).__name__}")
@@ -359,7 +362,8 @@ def _checked(agent: str, output: object) -> Reply:
         raise AgentError(f"{problem}; its text is a {type(text).__name__}")
     if not isinstance(calls, list) or not all(isinstance(c, AgentToolCall) for c in calls):
         raise AgentError(f"{problem}; its second item is not such a list")
+    reply = Reply(None if text is None else storable(text), calls)
     try:
-        return Reply(None if text is None else storable(text), calls).storable()
+        return reply.storable(settings.max_reply_bytes, settings.max_argument_bytes)
     except ValueError as error:
         raise AgentError(f"agent '{agent}' returned what JSON cannot hold: {error}") from error

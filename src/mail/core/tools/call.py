@@ -1,13 +1,32 @@
 """One tool call as a model returned it (docs: ``AgentToolCall``)."""
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from pydantic import BaseModel, Field, model_validator
 
-__all__ = ["INVALID_JSON_KEY", "AgentToolCall"]
+__all__ = ["INVALID_JSON_KEY", "TOO_LONG_KEY", "AgentToolCall", "problem_of_arguments"]
 
 INVALID_JSON_KEY: Final = "__invalid_json__"
 """The only key of ``tool_args`` when the model's arguments were no JSON object: their text, cut."""
+TOO_LONG_KEY: Final = "__too_long__"
+"""The only key of ``tool_args`` when the model's arguments were too long: how long they were."""
+
+
+def problem_of_arguments(name: str, arguments: Mapping[str, Any]) -> str | None:
+    """Return why no tool can be called with arguments; None if one can.
+
+    Args:
+        name: The tool's name.
+        arguments: The arguments, or what stands in their place (`INVALID_JSON_KEY`,
+            `TOO_LONG_KEY`).
+    """
+    if TOO_LONG_KEY in arguments:
+        return f"the arguments of '{name}' are too long: {str(arguments[TOO_LONG_KEY])[:200]}"
+    if INVALID_JSON_KEY in arguments:
+        raw = str(arguments[INVALID_JSON_KEY])[:200]
+        return f"the arguments of '{name}' are not valid JSON: {raw}"
+    return None
 
 
 class AgentToolCall(BaseModel):

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mail.core.schema import problems_of
-from mail.core.tools.call import INVALID_JSON_KEY
+from mail.core.tools.call import problem_of_arguments
 from mail.errors import ToolError
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "SendArgs",
     "TaskCompleteArgs",
     "ToolSpec",
+    "check_usable",
     "is_own_text",
     "parse_arguments",
 ]
@@ -284,15 +285,23 @@ BUILTIN_TOOLS: Final = frozenset(
 A = TypeVar("A", bound=BaseModel)
 
 
+def check_usable(name: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse what stands in the place of arguments that no tool can be called with.
+
+    Raises:
+        ToolError: see `mail.core.tools.call.problem_of_arguments`.
+    """
+    if problem := problem_of_arguments(name, arguments):
+        raise ToolError(problem)
+
+
 def parse_arguments(name: str, arguments: dict[str, Any], model: type[A]) -> A:
     """Read the arguments of a tool call; unknown ones are ignored, null means the default.
 
     Raises:
         ToolError: they do not fit; the text names each argument and its problem.
     """
-    if INVALID_JSON_KEY in arguments:
-        raw = str(arguments[INVALID_JSON_KEY])[:200]
-        raise ToolError(f"the arguments of '{name}' are not valid JSON: {raw}")
+    check_usable(name, arguments)
     try:
         return model.model_validate(arguments)
     except ValidationError:

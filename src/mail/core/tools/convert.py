@@ -1,8 +1,9 @@
 """Tool calls as messages, and breakpoint calls as callers see them."""
 
-import json
 from collections.abc import Mapping
 from typing import Any
+
+from pydantic_core import to_json
 
 from mail.clock import SystemClock
 from mail.core.addresses import MAIL_ALL_LOCAL_AGENTS, MAILAddress, create_agent_address
@@ -83,7 +84,7 @@ def normalize_breakpoint_tool_call(
     call_id = item.get("call_id") or call.tool_call_id
     arguments = call.tool_args if item.get("arguments") is None else item["arguments"]
     if not isinstance(arguments, str):
-        arguments = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
+        arguments = to_json(arguments).decode()
     return {
         "arguments": arguments,
         "call_id": call_id,
