@@ -253,7 +253,33 @@ assert "litellm" not in sys.modules
 """
 
 
-def test_a_server_whose_agents_ask_no_provider_never_loads_litellm() -> None:
+COLLECTED = """
+import gc
+from mail.server.run import spare_collector
+
+looked_at = []
+
+def note(phase, info):
+    if phase == "start" and info["generation"] == 1:
+        looked_at.append(len(gc.get_objects(generation=0)) + len(gc.get_objects(generation=1)))
+
+spare_collector()
+gc.callbacks.append(note)
+kept = [[] for _ in range(1_000_000)]
+gc.callbacks.clear()
+assert 0 < max(looked_at) <= 70_000, looked_at
+"""
+
+
+def _run(program: str) -> None:
     root = str(Path(__file__).parents[2])
     paths = ":".join([root, f"{root}/src", *sys.path])
-    subprocess.run([sys.executable, "-c", LIGHT], check=True, env={"PYTHONPATH": paths})
+    subprocess.run([sys.executable, "-c", program], check=True, env={"PYTHONPATH": paths})
+
+
+def test_a_server_whose_agents_ask_no_provider_never_loads_litellm() -> None:
+    _run(LIGHT)
+
+
+def test_nobody_waits_long_for_the_garbage_collector_when_much_is_made_at_once() -> None:
+    _run(COLLECTED)
