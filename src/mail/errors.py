@@ -27,6 +27,7 @@
     │   └── StoreLocked                 another process owns the store
     ├── PeerUnreachable (RuntimeError)  another swarm's server does not answer as one
     ├── UnknownSwarm (ValueError)       the registry has no such swarm
+    ├── RoutingError (ValueError)       mail did not get to another swarm, or from one
     ├── PortInUse (OSError)             a server cannot listen where it should
     ├── AuthError
     │   ├── Unauthenticated
@@ -58,6 +59,7 @@ __all__ = [
     "PeerUnreachable",
     "PortInUse",
     "ProtocolError",
+    "RoutingError",
     "ShuttingDown",
     "StepFailed",
     "StoreConflict",
@@ -240,6 +242,33 @@ class PeerUnreachable(MAILError, RuntimeError):
 
 class UnknownSwarm(MAILError, ValueError):
     """The registry has no swarm, or no proposal, of that name."""
+
+
+class RoutingError(MAILError, ValueError):
+    """Mail could not be handed to another swarm, or taken from one.
+
+    ``status`` is what the other server answered and ``detail`` what it said; ``status`` is None
+    when no answer arrived, or nothing was asked. ``retry_after`` is the number of seconds after
+    which it wants to be asked again, if it said so.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        detail: str = "",
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.detail = detail
+        self.retry_after = retry_after
+
+    @property
+    def is_permanent(self) -> bool:
+        """Whether the same mail would be refused again."""
+        return self.status in range(400, 500) and self.status not in (408, 425, 429)
 
 
 class PortInUse(MAILError, OSError):

@@ -235,7 +235,7 @@ async def test_a_name_that_turns_inward_after_registering_is_not_reached(
     world.names["beta.example"] = [[PUBLIC], ["127.0.0.1"]]
     registry = alpha(file, world)
     await registry.register_swarm("beta", "http://beta.example")
-    async with registry._access.client() as client:
+    async with registry.access.client() as client:
         await registry._checks.check_due(client, 30)
     found = registry.get_swarm_endpoint("beta")
     assert found is not None

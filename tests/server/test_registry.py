@@ -178,8 +178,8 @@ async def test_registering_and_discovery_do_not_lead_inside(
     world = inward()
     async with serving(app) as client:
         registry = app.state.mail.registry
-        policy = registry._access.policy
-        registry._access = PeerAccess(policy, "hint", world.resolve, world.transport)
+        policy = registry.access.policy
+        registry.access = PeerAccess(policy, "hint", world.resolve, world.transport)
         answer = await register(client, name="beta", base_url=url)
         assert answer.status_code == 400, answer.text
         body = {"discovery_urls": [url]}
@@ -340,7 +340,7 @@ async def test_hostile_words_of_a_peer_do_no_harm(store: MemoryStore, file: Path
     )
     async with serving(app) as client:
         registry = app.state.mail.registry
-        registry._access = PeerAccess(registry._access.policy, None, world.resolve, world.transport)
+        registry.access = PeerAccess(registry.access.policy, None, world.resolve, world.transport)
         body = {"name": "evil", "base_url": "http://evil.example"}
         assert (await register(client, **body)).status_code == 200
         [_, evil] = (await client.get("/swarms")).json()["swarms"]

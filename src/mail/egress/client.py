@@ -12,8 +12,9 @@ import base64
 import inspect
 import socket
 import threading
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from functools import cache, partial
@@ -41,6 +42,7 @@ __all__ = [
     "EgressPolicy",
     "FetchError",
     "GuardedTransport",
+    "KeptConnections",
     "LimitedBody",
     "NotPublic",
     "RefusedAddress",
@@ -64,6 +66,7 @@ Resolve = Callable[[str, int], Iterable[str] | Awaitable[Iterable[str]]]
 MAX_REDIRECTS: Final = 5
 _MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_ATTEMPTS: Final = 4
+_MAX_HOSTS: Final = 1024
 _MAX_PORT: Final = 65535
 _PORTS: Final = {"http": 80, "https": 443}
 # What a call may take beyond its limit of time until it is left behind.
@@ -74,7 +77,8 @@ class GuardedTransport:
     """A transport of httpx (or of a library shaped like it) that checks before it connects.
 
     It hands requests on to ``inner``, aimed at a checked IP address; ``unreachable`` are the errors
-    of ``inner`` after which the next checked address is tried.
+    of ``inner`` after which the next checked address is tried. Checked addresses of a host may be
+    used for ``remember`` seconds.
 
     Raises:
         RefusedAddress: the request's address may not be reached.
@@ -88,38 +92,60 @@ class GuardedTransport:
         *,
         unreachable: tuple[type[Exception], ...] = (),
         resolve: Resolve | None = None,
+        remember: float = 0.0,
     ) -> None:
         self._policy = policy
         self._inner = inner
         self._unreachable = unreachable
         self._resolve = resolve or system_addresses
+        self._remember = remember
+        self._known: OrderedDict[tuple[str, int], tuple[float, list[Address]]] = OrderedDict()
 
     async def handle_async_request(self, request: Any) -> Any:
         """Check the request's address, then send it there."""
-        host, addresses = await self._checked(request.url)
+        host, port = self._named(request.url)
+        addresses = self._known_addresses(host, port) or await self._checked(host, port)
         attempts = addresses[:_MAX_ATTEMPTS]
         for address in attempts[:-1]:
             try:
-                return await self._inner.handle_async_request(_aimed(request, host, address))
+                answer = await self._inner.handle_async_request(_aimed(request, host, address))
             except self._unreachable:
                 continue
-        return await self._inner.handle_async_request(_aimed(request, host, attempts[-1]))
+            addresses.sort(key=lambda one, best=address: one != best)  # type: ignore[misc]
+            return answer
+        try:
+            return await self._inner.handle_async_request(_aimed(request, host, attempts[-1]))
+        except self._unreachable:
+            self._known.pop((host, port), None)
+            raise
 
-    async def _checked(self, url: Any) -> tuple[str, Sequence[Address]]:
+    def _known_addresses(self, host: str, port: int) -> list[Address] | None:
+        until, addresses = self._known.get((host, port), (0.0, None))
+        return addresses if until > time.monotonic() else None
+
+    def _named(self, url: Any) -> tuple[str, int]:
         if url.userinfo:
             raise RefusedAddress("a redirect to an address with credentials is not followed")
         host = check_host(url.scheme, url.raw_host.decode("ascii", "replace"), self._policy)
         port = _PORTS[url.scheme] if url.port is None else url.port
         if not 0 < port <= _MAX_PORT:
             raise RefusedAddress(f"{port} is not a valid port")
+        return host, port
+
+    async def _checked(self, host: str, port: int) -> list[Address]:
         if literal_address(host) is not None:
-            return host, check_addresses(host, port, [host], self._policy)
+            return [*check_addresses(host, port, [host], self._policy)]
         try:
             found = self._resolve(host, port)
             names = await found if inspect.isawaitable(found) else found
         except (OSError, UnicodeError):
             raise FetchError(f"the host name '{host}' cannot be resolved") from None
-        return host, check_addresses(host, port, names, self._policy)
+        addresses = [*check_addresses(host, port, names, self._policy)]
+        if self._remember:
+            self._known[host, port] = (time.monotonic() + self._remember, addresses)
+            if len(self._known) > _MAX_HOSTS:
+                self._known.popitem(last=False)
+        return addresses
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -133,24 +159,78 @@ class GuardedTransport:
         await self._inner.__aexit__(*raised)
 
 
+class KeptConnections:
+    """A transport of httpx that keeps connections for further requests to the same host name.
+
+    Each name has connections of its own, because a certificate was checked for that name; behind a
+    `GuardedTransport` two names may lead to the same address.
+
+    Args:
+        idle_seconds: How long a connection stays open that nothing uses. Keep it below what
+            servers allow (often five seconds), or requests meet connections that just close.
+    """
+
+    def __init__(self, idle_seconds: float = 4.0) -> None:
+        self._idle = idle_seconds
+        self._tls: Any = None
+        self._pools: OrderedDict[tuple[str, str, int | None], httpx.AsyncHTTPTransport] = (
+            OrderedDict()
+        )
+
+    async def handle_async_request(self, request: "httpx.Request") -> "httpx.Response":
+        """Send a request over a connection that is open, or a new one."""
+        name = request.extensions.get("sni_hostname") or request.url.host
+        key = (request.url.scheme, name, request.url.port)
+        pool = self._pools.get(key)
+        if pool is None:
+            pool = self._pools[key] = self._made()
+        self._pools.move_to_end(key)
+        if len(self._pools) > _MAX_HOSTS:
+            await self._pools.popitem(last=False)[1].aclose()
+        return await pool.handle_async_request(request)
+
+    def _made(self) -> "httpx.AsyncHTTPTransport":
+        import httpx
+
+        if self._tls is None:
+            self._tls = httpx.create_ssl_context()
+        limits = httpx.Limits(max_connections=None, keepalive_expiry=self._idle)
+        return httpx.AsyncHTTPTransport(verify=self._tls, limits=limits)
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        pools, self._pools = self._pools, OrderedDict()
+        for pool in pools.values():
+            await pool.aclose()
+
+    async def __aenter__(self) -> "KeptConnections":
+        return self
+
+    async def __aexit__(self, *raised: Any) -> None:
+        await self.aclose()
+
+
 def guarded_client(
     policy: EgressPolicy,
     *,
     timeout: float,
     resolve: Resolve | None = None,
-    transport: "httpx.AsyncBaseTransport | None" = None,
+    transport: "httpx.AsyncBaseTransport | KeptConnections | None" = None,
+    remember: float = 0.0,
     **options: Any,
 ) -> "httpx.AsyncClient":
     """Return an httpx client whose every connection is checked first.
 
     It follows no redirect by itself; `opened` does, each step through the same check. Connections
-    are not kept, so that one made for a TLS name is never used for another.
+    are kept only by a transport that does so for each name, such as `KeptConnections`: one made for
+    a TLS name is never used for another.
 
     Args:
         policy: What may be reached beside public addresses.
         timeout: Seconds for each of connecting, writing, and waiting for the next bytes.
         resolve: Answers what addresses a host has; the system's resolver by default.
-        transport: Makes the connections; for tests.
+        transport: Makes the connections.
+        remember: Seconds for which the checked addresses of a host may be used.
         options: More arguments of ``httpx.AsyncClient``, except those that choose another way out.
     """
     import httpx
@@ -165,6 +245,7 @@ def guarded_client(
         transport or system_transport(),
         unreachable=(httpx.ConnectError, httpx.ConnectTimeout),
         resolve=resolve,
+        remember=remember,
     )
     options = {"max_redirects": MAX_REDIRECTS, **options}
     return httpx.AsyncClient(

@@ -1,7 +1,10 @@
-"""Other swarms (``registry``), and what travels between MAIL processes (``types``, ``sse``)."""
+"""Other swarms (``registry``, ``router``, ``outbox``), and what travels between MAIL processes."""
 
 from mail.lazy import lazy_exports
 
-__all__ = ["SwarmRegistry"]
+__all__ = ["InterswarmRouter", "SwarmRegistry"]
 
-__getattr__ = lazy_exports(__name__, {"SwarmRegistry": "mail.net.registry"})
+__getattr__ = lazy_exports(
+    __name__,
+    {"InterswarmRouter": "mail.net.router", "SwarmRegistry": "mail.net.registry"},
+)

@@ -1,19 +1,22 @@
-"""What a server asks other servers before it trusts them with anything: who they are, how they are.
+"""How other servers are reached: who they are, how they are, and with mail for them.
 
 No redirect is followed, every address is checked when the connection is made, and an answer may
 take only so long and be only so large.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from mail.egress.client import (
     EgressPolicy,
     FetchError,
+    KeptConnections,
     NotPublic,
     Resolve,
     failure_text,
@@ -22,16 +25,22 @@ from mail.egress.client import (
     read_body,
 )
 from mail.egress.rules import check_addresses, literal_address
+from mail.errors import MAILError, RoutingError
+from mail.redaction import redact
 from mail.version import get_version
 
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["PeerAccess"]
+__all__ = ["PeerAccess", "bearer", "check_accepted"]
 
 SECONDS: Final = 10.0
+_CONNECT_SECONDS: Final = 5.0
+_REMEMBERED_SECONDS: Final = 10.0
 _LARGEST_ANSWER: Final = 64 * 1024
 _LARGEST_LISTING: Final = 1024 * 1024
+_LONGEST_DETAIL: Final = 500
+_LONGEST_NUMBER: Final = 9
 _OK: Final = 200
 _REDIRECTS: Final = range(300, 400)
 _PRIVATE_TOO: Final = EgressPolicy(private=True)
@@ -71,6 +80,17 @@ class PeerAccess:
             headers=agent,
         )
 
+    def session(self, user_agent: str) -> "httpx.AsyncClient":
+        """Return a client for many requests, which keeps its connections."""
+        return guarded_client(
+            self.policy,
+            timeout=SECONDS,
+            resolve=self.resolve,
+            transport=self.transport or KeptConnections(),
+            remember=_REMEMBERED_SECONDS,
+            headers={"User-Agent": user_agent},
+        )
+
     def check_literal(self, url: str) -> None:
         """Refuse a URL with an IP address that must not be reached; a name is not resolved.
 
@@ -91,7 +111,7 @@ class PeerAccess:
         Raises:
             FetchError: it does not answer like that.
         """
-        async with self._answer(client, url):
+        async with self._found(client, url):
             pass
 
     async def get_object(self, client: "httpx.AsyncClient", url: str) -> dict[str, Any]:
@@ -119,7 +139,7 @@ class PeerAccess:
     ) -> dict[str, Any]:
         from pydantic_core import from_json
 
-        async with self._answer(client, url) as response:
+        async with self._found(client, url) as response:
             body = await read_body(response, max_bytes)
         if not body.complete:
             raise FetchError(f"its answer is larger than {max_bytes} bytes")
@@ -132,34 +152,172 @@ class PeerAccess:
         return answer
 
     @asynccontextmanager
-    async def _answer(
+    async def _found(
         self, client: "httpx.AsyncClient", url: str
     ) -> AsyncIterator["httpx.Response"]:
-        """Send a GET and give its answer, unread; everything together within ten seconds."""
+        """Send a GET and give its answer, unread, when that is a 200."""
+        accept = {"Accept": "application/json"}
+        async with self.answer(client, "GET", url, headers=accept) as response:
+            _check_status(response.status_code)
+            yield response
+
+    @asynccontextmanager
+    async def answer(
+        self,
+        client: "httpx.AsyncClient",
+        method: str,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        content: bytes | None = None,
+        seconds: float | None = SECONDS,
+        idle_seconds: float = SECONDS,
+    ) -> AsyncIterator["httpx.Response"]:
+        """Send a request and give its answer, unread, whatever its status. It follows no redirect.
+
+        Args:
+            client: What sends it.
+            method: The request's method.
+            url: Its address.
+            headers: Its headers.
+            content: Its body.
+            seconds: What everything together may take; None is no limit.
+            idle_seconds: How long nothing may arrive.
+
+        Raises:
+            FetchError: there is no answer, or it breaks off.
+        """
         import httpx
 
-        request = guarded_request(client, "GET", url, headers={"Accept": "application/json"})
+        limits = httpx.Timeout(idle_seconds, connect=_CONNECT_SECONDS, pool=None)
+        request = guarded_request(
+            client, method, url, headers=headers, content=content, timeout=limits
+        )
         try:
-            async with asyncio.timeout(SECONDS):
+            async with asyncio.timeout(seconds):
                 response = await client.send(request, stream=True, follow_redirects=False)
                 try:
-                    _check_status(response.status_code)
                     yield response
                 finally:
                     await response.aclose()
         except TimeoutError:
-            raise FetchError(f"no answer within {SECONDS:g} seconds") from None
+            raise FetchError(f"no answer within {seconds or idle_seconds:g} seconds") from None
         except NotPublic as error:
             raise NotPublic(self._explained(error)) from None
-        except FetchError:
+        except MAILError:
             raise
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise FetchError(failure_text(error)) from None
+
+    async def post_object(
+        self,
+        client: "httpx.AsyncClient",
+        url: str,
+        body: Mapping[str, Any],
+        token: str,
+        *,
+        seconds: float,
+        max_bytes: int,
+    ) -> dict[str, Any]:
+        """Post a JSON object and return the one that is the answer.
+
+        Args:
+            client: What sends it.
+            url: Where to.
+            body: The object.
+            token: The bearer token.
+            seconds: What everything together may take.
+            max_bytes: How large the answer may be.
+
+        Raises:
+            RoutingError: there is no such answer, or another status than 200.
+        """
+        from pydantic_core import from_json, to_json
+
+        try:
+            async with self.answer(
+                client,
+                "POST",
+                url,
+                headers=bearer(token, "application/json"),
+                content=to_json(body),
+                seconds=seconds,
+                idle_seconds=seconds,
+            ) as response:
+                await check_accepted(response)
+                data = await read_body(response, max_bytes)
+        except FetchError as error:
+            raise RoutingError(str(error)) from None
+        try:
+            found = from_json(data.data, allow_inf_nan=False)
+        except ValueError:
+            found = None
+        if not data.complete or not isinstance(found, dict):
+            raise RoutingError("the answer is not that of a MAIL server", status=_OK)
+        return found
 
     def _explained(self, error: NotPublic) -> str:
         if self.setting is None or self.policy.private:
             return str(error)
         return f"{error}; {self.setting} allows loopback and private addresses"
+
+
+def bearer(token: str, accept: str) -> dict[str, str]:
+    """Return the headers of a request with a token that sends JSON."""
+    return {
+        "Content-Type": "application/json",
+        "Accept": accept,
+        "Authorization": f"Bearer {token}",
+    }
+
+
+async def check_accepted(response: "httpx.Response") -> None:
+    """Refuse an answer that is no 200.
+
+    Raises:
+        RoutingError: with its status and what it says.
+    """
+    status = response.status_code
+    if status == _OK:
+        return
+    body = await read_body(response, _LARGEST_ANSWER)
+    detail = _detail(body.data)
+    told = f": {detail}" if detail else ""
+    raise RoutingError(
+        f"HTTP status code {status}, reason '{response.reason_phrase}'{told}",
+        status=status,
+        detail=detail,
+        retry_after=_seconds(response.headers.get("retry-after", "")),
+    )
+
+
+def _detail(body: bytes) -> str:
+    """Return what an error says, as text of one short line without secrets."""
+    from pydantic_core import from_json
+
+    try:
+        found = from_json(body, allow_inf_nan=False)
+    except ValueError:
+        return ""
+    detail = found.get("detail") if isinstance(found, dict) else None
+    if not isinstance(detail, str):
+        return ""
+    text = redact(detail[:_LONGEST_DETAIL])
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+def _seconds(retry_after: str) -> float | None:
+    """Read a ``Retry-After`` header: seconds, or a date."""
+    text = retry_after.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:_LONGEST_NUMBER])
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if moment.tzinfo is None:
+        return None
+    return max(0.0, (moment - datetime.now(UTC)).total_seconds())
 
 
 def _check_status(status: int) -> None:

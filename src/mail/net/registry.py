@@ -64,6 +64,7 @@ class SwarmRegistry(SwarmEntries):
         health_check_interval: Seconds between two checks of a peer that answers.
         health_check_task: The task that checks, while it runs.
         session: What it sends requests with.
+        access: How peers are reached.
     """
 
     def __init__(  # noqa: PLR0913 - the documented parameters
@@ -101,10 +102,10 @@ class SwarmRegistry(SwarmEntries):
         self.health_check_interval: float = _INTERVAL
         self.health_check_task: asyncio.Task[None] | None = None
         self.session: httpx.AsyncClient | None = None
-        self._access = access or PeerAccess()
+        self.access = access or PeerAccess()
         self._max_swarms = max_swarms
         self._proposes = proposes
-        self._checks = HealthChecks(self._peers, self._observe, self._access)
+        self._checks = HealthChecks(self._peers, self._observe, self.access)
         self.register_local_swarm(local_base_url)
         self.load_persistent_endpoints()
 
@@ -232,8 +233,8 @@ class SwarmRegistry(SwarmEntries):
             PeerUnreachable: it does not answer as a MAIL server.
         """
         try:
-            async with self._access.client() as client:
-                return facts_of(await self._access.get_object(client, f"{swarm_url}/"))
+            async with self.access.client() as client:
+                return facts_of(await self.access.get_object(client, f"{swarm_url}/"))
         except ValueError as error:  # a FetchError is one
             text = f"failed to get remote swarm info from {swarm_url}: {error}"
             raise PeerUnreachable(text, [{"field": "base_url", "problem": str(error)}]) from None
@@ -313,7 +314,7 @@ class SwarmRegistry(SwarmEntries):
 
     def _opened(self) -> "httpx.AsyncClient":
         if self.session is None:
-            self.session = self._access.client()
+            self.session = self.access.client()
         return self.session
 
     def _observe(self, checked: SwarmEndpoint, latency: float | None) -> None:
@@ -361,8 +362,8 @@ class SwarmRegistry(SwarmEntries):
     async def _discover_from_endpoint(self, url: str) -> Discovery:
         try:
             base_url = check_base_url(url, "discovery_urls")
-            async with self._access.client() as client:
-                listing = await self._access.get_listing(client, base_url)
+            async with self.access.client() as client:
+                listing = await self.access.get_listing(client, base_url)
         except ValueError as error:  # a FetchError is one
             return Discovery([], [(url[:_SHOWN], str(error))])
         new: dict[str, ProposedSwarm] = {}
@@ -388,7 +389,7 @@ class SwarmRegistry(SwarmEntries):
         if not isinstance(name, str):
             raise refuse("swarm_name", "must be text")
         listed = proposal_from_json(name, {**entry, "listed_by": base_url})
-        self._access.check_literal(listed["base_url"])
+        self.access.check_literal(listed["base_url"])
         return listed
 
     def _propose(self, new: Mapping[str, ProposedSwarm]) -> list[str]:

@@ -1,0 +1,460 @@
+"""Mail for other swarms on its way: `OutboxSender` delivers it, `PeerGateway` is what agents see.
+
+The truth about mail is its row in the store. What the sender keeps in memory (who is being tried,
+who does not answer, when to look again) is found again after a restart.
+"""
+
+import asyncio
+import contextlib
+import heapq
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
+
+from pydantic_core import from_json
+
+from mail.clock import Clock, SystemClock
+from mail.core.addresses import parse_task_contributor
+from mail.core.interswarm import DeliveryOutcome, runner_name
+from mail.core.suggest import hinted
+from mail.db.base import OutboxChange, OutboxRecords, OutboxRow, Owner, TaskRow
+from mail.errors import AddressError, RoutingError, ToolError, UnknownSwarm, UnknownTask
+from mail.net.registry import SwarmRegistry
+from mail.net.router import InterswarmRouter, direction_to
+from mail.redaction import redact
+
+__all__ = ["OutboxSender", "PeerGateway", "SendingSettings", "Settle"]
+
+Settle = Callable[[Owner, OutboxRow, DeliveryOutcome], Awaitable[None]]
+"""Commits what came of an attempt: events, notices, contributors, and the new state of the row.
+
+It gets the row with the attempts, times and errors that are to be stored.
+"""
+
+_TRIPS_AFTER: Final = 5
+_ROWS_AT_ONCE: Final = 512
+_LOOK_AGAIN_SECONDS: Final = 60.0
+_AFTER_ERROR_SECONDS: Final = 1.0
+_STOP_SECONDS: Final = 5.0
+_LONGEST_RETRY_AFTER: Final = 3600.0
+_LARGEST_POWER: Final = 30
+_ALREADY_THERE: Final = "already exists in swarm memory"
+
+_log = logging.getLogger("mail.outbox")
+
+_Key = tuple[Owner, str, str]
+
+
+@dataclass(frozen=True)
+class SendingSettings:
+    """How persistently mail is delivered. Times are in seconds.
+
+    Attributes:
+        give_up_after: How old mail may get undelivered.
+        first_pause: The longest pause after a first failure; it doubles with each further one.
+        longest_pause: What it grows to.
+        per_peer: How many deliveries to one peer go on at a time.
+        at_once: How many go on in all.
+    """
+
+    give_up_after: float = 24 * 3600.0
+    first_pause: float = 1.0
+    longest_pause: float = 300.0
+    per_peer: int = 32
+    at_once: int = 256
+
+    def pause(self, failures: int) -> float:
+        """Return how long to wait after so many failures in a row; a random share of the most."""
+        most = self.first_pause * 2.0 ** min(failures - 1, _LARGEST_POWER)
+        return random.uniform(0.0, min(most, self.longest_pause))  # noqa: S311 - no secret
+
+
+class OutboxStore(OutboxRecords, Protocol):
+    """What the sender needs of a store."""
+
+    async def load_task(self, owner: Owner, task_id: str) -> TaskRow | None:
+        """Return a task, or None."""
+
+
+@dataclass(slots=True)
+class _Peer:
+    """What is known of a swarm that gets mail.
+
+    ``failures`` counts those in a row. Once there are too many, ``trips`` counts the probes that
+    failed, and nothing is tried ``until`` a moment.
+    """
+
+    flying: int = 0
+    failures: int = 0
+    trips: int = 0
+    until: float = 0.0
+    reason: str = ""
+
+
+class _Flight(NamedTuple):
+    owner: Owner
+    row: OutboxRow
+    peer: _Peer
+
+    @property
+    def key(self) -> _Key:
+        return self.owner, self.row.task_id, self.row.peer
+
+
+class OutboxSender:
+    """Delivers the mail for other swarms that waits in a store.
+
+    Mail of one (task, peer) goes in order, everything else at the same time. What fails is tried
+    again after pauses that grow; a peer that fails again and again gets one probe at a time.
+
+    Args:
+        store: Where the mail waits.
+        swarm: The local swarm.
+        registry: Knows the peers.
+        router: Makes the attempts; its owner starts and stops it.
+        settle: See `Settle`. When it fails it is called again.
+        settings: How persistently mail is delivered.
+        clock: The time that rows are compared with.
+    """
+
+    def __init__(
+        self,
+        store: OutboxStore,
+        swarm: str,
+        registry: SwarmRegistry,
+        router: InterswarmRouter,
+        settle: Settle,
+        settings: SendingSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._store = store
+        self._swarm = swarm
+        self._registry = registry
+        self._router = router
+        self._settle = settle
+        self._settings = settings or SendingSettings()
+        self._clock = clock or SystemClock()
+        self._peers: dict[str, _Peer] = {}
+        self._flights: dict[_Key, asyncio.Task[None]] = {}
+        self._timers: list[float] = []
+        self._woken = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+
+    # --- lifecycle ------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Begin to deliver, with what has waited since the last time; may be called again."""
+        if self._running is None:
+            self._running = asyncio.create_task(self._run(), name=f"outbox of {self._swarm}")
+
+    async def stop(self) -> None:
+        """Stop within seconds. What is under way then is delivered after the next start."""
+        running, self._running = self._running, None
+        if running is None:
+            return
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        flights = [*self._flights.values()]
+        if flights:
+            await asyncio.wait(flights, timeout=_STOP_SECONDS)
+        for flight in flights:
+            flight.cancel()
+        await asyncio.gather(*flights, return_exceptions=True)
+
+    def wake(self, peers: Collection[str]) -> None:
+        """Hear that there is new mail for these peers."""
+        if peers:
+            self._woken.set()
+
+    def probe(self, peers: Collection[str]) -> None:
+        """Hear that these peers may answer again, so that they are tried at once."""
+        for name in peers:
+            if name in self._peers:
+                self._peers[name].until = 0.0
+        self.wake(peers)
+
+    # --- what to send ---------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        failures, by_time = 0, True
+        while True:
+            self._woken.clear()
+            try:
+                await self._look()
+                if by_time:  # who writes mail says so; this is what an earlier process has left
+                    await self._note_next()
+                failures = 0
+            except Exception as error:  # noqa: BLE001 - one bad look must not be the last
+                failures += 1
+                _log.warning("mail for other swarms cannot be read: %s", redact(str(error)))
+                self._look_in(max(0.1, self._settings.pause(failures)))
+            by_time = await self._wait()
+
+    async def _wait(self) -> bool:
+        """Wait for a hint, or for the moment at which something is due; tell if that has come."""
+        pause = _LOOK_AGAIN_SECONDS
+        if self._timers:
+            pause = min(pause, self._timers[0] - time.monotonic())
+        by_time = False
+        try:
+            async with asyncio.timeout(max(0.0, pause)):
+                await self._woken.wait()
+        except TimeoutError:
+            by_time = True
+        while self._timers and self._timers[0] <= time.monotonic():
+            by_time = True
+            heapq.heappop(self._timers)
+        return by_time
+
+    def _look_in(self, seconds: float) -> None:
+        heapq.heappush(self._timers, time.monotonic() + seconds)
+
+    async def _look(self) -> None:
+        """Find what may be sent now, and begin with it."""
+        for name in [name for name, peer in self._peers.items() if _is_forgettable(peer)]:
+            del self._peers[name]
+        while len(self._flights) < self._settings.at_once:
+            rows = await self._store.due_outbox(self._swarm, self._clock.now(), _ROWS_AT_ONCE)
+            before = len(self._flights)
+            self._begin_all(rows)
+            if len(rows) < _ROWS_AT_ONCE or len(self._flights) == before:
+                break
+
+    async def _note_next(self) -> None:
+        moment = await self._store.next_outbox(self._swarm)
+        seconds = self._seconds_until(moment or "")
+        if seconds > 0:
+            self._look_in(seconds)
+
+    def _room(self, peer: _Peer) -> int:
+        most = self._settings.per_peer if peer.failures < _TRIPS_AFTER else 1
+        return max(0, most - peer.flying)
+
+    def _begin_all(self, rows: Iterable[tuple[Owner, OutboxRow]]) -> None:
+        # Those that failed least come first: one that fails always must not be every probe.
+        for owner, row in sorted(rows, key=lambda each: (each[1].attempts, each[1].id)):
+            peer = self._peers.setdefault(row.peer, _Peer())
+            flight = _Flight(owner, row, peer)
+            if flight.key in self._flights or len(self._flights) >= self._settings.at_once:
+                continue
+            if peer.failures >= _TRIPS_AFTER and self._is_too_old(row):
+                self._begin(flight, self._give_up(flight, row, row.last_error or peer.reason))
+            elif peer.until > time.monotonic():
+                if not row.told:
+                    self._begin(flight, self._tell(flight))
+            elif self._room(peer):
+                self._begin(flight, self._deliver(flight))
+
+    def _begin(self, flight: _Flight, work: Any) -> None:
+        task = asyncio.create_task(work, name=f"mail for {flight.row.peer}")
+        self._flights[flight.key] = task
+        flight.peer.flying += 1
+        task.add_done_callback(partial(self._landed, flight))
+
+    def _landed(self, flight: _Flight, task: asyncio.Task[None]) -> None:
+        del self._flights[flight.key]
+        flight.peer.flying -= 1
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is None:
+            self._woken.set()  # there may be more that had to wait for this
+        else:
+            _log.warning("mail for swarm %r waits: %s", flight.row.peer, redact(str(error)))
+            self._look_in(_AFTER_ERROR_SECONDS)
+
+    # --- one delivery ---------------------------------------------------------------------------
+
+    async def _deliver(self, flight: _Flight) -> None:
+        owner, row, peer = flight
+        is_probe, began = peer.failures >= _TRIPS_AFTER, time.monotonic()
+        try:
+            runner = await self._attempt(owner, row)
+        except RoutingError as error:
+            tried = row._replace(attempts=row.attempts + 1, last_error=str(error))
+            if error.is_permanent:
+                _answers(peer)
+                await self._settled(owner, tried, DeliveryOutcome("undeliverable", str(error)))
+            else:
+                self._note_failure(peer, error, is_probe=is_probe)
+                await self._put_off(flight, tried, error)
+            return
+        _answers(peer)
+        _log.debug("mail delivered to swarm %r in %.3f s", row.peer, time.monotonic() - began)
+        tried = row._replace(attempts=row.attempts + 1, last_error="", next_at="")
+        await self._settled(owner, tried, DeliveryOutcome("delivered", runner=runner))
+
+    async def _attempt(self, owner: Owner, row: OutboxRow) -> str:
+        """Hand the mail over, and return the contributor that has it; no text if it is not said.
+
+        Raises:
+            RoutingError: that failed.
+        """
+        wrapper = from_json(row.wrapper)
+        direction = direction_to(row.peer, wrapper["task_contributors"])
+        if direction == "forward":
+            # Not yet when it was written; but by now the peer may take part.
+            task = await self._store.load_task(owner, row.task_id)
+            if task is not None:
+                known = dict.fromkeys((*wrapper["task_contributors"], *task.task_contributors))
+                wrapper["task_contributors"] = [*known]
+                direction = direction_to(row.peer, known)
+        try:
+            receipt = await self._router.deliver(wrapper, direction)
+        except UnknownSwarm as error:  # it may be registered again
+            raise RoutingError(str(error)) from None
+        except RoutingError as error:
+            # MAIL 1.3.6 refuses a repeated forward like this, and no other mail came before it.
+            if direction == "forward" and error.status == 500 and _ALREADY_THERE in error.detail:
+                return runner_name(self._swarm, row.peer)
+            raise
+        return _runner_of(receipt, row.peer)
+
+    def _note_failure(self, peer: _Peer, error: RoutingError, *, is_probe: bool) -> None:
+        """Count a failure; too many in a row hold all mail for the peer back for a while."""
+        peer.reason = str(error)
+        peer.failures += 1
+        now, pause = time.monotonic(), min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
+        # Of many that fail together, only the first one counts.
+        if is_probe or (peer.failures >= _TRIPS_AFTER and peer.until <= now):
+            peer.trips += 1
+            pause = max(pause, self._settings.pause(peer.trips))
+        if pause:
+            peer.until = max(peer.until, now + pause)
+            self._look_in(peer.until - now)
+
+    async def _put_off(self, flight: _Flight, row: OutboxRow, error: RoutingError) -> None:
+        """Let mail wait for its next attempt, or give it up."""
+        if self._is_too_old(row):
+            await self._give_up(flight, row, str(error))
+            return
+        held = flight.peer.until - time.monotonic()
+        pause = held if held > 0 else self._settings.pause(row.attempts)
+        next_at = _later(self._clock.now(), pause)
+        self._look_in(pause)
+        waits = row._replace(next_at=next_at, told=True)
+        _log.info("mail for swarm %r waits %.1f s: %s", row.peer, pause, row.last_error)
+        if row.told:
+            await self._committed(partial(self._store.change_outbox, [_change(waits)]))
+        else:
+            await self._settled(flight.owner, waits, DeliveryOutcome("delayed", str(error)))
+
+    async def _tell(self, flight: _Flight) -> None:
+        """Say of new mail for a peer that does not answer that it has to wait."""
+        reason = flight.peer.reason
+        waits = flight.row._replace(told=True, last_error=reason)
+        await self._settled(flight.owner, waits, DeliveryOutcome("delayed", reason))
+
+    async def _give_up(self, flight: _Flight, row: OutboxRow, reason: str) -> None:
+        hours = self._settings.give_up_after / 3600
+        text = f"not delivered within {hours:g} hours; the last attempt: {reason}"
+        _log.warning("mail for swarm %r is given up: %s", row.peer, reason)
+        await self._settled(
+            flight.owner, row._replace(told=True), DeliveryOutcome("undeliverable", text)
+        )
+
+    async def _settled(self, owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
+        await self._committed(partial(self._settle, owner, row, outcome))
+
+    async def _committed(self, commit: Callable[[], Awaitable[None]]) -> None:
+        """Commit what came of an attempt, however often that takes."""
+        failures = 0
+        while True:
+            try:
+                await commit()
+            except UnknownTask:
+                return  # it was deleted, and its mail with it
+            except Exception as error:  # noqa: BLE001 - else the attempt would be made again
+                failures += 1
+                pause = max(0.1, self._settings.pause(failures))
+                _log.warning("what came of mail is not committed yet: %s", redact(str(error)))
+                await asyncio.sleep(pause)
+            else:
+                return
+
+    def _is_too_old(self, row: OutboxRow) -> bool:
+        return self._seconds_until(row.created_at) < -self._settings.give_up_after
+
+    def _seconds_until(self, moment: str) -> float:
+        """Return the seconds from now to a moment; 0 for no text."""
+        if not moment:
+            return 0.0
+        now = datetime.fromisoformat(self._clock.now())
+        return (datetime.fromisoformat(moment) - now).total_seconds()
+
+
+def _answers(peer: _Peer) -> None:
+    """Note that a peer answers."""
+    peer.failures = peer.trips = 0
+    peer.until = 0.0
+    peer.reason = ""
+
+
+def _is_forgettable(peer: _Peer) -> bool:
+    return not (peer.flying or peer.failures or peer.until > time.monotonic())
+
+
+def _change(row: OutboxRow) -> OutboxChange:
+    return OutboxChange(row.id, "waiting", row.attempts, row.next_at, row.last_error, row.told)
+
+
+def _later(now: str, seconds: float) -> str:
+    moment = datetime.fromisoformat(now) + timedelta(seconds=seconds)
+    return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _runner_of(receipt: dict[str, Any], peer: str) -> str:
+    """Return the contributor that a receipt names, if it may: one of the peer's own."""
+    named = receipt.get("local_runner")
+    with contextlib.suppress(AddressError):
+        if isinstance(named, str) and parse_task_contributor(named).swarm == peer:
+            return named
+    return ""
+
+
+class PeerGateway:
+    """The other swarms as a runtime sees them; see `mail.core.interswarm.Gateway`.
+
+    Args:
+        registry: Knows the swarms.
+        sender: Delivers the mail for them.
+    """
+
+    def __init__(self, registry: SwarmRegistry, sender: OutboxSender) -> None:
+        self._registry = registry
+        self._sender = sender
+
+    def check(self, swarm: str) -> None:
+        """See that mail for a swarm can be sent at all.
+
+        Raises:
+            ToolError: the swarm is unknown, or there is no token for it.
+        """
+        if self._registry.get_swarm_endpoint(swarm) is None:
+            known = self._registry.get_all_endpoints()
+            raise ToolError(hinted(f"unknown swarm '{swarm}'", swarm, known))
+        if not self._registry.get_resolved_auth_token(swarm):
+            raise ToolError(f"authentication token missing for swarm '{swarm}'")
+
+    def swarms(self) -> list[str]:
+        """Return the names of the other swarms that are active, in order."""
+        own = self._registry.local_swarm_name
+        return sorted(name for name in self._registry.get_active_endpoints() if name != own)
+
+    def wake(self, peers: Collection[str]) -> None:
+        """Hear that mail for these swarms has been committed."""
+        self._sender.wake(peers)
+
+    async def discover(self, urls: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Ask servers which swarms they list.
+
+        Returns:
+            The names of swarms that were new, and what went wrong, a line each.
+        """
+        found = await self._registry.discover_swarms(urls)
+        return found.found, [f"{where}: {why}" for where, why in found.problems]
