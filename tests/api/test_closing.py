@@ -50,7 +50,7 @@ async def test_a_failure_to_close_is_logged_and_keeps_nothing_else_open(
 ) -> None:
     store = open_store("memory://")
     closed = []
-    monkeypatch.setattr("mail.api.swarm.library_store", lambda given, histories: store)
+    monkeypatch.setattr("mail.api.swarm.library_store", lambda given, histories, swarm: store)
     monkeypatch.setattr(type(store), "close", lambda self: _note(closed))
     broken, fine = Holding(OSError("gone")), Holding()
     swarm = swarm_of(broken, fine)

@@ -13,8 +13,9 @@ import pytest
 
 from mail.cli import main
 from mail.db.base import SwarmClaim
+from mail.db.inspect import look_at_store
 from mail.db.postgres.store import PostgresStore
-from mail.db.sqlite.lock import LockFile
+from mail.db.sqlite.lock import DatabaseLock
 from mail.db.urls import open_store
 from tests.support.postgres import PASSWORD, Cluster, execute, query
 
@@ -279,7 +280,7 @@ class TestSQLite:
         assert line.startswith(f"ok {place / 'mail.db'}: schema ")
         assert line.endswith(", up to date")
         assert done.of("auth") == ["ok built-in, 1 token in the store"]
-        lock = LockFile(place / "mail.db")
+        lock = DatabaseLock(place / "mail.db")
         lock.acquire()
         try:
             done = check("--store", url)
@@ -288,6 +289,27 @@ class TestSQLite:
             assert done.of("store")[0].startswith("warning ")
         finally:
             lock.release()
+
+    def test_other_swarms_in_the_file_are_no_matter_but_for_an_upgrade(
+        self, check: Check, place: Path
+    ) -> None:
+        claim = SwarmClaim("beta", lambda: None)
+        store = open_store(f"sqlite:///{place / 'mail.db'}", claim=claim)
+        asyncio.run(store.open())
+        try:
+            [line] = check("--store", "sqlite:///mail.db").of("store")
+            assert line.endswith("up to date")
+            first, _ = check("--store", "sqlite:///mail.db", "--swarm-name", "beta").of("store")
+            assert first.startswith("warning ")
+            assert f"in use by the process with pid {os.getpid()} (swarm 'beta')" in first
+            with sqlite3.connect(place / "mail.db") as connection:
+                connection.execute("DELETE FROM schema_version WHERE version > 1")
+            connection.close()
+            [remark] = asyncio.run(look_at_store(f"sqlite:///{place / 'mail.db'}", "alpha"))
+            assert remark.status == "error"
+            assert remark.text.endswith(f"pid {os.getpid()} (swarm 'beta') has it")
+        finally:
+            asyncio.run(store.close())
 
     def test_a_hard_link_and_a_server_without_its_lock_file_are_told(
         self, check: Check, place: Path

@@ -182,6 +182,36 @@ class TestDurability:
             assert query(store, f"SELECT count(*) FROM {table}") == [(0,)]  # noqa: S608
         await store.close()
 
+    async def test_a_late_purge_leaves_the_task_alone_that_has_the_key_now(
+        self, store: SQLiteStore, rows: Rows
+    ) -> None:
+        """SQLite gives the key of the newest task out again when that task is gone."""
+        await rows.begin(store, events=(rows.event(),))
+        await store.post(rows.post(task=rows.task(state=TaskState.COMPLETED)))
+        await store.delete_task(rows.alice, "t1")
+        late = SQLiteStore(store.path, exclusive=False)
+        await late.open()
+        looked, go_on = asyncio.Event(), asyncio.Event()
+        change = late._change_all
+
+        async def changed_late(*arguments: Any, **more: Any) -> Any:
+            looked.set()
+            await go_on.wait()
+            return await change(*arguments, **more)
+
+        late._change_all = changed_late  # type: ignore[method-assign]
+        purging = asyncio.create_task(late.purge())
+        await looked.wait()
+        while await store.purge():
+            pass
+        await rows.begin(store, "t2", events=(rows.event(),))
+        assert query(store, "SELECT id FROM tasks") == [(1,)]
+        go_on.set()
+        await purging
+        await late.close()
+        assert [event.seq for event in await store.events(rows.alice, "t2")] == [1]
+        assert len(await store.waiting_mail(rows.alice, "t2")) == 1
+
 
 class TestGroupCommit:
     async def test_what_queues_up_shares_commits_of_at_most_64(
@@ -247,9 +277,9 @@ class TestFailures:
         assert {row.task_id for row in await store.list_tasks(rows.alice)} == {"t1", "small"}
 
     async def test_a_foreign_write_lock_fails_the_commit_after_the_timeout(
-        self, store: SQLiteStore, rows: Rows
+        self, store: SQLiteStore, rows: Rows, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        await pragma(store, "busy_timeout = 20")
+        monkeypatch.setattr("mail.db.sqlite.writer.WAIT_SECONDS", 0.02)
         foreign = sqlite3.connect(store.path, isolation_level=None)
         foreign.execute("BEGIN IMMEDIATE")
         with pytest.raises(StoreError, match="locked"):

@@ -1,5 +1,6 @@
-"""One process owns a database file, whatever happens to its names and its lock file."""
+"""One owner per swarm and file, or one for the file, whatever happens to names and lock files."""
 
+import asyncio
 import os
 import shutil
 import sqlite3
@@ -8,10 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from mail.db.sqlite.lock import LockFile
+from mail.db.base import MemoryRow, Owner, TokenRow
+from mail.db.migrate import schema_version
+from mail.db.sqlite.lock import users_of
 from mail.db.sqlite.store import SQLiteStore
 from mail.errors import StoreError, StoreLocked
 
@@ -20,7 +24,7 @@ import asyncio, sys
 from mail.db.sqlite.store import SQLiteStore
 
 async def own():
-    store = SQLiteStore(sys.argv[1])
+    store = SQLiteStore(sys.argv[1], swarm=(sys.argv[2:] or [None])[0])
     await store.open()
     print("open", flush=True)
     sys.stdin.readline()
@@ -36,9 +40,53 @@ connection.close()
 """
 
 
-def run(code: str, path: Path) -> "subprocess.Popen[str]":
+FLOOD = """
+import asyncio, sys
+from mail.db.base import EventRow, Owner, Post, TaskRow
+from mail.db.sqlite.store import SQLiteStore
+
+async def keep_posting(store, swarm, worker):
+    for n in range(1_000_000):
+        task = TaskRow(task_id=f"{worker}-{n}", task_owner="o", task_contributors=(),
+                       start_time="s", entrypoint="e")
+        events = (EventRow(kind="new_message", timestamp="t"),) * 2
+        post = Post(owner=Owner(swarm, "user", "alice"), task=task, events=events, new=True)
+        await store.post(post)
+        print(task.task_id, flush=True)
+
+async def main():
+    swarm = sys.argv[2]
+    store = SQLiteStore(sys.argv[1], swarm=swarm)
+    await store.open()
+    print("open", flush=True)
+    workers = (f"{sys.argv[3]}-{n}" for n in range(4))
+    await asyncio.gather(*(keep_posting(store, swarm, worker) for worker in workers))
+
+asyncio.run(main())
+"""
+
+BUSY = """
+import asyncio, sys, time
+from mail.db.sqlite.store import SQLiteStore
+
+def work(cursor):
+    cursor.execute("INSERT INTO sweeps VALUES ('x', 'y') ON CONFLICT DO NOTHING")
+    time.sleep(0.01)
+
+async def main():
+    store = SQLiteStore(sys.argv[1], swarm=sys.argv[2])
+    await store.open()
+    writing = [store._write(work) for _ in range(10_000)]
+    print("open", flush=True)
+    await asyncio.gather(*writing)
+
+asyncio.run(main())
+"""
+
+
+def run(code: str, path: Path, *more: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-c", code, str(path)],
+        [sys.executable, "-c", code, str(path), *more],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -61,21 +109,36 @@ def owner(path: Path) -> "Iterator[subprocess.Popen[str]]":
         process.kill()
 
 
-async def refused(path: Path) -> str:
+@pytest.fixture
+def alpha(path: Path) -> "Iterator[subprocess.Popen[str]]":
+    """Another process that owns a swarm in the database until its input ends."""
+    with run(OWN, path, "alpha") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "open\n"
+        yield process
+        process.kill()
+
+
+async def refused(path: Path, swarm: str | None = None) -> str:
     with pytest.raises(StoreLocked) as caught:
-        await SQLiteStore(path).open()
+        await SQLiteStore(path, swarm=swarm).open()
     return str(caught.value)
 
 
+def lock_files(path: Path) -> list[Path]:
+    return [file for file in path.parent.iterdir() if ".lock" in file.name]
+
+
 def remove(path: Path) -> Path:
-    path.with_name("mail.db.lock").unlink()
+    for file in lock_files(path):
+        file.unlink()
     return path
 
 
 def make_anew(path: Path) -> Path:
-    lock = path.with_name("mail.db.lock")
-    lock.rename(path.with_name("old.lock"))
-    lock.touch()
+    for file in lock_files(path):
+        file.rename(path.with_name(f"old {file.name}"))
+        file.touch()
     return path
 
 
@@ -93,20 +156,21 @@ def link_folder(path: Path) -> Path:
     return path.with_name("folder") / path.name
 
 
-@pytest.mark.parametrize("change", [remove, make_anew, move, link, link_folder])
+CHANGES = [remove, make_anew, move, link, link_folder]
+
+
+@pytest.mark.parametrize("change", CHANGES)
 async def test_a_second_process_is_refused_whatever_the_file_is_called(
     path: Path, owner: "subprocess.Popen[str]", change: Callable[[Path], Path]
 ) -> None:
     name = change(path)
     for _ in range(2):
         assert "is in use by " in await refused(name)
-    assert LockFile(name.resolve()).holder() in (
-        "another process",
-        f"the process with pid {owner.pid}",
-    )
+    [user] = users_of(name.resolve(), "alpha")
+    assert user.process in ("another process", f"the process with pid {owner.pid}")
     owner.kill()
     owner.wait()
-    assert LockFile(name.resolve()).holder() is None
+    assert users_of(name.resolve(), "alpha") == []
     store = SQLiteStore(name)
     await store.open()
     await store.close()
@@ -177,3 +241,164 @@ async def test_opening_and_closing_keeps_no_descriptor(path: Path) -> None:
         await store.open()
         await store.close()
         assert count() == 0
+
+
+async def write(store: SQLiteStore, swarm: str) -> None:
+    row = MemoryRow((), "k", swarm, "2026-01-01T00:00:00+00:00", "2026-01-01T00:00:00+00:00")
+    await store.put_memories(Owner(swarm, "user", "alice"), [row])
+
+
+def whole_lines(file: IO[str]) -> set[str]:
+    return {line.strip() for line in file if line.endswith("\n")}
+
+
+class TestSwarms:
+    """Owners of different swarms share a file."""
+
+    @pytest.mark.parametrize("change", [lambda path: path, *CHANGES])
+    async def test_another_swarm_is_welcome_and_the_same_one_is_refused(
+        self, path: Path, alpha: "subprocess.Popen[str]", change: Callable[[Path], Path]
+    ) -> None:
+        name = change(path)
+        for _ in range(2):
+            assert "swarm 'alpha' in " in await refused(name, "alpha")
+        [user] = users_of(name.resolve(), "alpha")
+        assert user.swarm == "alpha"
+        beta = SQLiteStore(name, swarm="beta")
+        await beta.open()
+        await write(beta, "beta")
+        assert "is in use by " in await refused(name)
+        assert {user.swarm for user in users_of(name.resolve(), "alpha")} == {"alpha", "beta"}
+        with pytest.raises(StoreLocked, match="swarm 'alpha' in "):
+            await beta.claim_swarm("alpha")
+        alpha.kill()
+        alpha.wait()
+        await beta.claim_swarm("alpha")
+        assert "is in use by " in await refused(name, "alpha")
+        await beta.close()
+        whole = SQLiteStore(name)
+        await whole.open()
+        assert "is in use by " in await refused(name, "alpha")
+        await whole.claim_swarm("alpha")
+        await whole.close()
+        assert users_of(name.resolve(), "alpha") == []
+
+    async def test_refusals_name_the_process(
+        self, path: Path, alpha: "subprocess.Popen[str]"
+    ) -> None:
+        process = f"the process with pid {alpha.pid}"
+        assert await refused(path, "alpha") == (
+            f"swarm 'alpha' in {path} is in use by {process}; stop it, or name another swarm "
+            "or another database file"
+        )
+        assert await refused(path) == (
+            f"{path} is in use by {process} (swarm 'alpha'); stop it, or name another database file"
+        )
+
+    async def test_a_hard_link_is_refused(self, path: Path, alpha: "subprocess.Popen[str]") -> None:
+        other = path.with_name("other.db")
+        other.hardlink_to(path)
+        for swarm in ("alpha", "beta"):
+            with pytest.raises(StoreError, match=r"swarm 'alpha' in|a hard link"):
+                await SQLiteStore(other, swarm=swarm).open()
+
+    async def test_names_that_no_file_could_have_are_told_apart(self, path: Path) -> None:
+        names = ["a", "A", "a/b", "a_b", "a b", "..", "x" * 200, "y" * 200, "\u00e9", "e\u0301"]
+        stores = [SQLiteStore(path, swarm=name) for name in names]
+        for store in stores:
+            await store.open()
+        for name in names:
+            assert f"swarm '{name}' in " in await refused(path, name)
+        for store in stores:
+            await store.close()
+
+    async def test_owners_that_start_at_once_wait_for_the_first(self, path: Path) -> None:
+        processes = [run(OWN, path, f"swarm-{n}") for n in range(4)]
+        try:
+            for process in processes:
+                assert process.stdout is not None
+                assert await asyncio.to_thread(process.stdout.readline) == "open\n"
+            assert len(users_of(path, "alpha")) == 4
+        finally:
+            for process in processes:
+                process.kill()
+                process.communicate()
+
+    async def test_a_schema_is_upgraded_only_while_nobody_else_has_the_file(
+        self, path: Path, alpha: "subprocess.Popen[str]"
+    ) -> None:
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            newest = schema_version(connection)
+            connection.execute("DELETE FROM schema_version WHERE version = ?", (newest,))
+            assert await refused(path, "beta") == (
+                f"the database {path} has schema {newest - 1}, older than {newest} of this "
+                f"version of MAIL, and is in use by the process with pid {alpha.pid} "
+                "(swarm 'alpha'); stop every server of it, then start this one first"
+            )
+            assert schema_version(connection) == newest - 1
+
+    async def test_the_last_owner_moves_the_log_into_the_file(self, path: Path) -> None:
+        first, second = SQLiteStore(path, swarm="alpha"), SQLiteStore(path, swarm="beta")
+        log = path.with_name("mail.db-wal")
+        for store, swarm in ((first, "alpha"), (second, "beta")):
+            await store.open()
+            await write(store, swarm)
+        await first.close()
+        assert log.stat().st_size > 0
+        await write(second, "beta")
+        await second.close()
+        assert not log.exists()
+
+    async def test_a_revoked_token_is_revoked_for_all(self, path: Path) -> None:
+        first, second = SQLiteStore(path, swarm="alpha"), SQLiteStore(path, swarm="beta")
+        for store in (first, second):
+            await store.open()
+        token = TokenRow(token_hash="h", role="user", id="a", created_at="2026-01-01T00:00:00Z")
+        await first.put_token(token)
+        assert await second.find_token("h") == token
+        await second.put_token(token._replace(revoked_at="2026-01-02T00:00:00Z"))
+        found = await first.find_token("h")
+        assert found is not None
+        assert found.revoked_at is not None
+        for store in (first, second):
+            await store.close()
+
+    async def test_the_death_of_one_under_load_costs_the_other_nothing(self, path: Path) -> None:
+        """Both write without a pause; one is killed again and again, the other goes on."""
+        rounds, told = 4, {"alpha": set[str](), "beta": set[str]()}
+        with run(FLOOD, path, "beta", "only") as beta:
+            assert beta.stdout is not None
+            assert beta.stdout.readline() == "open\n"
+            for n in range(rounds):
+                with run(FLOOD, path, "alpha", f"round-{n}") as alpha:
+                    assert alpha.stdout is not None
+                    assert alpha.stdout.readline() == "open\n"
+                    told["alpha"] |= {alpha.stdout.readline().strip() for _ in range(50)}
+                    alpha.kill()
+                    told["alpha"] |= whole_lines(alpha.stdout)
+                told["beta"] |= {beta.stdout.readline().strip() for _ in range(50)}
+            beta.kill()
+            told["beta"] |= whole_lines(beta.stdout)
+        store = SQLiteStore(path)
+        await store.open()
+        for swarm, tasks in told.items():
+            owner = Owner(swarm, "user", "alice")
+            kept = {row.task_id for row in await store.list_tasks(owner)}
+            assert tasks <= kept
+            assert len(kept) - len(tasks) <= 4 * rounds  # four callers wait at a time
+            for task_id in kept:
+                assert [event.seq for event in await store.events(owner, task_id)] == [1, 2]
+        await store.close()
+
+    async def test_one_that_writes_without_a_pause_starves_nobody(self, path: Path) -> None:
+        with run(BUSY, path, "alpha") as alpha:
+            assert alpha.stdout is not None
+            assert alpha.stdout.readline() == "open\n"
+            beta = SQLiteStore(path, swarm="beta")
+            await beta.open()
+            async with asyncio.timeout(20):
+                for _ in range(5):
+                    await write(beta, "beta")
+            assert alpha.poll() is None
+            await beta.close()
+            alpha.kill()

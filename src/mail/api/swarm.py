@@ -37,7 +37,7 @@ from mail.core.runtime.validation import check_entrypoint
 from mail.core.suggest import hinted
 from mail.core.tasks import MAILTask
 from mail.core.tools.catalogue import CATALOGUE
-from mail.db.base import Store
+from mail.db.base import Store, SwarmClaim
 from mail.errors import ConfigError
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONSwarm
@@ -217,7 +217,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
         self.print_llm_streams = print_llm_streams
         self._clock = clock or SystemClock()
         self._validate()
-        self._store = library_store(store, enable_db_agent_histories)
+        self._store = library_store(store, enable_db_agent_histories, name)
         self._owns_store = self._store is not None and self._store is not store
         settings = settings or RuntimeSettings()
         if task_message_limit is not None:
@@ -333,12 +333,15 @@ async def close_agents(agents: Sequence[MAILAgent]) -> None:
             _log.warning("an agent's connections could not be closed", exc_info=failure)
 
 
-def library_store(store: Store | str | None, enable_db_agent_histories: bool) -> Store | None:
+def library_store(
+    store: Store | str | None, enable_db_agent_histories: bool, swarm: str
+) -> Store | None:
     """Return the store for a swarm, not yet opened; None stands for memory.
 
     Args:
         store: A store to share, or the URL of one, which is then this swarm's own.
         enable_db_agent_histories: Without a store, use the one that ``DATABASE_URL`` names.
+        swarm: The swarm's name. It shares an SQLite file with owners of other swarms.
 
     Raises:
         ConfigError: a URL that names no store.
@@ -351,7 +354,9 @@ def library_store(store: Store | str | None, enable_db_agent_histories: bool) ->
         return store
     from mail.db.urls import open_store
 
-    return open_store(store)
+    # In PostgreSQL several programs may work for one swarm.
+    in_file = store.lower().startswith("sqlite:")
+    return open_store(store, claim=SwarmClaim(swarm, lambda: None) if in_file else None)
 
 
 class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):

@@ -9,7 +9,7 @@ from typing import Final, Literal, NamedTuple
 
 from mail.db.migrate import Migration, packaged_migrations, pending_migrations, schema_version
 from mail.db.sqlite.connect import check_names, connect_read_only
-from mail.db.sqlite.lock import LockFile
+from mail.db.sqlite.lock import users_of
 from mail.db.urls import open_store
 from mail.errors import StoreError
 
@@ -43,7 +43,7 @@ async def look_at_store(url: str, swarm: str) -> list[Remark]:
     if not store.durable:
         return [Remark("ok", "in memory: all data is lost when the server stops", 0)]
     if path is not None:
-        return await asyncio.to_thread(_look_at_file, path)
+        return await asyncio.to_thread(_look_at_file, path, swarm)
     from mail.db.postgres.inspect import look_at_database
 
     dsn = "postgresql:" + url.partition(":")[2]
@@ -58,7 +58,7 @@ async def look_at_store(url: str, swarm: str) -> list[Remark]:
     return [*remarks, _told(seen.version, packaged_migrations("postgresql"), seen.tokens)]
 
 
-def _look_at_file(path: Path) -> list[Remark]:
+def _look_at_file(path: Path, swarm: str) -> list[Remark]:
     """Look at an SQLite file."""
     folder = path.parent
     if not folder.is_dir():
@@ -72,12 +72,17 @@ def _look_at_file(path: Path) -> list[Remark]:
     remarks = []
     try:
         check_names(path)
-        holder = LockFile(path).holder()
-        if holder is not None:
-            text = f"{path} is in use by {holder}; a second server is refused"
-            remarks.append(Remark("warning", text))
+        users = users_of(path, swarm)
+        for user in users:
+            if user.swarm in (None, swarm):
+                text = f"{path} is in use by {user}; a second server is refused"
+                remarks.append(Remark("warning", text))
         version, tokens = _read_file(path)
-        remarks.append(_told(version, packaged_migrations(), tokens, f"{path}: "))
+        told = _told(version, packaged_migrations(), tokens, f"{path}: ")
+        if users and told.status == "warning":
+            text = f"{told.text} once no other one has the file; {users[0]} has it"
+            told = Remark("error", text, tokens)
+        remarks.append(told)
     except sqlite3.Error as error:
         remarks.append(Remark("error", f"cannot use the database {path}: {error}"))
     except StoreError as error:

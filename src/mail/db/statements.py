@@ -354,13 +354,17 @@ class _SweepRecords(Dialect):
         key = await self._fetch(_first(_number), text)
         if key is None:
             return False
-        journal = "DELETE FROM journal WHERE message IN (SELECT seq FROM messages WHERE task = $1)"
+        # Others may have removed the task since, and SQLite gives a free key to the next one.
+        task = f"(SELECT {self._TASK_KEY} FROM tasks WHERE {self._TASK_KEY} = $1 AND {_BURIED})"
+        journal = (
+            f"DELETE FROM journal WHERE message IN (SELECT seq FROM messages WHERE task = {task})"
+        )
         parts = []
         for table, most in _PARTS.items():
-            some = f"SELECT {self._ROW} FROM {table} WHERE task = $1 LIMIT {most}"
+            some = f"SELECT {self._ROW} FROM {table} WHERE task = {task} LIMIT {most}"
             parts.append(f"DELETE FROM {table} WHERE {self._SOME.format(some)}")
         left = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {t} WHERE task = $1)" for t in _PARTS)
-        last = f"DELETE FROM tasks WHERE {self._TASK_KEY} = $1 AND {left}"
+        last = f"DELETE FROM tasks WHERE {self._TASK_KEY} = $1 AND {_BURIED} AND {left}"
         await self._change_all((journal, *parts, last), key)
         return True
 

@@ -38,11 +38,11 @@ def open_store(
             ``postgresql://user:password@host:port/database`` (``postgres://`` is the same).
         durability: ``"full"`` survives a power loss, ``"normal"`` a process death.
         exclusive: Own the database, and upgrade its schema; short-lived commands pass False. With
-            SQLite a second owner is refused. With PostgreSQL it decides how many connections are
-            held.
+            SQLite a second owner is refused, of the file or of the claimed swarm in it. With
+            PostgreSQL it decides how many connections are held.
         read_only: The store is only going to be read, not owned; an SQLite file is opened so.
-        claim: The swarm that a server is going to serve: with PostgreSQL a second server of one
-            swarm is refused. Other stores have one owner anyway.
+        claim: The swarm that a server is going to serve: a second server of one swarm is refused.
+            Without it an SQLite file has one owner, whatever the swarms.
 
     Raises:
         ConfigError: no such scheme, or the URL or the durability is wrong. The text never repeats
@@ -85,7 +85,11 @@ def _sqlite(rest: str, use: _Use) -> Store:
     from mail.db.sqlite.store import SQLiteStore
 
     return SQLiteStore(
-        path, durability=use.durability, exclusive=use.exclusive, read_only=use.read_only
+        path,
+        durability=use.durability,
+        exclusive=use.exclusive,
+        read_only=use.read_only,
+        swarm=None if use.claim is None else use.claim.swarm,
     )
 
 

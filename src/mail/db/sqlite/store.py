@@ -13,7 +13,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final, Literal, NamedTuple, TypeVar
 
-from mail.db.migrate import check_current, migrate, packaged_migrations, schema_version
+from mail.db.migrate import (
+    check_current,
+    migrate,
+    packaged_migrations,
+    pending_migrations,
+    schema_version,
+)
 from mail.db.sqlite.connect import (
     as_store_error,
     check_integrity,
@@ -22,10 +28,10 @@ from mail.db.sqlite.connect import (
     connect_writer,
     create_file,
 )
-from mail.db.sqlite.lock import LockFile
+from mail.db.sqlite.lock import DatabaseLock, WriteQueue
 from mail.db.sqlite.statements import SQLiteStatements
 from mail.db.sqlite.writer import Work, Writer
-from mail.errors import StoreError
+from mail.errors import StoreError, StoreLocked
 
 __all__ = ["SQLiteStore"]
 
@@ -39,6 +45,7 @@ class _Session(NamedTuple):
 
     connection: sqlite3.Connection
     writer: Writer
+    others: WriteQueue
     readers: SimpleQueue[sqlite3.Connection]
     threads: ThreadPoolExecutor
 
@@ -53,6 +60,7 @@ class SQLiteStore(SQLiteStatements):
         durability: Literal["full", "normal"] = "full",
         exclusive: bool = True,
         read_only: bool = False,
+        swarm: str | None = None,
     ) -> None:
         """Name the file; nothing is touched before `open`.
 
@@ -64,11 +72,13 @@ class SQLiteStore(SQLiteStatements):
                 Short-lived commands beside a running server pass False.
             read_only: Open the file for reading; for commands that need no more. Such a store owns
                 nothing.
+            swarm: With ``exclusive``, own only this swarm in the file; owners of other swarms may
+                have it open, too. Without it the whole file is owned.
         """
         self.path = Path(path).resolve()
         self._durability = durability
         self._read_only = read_only
-        self._lock = LockFile(self.path) if exclusive and not read_only else None
+        self._lock = DatabaseLock(self.path, swarm) if exclusive and not read_only else None
         self._gate = threading.Lock()
         self._session: _Session | None = None
 
@@ -81,7 +91,8 @@ class SQLiteStore(SQLiteStatements):
         """Create or check the file, migrate it, start the threads. See `Store.open`.
 
         Raises:
-            StoreLocked: another process owns the file.
+            StoreLocked: somebody else owns the file, or the swarm in it; or the schema is to be
+                upgraded while owners of other swarms have it open.
             StoreError: the file is damaged, newer than this program, older and not ours to
                 upgrade, or cannot be used.
         """
@@ -93,7 +104,9 @@ class SQLiteStore(SQLiteStatements):
         await asyncio.to_thread(self._close)
 
     async def claim_swarm(self, swarm: str) -> None:
-        """Do nothing: the whole file belongs to one server."""
+        """See `Store.claim_swarm`. An owner of the whole file has every swarm in it."""
+        if self._lock:
+            await asyncio.to_thread(self._lock.claim, swarm)
 
     def _open(self) -> None:
         with self._gate:
@@ -116,14 +129,33 @@ class SQLiteStore(SQLiteStatements):
         readers: SimpleQueue[sqlite3.Connection] = SimpleQueue()
         try:
             if self._lock:
-                check_integrity(connection, self.path)
-            migrate(connection, packaged_migrations(), upgrade=self._lock is not None)
+                self._upgrade(connection, self._lock)
+            else:
+                migrate(connection, packaged_migrations(), upgrade=False)
             for _ in range(_READERS):
                 readers.put(connect_reader(self.path))
         except BaseException:
             connection.close()
             raise
-        return _session(connection, readers)
+        return _session(self.path, connection, readers)
+
+    def _upgrade(self, connection: sqlite3.Connection, lock: DatabaseLock) -> None:
+        """Check all of the file, and change its schema if nobody else is at work on it."""
+        migrations = packaged_migrations()
+        version = schema_version(connection)
+        pending = pending_migrations(version, migrations)
+        if not pending:
+            lock.share()  # before the check, which may take long
+        elif version and not lock.alone:
+            users = ", ".join(map(str, lock.others())) or "another process"
+            raise StoreLocked(
+                f"the database {self.path} has schema {version}, older than "
+                f"{migrations[-1].version} of this version of MAIL, and is in use by {users}; "
+                "stop every server of it, then start this one first"
+            )
+        check_integrity(connection, self.path)
+        migrate(connection, migrations)
+        lock.share()
 
     def _connect_reading(self) -> _Session:
         connection = connect_read_only(self.path)
@@ -135,7 +167,7 @@ class SQLiteStore(SQLiteStatements):
         except BaseException:
             connection.close()
             raise
-        return _session(connection, readers)
+        return _session(self.path, connection, readers)
 
     def _close(self) -> None:
         with self._gate:
@@ -144,10 +176,11 @@ class SQLiteStore(SQLiteStatements):
                 return
             session.writer.close()
             session.threads.shutdown()
+            session.others.close()
             for _ in range(_READERS):
                 session.readers.get().close()
-            # Only the owner: a guest's checkpoint would hold up the server's commits.
-            if self._lock:
+            # Only the last owner: the checkpoint would hold up the commits of others.
+            if self._lock and (self._lock.alone or not self._lock.others()):
                 # If a guest is reading, the log stays, and nothing is lost.
                 with suppress(sqlite3.Error):
                     session.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -169,9 +202,12 @@ class SQLiteStore(SQLiteStatements):
         return await loop.run_in_executor(session.threads, _run, session.readers, work)
 
 
-def _session(connection: sqlite3.Connection, readers: SimpleQueue[sqlite3.Connection]) -> _Session:
+def _session(
+    path: Path, connection: sqlite3.Connection, readers: SimpleQueue[sqlite3.Connection]
+) -> _Session:
     threads = ThreadPoolExecutor(_READERS, thread_name_prefix="mail-sqlite-reader")
-    return _Session(connection, Writer(connection), readers, threads)
+    others = WriteQueue(path)
+    return _Session(connection, Writer(connection, others), others, readers, threads)
 
 
 def _run(readers: SimpleQueue[sqlite3.Connection], work: Work[T]) -> T:

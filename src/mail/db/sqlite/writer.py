@@ -3,18 +3,25 @@
 While a commit waits for the disk, units of work collect in a queue; the next commit takes them
 all, at most `BATCH_LIMIT`. If a unit fails, the batch is rolled back and its units are committed
 one by one, so that no other unit fails with it.
+
+Other processes may write to the file. SQLite itself would look rarely whether it is free, and
+hardly ever between two commits of a process that writes all the time. So we look often, and one
+that has written for a while lets go whoever waits (`mail.db.sqlite.lock.WriteQueue`).
 """
 
 import asyncio
+import random
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from mail.db.group_commit import BATCH_LIMIT, hand_back
 from mail.db.sqlite.connect import as_store_error
+from mail.db.sqlite.lock import WriteQueue
 from mail.errors import StoreError
 
 __all__ = ["Work", "Writer"]
@@ -22,6 +29,17 @@ __all__ = ["Work", "Writer"]
 T = TypeVar("T")
 Work = Callable[[sqlite3.Cursor], T]
 """A unit of work: runs inside a transaction that somebody else begins and commits."""
+
+WAIT_SECONDS: Final = 5.0
+"""How long a commit waits for other processes at most."""
+
+_TURN_SECONDS: Final = 0.01
+"""For how long a process commits before it looks whether others wait."""
+_LONGEST_PAUSE: Final = 0.002
+_COURTESY_SECONDS: Final = 0.02
+"""How long it lets them go first at most: they look more often than that, if they live."""
+_PRIMARY: Final = 0xFF
+"""What is left of an SQLite error code without its details."""
 
 
 class _Unit(NamedTuple):
@@ -32,9 +50,12 @@ class _Unit(NamedTuple):
 class Writer:
     """Runs units of work on one connection, in the order in which they were handed in."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, others: WriteQueue) -> None:
+        connection.execute("PRAGMA busy_timeout = 0")  # `_begin` waits
         self._connection = connection
         self._cursor = connection.cursor()
+        self._others = others
+        self._turn_ends = 0.0
         self._queue: SimpleQueue[_Unit | None] = SimpleQueue()
         self._gate = threading.Lock()
         self._open = True
@@ -94,7 +115,7 @@ class Writer:
         """Return each unit's result, or the StoreError it failed with."""
         cursor = self._cursor
         try:
-            cursor.execute("BEGIN IMMEDIATE")
+            self._begin()
         except sqlite3.Error as exc:
             return [as_store_error(exc) for _ in batch]
         try:
@@ -107,6 +128,31 @@ class Writer:
                 return [as_store_error(exc)]
             return [result for unit in batch for result in self._commit([unit])]
         return results
+
+    def _begin(self) -> None:
+        """Begin a transaction that nobody else can write beside; raises `sqlite3.Error`."""
+        now = time.monotonic()
+        if now >= self._turn_ends:
+            self._let_others_go(now + _COURTESY_SECONDS)
+        if not self._has_begun(now + WAIT_SECONDS):
+            with self._others:
+                while not self._has_begun(now + WAIT_SECONDS):
+                    time.sleep(random.uniform(0, _LONGEST_PAUSE))  # noqa: S311 - no secret
+
+    def _let_others_go(self, deadline: float) -> None:
+        while self._others.waiting() and time.monotonic() < deadline:
+            time.sleep(_LONGEST_PAUSE / 4)
+        self._turn_ends = time.monotonic() + _TURN_SECONDS
+
+    def _has_begun(self, deadline: float) -> bool:
+        try:
+            self._cursor.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as exc:
+            busy = exc.sqlite_errorcode & _PRIMARY == sqlite3.SQLITE_BUSY
+            if not busy or time.monotonic() >= deadline:
+                raise
+            return False
+        return True
 
     def _roll_back(self) -> None:
         # Some errors (a full disk) end the transaction by themselves; and if this fails too, the
