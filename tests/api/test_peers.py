@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from mail import MAILAction, MAILAgent, MAILAgentTemplate, MAILSwarm, MAILSwarmTemplate
-from mail.api import peers
+from mail.api import graph
 from mail.core.addresses import local_agent_name
 from mail.core.tools.catalogue import CATALOGUE
 from mail.factories import LiteLLMActionAgentFunction, supervisor_factory
@@ -176,8 +176,8 @@ def test_each_agent_is_described_once_however_many_may_write_to_it(
         parsed.append(address)
         return local_agent_name(address, swarm)
 
-    monkeypatch.setattr(peers, "_local", describe)
-    monkeypatch.setattr(peers, "local_agent_name", parse)
+    monkeypatch.setattr(graph, "_local", describe)
+    monkeypatch.setattr(graph, "local_agent_name", parse)
     monkeypatch.setattr("mail.core.runtime.validation.local_agent_name", parse)
     names = ["boss", *(f"worker-{number}" for number in range(9))]
     workers = [worker_template(name, Asked(DONE), names) for name in names[1:]]

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from mail.cli import exits
+from mail.cli import common
 from mail.cli.commands import COMMANDS as PROGRAMS
 from mail.cli.repl.commands import COMMANDS
 from mail.cli.repl.parsing import build_parser
@@ -34,4 +34,4 @@ def test_every_program_is_told() -> None:
 
 def test_every_exit_code_is_told_and_used_by_its_name() -> None:
     codes = {int(code) for code in re.findall(r"^\| (\d+) \| ", PAGE, re.M)}
-    assert codes == {getattr(exits, name) for name in exits.__all__}
+    assert codes == {getattr(common, name) for name in common.__all__ if name.isupper()}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
-from mail.cli.plain import cleaned, one_line
+from mail.cli.common import cleaned, one_line
 from mail.cli.repl.answers import exit_code, show_answer, show_event, show_task
 from mail.cli.repl.commands import _response_code
 from mail.cli.repl.loop import greet

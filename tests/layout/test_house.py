@@ -17,6 +17,7 @@ LINES_OF_A_SUBJECT = 80
 SMALL_SUBJECTS = {
     "mail.cli.init": "a command",
     "mail.cli.login": "a command, like the modules beside it",
+    "mail.cli.ping": "a command, too",
     "mail.server.routes.tokens": "one of the groups of routes, each in a module",
     "mail.db.postgres.inspect": "the PostgreSQL half of mail.db.inspect",
     "mail.utils.store": "a documented import path",

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequenc
 from typing import Any
 
 from mail.core.call_context import NullSink, StreamSink
-from mail.llm.accumulate import collect
+from mail.llm.ask import collect
 from mail.llm.litellm_model import load_library
 from mail.llm.request import Delta, ModelReply, Wire
 from mail.llm.wires import decoder_of

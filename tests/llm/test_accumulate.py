@@ -9,8 +9,7 @@ from mail.core.call_context import NullSink
 from mail.core.usage import Usage
 from mail.errors import ModelError
 from mail.llm import completions, responses
-from mail.llm.accumulate import collect
-from mail.llm.ask import agent_output
+from mail.llm.ask import agent_output, collect
 from mail.llm.request import (
     BuiltinCall,
     BuiltinResult,

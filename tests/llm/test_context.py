@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mail.llm.context import Gauge, context_length, count_tokens
+from mail.llm.compress import Gauge, context_length, count_tokens
 
 LENGTHS = [
     ("gpt-4o", 128_000),
@@ -30,7 +30,7 @@ def test_lengths_are_known_behind_any_number_of_slashes(model: str, length: int 
 
 def test_a_scripted_model_needs_no_library() -> None:
     code = (
-        "import sys\nfrom mail.llm.context import context_length\n"
+        "import sys\nfrom mail.llm.compress import context_length\n"
         "print(context_length('scripted/a:b'), 'litellm' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -5,7 +5,7 @@ import sys
 
 HEAVY = ("litellm", "openai", "langgraph", "langmem", "aiohttp", "httpx", "fastapi")
 MODULES = (
-    "mail.llm.accumulate",
+    "mail.llm.ask",
     "mail.llm.completions",
     "mail.llm.compress",
     "mail.llm.failures",

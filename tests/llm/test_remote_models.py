@@ -23,7 +23,7 @@ from mail.llm.request import ModelRequest
 from mail.llm.retry import RetryPolicy
 from mail.llm.script import otherwise, say
 from mail.llm.settings import LLMSettings
-from mail.stdlib.openai.model import OpenAIModel
+from mail.stdlib.openai.agents import OpenAIModel
 from tests.llm.support import ask
 from tests.support.provider import FakeProvider
 

@@ -9,8 +9,7 @@ from mail.core.addresses import create_agent_address, create_user_address
 from mail.core.call_context import NullSink
 from mail.core.render import build_mail_xml
 from mail.errors import ConfigError, ModelError
-from mail.llm.accumulate import collect
-from mail.llm.ask import agent_output
+from mail.llm.ask import agent_output, collect
 from mail.llm.request import ModelReply
 from mail.llm.resolve import model_for
 from mail.llm.script import (

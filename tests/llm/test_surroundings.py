@@ -4,7 +4,7 @@ import pytest
 
 from mail.core.call_context import NullSink
 from mail.errors import ModelError
-from mail.llm.accumulate import collect
+from mail.llm.ask import collect
 from mail.llm.litellm_model import LiteLLMModel
 from mail.llm.request import ModelReply
 from mail.llm.retry import RetryPolicy

@@ -12,7 +12,7 @@ from datetime import datetime
 import pytest
 
 from mail.logcontext import NOBODY, LogContext, begin, bound, current, end, note
-from mail.logs.formats import ContextFilter, JSONFormatter, LineFormatter
+from mail.logs.setup import ContextFilter, JSONFormatter, LineFormatter
 
 CONTEXT = LogContext("r1", "t1", "boss", "user", "alice")
 

@@ -13,8 +13,14 @@ from pathlib import Path
 import pytest
 
 from mail.errors import ConfigError
-from mail.logs.formats import OwnFormatter
-from mail.logs.setup import DailyFileHandler, LineFormatter, get_loggers, init_logger, redact
+from mail.logs.setup import (
+    DailyFileHandler,
+    LineFormatter,
+    OwnFormatter,
+    get_loggers,
+    init_logger,
+    redact,
+)
 
 TOKEN = "mail_eDvr3Wo7Za9cV7zEtfkS9XbiBBcCVRVKJAAeD7cY6P8"
 

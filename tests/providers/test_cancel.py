@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mail.core.call_context import NullSink
-from mail.llm.accumulate import collect
+from mail.llm.ask import collect
 from mail.llm.litellm_model import LiteLLMModel
 from mail.llm.request import ModelRequest
 from mail.llm.script import otherwise, say

@@ -14,7 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from mail.logcontext import NOBODY, bound, current
-from mail.logs.formats import ContextFilter, JSONFormatter
+from mail.logs.setup import ContextFilter, JSONFormatter
 from mail.server.run import DrainingServer
 from tests.server.kit import TOKENS, Script, bearer
 

@@ -18,7 +18,7 @@ from mail.core.agents import AgentOutput
 from mail.db.base import TokenRow
 from mail.db.urls import open_store
 from mail.errors import AgentError, ConfigError, ToolError
-from mail.logs.formats import ContextFilter, JSONFormatter
+from mail.logs.setup import ContextFilter, JSONFormatter
 from mail.server.app import create_app
 from tests.server.kit import CALLERS, TOKENS, bearer, call, config, frames, serving
 

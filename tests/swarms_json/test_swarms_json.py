@@ -16,9 +16,9 @@ from mail.swarms_json import (
     build_action_from_swarms_json,
     build_agent_from_swarms_json,
     build_swarm_from_swarms_json,
-    crosscheck,
     load_swarms_json_from_file,
     load_swarms_json_from_string,
+    utils,
 )
 from mail.swarms_json.decode import parse_json
 from mail.swarms_json.utils import validate_swarm_from_swarms_json
@@ -537,8 +537,8 @@ def test_a_close_name_is_looked_for_once(
         looked_for.append(name)
         return did_you_mean(name, known)
 
-    monkeypatch.setattr(crosscheck, "did_you_mean", look)
-    monkeypatch.setattr(crosscheck, "hinted", lambda text, name, known: text + look(name, known))
+    monkeypatch.setattr(utils, "did_you_mean", look)
+    monkeypatch.setattr(utils, "hinted", lambda text, name, known: text + look(name, known))
     swarm["action_imports"] = [f"python::some:a{number}" for number in range(5)]
     _change(swarm, 1, actions=[f"a{number}" for number in range(4)], exclude_tools=["x"])
     validate_swarm_from_swarms_json(swarm)

@@ -29,7 +29,7 @@ class ActionImporter:
     def __call__(self, reference: str, swarm: str) -> MAILAction:
         """Return the action that an entry names, or whose function it names.
 
-        See `mail.swarms_json.crosscheck.ImportAction`.
+        See `mail.swarms_json.utils.ImportAction`.
 
         Raises:
             ConfigError: it cannot be imported, or may not be.

@@ -12,28 +12,21 @@ from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgent, MAILAgentTemplate, agent_from_entry, as_template
 from mail.api.checks import check_limit, check_mapping, check_text, text_list
 from mail.api.definitions import ActionImporter, load_actions
-from mail.api.peers import introduce
-from mail.api.posting import MessagePoster
+from mail.api.graph import Matrix, introduce, part_of, read_matrix, targets_after
+from mail.api.posting import ManualStepper, MessagePoster
 from mail.api.references import parse_object
-from mail.api.stepping import ManualStepper
 from mail.api.validation import (
     AgentLike,
-    Matrix,
     Wiring,
     actions_by_name,
     check_parts,
     check_wiring,
-    needs_targets,
-    read_matrix,
-    targets_after,
 )
 from mail.clock import Clock, SystemClock
 from mail.config.env import DATABASE_URL, setting
-from mail.core.addresses import local_agent_name
 from mail.core.runtime.interswarm import Federation
 from mail.core.runtime.runtime import MAILRuntime
 from mail.core.runtime.settings import RuntimeSettings
-from mail.core.runtime.validation import check_entrypoint
 from mail.core.suggest import hinted
 from mail.core.tasks import MAILTask
 from mail.core.tools.catalogue import CATALOGUE
@@ -91,7 +84,7 @@ class AgentGraph(Generic[A]):
 
     @property
     def adjacency_matrix(self) -> Matrix:
-        """Who may write to whom, as it is now; see `mail.api.validation`."""
+        """Who may write to whom, as it is now; see `mail.api.graph`."""
         return self._build_adjacency_matrix()[0]
 
     def _build_adjacency_matrix(self) -> tuple[Matrix, list[str]]:
@@ -145,7 +138,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
     Attributes:
         supervisors: The agents that may complete tasks.
         agent_names: The agents' names in order.
-        adjacency_matrix: Who may write to whom; see `mail.api.validation`.
+        adjacency_matrix: Who may write to whom; see `mail.api.graph`.
         The other attributes are the constructor's arguments.
     """
 
@@ -365,7 +358,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
     Attributes:
         supervisors: The agents that may complete tasks.
         agent_names: The agents' names in order.
-        adjacency_matrix: Who may write to whom; see `mail.api.validation`.
+        adjacency_matrix: Who may write to whom; see `mail.api.graph`.
         The other attributes are the constructor's arguments.
     """
 
@@ -647,11 +640,7 @@ def make_subswarm(
     Raises:
         ConfigError: an agent is unknown, or entrypoint or supervisor are missing.
     """
-    agents = _select(whole, names)
-    entry = _choose_entrypoint(agents, whole, entrypoint)
-    if not any(agent.can_complete_tasks for agent in agents):
-        raise ConfigError("Subswarm must contain at least one supervisor")
-    _link(agents, whole.name, list(dict.fromkeys(names)))
+    agents, entry = part_of(whole.agents, names, whole.name, (entrypoint, whole.entrypoint))
     own = [action.name for agent in agents for action in agent.actions]
     known = {*CATALOGUE, *(action.name for action in whole.actions), *own}
     return MAILSwarmTemplate(
@@ -669,46 +658,3 @@ def make_subswarm(
         public=whole.public,
         enable_db_agent_histories=whole.enable_db_agent_histories,
     )
-
-
-def _select(whole: "AgentGraph[Any]", names: Sequence[str]) -> list[MAILAgentTemplate]:
-    if isinstance(names, str):
-        raise ConfigError(f"names must be a list of agent names, got the string '{names}'")
-    for name in names:
-        if name not in whole.agent_names:
-            raise ConfigError(hinted(f"agent '{name}' not found in swarm", name, whole.agent_names))
-    return [as_template(agent) for agent in whole.agents if agent.name in names]
-
-
-def _choose_entrypoint(
-    agents: list[MAILAgentTemplate], whole: "AgentGraph[Any]", given: str | None
-) -> str:
-    if given is not None:
-        names = [agent.name for agent in agents]
-        if given not in names and given in whole.agent_names:
-            listing = ", ".join(f"'{name}'" for name in names)
-            raise ConfigError(
-                f"entrypoint agent '{given}' not found in swarm: the chosen agents are "
-                f"{listing}; add it"
-            )
-        check_entrypoint(given, names)
-        for agent in agents:
-            agent.enable_entrypoint = agent.enable_entrypoint or agent.name == given
-        return given
-    entries = [agent.name for agent in agents if agent.enable_entrypoint]
-    if not entries:
-        raise ConfigError("Subswarm must contain an entrypoint agent")
-    return whole.entrypoint if whole.entrypoint in entries else entries[0]
-
-
-def _link(agents: list[MAILAgentTemplate], swarm: str, names: list[str]) -> None:
-    """Drop the targets that are not there any more; leave nobody without one who needs some."""
-    for agent in agents:
-        local = dict.fromkeys(local_agent_name(target, swarm) for target in agent.comm_targets)
-        agent.comm_targets = [name for name in local if "@" in name or name in names]
-    writers = {name: [a.name for a in agents if name in a.comm_targets] for name in names}
-    for agent in agents:
-        if agent.comm_targets or not needs_targets(agent):
-            continue
-        others = [name for name in names if name != agent.name]
-        agent.comm_targets = [n for n in writers[agent.name] if n in others] or others[:1]

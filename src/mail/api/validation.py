@@ -1,32 +1,23 @@
-"""How a swarm hangs together: one validation for templates and instances.
-
-Who may write to whom is also read and written as an adjacency matrix. Row and column ``i`` stand
-for the swarm's ``i``-th agent; a 1 in row ``i``, column ``j`` says that agent ``i`` may write to
-agent ``j``. Targets in other swarms are not part of the matrix.
-"""
+"""How a swarm hangs together: one validation for templates and instances."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from mail.api.actions import MAILAction
 from mail.api.checks import check_actions, check_text
-from mail.core.addresses import local_agent_name
 from mail.core.runtime.validation import check_entrypoint, check_target, check_tools
 from mail.errors import ConfigError
 from mail.swarms_json.names import check_distinct, check_swarm_name
 
 __all__ = [
     "AgentLike",
-    "Matrix",
     "Wiring",
     "actions_by_name",
     "check_parts",
     "check_reach",
     "check_wiring",
     "needs_targets",
-    "read_matrix",
-    "targets_after",
 ]
 
 
@@ -164,73 +155,3 @@ def check_reach(agent: _Reaching, targets: Sequence[str]) -> None:
             f"agent must have at least one communication target, got 0 (agent '{agent.name}'). "
             "Only an agent with both enable_entrypoint and can_complete_tasks may have none."
         )
-
-
-Matrix = list[list[int]]
-
-
-def read_matrix(agents: Sequence[AgentLike], swarm: str) -> Matrix:
-    """Return the matrix of some agents' communication targets."""
-    names = [agent.name for agent in agents]
-    rows = []
-    for agent in agents:
-        targets = {local_agent_name(target, swarm) for target in agent.comm_targets}
-        rows.append([int(name in targets) for name in names])
-    return rows
-
-
-def targets_after(
-    adj: Sequence[Sequence[int]], agents: Sequence[AgentLike], swarm: str
-) -> list[list[str]]:
-    """Return each agent's communication targets as a matrix says.
-
-    Targets that stay keep their place, so that an unchanged matrix changes nothing.
-
-    Raises:
-        ConfigError: see `AgentGraph.update_from_adjacency_matrix`.
-    """
-    rows = _read_rows(adj, len(agents))
-    names = [agent.name for agent in agents]
-    found = []
-    for agent, row in zip(agents, rows, strict=True):
-        wanted = [name for name, bit in zip(names, row, strict=True) if bit]
-        kept = {target: local_agent_name(target, swarm) for target in agent.comm_targets}
-        targets = [target for target, name in kept.items() if "@" in name or name in wanted]
-        targets.extend(name for name in wanted if name not in kept.values())
-        check_reach(agent, targets)
-        found.append(targets)
-    return found
-
-
-def _read_rows(adj: Any, size: int) -> list[list[bool]]:
-    rows = _listed(adj)
-    if len(rows) != size:
-        raise ConfigError(
-            "Length of adjacency matrix does not match number of agents. "
-            f"There are {size} agents, so it needs {size} rows; got {len(rows)}."
-        )
-    return [_read_row(_listed(row), number, size) for number, row in enumerate(rows)]
-
-
-def _read_row(row: list[Any], number: int, size: int) -> list[bool]:
-    if len(row) != size:
-        raise ConfigError(
-            f"Adjacency matrix is malformed. Row {number} needs {size} entries; got {len(row)}."
-        )
-    for value in row:
-        if value not in (0, 1):
-            raise ConfigError(
-                f"Adjacency matrix is malformed. Row {number} may contain only "
-                f"0 and 1; got {value!r}."
-            )
-    return [bool(value) for value in row]
-
-
-def _listed(values: Any) -> list[Any]:
-    try:
-        return list(values)  # arrays of other libraries are no Sequence
-    except TypeError:
-        raise ConfigError(
-            "Adjacency matrix is malformed. It must be a list of lists of 0 and 1; "
-            f"got {type(values).__name__} instead of a list."
-        ) from None

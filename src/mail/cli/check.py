@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from urllib.parse import urlsplit
 
-from mail.cli.exits import DONE, FAILED, USAGE
-from mail.cli.flags import in_flags
-from mail.cli.plain import cleaned
+from mail.cli.common import DONE, FAILED, USAGE, cleaned, in_flags
 from mail.cli.swarms import find_code, stdout_to_stderr
 from mail.config.env import LOG_FORMAT, LOG_LEVEL, current, setting
 from mail.errors import ConfigError, MAILError, PortInUse

@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, NoReturn
 
 from mail.cli import client, db, init, login, ping, register, server, swarms, tasks, token
-from mail.cli.exits import DONE, FAILED, INTERRUPTED, USAGE
-from mail.cli.plain import cleaned
+from mail.cli.common import DONE, FAILED, INTERRUPTED, USAGE, cleaned
 from mail.core.suggest import did_you_mean
 from mail.errors import ConfigError, MAILError, ProtocolError
 from mail.version import get_protocol_version, get_version
@@ -76,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: The arguments after the program's name; by default those of the process.
 
     Returns:
-        The exit code (see `mail.cli.exits`).
+        The exit code (see `mail.cli.common`).
     """
     _forgive_output()
     parser = _build_parser()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from mail.cli.plain import cleaned
+from mail.cli.common import cleaned
 from mail.cli.swarm_url import parse_swarm_url, server_url
 from mail.config.env import base_folder, expanded, setting
 from mail.errors import ConfigError, MAILError

@@ -8,8 +8,7 @@ import argparse
 import asyncio
 import sys
 
-from mail.cli.exits import DONE, FAILED
-from mail.cli.flags import config_path
+from mail.cli.common import DONE, FAILED, config_path
 from mail.config.env import CONFIG_PATH, DATABASE_URL, overridden, setting
 from mail.errors import ConfigError, StoreError
 

@@ -7,9 +7,8 @@ import urllib.error
 import urllib.request
 from typing import Any, Final
 
+from mail.cli.common import cleaned, positive
 from mail.cli.credentials import warn_of_exposure
-from mail.cli.flags import positive
-from mail.cli.plain import cleaned
 from mail.cli.swarm_url import server_url
 from mail.errors import ConfigError, MAILError
 from mail.version import get_version

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from mail.cli.exits import DONE, FAILED
+from mail.cli.common import DONE, FAILED
 from mail.config.env import base_folder
 
 __all__ = ["configure", "register", "run"]

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mail.cli.flags import config_path, in_flags
+from mail.cli.common import config_path, in_flags
 from mail.cli.swarms import find_code
 from mail.config.env import CONFIG_PATH, DATABASE_URL, LOG_FORMAT, current, overridden
 from mail.errors import ConfigError, MAILError

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mail.cli.flags import config_path
+from mail.cli.common import config_path
 from mail.config.env import CONFIG_PATH, overridden
 from mail.errors import ConfigError
 

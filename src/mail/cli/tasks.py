@@ -10,8 +10,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from mail.cli.common import cleaned, one_line
 from mail.cli.credentials import add_key_flags, api_key
-from mail.cli.plain import cleaned, one_line
 from mail.cli.stores import add_store_flags, opened, server_settings
 from mail.cli.swarm_url import URL_VARIABLE, server_url
 from mail.config.env import setting

@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.flags import positive
+from mail.cli.common import positive
 from mail.cli.stores import add_store_flags, missing_file, opened, server_settings
 from mail.errors import ConfigError, MAILError
 

@@ -163,7 +163,7 @@ class ModelReply:
 
 
 class ChatModel(Protocol):
-    """A language model. A plain reply is `mail.llm.accumulate.collect` over the stream."""
+    """A language model. A plain reply is `mail.llm.ask.collect` over the stream."""
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Ask the model and yield its reply piece by piece.

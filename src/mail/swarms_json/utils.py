@@ -1,13 +1,17 @@
 """Loading, validating and completing ``swarms.json``; every fault is a `ConfigError`."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from mail.core.suggest import before_hint
+from mail.core.addresses import is_remote_target, local_agent_name
+from mail.core.suggest import before_hint, did_you_mean
+from mail.core.tools.catalogue import CATALOGUE
 from mail.errors import ConfigError
-from mail.swarms_json.crosscheck import ImportAction, cross_validate_swarm
 from mail.swarms_json.decode import check_plain, parse_json, read_text
 from mail.swarms_json.fields import (
     ACTION,
@@ -18,22 +22,258 @@ from mail.swarms_json.fields import (
     check_identity,
     filled,
 )
-from mail.swarms_json.names import check_distinct
+from mail.swarms_json.names import (
+    check_action_name,
+    check_agent_name,
+    check_distinct,
+    check_swarm_name,
+    hinted,
+)
 from mail.swarms_json.parameters import check_parameters
+from mail.swarms_json.references import PYTHON_PREFIX
 from mail.swarms_json.types import SwarmsJSONAction, SwarmsJSONAgent, SwarmsJSONSwarm
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = [
     "ImportAction",
+    "NamedAction",
     "build_action_from_swarms_json",
     "build_agent_from_swarms_json",
     "build_swarm_from_swarms_json",
     "build_swarms_from_swarms_json",
+    "cross_validate_swarm",
     "load_swarms_json_from_file",
     "load_swarms_json_from_string",
     "validate_action_from_swarms_json",
     "validate_agent_from_swarms_json",
     "validate_swarm_from_swarms_json",
 ]
+
+_Object = Mapping[str, Any]
+
+
+class NamedAction(Protocol):
+    """What an import must lead to: an action that says its name."""
+
+    @property
+    def name(self) -> str:
+        """What models call the action."""
+
+
+ImportAction = Callable[[str, str], NamedAction]
+"""Takes an entry of ``action_imports`` and the swarm's name; returns the action, or raises a
+`ConfigError` that names both."""
+
+
+def cross_validate_swarm(swarm: _Object, import_action: ImportAction | None = None) -> None:
+    """Check a swarm whose own fields have the right types.
+
+    Its agents and actions are objects with a name; their other fields may be malformed. The first
+    problem is reported, with the closest known name where a name is unknown.
+
+    Args:
+        swarm: The swarm.
+        import_action: Resolves ``action_imports``. Without it they stay unresolved, and as many
+            names as there are imports may be unknown.
+
+    Raises:
+        ConfigError: saying what is wrong with which field of which agent or action.
+    """
+    agents: list[_Object] = swarm["agents"]
+    names = [agent["name"] for agent in agents]
+    with _field_of(swarm, "name"):
+        check_swarm_name(swarm["name"])
+    with _field_of(swarm, "agents"):
+        check_distinct("agent", names)
+    for name in names:
+        with _field_of(swarm, "name", f"agent '{name}'"):
+            check_agent_name(name)
+    _check_entrypoint(swarm, agents, names)
+    _check_targets(swarm, agents, names)
+    if not any(agent.get("can_complete_tasks") is True for agent in agents):
+        raise ConfigError(
+            "no agent has 'can_complete_tasks' set to true; at least one agent must be able to "
+            f"complete tasks (swarm '{swarm['name']}')"
+        )
+    _check_own_actions(swarm)
+    _check_uses(swarm, agents, import_action)
+
+
+@contextmanager
+def _field_of(swarm: _Object, field: str, holder: str | None = None) -> "Iterator[None]":
+    """Say of an error inside which field it is about."""
+    try:
+        yield
+    except ConfigError as error:
+        raise _fault(swarm, str(error), field, holder) from None
+
+
+def _fault(swarm: _Object, text: str, field: str, holder: str | None = None) -> ConfigError:
+    whose = f"{holder}, swarm" if holder else "swarm"
+    return ConfigError(f"{text} (field '{field}' of {whose} '{swarm['name']}')")
+
+
+def _strings(agent: _Object, field: str) -> list[str]:
+    items = agent.get(field)
+    return [item for item in items if isinstance(item, str)] if isinstance(items, list) else []
+
+
+def _called(agent: _Object) -> str:
+    return f"agent '{agent['name']}'"
+
+
+def _check_entrypoint(swarm: _Object, agents: Iterable[_Object], names: list[str]) -> None:
+    entrypoint = swarm["entrypoint"]
+    if entrypoint not in names:
+        hint = did_you_mean(entrypoint, names) or f" The agents are {', '.join(map(repr, names))}."
+        text = f"entrypoint '{entrypoint}' does not match any agent name.{hint}"
+        raise _fault(swarm, text, "entrypoint")
+    enabled = [agent["name"] for agent in agents if agent.get("enable_entrypoint") is True]
+    if not enabled:
+        raise ConfigError(
+            "no agent has 'enable_entrypoint' set to true; at least one agent must take messages "
+            f"from users (swarm '{swarm['name']}')"
+        )
+    if entrypoint not in enabled:
+        raise ConfigError(
+            f"entrypoint agent '{entrypoint}' does not have 'enable_entrypoint' set to true "
+            f"(swarm '{swarm['name']}')"
+        )
+
+
+def _check_targets(swarm: _Object, agents: Iterable[_Object], names: list[str]) -> None:
+    known = dict.fromkeys(names)
+    for agent in agents:
+        for target in _strings(agent, "comm_targets"):
+            problem = _target_problem(swarm, _called(agent), target, known)
+            if problem:
+                raise _fault(swarm, problem, "comm_targets", _called(agent))
+        alone = agent.get("enable_entrypoint") is agent.get("can_complete_tasks") is True
+        if agent.get("comm_targets") == [] and not alone:
+            text = (
+                f"{_called(agent)} must have at least one communication target, got 0; "
+                "only an agent with both enable_entrypoint and can_complete_tasks may have none"
+            )
+            raise _fault(swarm, text, "comm_targets", _called(agent))
+
+
+def _target_problem(
+    swarm: _Object, agent: str, target: str, names: Mapping[str, None]
+) -> str | None:
+    local = local_agent_name(target, swarm["name"])
+    if "@" not in local:
+        if local in names:
+            return None
+        hint = did_you_mean(local, names)
+        return f"{agent} has comm_target '{target}' which is not a defined agent.{hint}"
+    if not is_remote_target(target):
+        return (
+            f"{agent} has comm_target '{target}' which is not of the form 'agent@swarm', "
+            "'*@swarm' or '*@*'"
+        )
+    if swarm.get("enable_interswarm") is not True:
+        return (
+            f"{agent} has interswarm communication target '{target}' but interswarm messaging is "
+            "not enabled for this swarm; set its 'enable_interswarm' to true"
+        )
+    return None
+
+
+def _check_own_actions(swarm: _Object) -> None:
+    names = Counter(action["name"] for action in swarm["actions"])
+    for name, count in names.items():
+        with _field_of(swarm, "name", f"action '{name}'"):
+            check_action_name(name)
+        if count > 1:
+            raise _duplicate(swarm, name, "actions")
+
+
+def _duplicate(swarm: _Object, name: str, field: str) -> ConfigError:
+    text = f"duplicate action definition for '{name}' in swarm '{swarm['name']}'"
+    return ConfigError(f"{text} (field '{field}')")
+
+
+def _check_uses(
+    swarm: _Object, agents: Sequence[_Object], import_action: ImportAction | None
+) -> None:
+    """Check the names of actions and tools against those that there are."""
+    references = swarm.get("action_imports", ())
+    own = dict.fromkeys(action["name"] for action in swarm["actions"])
+    if import_action is not None:
+        own |= _imported(swarm, references, own, import_action)
+    unresolved = len(references) if import_action is None else 0
+    unknown: set[str] = set()
+    for use in _unknown_uses(swarm, agents, own):
+        unknown.add(use.name)
+        if len(unknown) > unresolved:
+            raise use.fault(swarm)
+
+
+def _imported(
+    swarm: _Object,
+    references: Iterable[str],
+    own: Mapping[str, None],
+    import_action: ImportAction,
+) -> dict[str, None]:
+    found: dict[str, NamedAction] = {}
+    functions = {_bare(action.get("function")) for action in swarm["actions"]}
+    for reference in references:
+        if _bare(reference) in functions:
+            continue  # the entry is the action
+        action = import_action(reference, swarm["name"])
+        if action.name in own or found.setdefault(action.name, action) is not action:
+            raise _duplicate(swarm, action.name, "action_imports")
+    return dict.fromkeys(found)
+
+
+def _bare(reference: object) -> str:
+    return str(reference).removeprefix(PYTHON_PREFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class _UnknownUse:
+    """A name that is used and not known; the close one is looked for when it is to be told."""
+
+    name: str
+    text: str
+    field: str
+    holder: str | None
+    known: Iterable[str]
+
+    def fault(self, swarm: _Object) -> ConfigError:
+        if self.text.endswith("."):
+            text = self.text + did_you_mean(self.name, self.known)
+        else:
+            text = hinted(self.text, self.name, self.known)
+        return _fault(swarm, text, self.field, self.holder)
+
+
+def _unknown_uses(
+    swarm: _Object, agents: Sequence[_Object], own: Mapping[str, None]
+) -> "Iterator[_UnknownUse]":
+    for agent in agents:
+        called = _called(agent)
+        for action in _strings(agent, "actions"):
+            if action not in own:
+                text = (
+                    f"{called} references action '{action}' which is not defined in the swarm's "
+                    "actions."
+                )
+                yield _UnknownUse(action, text, "actions", called, own)
+    known = dict.fromkeys((*CATALOGUE, *own))
+    for tool in _strings(swarm, "breakpoint_tools"):
+        if tool not in known:
+            text = f"breakpoint tool '{tool}' not found in swarm"
+            yield _UnknownUse(tool, text, "breakpoint_tools", None, known)
+    for holder in (swarm, *agents):
+        whose = None if holder is swarm else _called(holder)
+        for tool in _strings(holder, "exclude_tools"):
+            if tool not in known:
+                text = f"excluded tool '{tool}' is not valid"
+                yield _UnknownUse(tool, text, "exclude_tools", whose, known)
+
 
 _RIGHTS: Final = ("enable_entrypoint", "can_complete_tasks")
 

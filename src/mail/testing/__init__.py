@@ -34,7 +34,7 @@ __getattr__ = lazy_exports(
         **dict.fromkeys(("KillPoint", "KillingStore"), "mail.testing.kills"),
         "LoopbackPeer": "mail.testing.peer",
         "RecordingModel": "mail.testing.swarms",
-        **dict.fromkeys(("Outcome", "run_until_complete"), "mail.testing.runs"),
+        **dict.fromkeys(("Outcome", "run_until_complete"), "mail.testing.swarms"),
         **dict.fromkeys(("ScriptedSwarm", "scripted_swarm"), "mail.testing.swarms"),
         **dict.fromkeys(("assert_not_shown", "assert_shown", "shown_to"), "mail.testing.swarms"),
     },

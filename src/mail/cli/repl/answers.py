@@ -4,8 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.exits import DONE, FAILED, PAUSED
-from mail.cli.plain import one_line
+from mail.cli.common import DONE, FAILED, PAUSED, one_line
 from mail.cli.repl.screen import Screen
 
 if TYPE_CHECKING:

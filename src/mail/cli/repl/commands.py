@@ -5,8 +5,8 @@ import json
 import sys
 from typing import Any, Final
 
+from mail.cli.common import DONE, FAILED, PAUSED
 from mail.cli.credentials import read_token
-from mail.cli.exits import DONE, FAILED, PAUSED
 from mail.cli.repl.answers import event_count, exit_code, show_answer, show_event, show_task
 from mail.cli.repl.session import Command, Session
 from mail.errors import ConfigError

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Final, Protocol
 
-from mail.cli.exits import DONE, INTERRUPTED, USAGE
+from mail.cli.common import DONE, INTERRUPTED, USAGE
 from mail.cli.repl.parsing import LEAVE, CommandParser, build_parser, split
 from mail.cli.repl.session import Session, execute
 from mail.errors import MAILError

@@ -5,7 +5,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
-from mail.cli.plain import cleaned
+from mail.cli.common import cleaned
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from mail.cli.exits import DONE, FAILED, NO_ANSWER
+from mail.cli.common import DONE, FAILED, NO_ANSWER
 from mail.cli.repl.screen import Screen
 from mail.errors import ClientHTTPError, MAILError
 

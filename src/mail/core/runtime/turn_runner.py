@@ -10,39 +10,245 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from mail.core.addresses import create_agent_address
 from mail.core.agents import ToolChoice
 from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSink, enter_call
+from mail.core.compose import Subject
 from mail.core.envelope import Envelope
+from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import split_breakpoints
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
-from mail.core.runtime.handlers import HANDLERS
+from mail.core.runtime.handlers import HANDLERS, ToolContext
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.settings import RuntimeSettings
-from mail.core.runtime.text_replies import take_text
 from mail.core.runtime.tool_dispatch import BUILTIN_TOOLS, TEXT_TOOL, ToolDispatcher
-from mail.core.runtime.turn import ControlKind, Phase, Turn
+from mail.core.runtime.turn import ControlKind, Origin, Phase, Turn
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_result import (
     REPLY_KEY,
     EventDraft,
     Reply,
+    Reprompt,
     ToolOutcome,
     TurnResult,
     milliseconds,
     storable,
 )
-from mail.core.runtime.usage_accounting import Meter, refusal
 from mail.core.tools.call import AgentToolCall, problem_of_arguments
 from mail.core.tools.offer import NO_OFFER, Offer
+from mail.core.usage import Usage
 from mail.db.base import JournalRow
-from mail.errors import AgentError, MAILError, ModelError, StoreConflict, StoreError
+from mail.errors import AgentError, MAILError, ModelError, StoreConflict, StoreError, ToolError
 from mail.redaction import new_reference, redact_foreign, told_as
 
-__all__ = ["TurnRunner", "TurnSink"]
+__all__ = ["Meter", "TurnRunner", "TurnSink", "refusal", "take_text"]
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, eq=False)
+class Meter:
+    """Takes the reports of one turn. ``priced`` tells that money is limited.
+
+    A model call has lasted since the report before it, the first one since the agent was called.
+
+    Made in the runtime's event loop; a report may come from any thread.
+    """
+
+    turn: Turn
+    priced: bool
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    _began: float = field(default_factory=time.perf_counter)
+
+    def report(self, model: str, usage: Usage) -> None:
+        """Take what one call to a model used."""
+        try:
+            here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            here = False
+        if here:
+            self._take(model, usage)
+        else:  # in order: before an agent function that waits for this thread goes on
+            self._loop.call_soon_threadsafe(self._take, model, usage)
+
+    def _take(self, model: str, usage: Usage) -> None:
+        turn = self.turn
+        model = storable(str(model))
+        if not usage.total_tokens:
+            usage = replace(usage, total_tokens=usage.prompt_tokens + usage.completion_tokens)
+        if self.priced and usage.cost is None and turn.agent not in turn.task.spending.agents:
+            logger.warning(
+                "the price of '%s' is unknown; it does not count towards task_cost_limit", model
+            )
+        total = turn.task.spend(turn.agent, usage)
+        began, self._began = self._began, time.perf_counter()
+        event = EventDraft(
+            "model_usage",
+            f"agent {turn.agent} used {usage.total_tokens} tokens of {model}",
+            {
+                "caller": turn.agent,
+                "model": model,
+                "usage": usage.to_dict(),
+                "task_usage": total.to_dict(),
+                "duration_ms": milliseconds(self._began - began),
+            },
+        )
+        turn.reports.append(event.row(turn.task.now()))
+
+
+_ACT = "no further model calls are made for it. Raise the limit or start a new task."
+
+
+def refusal(task: ActiveTask, agent: str, settings: RuntimeSettings) -> str | None:
+    """Return why an agent's next model call would exceed the task's budget; None when it may go on.
+
+    What calls that run at the moment will use is unknown, so they may still exceed it.
+    """
+    tokens, cost = settings.task_token_limit, settings.task_cost_limit
+    most = settings.task_byte_limit
+    if task.exhausted is not None:
+        return task.exhausted
+    if most is not None and task.bytes >= most:
+        return (
+            f"the records of the task take {task.bytes:,} bytes; its limit is {most:,} "
+            f"(max_task_bytes), so {_ACT}"
+        )
+    spending = task.spending
+    used, coming = spending.total.total_tokens, spending.latest.get(agent, 0)
+    if tokens is not None and used + coming >= tokens:
+        if used >= tokens:
+            need = f"the task has used {used:,} tokens"
+        else:
+            need = (
+                f"the task has used {used:,} tokens, and the next call of agent '{agent}' needs "
+                f"at least {coming:,} more"
+            )
+        return f"{need}; its budget is {tokens:,} (task_token_limit), so {_ACT}"
+    spent = spending.total.cost or 0.0
+    if cost is not None and spent >= cost:
+        return (
+            f"the model calls of the task have cost {_money(spent)}; its budget is {_money(cost)} "
+            f"(task_cost_limit), so {_ACT}"
+        )
+    return None
+
+
+def _money(dollars: float) -> str:
+    """Return US dollars: cents, and as many more places as it takes.
+
+    >>> _money(0.5), _money(1234.5678), _money(0.1 + 0.2)
+    ('$0.50', '$1,234.5678', '$0.30')
+    """
+    whole, _, places = f"{dollars:,.10f}".partition(".")
+    return f"${whole}.{places.rstrip('0').ljust(2, '0')}"
+
+
+_NOTHING = "You returned neither a tool call nor any text. Call one of your tools."
+_USE_TOOLS = (
+    "You answered in plain text, which is not delivered to anyone here. Use a "
+    "tool: send_response or "
+    "send_request to an agent, or task_complete if you may finish the task."
+)
+_YOUR_REQUEST = "your request"
+_SPEAK = "Your tool calls were executed. Now give your answer in plain text."
+
+
+def take_text(turn: Turn, turn_result: TurnResult, reply: Reply, context: RuntimeContext) -> None:
+    """Turn text into the answer, a response or a repair turn.
+
+    Raises:
+        AgentError: the agent was asked to mend its reply already and did not.
+    """
+    text = _text_of(reply)
+    asker = _asker(turn)
+    if turn.manual is not None:
+        _speak(turn, turn_result, text, context)
+        return
+    if not text:
+        _repair(turn, turn_result, _NOTHING, context.settings.max_repairs)
+    elif turn.finishing:
+        turn_result.completes = text
+    elif asker is not None and asker.address_type == "agent":
+        _respond(turn, turn_result, text, asker.address, context)
+    elif asker is not None and context.agents[turn.agent].can_complete_tasks:
+        turn_result.completes = text
+    else:
+        _repair(turn, turn_result, _USE_TOOLS, 1)
+
+
+def _speak(turn: Turn, turn_result: TurnResult, text: str, context: RuntimeContext) -> None:
+    """End a manual step: the words go where its driver said, and nowhere else."""
+    step = turn.manual
+    if step is None or not text:
+        _repair(turn, turn_result, _SPEAK, context.settings.max_repairs)
+        return
+    tools = ToolContext(context, turn)
+    to = [create_agent_address(name) for name in step.targets]
+    if step.response_type == "broadcast":
+        spoken = [tools.compose("broadcast", to, "", text)]
+    else:
+        answering = step.response_type == "response"
+        spoken = [
+            tools.compose(
+                step.response_type,
+                [address],
+                "",
+                text,
+                tools.answers(address["address"]) if answering else None,
+            )
+            for address in to
+        ]
+    turn_result.mail.extend(spoken)
+    turn_result.spoken = spoken[0]
+
+
+def _asker(turn: Turn) -> Origin | None:
+    """Return whom text answers: the sender, after a breakpoint whoever the agent worked for then.
+
+    Mail of the system is answered by nobody's text.
+    """
+    resumed = turn.control is not None and turn.control.kind is ControlKind.RESUME
+    return turn.origin if resumed or turn.envelope.sender["address_type"] != "system" else None
+
+
+def _text_of(reply: Reply) -> str:
+    spoken = [
+        str(call.tool_args.get("content") or "")
+        for call in reply.calls
+        if call.tool_name == TEXT_TOOL
+    ]
+    return "\n".join(filter(None, spoken)) or (reply.text or "")
+
+
+def _respond(
+    turn: Turn, turn_result: TurnResult, text: str, sender: str, context: RuntimeContext
+) -> None:
+    tools = ToolContext(context, turn)
+    try:
+        target = tools.target(sender)
+    except ToolError as error:
+        _repair(turn, turn_result, f"{_USE_TOOLS} ({error})", 1)
+        return
+    ref = tools.answers(sender)
+    # A resumed agent's mail is the system's; what was asked of it came in an earlier turn.
+    own = turn.envelope.sender["address_type"] != "system"
+    subject = turn.envelope.subject if own else _YOUR_REQUEST
+    subject = subject if subject.lower().startswith("re: ") else f"Re: {subject}"
+    turn_result.mail.append(
+        tools.compose("response", [create_agent_address(target["address"])], subject, text, ref)
+    )
+
+
+def _repair(turn: Turn, turn_result: TurnResult, problem: str, limit: int) -> None:
+    control = turn.control
+    tried = control.attempt if control and control.kind is ControlKind.REPAIR else 0
+    if tried >= limit:
+        raise AgentError(f"agent '{turn.agent}' gave no usable reply, even when asked again")
+    turn_result.reprompts.append(Reprompt(Subject.TOOL_CALL_ERROR, problem, error=True))
 
 
 class TurnSink:
@@ -77,8 +283,6 @@ class TurnSink:
         """Return the same sink, silent on the console."""
         return TurnSink(self._turn, self._mail_delivery, NullSink())
 
-
-logger = logging.getLogger(__name__)
 
 _FORCED = {"type": "function", "name": "task_complete"}
 _ONE_AT_A_TIME = "not run: call one such tool at a time; make this call again later"

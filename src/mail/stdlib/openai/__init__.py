@@ -16,7 +16,7 @@ __getattr__ = lazy_exports(
     {
         "OpenAIChatCompletionsAgentFunction": _AGENTS,
         "OpenAIChatCompletionsSupervisorFunction": _AGENTS,
-        "OpenAIModel": "mail.stdlib.openai.model",
+        "OpenAIModel": "mail.stdlib.openai.agents",
         "OpenAIResponsesAgentFunction": _AGENTS,
         "OpenAIResponsesSupervisorFunction": _AGENTS,
     },
