@@ -28,6 +28,7 @@ class Subject(StrEnum):
     ACTION_OUTCOME_UNKNOWN = "::action_outcome_unknown::"
     AGENT_ERROR = "::agent_error::"
     BREAKPOINT_TOOL_CALL = "::breakpoint_tool_call::"
+    DELIVERY_DELAYED = "::delivery_delayed::"
     HELP = "::help::"
     MANUAL_STEP = "::manual_step::"
     MAXIMUM_STEPS_REACHED = "::maximum_steps_reached::"
@@ -38,6 +39,7 @@ class Subject(StrEnum):
     TASK_STALLED = "::task_stalled::"
     TASK_TIMEOUT = "::task_timeout::"
     TOOL_CALL_ERROR = "::tool_call_error::"
+    UNDELIVERABLE = "::undeliverable::"
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,7 +220,7 @@ async def test_a_caller_that_waited_at_the_door_of_a_stopping_runtime_is_told(st
     runtime = runtime_of({"supervisor": supervisor(always(DONE), ())}, store=store)
     await runtime.start()
     task = runtime._context.active_tasks
-    async with runtime._submissions._task("task-1", new=True):
+    async with runtime._submissions.hold("task-1", new=True):
         waiting = asyncio.create_task(runtime.open_run(RunRequest(message=user_message())))
         await asyncio.sleep(0.01)
         await runtime.shutdown()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mail.clock import Clock
 from mail.core.envelope import Envelope
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
+from mail.core.runtime.peering import Asks, Peering, note_ask, swarm_of
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.waiters import Waiter
 from mail.core.tools.offer import NO_OFFER, Offer
@@ -46,6 +47,8 @@ class ActiveTask:
     the run lends its entrypoint. ``request_id`` is that of the newest request, for the log.
     ``deleted`` tells that the store does not have the task any more; its turns commit nothing.
     ``bytes`` is about what its records take, as the newest commit said.
+    ``host`` is the swarm whose task it is, if it is a peer's, and ``peering`` what it has to do
+    with other swarms: None as long as that is nothing.
     """
 
     row: TaskRow
@@ -56,7 +59,7 @@ class ActiveTask:
     people: set[str] = field(default_factory=set)
     dropped: set[str] = field(default_factory=set)
     out: set[int] = field(default_factory=set)
-    asks: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    asks: Asks = field(default_factory=dict)
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
     waiters: list[Waiter] = field(default_factory=list)
     submissions: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -73,6 +76,8 @@ class ActiveTask:
     exhausted: str | None = None
     offer: Offer = NO_OFFER
     request_id: str = ""
+    host: str = ""
+    peering: Peering | None = None
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
     task_id: str = field(init=False)
     _account: tuple[str, Spending] | None = None
@@ -137,25 +142,38 @@ class ActiveTask:
             if call.answer is None and (agent is None or call.agent == agent)
         ]
 
+    def take_up(self, peering: Peering) -> Peering:
+        """Note that the task has to do with other swarms."""
+        self.peering, self.asks = peering, peering.asks
+        return peering
+
+    def peers(self) -> Peering:
+        """Return what it has to do with other swarms, from now on if it had nothing yet."""
+        return self.peering or self.take_up(Peering(self.host, asks=self.asks))
+
+    @property
+    def is_owed(self) -> bool:
+        """Tell whether somebody waits for an answer of this run: a caller, or the host."""
+        owed = self.peering is not None and bool(self.peering.owed)
+        return owed or bool(self.waiters) or bool(self.people)
+
+    def waits_for_peers(self) -> bool:
+        """Tell whether an answer of another swarm is expected."""
+        return self.peering is not None and bool(self.peering.requests)
+
     def note_sent(self, envelope: Envelope) -> None:
         """Keep account of open requests (MAIL-DATA-12)."""
-        sender = envelope.sender["address"]
-        if envelope.sender["address_type"] == "system":
-            return  # nobody answers the system
-        if envelope.kind == "request":
-            key = (sender, envelope.recipients[0]["address"])
-            self.asks.setdefault(key, []).append(envelope.ref)
-        elif envelope.kind == "response":
-            key = (envelope.recipients[0]["address"], sender)
-            open_requests = self.asks.get(key, [])
-            if envelope.ref in open_requests:
-                open_requests.remove(envelope.ref)
-                if not open_requests:
-                    del self.asks[key]
+        note_ask(self.asks, envelope)
+
+    def is_personal(self, envelope: Envelope) -> bool:
+        """Tell whether it is mail of whoever the task belongs to: they are answered in the end."""
+        if envelope.sender["address_type"] in ("user", "admin"):
+            return True
+        return bool(self.host) and swarm_of(envelope.sender) == self.host
 
     def note_waiting(self, envelope: Envelope) -> None:
         """Keep account of mail that comes back from the store: unread users' mail, requests."""
-        if envelope.sender["address_type"] in ("user", "admin"):
+        if self.is_personal(envelope):
             self.people.add(envelope.id)
         if envelope.kind == "request":
             key = (envelope.sender["address"], envelope.recipients[0]["address"])
@@ -169,6 +187,7 @@ class ActiveTasks:
     def __init__(self, recent: int) -> None:
         self._live: dict[str, ActiveTask] = {}
         self._recent: OrderedDict[str, TaskRow] = OrderedDict()
+        self._peerings: OrderedDict[str, Peering] = OrderedDict()
         self._limit = recent
 
     def __iter__(self) -> Iterator[ActiveTask]:
@@ -199,6 +218,10 @@ class ActiveTasks:
         if not task.stored:
             return [task.task_id]
         self._recent[task.task_id] = task.row
+        if task.peering is not None:
+            self._peerings[task.task_id] = task.peering
+            if len(self._peerings) > self._limit:
+                self._peerings.popitem(last=False)
         dropped = []
         while len(self._recent) > self._limit:
             dropped.append(self._recent.popitem(last=False)[0])
@@ -207,6 +230,11 @@ class ActiveTasks:
     def forget(self, task_id: str) -> None:
         """Let go of a finished task that is deleted."""
         self._recent.pop(task_id, None)
+        self._peerings.pop(task_id, None)
+
+    def peering(self, task_id: str) -> Peering | None:
+        """Give back what was known of a task's dealings with other swarms when it was let go."""
+        return self._peerings.pop(task_id, None)
 
     def row(self, task_id: str) -> TaskRow | None:
         """Return the row of a live or recent task."""

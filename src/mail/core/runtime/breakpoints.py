@@ -16,7 +16,7 @@ from mail.core.tools.convert import normalize_breakpoint_tool_call
 from mail.db.base import CallRow
 from mail.errors import AlreadyAnswered, BreakpointError
 
-__all__ = ["UNANSWERED", "call_rows", "match_answers", "split_breakpoints"]
+__all__ = ["UNANSWERED", "call_rows", "free_call_id", "match_answers", "split_breakpoints"]
 
 UNANSWERED: Final = "not run: the task ended before this call was answered"
 
@@ -63,7 +63,7 @@ def call_rows(turn: Turn, calls: Sequence[AgentToolCall]) -> list[CallRow]:
     control = Control(ControlKind.RESUME, origin=turn.origin, step=turn.manual).to_json()
     rows = []
     for call in calls:
-        name = _free(call.tool_call_id or "call", taken)
+        name = free_call_id(call.tool_call_id or "call", taken)
         taken.add(name)
         shown = normalize_breakpoint_tool_call(call) | {"id": name, "call_id": name}
         text = to_json(shown).decode()
@@ -80,7 +80,8 @@ def _to_be_answered(call: AgentToolCall) -> str:
     return AgentToolCall(**names, tool_args={}, **came_in).model_dump_json()
 
 
-def _free(call_id: str, taken: Collection[str]) -> str:
+def free_call_id(call_id: str, taken: Collection[str]) -> str:
+    """Return an id for a call that no other call of its task has, if possible the given one."""
     name, number = call_id, 1
     while name in taken:
         number += 1

@@ -9,7 +9,7 @@ from mail.clock import Clock
 from mail.core.actions import ActionCore, ActionOverrideFunction
 from mail.core.agents import AgentCore
 from mail.core.compose import Composer
-from mail.core.interswarm import Gateway
+from mail.core.interswarm import PEER_ROLE, Gateway
 from mail.core.runtime.active_tasks import ActiveTask, ActiveTasks
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.mailbox import Mailbox
@@ -32,7 +32,8 @@ class RuntimeContext:
 
     ``manual`` tells that agents are stepped by a driver, ``draining`` stops new work, ``degraded``
     tells why the store fails at the moment, and ``abandoned`` counts interrupted turns whose agent
-    functions have not returned yet.
+    functions have not returned yet. ``gateway`` leads to other swarms; without one agents write to
+    nobody there. ``host`` is the swarm whose tasks these are, when the owner is another swarm.
     """
 
     owner: Owner
@@ -57,9 +58,11 @@ class RuntimeContext:
     degraded: str | None = None
     abandoned: int = 0
     swarm: str = field(init=False)
+    host: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.swarm = self.owner.swarm
+        self.host = self.owner.id if self.owner.role == PEER_ROLE else ""
 
     @property
     def finisher(self) -> str:
@@ -127,7 +130,13 @@ class RuntimeContext:
             else:
                 self.degraded = None
                 task.bytes = receipt.bytes
+                self.sent_away(post)
                 return receipt
+
+    def sent_away(self, post: Post) -> None:
+        """Tell the gateway of a commit with mail for other swarms."""
+        if post.outbox and self.gateway is not None:
+            self.gateway.wake({row.peer for row in post.outbox})
 
     async def _wait_for_store(self, error: StoreError, pause: float) -> None:
         self.degraded = str(error)

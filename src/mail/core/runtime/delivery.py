@@ -1,21 +1,23 @@
 """From composed messages to deliveries in the store, and from committed deliveries to lanes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
+from mail.core.interswarm import PeerControl
 from mail.core.render import buffered_mail
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
+from mail.core.runtime.peering import outbox_rows
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.turn import Control, Phase, Turn
 from mail.core.runtime.turn_result import EventDraft, message_event
 from mail.core.tasks import TaskState
-from mail.db.base import Delivery, EventRow, Receipt, TurnCommit
+from mail.db.base import Delivery, EventRow, OutboxRow, Receipt, TurnCommit
 from mail.errors import StoreConflict
 
 __all__ = ["Mail", "MailDelivery", "tier_of"]
@@ -42,13 +44,15 @@ def tier_of(envelope: Envelope) -> int:
 class Mail:
     """Messages on their way into a commit: one delivery per recipient, one event per message.
 
-    They are all sent at the same `moment`: when their turn ended, or when they were accepted.
+    ``outbox`` is what of them goes to other swarms. They are all sent at the same `moment`: when
+    their turn ended, or when they were accepted.
     """
 
     task: ActiveTask
     queued_messages: list[QueuedMessage] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     envelopes: list[Envelope] = field(default_factory=list)
+    outbox: list[OutboxRow] = field(default_factory=list)
     _moment: str = ""
 
     @property
@@ -90,18 +94,65 @@ class MailDelivery:
         control: Control | None = None,
         *,
         silent: bool = False,
+        to: Sequence[str] | None = None,
     ) -> None:
-        """Add a message as it is; ``silent`` leaves out its event."""
+        """Add a message as it is.
+
+        Args:
+            mail: What it is added to.
+            envelope: The message.
+            control: The system's instruction to the turns that take it.
+            silent: Leave out its event.
+            to: Its local recipients, where they do not follow from the message alone.
+        """
         tier = tier_of(envelope)
         payload = envelope.to_json()
         instruction = control.to_json() if control else None
         interrupts = envelope.kind == "interrupt"
-        for name in local_recipients(envelope, self.context.agents, self.context.swarm):
+        if to is None:
+            to = local_recipients(envelope, self.context.agents, self.context.swarm)
+            if self.context.gateway is not None and envelope.sender_swarm == self.context.swarm:
+                self._send_away(mail, envelope)
+        for name in to:
             delivery = Delivery(envelope.task_id, name, tier, interrupts, payload, instruction)
             mail.queued_messages.append(QueuedMessage(delivery, envelope, control))
         mail.envelopes.append(envelope)
         if not silent:
             mail.events.append(message_event(payload, mail.moment))
+
+    def send_away(self, mail: Mail, envelope: Envelope, control: PeerControl | None = None) -> None:
+        """Add a message of the runtime itself, in an agent's name, to agents of other swarms."""
+        self._send_away(mail, envelope, by_runtime=True, control=control)
+        mail.events.append(message_event(envelope.to_json(), mail.moment))
+        mail.envelopes.append(envelope)
+
+    def _send_away(
+        self,
+        mail: Mail,
+        envelope: Envelope,
+        *,
+        by_runtime: bool = False,
+        control: PeerControl | None = None,
+    ) -> None:
+        task = mail.task
+        rows = outbox_rows(
+            self.context,
+            task.row,
+            envelope,
+            mail.moment,
+            by_runtime=by_runtime,
+            control=control,
+        )
+        if not rows:
+            return
+        # At once, for turns that end together must see one another's mail.
+        peering = task.peers()
+        peering.note_sent(envelope)
+        peering.unsent.update((row.peer, row.message_id) for row in rows)
+        there = dict.fromkeys((*task.row.remote_swarms, *(row.peer for row in rows)))
+        if len(there) > len(task.row.remote_swarms):
+            task.change(remote_swarms=tuple(there))
+        mail.outbox.extend(rows)
 
     async def hand_out(self, task: ActiveTask, mail: Mail, receipt: Receipt) -> None:
         """Put committed mail into its lanes; interrupts first cancel what they interrupt."""

@@ -1,18 +1,23 @@
 """How a run ends: completed, paused, failed or cancelled; one terminal event each (MAIL-EVT-4)."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
+from mail.clock import format_uuid
 from mail.core.addresses import create_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
+from mail.core.interswarm import PeerControl
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import UNANSWERED
 from mail.core.runtime.client_tools import take_back
 from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.delivery import Mail, MailDelivery
+from mail.core.runtime.peering import Ask, swarm_of
 from mail.core.runtime.turn import Phase, Turn
 from mail.core.runtime.turn_result import message_event
 from mail.core.runtime.waiters import RunResult, Waiter
@@ -20,9 +25,16 @@ from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.offer import NO_OFFER
 from mail.core.wire import MAILMessage
-from mail.db.base import CallRow, EventRow, HistoryRow, MemoryRow, Post
+from mail.db.base import CallRow, EventRow, HistoryRow, MemoryRow, OutboxRow, Post
 
 __all__ = ["Ending", "Endings"]
+
+_TOLD: Final = {
+    TaskState.COMPLETED: Subject.TASK_COMPLETE,
+    TaskState.FAILED: Subject.TASK_ERROR,
+    TaskState.CANCELLED: Subject.TASK_CANCELLED,
+}
+_OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -30,6 +42,8 @@ class Ending:
     """The end of a run as it goes into a commit; the last event is the terminal one.
 
     ``unanswered`` are the messages that it leaves to a later end; none if it is ``everybody``'s.
+    ``outbox`` is what other swarms are told of it; with ``close_requests`` nobody waits for their
+    answers any more.
     """
 
     result: RunResult
@@ -41,6 +55,8 @@ class Ending:
     histories: tuple[HistoryRow, ...] = ()
     settled: tuple[int, ...] = ()
     memories: tuple[MemoryRow, ...] = ()
+    outbox: tuple[OutboxRow, ...] = ()
+    close_requests: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -48,6 +64,7 @@ class Endings:
     """Builds endings and hands them to the waiting callers."""
 
     context: RuntimeContext
+    mail_delivery: MailDelivery
 
     def complete(self, turn: Turn, answer: str) -> Ending:
         """The task is answered. Users' mail that still waits keeps it running (MAIL-TASK-11)."""
@@ -75,6 +92,38 @@ class Endings:
             histories=histories,
         )
 
+    def complete_quietly(self, task: ActiveTask) -> Ending:
+        """End a peer's task in which nothing happens any more and nobody waits for an answer."""
+        message = self.context.composer.system_completion(
+            task.task_id, Subject.TASK_COMPLETE, "nothing is left to do", task.now()
+        )
+        self._settle_row(task, TaskState.COMPLETED)
+        return self._ending(task, message, TaskState.COMPLETED)
+
+    def end_for_host(self, task: ActiveTask, *, cancelled: bool) -> Ending:
+        """The swarm whose task it is has ended it: its mail is void, and it expects no answer."""
+        if task.peering is not None:
+            task.peering.owed.clear()
+        if cancelled:
+            return self.cancel(task)
+        task.drop_people()
+        waiting = self.context.mailbox.queued_messages(task.task_id)
+        settled = tuple(mail.seq for mail in waiting if task.is_personal(mail.envelope))
+        message = self.context.composer.system_completion(
+            task.task_id, Subject.TASK_COMPLETE, "the task was completed elsewhere", task.now()
+        )
+        calls, histories = self._close_calls(task)
+        self._settle_row(task, TaskState.COMPLETED)
+        return self._ending(
+            task,
+            message,
+            TaskState.COMPLETED,
+            everybody=True,
+            calls=calls,
+            histories=histories,
+            settled=settled,
+        )
+
     def pause(self, task: ActiveTask) -> Ending:
         """The task waits for the results of its open breakpoint calls."""
         texts = [call.shown for call in task.open_calls()]
@@ -96,7 +145,7 @@ class Endings:
         if over_budget:
             task.drop_people()
             waiting = self.context.mailbox.queued_messages(task.task_id)
-            settled = tuple(queued.seq for queued in waiting if queued.personal)
+            settled = tuple(mail.seq for mail in waiting if task.is_personal(mail.envelope))
         message = self.context.composer.system_completion(
             task.task_id, Subject.TASK_ERROR, reason, task.now()
         )
@@ -208,6 +257,8 @@ class Endings:
             task.calls[(call.agent, call.call_id)] = closed
             entry = AgentToolCall.model_validate_json(call.call).create_response_msg(UNANSWERED)
             rows.append(closed)
+            if swarm_of(create_agent_address(call.agent)):
+                continue  # its history is elsewhere
             histories.append(HistoryRow(call.agent, to_json([entry]).decode()))
         return tuple(rows), tuple(histories)
 
@@ -229,6 +280,7 @@ class Endings:
         settled: tuple[int, ...] = (),
     ) -> Ending:
         settled += self._settle_finish(task) + self._settle_steps(task)
+        told_away = self._tell_peers(task, message, status, everybody=everybody)
         told = {"response": message.body, "subject": message.subject, "status": status.value}
         more: dict[str, Any] = {}
         unanswered = set() if everybody else set(task.people)
@@ -254,7 +306,7 @@ class Endings:
                 reason=reason,
                 over_budget=over_budget,
             ),
-            events=(*before, terminal),
+            events=(*before, *told_away.events, terminal),
             response=response or message.to_json(),
             everybody=everybody,
             unanswered=unanswered,
@@ -262,7 +314,79 @@ class Endings:
             histories=histories,
             settled=settled,
             memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
+            outbox=tuple(told_away.outbox),
+            close_requests=task.peering is not None and task.row.state not in _OPEN,
         )
+
+    def _tell_peers(
+        self, task: ActiveTask, message: Envelope, status: TaskState, *, everybody: bool
+    ) -> Mail:
+        """Answer what the host is owed; tell the others when the task is over."""
+        mail, peering = Mail(task), task.peering
+        if peering is None:
+            return mail
+        if status is TaskState.PAUSED:
+            self._tell_pause(task, message, mail)
+            return mail
+        control = PeerControl("ended", status.value)
+        told = message._replace(subject=_TOLD[status])
+        for (_, ref), ask in list(peering.owed.items()):
+            if everybody or ask.message_id not in task.people:
+                self._tell(mail, told, ask.asker, ref, self._answer_id(task, ask), control)
+        if task.row.state in _OPEN:
+            return mail
+        for peer in task.row.remote_swarms:
+            if peer != task.host and peer in peering.contacts:
+                name = _derived(f"{message.id}/{peer}")
+                self._tell(mail, told, peering.contacts[peer], name, name, control)
+        peering.end(task.people)
+        return mail
+
+    def _tell_pause(self, task: ActiveTask, message: Envelope, mail: Mail) -> None:
+        """Show the host the open calls: the results come from its own caller."""
+        peering, calls = task.peering, task.open_calls()
+        if peering is None or not task.host:
+            return
+        asked = [ask.asker for ask in peering.owed.values()]
+        to = asked[0] if asked else peering.contacts.get(task.host)
+        if to is None:
+            return
+        name = _derived(f"{message.id}/{task.host}")  # not the request's: it is not answered yet
+        control = PeerControl("paused", calls=tuple(from_json(call.shown) for call in calls))
+        agents = [call.agent for call in calls if call.agent in self.context.agents]
+        self._tell(mail, message, to, name, name, control, agents[0] if agents else "")
+
+    def _answer_id(self, task: ActiveTask, ask: Ask) -> str:
+        """Return the id of the answer to a request that a run's end answers: always the same."""
+        return _derived(f"{self.context.owner}/{task.task_id}/{ask.asker}/{ask.message_id}")
+
+    def _tell(
+        self,
+        mail: Mail,
+        told: Envelope,
+        to: str,
+        ref: str,
+        message_id: str,
+        control: PeerControl,
+        agent: str = "",
+    ) -> None:
+        answer = self.context.composer.message(
+            "response",
+            told.task_id,
+            create_agent_address(agent or self.context.finisher),
+            [create_agent_address(to)],
+            told.subject,
+            told.body,
+            ref=ref,
+            message_id=message_id,
+            timestamp=mail.moment,
+        )
+        self.mail_delivery.send_away(mail, answer, control)
+        mail.task.note_sent(answer)
+
+
+def _derived(text: str) -> str:
+    return format_uuid(hashlib.sha256(text.encode()).digest()[:16], version=8)
 
 
 def _json(value: Any) -> str:

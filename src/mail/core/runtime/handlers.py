@@ -11,8 +11,9 @@ from mail.core.addresses import MAIL_ALL_LOCAL_AGENTS, MAILAddress, create_agent
 from mail.core.agents import AgentCore
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
-from mail.core.interswarm import Gateway
+from mail.core.interswarm import MAX_CONTRIBUTORS, Gateway, check_task_for_peers, wire_task_id
 from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.peering import remote_swarms, swarm_of, with_runner
 from mail.core.runtime.policy import allowed_target, local_recipients
 from mail.core.runtime.turn import ControlKind, Turn
 from mail.core.runtime.turn_result import EventDraft, Reprompt, ToolOutcome
@@ -34,7 +35,7 @@ from mail.core.tools.catalogue import (
 from mail.core.tools.helptext import build_mail_help_string
 from mail.core.wire import MessageKind
 from mail.db.base import MemoryRow
-from mail.errors import StoreError, ToolError
+from mail.errors import ProtocolError, StoreError, ToolError
 
 __all__ = [
     "HANDLERS",
@@ -93,9 +94,34 @@ class ToolContext:
         """Return the address of an agent that the caller may write to.
 
         Raises:
-            ToolError: it may not.
+            ToolError: it may not, or there is no way to the swarm of that agent.
         """
-        return create_agent_address(allowed_target(self.name, target, self.agents, self.swarm))
+        known = None
+        if self.context.gateway is not None:
+            peering = self.turn.task.peering
+            known = peering.known_to(self.name) if peering is not None else ()
+        name = allowed_target(self.name, target, self.agents, self.swarm, known)
+        address = create_agent_address(name)
+        peer = swarm_of(address)
+        if peer and name not in self.agents:
+            self.check_peer(peer)
+        return address
+
+    def check_peer(self, peer: str) -> None:
+        """See that mail of this task can go to another swarm.
+
+        Raises:
+            ToolError: it cannot; the text says why.
+        """
+        self.gateway().check(peer)
+        task = self.turn.task
+        try:
+            check_task_for_peers(wire_task_id(self.context.owner.role, task.task_id))
+        except ProtocolError as error:
+            raise ToolError(str(error)) from None
+        known = with_runner(task.row.task_contributors, str(self.context.owner))
+        if len(known) >= MAX_CONTRIBUTORS and peer not in task.row.remote_swarms:
+            raise ToolError(f"at most {MAX_CONTRIBUTORS} swarms can take part in a task")
 
     def compose(
         self,
@@ -106,7 +132,8 @@ class ToolContext:
         ref: str | None = None,
     ) -> Envelope:
         """Build a message from the calling agent; a re-run of the turn builds the same one."""
-        return self.context.composer.message(
+        swarms = [swarm_of(recipient) or self.swarm for recipient in recipients]
+        composed = self.context.composer.message(
             kind,
             self.turn.task.task_id,
             create_agent_address(self.name),
@@ -117,6 +144,7 @@ class ToolContext:
             message_id=self.turn.next_id(),
             timestamp="",  # it is sent when the turn ends
         )
+        return composed._replace(recipient_swarms=tuple(dict.fromkeys(swarms)))
 
     def answers(self, requester: str) -> str | None:
         """Return the newest open request that ``requester`` sent to the caller, if any."""
@@ -137,6 +165,7 @@ class ToolContext:
             or task.arriving
             or task.people - {self.turn.envelope.id}
             or task.open_calls()
+            or task.waits_for_peers()
         )
 
     def gateway(self) -> Gateway:
@@ -191,7 +220,8 @@ async def handle_broadcast(tools: ToolContext, call: AgentToolCall) -> ToolOutco
     if not recipients:
         recipients = [MAIL_ALL_LOCAL_AGENTS]
     mail = tools.compose("broadcast", recipients, args.subject, args.body)
-    if not local_recipients(mail, tools.agents, tools.swarm):
+    reached = local_recipients(mail, tools.agents, tools.swarm)
+    if not (reached or remote_swarms(mail, tools.swarm)):
         raise ToolError("there is no other agent in this swarm to receive a broadcast")
     return ToolOutcome(details=_SENT, mail=(mail,))
 

@@ -12,17 +12,32 @@ from mail.errors import ToolError
 __all__ = ["allowed_target", "check_tool", "local_recipients"]
 
 
-def allowed_target(sender: str, target: str, agents: Mapping[str, AgentCore], swarm: str) -> str:
-    """Return the local name of an agent that the sender may write to.
+def allowed_target(
+    sender: str,
+    target: str,
+    agents: Mapping[str, AgentCore],
+    swarm: str,
+    known: Collection[str] | None = None,
+) -> str:
+    """Return the name of an agent that the sender may write to: local, or ``agent@swarm``.
+
+    Args:
+        sender: Who wants to write.
+        target: To whom.
+        agents: The local agents.
+        swarm: The local swarm.
+        known: Agents of other swarms that have written to the sender in this task; None when there
+            is no mail between swarms.
 
     Raises:
-        ToolError: the target is unknown, remote, the sender itself or not a communication target.
+        ToolError: the target is unknown, the sender itself or not a communication target, or it is
+            remote and there is no mail between swarms.
     """
     if target in agents[sender].comm_targets and target in agents and target != sender:
         return target  # the plain case, before any parsing
     name = local_agent_name(target, swarm)
     if parse_agent_address(name)[1] is not None:
-        raise ToolError(f"'{target}' is in another swarm, and interswarm messaging is not enabled")
+        return _allowed_remote(target, name, agents[sender].comm_targets, known)
     targets = {local_agent_name(allowed, swarm) for allowed in agents[sender].comm_targets}
     if name not in agents:
         hint = did_you_mean(name, targets) or _listing(targets)
@@ -32,6 +47,21 @@ def allowed_target(sender: str, target: str, agents: Mapping[str, AgentCore], sw
     if name not in targets:
         raise ToolError(f"you may not write to '{name}'.{_listing(targets)}")
     return name
+
+
+def _allowed_remote(
+    target: str, name: str, comm_targets: Collection[str], known: Collection[str] | None
+) -> str:
+    """Return an agent of another swarm: one that is listed, or that has written to the sender."""
+    if known is None:
+        raise ToolError(f"'{target}' is in another swarm, and interswarm messaging is not enabled")
+    agent, there = parse_agent_address(name)
+    if not agent or not there:
+        raise ToolError(f"'{target}' is not an address; write agent@swarm")
+    listed = {f"{agent}@{there}", f"*@{there}", "*@*"}
+    if name in known or not listed.isdisjoint(comm_targets):
+        return name
+    raise ToolError(f"you may not write to '{name}'.{_listing({*comm_targets, *known})}")
 
 
 def _listing(targets: Collection[str]) -> str:
@@ -56,10 +86,12 @@ def check_tool(name: str, agent: AgentCore, exclude_tools: Collection[str]) -> N
 
 
 def local_recipients(envelope: Envelope, agents: Collection[str], swarm: str) -> list[str]:
-    """Return the agents that a message goes to: each once, never its own sender.
+    """Return the local agents that a message goes to: each once, never its own sender.
+
+    Agents of other swarms are left out; see `mail.core.runtime.peering.remote_swarms`.
 
     Raises:
-        ToolError: a recipient is not an agent of this swarm.
+        ToolError: a recipient is no agent, or not one of this swarm although it is addressed so.
     """
     sender = envelope.sender["address"] if envelope.sender["address_type"] == "agent" else None
     names: dict[str, None] = {}
@@ -70,7 +102,10 @@ def local_recipients(envelope: Envelope, agents: Collection[str], swarm: str) ->
         name = recipient["address"]
         if name not in agents:
             name = local_agent_name(name, swarm)
-        if recipient["address_type"] != "agent" or name not in agents:
+        is_agent = recipient["address_type"] == "agent"
+        if is_agent and parse_agent_address(name)[1] is not None and name not in agents:
+            continue
+        if not is_agent or name not in agents:
             hint = did_you_mean(name, agents)
             raise ToolError(f"there is no agent named '{recipient['address']}'.{hint}")
         names[name] = None

@@ -11,6 +11,7 @@ from mail.core.actions import ActionCore, ActionOverrideFunction
 from mail.core.agents import AgentCore
 from mail.core.compose import Composer, Subject
 from mail.core.events import TaskEvent
+from mail.core.interswarm import DeliveryOutcome, Gateway, PeerMail
 from mail.core.runtime.action_runner import ActionRunner
 from mail.core.runtime.active_tasks import ActiveTasks
 from mail.core.runtime.context import RuntimeContext
@@ -22,6 +23,7 @@ from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.manual import ManualSteps, StepRequest
 from mail.core.runtime.manual_replies import ManualReplies
+from mail.core.runtime.peer_mail import PeerDoor
 from mail.core.runtime.runs import FollowedRun, Run
 from mail.core.runtime.scheduler import Scheduler
 from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
@@ -34,8 +36,8 @@ from mail.core.runtime.validation import check_names
 from mail.core.runtime.views import OwnEvents, RuntimeViews
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import MAILTask, TaskState
-from mail.core.wire import MAILMessage
-from mail.db.base import IdempotencyRow, Owner, Store
+from mail.core.wire import MAILInterswarmMessage, MAILMessage
+from mail.db.base import IdempotencyRow, OutboxRow, Owner, Store
 from mail.errors import ConfigError, MAILError, ShuttingDown, StoreError, TaskTimeout, UnknownTask
 from mail.services.event_log import EventLog
 from mail.services.tasks import TaskReader
@@ -61,6 +63,7 @@ class MAILRuntime(Federation, RuntimeViews):
         store: Where everything is kept; memory when absent. It is shared, not owned.
         settings: Limits.
         clock: Time and ids.
+        gateway: The way to other swarms; used when ``enable_interswarm`` is set.
 
     Raises:
         ConfigError: an entrypoint, communication target or tool that nobody has.
@@ -84,6 +87,7 @@ class MAILRuntime(Federation, RuntimeViews):
         store: Store | None = None,
         settings: RuntimeSettings | None = None,
         clock: Clock | None = None,
+        gateway: Gateway | None = None,
     ) -> None:
         self.agents, self.actions = agents, actions
         self.user_id, self.user_role = user_id, user_role
@@ -106,6 +110,7 @@ class MAILRuntime(Federation, RuntimeViews):
         self._opening: asyncio.Future[None] | None = None
         self._recovered = False
         self.shutdown_event = asyncio.Event()
+        self._gateway = gateway if enable_interswarm else None
         self._wire(store or _memory(), clock or SystemClock(), print_llm_streams)
 
     def _wire(self, store: Store, clock: Clock, print_llm_streams: bool) -> None:
@@ -128,6 +133,7 @@ class MAILRuntime(Federation, RuntimeViews):
             events=EventLog(
                 store, owner, recent=settings.recent_events, buffer=settings.stream_buffer
             ),
+            gateway=self._gateway,
             print_llm_streams=print_llm_streams,
         )
         self._scheduler = Scheduler(context)
@@ -135,7 +141,7 @@ class MAILRuntime(Federation, RuntimeViews):
         self._steps = ManualReplies(context)
         self._committer = TurnCommitter(
             context,
-            Endings(context),
+            Endings(context, mail_delivery),
             mail_delivery,
             SystemMessages(context),
             self._steps,
@@ -146,6 +152,9 @@ class MAILRuntime(Federation, RuntimeViews):
         self._scheduler.run_turn = turns.run
         mailbox_loader = MailboxLoader(context, mail_delivery, self._committer)
         self._submissions = Submissions(context, mail_delivery, self._committer, mailbox_loader)
+        self._peer_door = PeerDoor(
+            context, self._submissions, self._committer, mail_delivery, mailbox_loader
+        )
         self._manual = ManualSteps(context, self._submissions, self._committer)
         events = OwnEvents(context.events)
         self._reader = TaskReader(context.store, context.owner, context.clock, events)
@@ -423,6 +432,56 @@ class MAILRuntime(Federation, RuntimeViews):
         """
         await self.start()
         await self._submissions.delete(task_id, cancel=cancel)
+
+    # --- other swarms -------------------------------------------------------------------------
+
+    async def take_peer_mail(self, mail: PeerMail) -> str:
+        """Take mail that a peer has delivered; it is stored when this returns.
+
+        Args:
+            mail: The mail, whose claims about its sender have been checked.
+
+        Returns:
+            The receipt as JSON: the given one, or the first one if the mail has been taken before.
+
+        Raises:
+            UnknownTask: there is no such task, and the mail may not open it.
+            UnknownAgent: a recipient is not here, or the peer may not reach it.
+            ProtocolError: the mail does not fit the task.
+            ShuttingDown: no more mail is taken.
+            StoreError: it could not be stored.
+        """
+        await self.start()
+        return await self._peer_door.take(mail)
+
+    async def settle_outbox(self, row: OutboxRow, outcome: DeliveryOutcome) -> None:
+        """Store what became of mail for a peer; doing it again changes nothing.
+
+        Args:
+            row: The mail. After a delay, ``attempts`` and ``next_at`` are stored as they are here;
+                ``told`` is as it was before.
+            outcome: What became of it.
+
+        Raises:
+            ShuttingDown: no more work is taken.
+            StoreError: it could not be stored.
+        """
+        await self.start()
+        await self._peer_door.settle(row, outcome)
+
+    async def receive_interswarm_message(
+        self, message: MAILInterswarmMessage, direction: Literal["forward", "back"] = "forward"
+    ) -> None:
+        """Take a message of another swarm, whose sender the caller vouches for.
+
+        Args:
+            message: The wrapper.
+            direction: ``"forward"`` may open a task; ``"back"`` is for one that is known.
+
+        Raises:
+            MAILError: it is not valid or not for this swarm; see also `take_peer_mail`.
+        """
+        await self.take_peer_mail(self._peer_door.read(message, opens=direction == "forward"))
 
     # --- reading ------------------------------------------------------------------------------
 

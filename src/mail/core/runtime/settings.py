@@ -71,6 +71,8 @@ class RuntimeSettings:
         max_attempts: Process deaths that one delivery may cause before it is put aside.
         recent_events: Events kept in memory per task for the synchronous accessors.
         recent_tasks: Finished tasks kept in memory for the synchronous accessors.
+        exposed: The agents that mail of other swarms may reach, among those that it can reach: the
+            entrypoint and agents with ``enable_interswarm``. None for all of these.
         stream_buffer: Events buffered per stream; a slower reader catches up from the store.
     """
 
@@ -91,6 +93,7 @@ class RuntimeSettings:
     recent_events: int = 1000
     recent_tasks: int = 256
     stream_buffer: int = 256
+    exposed: frozenset[str] | None = None
 
     def __post_init__(self) -> None:
         """Check all limits.

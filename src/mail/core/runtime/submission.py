@@ -12,9 +12,10 @@ from typing import Final
 
 from pydantic_core import to_json
 
-from mail.core.addresses import format_contributor
+from mail.core.addresses import create_agent_address, format_contributor
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
+from mail.core.interswarm import PeerControl
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import match_answers
 from mail.core.runtime.client_tools import check_offer, load_offer, offer_row
@@ -22,6 +23,7 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.mailbox_loader import MailboxLoader
+from mail.core.runtime.peering import load_peering, swarm_of
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.settings import UNSET, Unset
 from mail.core.runtime.turn import Control, ControlKind
@@ -39,6 +41,7 @@ from mail.db.base import (
     EventRow,
     HistoryRow,
     IdempotencyRow,
+    InboxRow,
     MemoryRow,
     Post,
     Receipt,
@@ -183,10 +186,10 @@ class Submissions:
             raise
 
     async def _take_in(self, envelope: Envelope, request: RunRequest) -> Waiter | None:
-        async with self._task(envelope.task_id, new=request.resume_from is None) as task:
+        async with self.hold(envelope.task_id, new=request.resume_from is None) as task:
             task.request_id = current().request_id or task.request_id
             if request.resume_from == BREAKPOINT:
-                return await self._resume(task, request)
+                return await self.resume(task, request)
             return await self._deliver(task, envelope, request)
 
     async def accept_step(
@@ -201,7 +204,7 @@ class Submissions:
         if step is None:
             raise ValueError("the message of a manual step has a step in its control")
         request = RunRequest(message=queued, awaited=False)
-        async with self._task(queued.task_id, new=True) as task:
+        async with self.hold(queued.task_id, new=True) as task:
             self._check_open()
             task.steps_due[step.ref] = answer
             try:
@@ -223,7 +226,7 @@ class Submissions:
         await asyncio.shield(asyncio.ensure_future(self._cancel(task_id)))
 
     async def _cancel(self, task_id: str) -> None:
-        async with self._task(task_id, new=False) as task:
+        async with self.hold(task_id, new=False) as task:
             if task.row.state in (TaskState.RUNNING, TaskState.PAUSED):
                 ending = self.committer.endings.cancel(task)
                 await self.committer.end(task, ending, cancel_mail=True)
@@ -242,7 +245,7 @@ class Submissions:
         await asyncio.shield(asyncio.ensure_future(self._delete(task_id, cancel)))
 
     async def _delete(self, task_id: str, cancel: bool) -> None:
-        async with self._task(task_id, new=False) as task:
+        async with self.hold(task_id, new=False) as task:
             if task.row.state is TaskState.RUNNING and not cancel:
                 raise TaskRunning(
                     f"task '{task_id}' is running; cancel it first, or delete it with cancel=true"
@@ -281,6 +284,16 @@ class Submissions:
             return
         if envelope.kind == "broadcast_complete":
             raise ProtocolError("a broadcast_complete cannot be posted; only agents can end tasks")
+        beyond = [
+            recipient["address"]
+            for recipient in envelope.recipients
+            if swarm_of(recipient) not in ("", self.context.swarm)
+            and recipient["address"] not in self.context.agents
+        ]
+        if beyond:
+            raise UnknownAgent(
+                f"there is no agent named '{beyond[0]}' here; write to one of this swarm"
+            )
         try:
             names = local_recipients(envelope, self.context.agents, self.context.swarm)
         except ToolError as error:
@@ -289,12 +302,17 @@ class Submissions:
             raise UnknownAgent("the message has no recipient other than its sender")
 
     @asynccontextmanager
-    async def _task(self, task_id: str, *, new: bool) -> AsyncIterator[ActiveTask]:
+    async def hold(self, task_id: str, *, new: bool) -> AsyncIterator[ActiveTask]:
         """Hold a task in memory and alone at the door; find it in the store when it is new here."""
         task = self.context.active_tasks.get(task_id)
         if task is None:
             task = self.context.active_tasks.add(
-                ActiveTask(self._blank(task_id), fresh=True, clock=self.context.clock)
+                ActiveTask(
+                    self._blank(task_id),
+                    fresh=True,
+                    clock=self.context.clock,
+                    host=self.context.host,
+                )
             )
         task.arriving += 1
         owner = self.context.owner
@@ -305,7 +323,7 @@ class Submissions:
                 if task.deleted:
                     raise TaskRunning(f"task '{task_id}' is being deleted; try again in a moment")
                 if not task.stored and not new:
-                    await self._load(task)
+                    await self.load(task)
                 yield task
         finally:
             end(token)
@@ -325,7 +343,7 @@ class Submissions:
             entrypoint=self.context.entrypoint,
         )
 
-    async def _load(self, task: ActiveTask) -> None:
+    async def load(self, task: ActiveTask) -> None:
         row = await self.context.store.load_task(self.context.owner, task.task_id)
         if row is None:
             raise UnknownTask(task.task_id)
@@ -335,6 +353,9 @@ class Submissions:
         task.loaded = False
         task.offer = await load_offer(self.context, task.task_id)
         task.continue_from(await self.context.store.latest_time(self.context.owner, task.task_id))
+        if self.context.host or row.remote_swarms:
+            known = self.context.active_tasks.peering(task.task_id)
+            task.take_up(known or await load_peering(self.context, task.task_id))
         if row.state is TaskState.PAUSED and not task.open_calls():
             task.change(state=TaskState.RUNNING)  # the turn that was to pause it was not stored
 
@@ -351,7 +372,7 @@ class Submissions:
             except KeyTaken:
                 raise
             except StoreConflict:
-                await self._load(task)
+                await self.load(task)
         if task.row.state is TaskState.PAUSED:
             raise TaskPaused(task.task_id, [call.call_id for call in task.open_calls()])
         return await self._open(task, envelope, request, control, new=False)
@@ -373,7 +394,7 @@ class Submissions:
         joins = before.state is TaskState.RUNNING and not new
         if joins and request.offer is not None:
             raise ProtocolError(_IN_PROGRESS)
-        self._reopen(task, request, joins=joins)
+        self.reopen(task, request, joins=joins)
         if not joins:
             task.offer = request.offer or NO_OFFER
         waiter = self._wait(task, request, envelope.id, consumed=False)
@@ -397,11 +418,24 @@ class Submissions:
                 task.row, task.offer = before, offer
             raise
         task.stored = True
-        await self._delivered(task, mail, post, receipt, waiter, reopened=not joins)
+        await self.delivered(task, mail, post, receipt, waiter, reopened=not joins)
         return waiter
 
-    async def _resume(self, task: ActiveTask, request: RunRequest) -> Waiter | None:
-        """Give paused agents the results of their breakpoint calls."""
+    async def resume(
+        self,
+        task: ActiveTask,
+        request: RunRequest,
+        inbox: InboxRow | None = None,
+        events: tuple[EventRow, ...] = (),
+    ) -> Waiter | None:
+        """Give paused agents the results of their breakpoint calls.
+
+        Args:
+            task: Whose agents they are.
+            request: What brings the results.
+            inbox: The mail of a peer that brings them.
+            events: What is told of that.
+        """
         results = request.breakpoint_tool_call_result
         resumption = prepare_resumption(task, results, self.context, self.mail_delivery)
         if not task.loaded:
@@ -414,7 +448,7 @@ class Submissions:
         if waiter is not None:
             waiter.steps = resumption.steps
         if resumption.ready or was_running:
-            self._reopen(task, request, joins=was_running)
+            self.reopen(task, request, joins=was_running)
         else:
             task.change(awaited=True)
             task.pausing = True
@@ -422,6 +456,7 @@ class Submissions:
         post = Post(owner=self.context.owner, task=task.row, once=request.once_for(task.task_id))
         post.memories = _memories(task, offer, request, resumption.mail)
         resumption.fill(post)
+        post.inbox, post.events = inbox, (*events, *post.events)
         try:
             async with task.commits:  # never before the commit that stores the calls
                 receipt = await self.context.store.post(post)
@@ -432,12 +467,10 @@ class Submissions:
                 task.row, task.pausing, task.offer = before, was_pausing, offer
             raise
         resumption.stored(self.context)
-        await self._delivered(
-            task, resumption.mail, post, receipt, waiter, reopened=not was_running
-        )
+        await self.delivered(task, resumption.mail, post, receipt, waiter, reopened=not was_running)
         return waiter
 
-    def _reopen(self, task: ActiveTask, request: RunRequest, *, joins: bool) -> None:
+    def reopen(self, task: ActiveTask, request: RunRequest, *, joins: bool) -> None:
         limit = request.max_steps
         if isinstance(limit, Unset):
             limit = task.row.max_steps if joins else self.context.settings.max_steps
@@ -472,7 +505,7 @@ class Submissions:
         if waiter.subscription is not None:
             self.context.events.unsubscribe(waiter.subscription)
 
-    async def _delivered(
+    async def delivered(
         self,
         task: ActiveTask,
         mail: Mail,
@@ -483,6 +516,7 @@ class Submissions:
         reopened: bool,
     ) -> None:
         task.bytes = receipt.bytes
+        self.context.sent_away(post)
         if waiter is not None:
             waiter.began = receipt.first_event
             if waiter.subscription is not None:
@@ -501,7 +535,7 @@ class Submissions:
         live = self.context.active_tasks.get(row.task_id)
         if live is not None and live.loaded:
             return  # a start that was cut short has taken it up
-        async with self._task(row.task_id, new=False) as task:
+        async with self.hold(row.task_id, new=False) as task:
             if task.row.state is TaskState.RUNNING:
                 await self.mailbox_loader.recall(task)
                 await self.mailbox_loader.refill(task, recovered=True)
@@ -553,8 +587,10 @@ class Resumption:
 
     def fill(self, post: Post) -> None:
         """Put everything into a commit of the task."""
-        post.deliveries, post.events = self.mail.deliveries, tuple(self.events)
+        post.deliveries = self.mail.deliveries
+        post.events = (*self.events, *self.mail.events)
         post.histories, post.calls = tuple(self.histories), tuple(self.calls)
+        post.outbox = tuple(self.mail.outbox)
 
     def stored(self, context: RuntimeContext) -> None:
         """Let the agents see their results, and those go on that have all of them."""
@@ -576,12 +612,19 @@ def prepare_resumption(
     """
     answers = match_answers(task, payload)
     resumption = Resumption(task, [row for row, _ in answers], Mail(task))
+    away: dict[str, list[dict[str, str]]] = {}
     for row, content in answers:
-        if row.agent not in context.agents:
+        here = row.agent in context.agents
+        if not here and not swarm_of(create_agent_address(row.agent)):
             raise UnknownAgent(f"agent '{row.agent}', whose call '{row.call_id}' is, has gone")
-        _record(resumption, row, content)
+        made = _record(resumption, row, content, here=here)
+        if not here:
+            result = {"call_id": made.tool_call_id, "content": content}
+            away.setdefault(row.agent, []).append(result)
+    for agent, results in away.items():
+        _send_results(resumption, agent, results, context, mail_delivery)
     resumption.ready = _ready(resumption)
-    for agent in sorted(resumption.ready):
+    for agent in sorted(resumption.ready.keys() - away.keys()):
         control = Control.from_json(resumption.ready[agent].control)
         notice = context.composer.notice(task.task_id, agent, Subject.ACTION_COMPLETE_BROADCAST, "")
         mail_delivery.send(
@@ -600,11 +643,34 @@ def _ready(resumption: Resumption) -> dict[str, CallRow]:
     }
 
 
-def _record(resumption: Resumption, row: CallRow, content: str) -> None:
+def _send_results(
+    resumption: Resumption,
+    agent: str,
+    results: list[dict[str, str]],
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+) -> None:
+    """Pass the results of calls on to the swarm whose agent made them."""
+    message = context.composer.message(
+        "response",
+        resumption.task.task_id,
+        create_agent_address(context.finisher),
+        [create_agent_address(agent)],
+        Subject.BREAKPOINT_TOOL_CALL,
+        to_json(results).decode(),
+        timestamp=resumption.mail.moment,
+    )
+    control = PeerControl("results", calls=tuple(results))
+    mail_delivery.send_away(resumption.mail, message, control)
+
+
+def _record(resumption: Resumption, row: CallRow, content: str, *, here: bool) -> AgentToolCall:
+    """Note the result of a call, also in its agent's history if that is here; return the call."""
     resumption.calls.append(row._replace(answer=content))
     made = AgentToolCall.model_validate_json(row.call)
-    entry = to_json([made.create_response_msg(content)]).decode()
-    resumption.histories.append(HistoryRow(row.agent, entry))
+    if here:
+        entry = to_json([made.create_response_msg(content)]).decode()
+        resumption.histories.append(HistoryRow(row.agent, entry))
     event = EventDraft(
         "breakpoint_action_complete",
         f"breakpoint action complete (caller = {row.agent}):\n{content}",
@@ -616,3 +682,4 @@ def _record(resumption: Resumption, row: CallRow, content: str) -> None:
         },
     )
     resumption.events.append(event.row(resumption.mail.moment))
+    return made

@@ -5,11 +5,12 @@ built, the commit is handed to the store), so turns of one task that end togethe
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from mail.core.addresses import MAILAddress, create_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask
@@ -19,11 +20,21 @@ from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.endings import Ending, Endings
 from mail.core.runtime.mailbox import Hold, LaneKey, QueuedMessage
 from mail.core.runtime.manual_replies import ManualReplies
+from mail.core.runtime.peering import swarm_of
 from mail.core.runtime.system_messages import SystemMessages, note_failure
-from mail.core.runtime.turn import Control, ControlKind, Phase, Turn
+from mail.core.runtime.turn import Control, ControlKind, Origin, Phase, Turn
 from mail.core.runtime.turn_result import EventDraft, TurnResult
 from mail.core.tasks import TaskState
-from mail.db.base import CallRow, EventRow, HistoryRow, Owner, Post, Receipt, TurnCommit
+from mail.db.base import (
+    CallRow,
+    EventRow,
+    HistoryRow,
+    InboxRow,
+    Owner,
+    Post,
+    Receipt,
+    TurnCommit,
+)
 from mail.errors import StoreConflict
 
 __all__ = ["CommitPlan", "TurnCommitter"]
@@ -73,6 +84,8 @@ class CommitPlan:
             response=ending.response if ending else None,
             snapshot=ending is not None,
             texts=turn.texts,
+            outbox=(*self.mail.outbox, *(ending.outbox if ending else ())),
+            close_requests=ending is not None and ending.close_requests,
         )
 
 
@@ -131,14 +144,30 @@ class TurnCommitter:
             self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
             self.settle(task)
 
-    async def end(self, task: ActiveTask, ending: Ending, *, cancel_mail: bool = False) -> None:
-        """End a run outside a turn."""
+    async def end(
+        self,
+        task: ActiveTask,
+        ending: Ending,
+        *,
+        cancel_mail: bool = False,
+        before: Sequence[EventRow] = (),
+        inbox: InboxRow | None = None,
+    ) -> None:
+        """End a run outside a turn.
+
+        Args:
+            task: Whose run it is.
+            ending: How it ends.
+            cancel_mail: Whether its waiting mail is dropped.
+            before: What happened before, as events.
+            inbox: The mail of a peer that ends it.
+        """
         cut_off = self.close(task)
         task.pins += 1
         post = Post(
             owner=self.context.owner,
             task=task.row,
-            events=(*cut_off, *ending.events),
+            events=(*before, *cut_off, *ending.events),
             response=ending.response,
             calls=ending.calls,
             histories=ending.histories,
@@ -146,6 +175,9 @@ class TurnCommitter:
             memories=ending.memories,
             cancel_mail=cancel_mail,
             snapshot=True,
+            outbox=ending.outbox,
+            close_requests=ending.close_requests,
+            inbox=inbox,
         )
         try:
             receipt = await self.context.commit(
@@ -373,7 +405,7 @@ class TurnCommitter:
             turn_result.events.append(paused.row(plan.mail.moment))
             task.calls.update(((call.agent, call.call_id), call) for call in plan.calls)
             self.context.mailbox.block(LaneKey(task.task_id, turn.agent))
-            self._pause(task)
+            self.pause(task)
         elif turn_result.reprompts:
             notice, instruction = self.system_messages.follow_up(turn, turn_result.reprompts)
             if notice is None:
@@ -387,7 +419,7 @@ class TurnCommitter:
         if notice is not None and not turn_result.paused:
             self.mail_delivery.send(plan.mail, notice, instruction)
 
-    def _pause(self, task: ActiveTask) -> None:
+    def pause(self, task: ActiveTask) -> None:
         """Start no more turns; the pause is told when those that run have ended (MAIL-BRK-2)."""
         task.change(state=TaskState.PAUSED, awaited=True)
         task.pausing = True
@@ -403,6 +435,8 @@ class TurnCommitter:
         if turn.manual is not None:
             return  # its driver is told
         origin = turn.origin
+        if origin is not None and self._report_away(turn, plan, origin, reason):
+            return
         if origin is None or origin.is_person or origin.address not in self.context.agents:
             plan.ending = self.endings.fail(turn.task, told)
             return
@@ -413,6 +447,25 @@ class TurnCommitter:
             f"Agent '{turn.agent}' failed and cannot answer your message: {reason}",
         )
         self.mail_delivery.send(plan.mail, notice, Control(ControlKind.NOTICE))
+
+    def _report_away(self, turn: Turn, plan: CommitPlan, origin: Origin, reason: str) -> bool:
+        """Tell an agent of another swarm, if it is one, that its request cannot be answered."""
+        asker: MAILAddress = {"address_type": "agent", "address": origin.address}
+        if origin.address_type != "agent" or not swarm_of(asker) or self.context.gateway is None:
+            return False
+        if origin.ref in turn.task.asks.get((origin.address, turn.agent), ()):
+            answer = self.context.composer.message(
+                "response",
+                turn.task.task_id,
+                create_agent_address(turn.agent),
+                [asker],
+                Subject.AGENT_ERROR,
+                f"Agent '{turn.agent}' failed and cannot answer your message: {reason}",
+                ref=origin.ref,
+                message_id=turn.next_id(),
+            )
+            self.mail_delivery.send(plan.mail, answer)
+        return True
 
     def _look_after(self, plan: CommitPlan) -> None:
         task = plan.task
@@ -428,12 +481,20 @@ class TurnCommitter:
             return
         stuck = sum(bool(task.open_calls(agent)) for agent in task.away)
         coming = task.arriving > stuck or plan.mail.queued_messages or plan.follow_up
-        if coming or self.context.mailbox.workable(task.task_id):
-            return
+        if not (coming or self.context.mailbox.workable(task.task_id)):
+            self._stand_still(plan)
+
+    def _stand_still(self, plan: CommitPlan) -> None:
+        """Decide what becomes of a task in which nothing happens any more."""
+        task = plan.task
         if task.open_calls():
             plan.ending = self.endings.pause(task)
-        elif task.row.awaited and not self.context.manual:  # a driver knows what comes next
+        elif task.waits_for_peers() or self.context.manual:  # a driver knows what comes next
+            return
+        elif task.is_owed if task.host else task.row.awaited:
             self._rouse(plan)
+        elif task.host:
+            plan.ending = self.endings.complete_quietly(task)
 
     def _rouse(self, plan: CommitPlan) -> None:
         """Ask for the end of a task in which nothing happens any more, once (MAIL-TASK-15)."""
@@ -453,7 +514,7 @@ class TurnCommitter:
 
     async def _ask_to_finish(self, task: ActiveTask) -> None:
         if task.open_calls(self.context.finisher):  # it cannot be asked before these are answered
-            self._pause(task)
+            self.pause(task)
             await self.check(task)
             return
         task.change(finish_asked=True)
@@ -469,6 +530,7 @@ class TurnCommitter:
             task=task.row,
             deliveries=plan.mail.deliveries,
             events=tuple(plan.mail.events),
+            outbox=tuple(plan.mail.outbox),
         )
         try:
             receipt = await self.context.commit(task, post)
@@ -494,7 +556,7 @@ class TurnCommitter:
             due = self.endings.announce(task, ending, last)
             self.reopen(task, ending)
         self.context.events.publish(task.task_id, receipt.first_event, post.events)
-        if plan.mail.queued_messages:
+        if plan.mail.envelopes:
             await self.mail_delivery.hand_out(task, plan.mail, receipt)
         late = [m.seq for m in plan.mail.queued_messages if m.finish and m is not task.finish]
         if late:  # the run ended while the request to finish it was on its way

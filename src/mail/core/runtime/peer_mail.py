@@ -1,0 +1,594 @@
+"""Mail from other swarms, and what became of mail for them: ``spec/SPEC.md``, chapter 20."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+from mail.core.addresses import (
+    create_agent_address,
+    parse_agent_address,
+    parse_task_contributor,
+    parse_task_contributors,
+)
+from mail.core.compose import Subject
+from mail.core.envelope import Envelope
+from mail.core.interswarm import (
+    MAX_CONTRIBUTORS,
+    DeliveryOutcome,
+    PeerControl,
+    PeerMail,
+    local_task_id,
+    unwrap,
+)
+from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.breakpoints import UNANSWERED, free_call_id
+from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.delivery import Mail, MailDelivery
+from mail.core.runtime.mailbox import Hold
+from mail.core.runtime.mailbox_loader import MailboxLoader
+from mail.core.runtime.peering import Ask, with_runner
+from mail.core.runtime.submission import RunRequest, Submissions
+from mail.core.runtime.turn import Control, ControlKind
+from mail.core.runtime.turn_commit import TurnCommitter
+from mail.core.runtime.turn_result import EventDraft
+from mail.core.schema import parse_interswarm_message
+from mail.core.tasks import TaskState
+from mail.core.tools.call import AgentToolCall
+from mail.db.base import CallRow, EventRow, InboxRow, OutboxChange, OutboxRow, Post
+from mail.errors import (
+    AddressError,
+    MailTaken,
+    ProtocolError,
+    ShuttingDown,
+    UnknownAgent,
+    UnknownTask,
+)
+
+__all__ = ["PeerDoor"]
+
+_OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
+_DELAYED: Final = (
+    "Your message to {to} has not been delivered yet: {reason}. Delivery goes on; you will be told "
+    "if it is given up."
+)
+_UNDELIVERABLE: Final = "Your message to {to} could not be delivered: {reason}"
+_NOT_PASSED_ON: Final = "The results for {to} could not be delivered: {reason}"
+
+
+@dataclass(slots=True, eq=False)
+class PeerDoor:
+    """Where mail of other swarms comes in, and word of the mail that goes to them."""
+
+    context: RuntimeContext
+    submissions: Submissions
+    committer: TurnCommitter
+    mail_delivery: MailDelivery
+    mailbox_loader: MailboxLoader
+    _work: set["asyncio.Task[Any]"] = field(default_factory=set)
+
+    # --- mail that comes ----------------------------------------------------------------------
+
+    def read(self, message: object, *, opens: bool) -> PeerMail:
+        """Return a wrapper as mail for this runtime; its sender is taken at its word.
+
+        Raises:
+            ProtocolError: it is not valid, or not for this swarm.
+        """
+        wrapper, swarm = parse_interswarm_message(message), self.context.swarm
+        if wrapper["target_swarm"] != swarm:
+            there = wrapper["target_swarm"]
+            raise ProtocolError(f"received interswarm message for wrong swarm: '{there}'")
+        wire_id, owner = wrapper["payload"]["task_id"], wrapper["task_owner"]
+        parse_task_contributors(wrapper["task_contributors"])
+        ours = parse_task_contributor(owner).swarm == swarm
+        runner = str(self.context.owner)
+        receipt = {"swarm": swarm, "task_id": wire_id, "status": "success", "local_runner": runner}
+        peer = wrapper["source_swarm"]
+        return PeerMail(
+            peer=peer,
+            envelope=unwrap(wrapper, swarm, wire_id if ours else local_task_id(wire_id, owner)),
+            task_owner=owner,
+            contributors=tuple(wrapper["task_contributors"]),
+            control=PeerControl.from_metadata(wrapper.get("metadata")),
+            receipt=to_json(receipt).decode(),
+            opens=opens and peer == self.context.host and not ours,
+        )
+
+    async def take(self, mail: PeerMail) -> str:
+        """Store mail of a peer and hand it out; return the receipt.
+
+        Raises:
+            UnknownTask: it cannot open a task, and there is none.
+            UnknownAgent: a recipient is not here, or out of the peer's reach.
+            ProtocolError: the task is another owner's, or has too many contributors.
+            ShuttingDown: the runtime takes no more mail.
+            StoreError: it could not be stored.
+        """
+        receipt: str = await self._whole(self._take(mail))
+        return receipt
+
+    async def _whole(self, doing: Any) -> Any:
+        """Do something to its end, also when whoever asked for it has left."""
+        work = asyncio.ensure_future(doing)
+        self._work.add(work)
+        work.add_done_callback(self._work.discard)
+        return await asyncio.shield(work)
+
+    async def _take(self, mail: PeerMail) -> str:
+        task_id = mail.envelope.task_id
+        try:
+            async with self.submissions.hold(task_id, new=mail.opens) as task:
+                if self.context.draining:
+                    raise ShuttingDown
+                if not task.stored and not await self._found(task, mail):
+                    return mail.receipt
+                if mail.task_owner != task.row.task_owner:
+                    raise ProtocolError(f"task '{mail.envelope.task_id}' has another owner")
+                await self._act(task, mail)
+        except MailTaken:
+            return await self._receipt(mail) or mail.receipt
+        return mail.receipt
+
+    async def _receipt(self, mail: PeerMail) -> str | None:
+        swarm, message_id = self.context.swarm, mail.envelope.id
+        return await self.context.store.find_inbox(swarm, mail.peer, message_id)
+
+    async def _found(self, task: ActiveTask, mail: PeerMail) -> bool:
+        """Find the task of mail that may open one; False when it need not be opened for it."""
+        try:
+            await self.submissions.load(task)
+        except UnknownTask:
+            if mail.control is not None or self._is_farewell(task, mail):
+                return False  # nothing to end here
+            runner = str(self.context.owner)
+            contributors = with_runner(mail.contributors, runner)
+            task.change(task_owner=mail.task_owner, task_contributors=contributors)
+        return True
+
+    def _is_farewell(self, task: ActiveTask, mail: PeerMail) -> bool:
+        """Tell whether a MAIL 1.3.6 server says that a run has ended: it sends no metadata."""
+        envelope = mail.envelope
+        return (
+            mail.control is None
+            and envelope.kind == "response"
+            and envelope.subject == Subject.TASK_COMPLETE
+            and not (task.peering and (mail.peer, envelope.ref) in task.peering.requests)
+        )
+
+    async def _act(self, task: ActiveTask, mail: PeerMail) -> None:
+        control, from_host = mail.control, mail.peer == self.context.host
+        if self._is_farewell(task, mail):
+            control = PeerControl("ended", TaskState.COMPLETED)
+        if control is None:
+            await self._deliver(task, mail)
+            return
+        if await self._receipt(mail) is not None:
+            raise MailTaken
+        if control.event == "ended" and from_host:
+            await self._end(task, mail, cancelled=control.status == TaskState.CANCELLED)
+        elif control.event == "ended":
+            await self._deliver(task, mail, ends=True)
+        elif control.event == "paused" and not from_host:
+            await self._pause(task, mail, control)
+        elif control.event == "results" and from_host:
+            await self._resume(task, mail, control)
+        else:
+            raise ProtocolError(
+                f"metadata: '{control.event}' is not for swarm '{mail.peer}' to say"
+            )
+
+    # --- what agents read ---------------------------------------------------------------------
+
+    async def _deliver(self, task: ActiveTask, mail: PeerMail, *, ends: bool = False) -> None:
+        """Deliver a message to agents.
+
+        Args:
+            task: Whose mail it is.
+            mail: The message.
+            ends: The peer's part in the task has ended with it.
+        """
+        envelope, post = mail.envelope, self._post(task, mail)
+        packed = Mail(task)
+        if ends:
+            post.calls = self._closed_calls(task, mail.peer)
+        for letter, names in self._addressed(task, mail, farewell=ends and mail.control is None):
+            self.mail_delivery.add(packed, letter, to=names)
+        answers = [e for e in packed.envelopes if e.kind == "response"]
+        post.answered = tuple((mail.peer, letter.ref) for letter in answers)
+        early = self._early(task, mail.peer, answers)
+        post.deliveries = packed.deliveries
+        post.events = (*early, *packed.events, self._received(mail, packed.moment))
+        before, reopened = task.row, self._go_on(task, envelope, post.calls)
+        owed = (mail.peer, envelope.ref)
+        personal = task.is_personal(envelope)
+        if personal:  # at once: a run that ends meanwhile leaves it to the next one
+            task.people.add(envelope.id)
+            if envelope.kind == "request":
+                asked = envelope.recipients[0]["address"]
+                ask = Ask(envelope.sender["address"], asked, envelope.id)
+                task.peers().owed[owed] = ask
+        post.task = task.row
+        try:
+            receipt = await self.context.store.post(post)
+        except BaseException:
+            if personal:
+                task.people.discard(envelope.id)
+                task.peers().owed.pop(owed, None)
+            if task.row is post.task:
+                task.row = before
+            raise
+        task.stored = True
+        self._note(task, packed, post.calls)
+        if task.row.state is TaskState.PAUSED:
+            self.context.mailbox.hold(task.task_id, Hold.FIRM)
+        await self.submissions.delivered(task, packed, post, receipt, None, reopened=reopened)
+
+    def _addressed(
+        self, task: ActiveTask, mail: PeerMail, *, farewell: bool
+    ) -> list[tuple[Envelope, list[str]]]:
+        """Return what is delivered, and to whom.
+
+        The last words of a MAIL 1.3.6 server name an agent by guess and answer no request: they go
+        to the agents that still wait for one of its swarm, or to whom they name if that is here.
+        """
+        envelope = mail.envelope
+        waiting = task.peering.requests.items() if task.peering and farewell else ()
+        found = []
+        for ref, ask in [(key[1], ask) for key, ask in waiting if key[0] == mail.peer]:
+            to = create_agent_address(ask.asker)
+            if ask.asker in self.context.agents:
+                found.append((envelope._replace(ref=ref, recipients=(to,)), [ask.asker]))
+        if found:
+            return found
+        try:
+            return [(envelope, self._reached(task, mail))]
+        except UnknownAgent:
+            if farewell:
+                return []
+            raise
+
+    def _reached(self, task: ActiveTask, mail: PeerMail) -> list[str]:
+        """Return the local agents that mail of a peer goes to.
+
+        Raises:
+            UnknownAgent: one is not here, or does not hear of that peer.
+        """
+        agents, exposed = self.context.agents, self.context.settings.exposed
+        reach = {
+            name
+            for name, agent in agents.items()
+            if (name == self.context.entrypoint or agent.enable_interswarm)
+            and (exposed is None or name in exposed)
+        }
+        part = task.peering.writers.get(mail.peer, set()) if task.peering else set()
+        names: dict[str, None] = {}
+        for recipient in mail.envelope.recipients:
+            name = recipient["address"]
+            if name == "all" and recipient["address_type"] == "agent":
+                names.update(dict.fromkeys(one for one in agents if one in reach))
+            elif recipient["address_type"] == "agent" and name in agents and name in reach | part:
+                names[name] = None
+            else:
+                raise UnknownAgent(f"no agent '{name}' here")
+        if not names:
+            raise UnknownAgent("the message has no recipient here")
+        return list(names)
+
+    def _early(self, task: ActiveTask, peer: str, answers: Sequence[Envelope]) -> list[EventRow]:
+        """Return what tells that requests were sent whose answers come before their receipts."""
+        told = []
+        for answer in answers:
+            ask = task.peering.requests.get((peer, answer.ref)) if task.peering else None
+            if ask is not None and task.peering and (peer, ask.message_id) in task.peering.unsent:
+                task.peering.unsent.discard((peer, ask.message_id))
+                told.append(self._sent(peer, task.now()))
+        return told
+
+    def _note(self, task: ActiveTask, packed: Mail, calls: Sequence[CallRow]) -> None:
+        """Note mail that is stored."""
+        for letter in packed.envelopes:
+            task.peers().note_received(letter)
+        task.calls.update(((call.agent, call.call_id), call) for call in calls)
+
+    def _go_on(self, task: ActiveTask, envelope: Envelope, closed: Sequence[CallRow]) -> bool:
+        """Set the state in which a message finds or opens its task; tell whether a run begins."""
+        before = task.row.state
+        if not task.stored or (task.is_personal(envelope) and before is not TaskState.PAUSED):
+            joins = task.stored and before is TaskState.RUNNING
+            asks = envelope.kind == "request"
+            request = RunRequest(message=envelope, awaited=asks and task.is_personal(envelope))
+            self.submissions.reopen(task, request, joins=joins)
+            return not joins
+        left = {(call.agent, call.call_id) for call in task.open_calls()}
+        left -= {(call.agent, call.call_id) for call in closed}
+        if before is TaskState.PAUSED and closed and not left:
+            task.change(state=TaskState.RUNNING)
+            task.pausing = False
+            return True
+        return False
+
+    # --- what the runtime reads ---------------------------------------------------------------
+
+    async def _end(self, task: ActiveTask, mail: PeerMail, *, cancelled: bool) -> None:
+        """End the run here, because the swarm whose task it is has ended it."""
+        received = self._received(mail, task.now())
+        if task.row.state not in _OPEN:
+            await self._file(task, mail, received)
+            return
+        if not task.loaded:  # what waits for its agents is part of the end
+            if task.row.state is TaskState.PAUSED:
+                self.context.mailbox.hold(task.task_id, Hold.FIRM)
+            await self.mailbox_loader.refill(task)
+        ending = self.committer.endings.end_for_host(task, cancelled=cancelled)
+        await self.committer.end(
+            task, ending, cancel_mail=cancelled, before=(received,), inbox=self._inbox(mail)
+        )
+
+    async def _pause(self, task: ActiveTask, mail: PeerMail, control: PeerControl) -> None:
+        """Show the breakpoint calls of a peer's agents as the task's own."""
+        received = self._received(mail, task.now())
+        rows = self._surfaced(task, mail, control) if task.row.state in _OPEN else []
+        if not rows:
+            await self._file(task, mail, received)
+            return
+        names = ", ".join(AgentToolCall.model_validate_json(row.call).tool_name for row in rows)
+        told = EventDraft(
+            "breakpoint_tool_call",
+            f"agent {rows[0].agent} used breakpoint tools {names}",
+            {"caller": rows[0].agent, "call_ids": [row.call_id for row in rows]},
+        )
+        before, pausing, held = task.row, task.pausing, self.context.mailbox.held(task.task_id)
+        self._note(task, Mail(task), rows)
+        self.committer.pause(task)
+        post = self._post(task, mail)
+        post.events, post.calls = (received, told.row(task.now())), tuple(rows)
+        try:
+            receipt = await self.context.store.post(post)
+        except BaseException:
+            for row in rows:
+                task.calls.pop((row.agent, row.call_id), None)
+            if task.row is post.task:
+                task.row, task.pausing = before, pausing
+                if not held:
+                    self.context.mailbox.unhold(task.task_id)
+            raise
+        task.fresh = False
+        self.context.events.publish(task.task_id, receipt.first_event, post.events)
+
+    def _surfaced(self, task: ActiveTask, mail: PeerMail, control: PeerControl) -> list[CallRow]:
+        """Return the rows of a peer's open calls that are not known yet."""
+        agent = mail.envelope.sender["address"]
+        open_calls = [call for call in task.open_calls() if swarm_of_agent(call.agent) == mail.peer]
+        known = {AgentToolCall.model_validate_json(call.call).tool_call_id for call in open_calls}
+        taken = {call.call_id for call in task.calls.values()}
+        rows = []
+        for told in control.calls:
+            there, name = str(told.get("call_id", "")), str(told.get("name", ""))
+            if not there or there in known:
+                continue
+            known.add(there)
+            call_id = free_call_id(there, taken)
+            taken.add(call_id)
+            made = AgentToolCall(
+                tool_name=name,
+                tool_args=_arguments(told.get("arguments")),
+                tool_call_id=there,
+                completion={"role": "assistant", "content": None},
+            )
+            shown = {**told, "id": call_id, "call_id": call_id}
+            text = json.dumps(shown, ensure_ascii=False)
+            rows.append(CallRow(agent, call_id, made.model_dump_json(), text))
+        return rows
+
+    async def _resume(self, task: ActiveTask, mail: PeerMail, control: PeerControl) -> None:
+        """Give agents the results that the caller of the peer's task has given."""
+        received = self._received(mail, task.now())
+        waiting = {call.call_id for call in task.open_calls()}
+        results = [
+            {"call_id": told["call_id"], "content": told.get("content", "")}
+            for told in control.calls
+            if isinstance(told.get("call_id"), str) and told["call_id"] in waiting
+        ]
+        if task.row.state not in _OPEN or not results:
+            await self._file(task, mail, received)
+            return
+        request = RunRequest(
+            message=mail.envelope, awaited=False, breakpoint_tool_call_result=results
+        )
+        await self.submissions.resume(task, request, self._inbox(mail), (received,))
+
+    async def _file(self, task: ActiveTask, mail: PeerMail, received: EventRow) -> None:
+        """Store that a message came which changes nothing."""
+        post = self._post(task, mail)
+        post.events = (received,)
+        receipt = await self.context.store.post(post)
+        self.context.events.publish(task.task_id, receipt.first_event, post.events)
+
+    # --- its parts ----------------------------------------------------------------------------
+
+    def _post(self, task: ActiveTask, mail: PeerMail) -> Post:
+        """Return a commit for mail of a peer; what the peer says of its own part is noted."""
+        if task.stored:
+            own = [name for name in mail.contributors if _swarm_of_contributor(name) == mail.peer]
+            self._contribute(task, own)
+        return Post(
+            owner=self.context.owner,
+            task=task.row,
+            new=not task.stored,
+            inbox=self._inbox(mail),
+            texts=(mail.envelope.body,),
+        )
+
+    def _contribute(self, task: ActiveTask, names: Sequence[str]) -> None:
+        known = task.row.task_contributors
+        merged = tuple(dict.fromkeys((*known, *names)))[: max(MAX_CONTRIBUTORS, len(known))]
+        if len(merged) > len(known):
+            task.change(task_contributors=merged)
+
+    def _inbox(self, mail: PeerMail) -> InboxRow:
+        return InboxRow(mail.peer, mail.envelope.id, mail.receipt, self.context.clock.now())
+
+    def _received(self, mail: PeerMail, moment: str) -> EventRow:
+        envelope = mail.envelope
+        sender = envelope.sender["address"]
+        return EventRow(
+            "interswarm_message_received",
+            moment,
+            f"received a {envelope.kind} of {sender}",
+            to_json({"swarm": mail.peer, "full_message": envelope.to_wire()}).decode(),
+        )
+
+    def _sent(self, peer: str, moment: str) -> EventRow:
+        told = EventDraft("interswarm_message_sent", f"swarm {peer} took mail", {"swarm": peer})
+        return told.row(moment)
+
+    def _closed_calls(self, task: ActiveTask, peer: str) -> tuple[CallRow, ...]:
+        """Return a peer's open calls as they are when nobody waits for their results."""
+        return tuple(
+            call._replace(answer=UNANSWERED)
+            for call in task.open_calls()
+            if swarm_of_agent(call.agent) == peer
+        )
+
+    # --- mail that went -----------------------------------------------------------------------
+
+    async def settle(self, row: OutboxRow, outcome: DeliveryOutcome) -> None:
+        """Store what became of mail for a peer, and tell the agent that sent it what it must know.
+
+        Raises:
+            ShuttingDown: the runtime takes no more work.
+            StoreError: it could not be stored.
+        """
+        await self._whole(self._settle(row, outcome))
+
+    async def _settle(self, row: OutboxRow, outcome: DeliveryOutcome) -> None:
+        try:
+            async with self.submissions.hold(row.task_id, new=False) as task:
+                if self.context.draining:
+                    raise ShuttingDown
+                if await self._waits(task, row):
+                    await self._settle_in(task, row, outcome)
+        except UnknownTask:
+            return  # it was deleted, and its mail with it
+
+    async def _waits(self, task: ActiveTask, row: OutboxRow) -> bool:
+        """Tell whether mail still waits for its delivery."""
+        if (row.peer, row.message_id) in task.peers().unsent:
+            return True
+        rows = await self.context.store.task_outbox(self.context.owner, row.task_id)
+        return any(one.id == row.id and one.state == "waiting" for one in rows)
+
+    async def _settle_in(self, task: ActiveTask, row: OutboxRow, outcome: DeliveryOutcome) -> None:
+        peering, mail = task.peers(), Mail(task)
+        before, request = task.row, (row.peer, row.ref)
+        lost: list[Ask] = []
+        change = OutboxChange(
+            row.id, "waiting", row.attempts, row.next_at, outcome.reason, told=True
+        )
+        if outcome.state == "delivered":
+            awaited = row.kind == "request" and request in peering.requests
+            change = OutboxChange(row.id, "delivered" if awaited else "done")
+            mail.events.append(self._sent(row.peer, mail.moment))
+            if _swarm_of_contributor(outcome.runner) == row.peer:
+                self._contribute(task, [outcome.runner])
+        else:
+            gone = outcome.state == "undeliverable"
+            if row.told and not gone:
+                return
+            change = change._replace(state="dead") if gone else change
+            mail.events.append(self._error(row, outcome, mail.moment))
+            lost = self._tell_sender(task, mail, row, outcome)
+        post = Post(
+            owner=self.context.owner,
+            task=task.row,
+            deliveries=mail.deliveries,
+            events=tuple(mail.events),
+            outbox_changes=(change,),
+            answered=tuple((row.peer, ref) for ref, ask in self._refs(task, row.peer, lost)),
+        )
+        try:
+            receipt = await self.context.store.post(post)
+        except BaseException:
+            # Whether it was stored is not known: the next call asks the store.
+            peering.unsent.discard((row.peer, row.message_id))
+            if task.row is post.task:
+                task.row = before
+            raise
+        if outcome.state != "delayed":
+            peering.unsent.discard((row.peer, row.message_id))
+        if outcome.state == "undeliverable":
+            peering.requests.pop(request, None)
+        for ref, _ in self._refs(task, row.peer, lost):
+            peering.requests.pop((row.peer, ref), None)
+        if task.row.state is TaskState.PAUSED:
+            self.context.mailbox.hold(task.task_id, Hold.FIRM)
+        await self.submissions.delivered(task, mail, post, receipt, None, reopened=False)
+
+    def _refs(self, task: ActiveTask, peer: str, asks: Sequence[Ask]) -> list[tuple[str, Ask]]:
+        requests = task.peers().requests
+        return [(ref, ask) for (at, ref), ask in requests.items() if at == peer and ask in asks]
+
+    def _tell_sender(
+        self, task: ActiveTask, mail: Mail, row: OutboxRow, outcome: DeliveryOutcome
+    ) -> list[Ask]:
+        """Pack what agents are told of mail that does not arrive; return requests lost with it.
+
+        When results for a peer's calls cannot be delivered, its answers will not come either.
+        """
+        wrapper = from_json(row.wrapper)
+        to = ", ".join(one["address"] for one in _recipients(wrapper["payload"]))
+        gone = outcome.state == "undeliverable"
+        if row.sender:
+            subject = Subject.UNDELIVERABLE if gone else Subject.DELIVERY_DELAYED
+            body = (_UNDELIVERABLE if gone else _DELAYED).format(to=to, reason=outcome.reason)
+            self._notify(mail, row.sender, subject, body, row.ref)
+            return []
+        control = PeerControl.from_metadata(wrapper.get("metadata"))
+        if not gone or control is None or control.event != "results":
+            return []
+        lost = [ask for (peer, _), ask in task.peers().requests.items() if peer == row.peer]
+        for ref, ask in self._refs(task, row.peer, lost):
+            body = _NOT_PASSED_ON.format(to=to, reason=outcome.reason)
+            self._notify(mail, ask.asker, Subject.UNDELIVERABLE, body, ref)
+        return lost
+
+    def _notify(self, mail: Mail, agent: str, subject: str, body: str, ref: str) -> None:
+        if agent not in self.context.agents:
+            return
+        notice = self.context.composer.notice(mail.task.task_id, agent, subject, body)
+        self.mail_delivery.send(mail, notice._replace(ref=ref), Control(ControlKind.NOTICE))
+
+    def _error(self, row: OutboxRow, outcome: DeliveryOutcome, moment: str) -> EventRow:
+        what = "cannot be delivered" if outcome.state == "undeliverable" else "is delayed"
+        told = {"swarm": row.peer, "message_id": row.message_id, "reason": outcome.reason}
+        text = f"mail for swarm {row.peer} {what}: {outcome.reason}"
+        return EventDraft("interswarm_message_error", text, told).row(moment)
+
+
+def swarm_of_agent(name: str) -> str:
+    """Return the swarm in an agent's name, or no text."""
+    return parse_agent_address(name)[1] or ""
+
+
+def _swarm_of_contributor(name: str) -> str:
+    try:
+        return parse_task_contributor(name).swarm
+    except AddressError:
+        return ""
+
+
+def _recipients(payload: Any) -> list[Any]:
+    return payload["recipients"] if "recipients" in payload else [payload["recipient"]]
+
+
+def _arguments(text: object) -> dict[str, Any]:
+    """Return the arguments of a call that a peer shows; they only serve to be shown again."""
+    try:
+        found = from_json(text) if isinstance(text, str) else text
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}

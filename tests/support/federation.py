@@ -1,0 +1,249 @@
+"""Several swarms in one process: runtimes, and a network between them that moves real wrappers."""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from typing import Any
+
+from pydantic_core import from_json
+
+from mail.clock import SystemClock
+from mail.core.addresses import create_agent_address, create_user_address, parse_task_contributor
+from mail.core.agents import AgentCore
+from mail.core.compose import Composer
+from mail.core.interswarm import (
+    PEER_ROLE,
+    DeliveryOutcome,
+    PeerControl,
+    PeerMail,
+    local_task_id,
+    unwrap,
+)
+from mail.core.runtime import MAILRuntime, RuntimeSettings
+from mail.core.schema import parse_interswarm_message
+from mail.core.wire import MAILInterswarmMessage, MAILMessage
+from mail.db.base import OutboxRow, Owner, Store
+from mail.db.memory import MemoryStore
+from mail.errors import MAILError, ShuttingDown, ToolError
+
+FAR = "9999-01-01T00:00:00+00:00"
+
+
+class Side:
+    """One swarm: its store, its agents and its runtimes, one for each owner.
+
+    ``stripped`` leaves what only MAIL servers of this version say out of its mail, like 1.3.6.
+    """
+
+    def __init__(
+        self,
+        network: "Network",
+        name: str,
+        agents: Callable[[], dict[str, AgentCore]],
+        store: Store | None = None,
+        **options: Any,
+    ) -> None:
+        self.network, self.name, self._agents = network, name, agents
+        self.store = store or MemoryStore()
+        self.options = options
+        self.stripped = False
+        self.runtimes: dict[Owner, MAILRuntime] = {}
+
+    def runtime(self, role: str = "user", name: str = "ines") -> MAILRuntime:
+        """Return the runtime of an owner."""
+        owner = Owner(self.name, role, name)
+        if owner not in self.runtimes:
+            agents = self._agents()
+            actions = {k: v for one in agents.values() for k, v in (one.actions or {}).items()}
+            given = {
+                "entrypoint": next(iter(agents)),
+                "print_llm_streams": False,
+                "settings": RuntimeSettings(shutdown_grace=0),
+                **self.options,
+            }
+            self.runtimes[owner] = MAILRuntime(
+                agents,
+                actions,
+                name,
+                role,
+                self.name,
+                enable_interswarm=True,
+                store=self.store,
+                gateway=Way(self.network, self.name),
+                **given,
+            )
+        return self.runtimes[owner]
+
+    async def take(self, wrapper: MAILInterswarmMessage) -> str:
+        """Do what a server does with a wrapper: give it to the runtime whose task it is about."""
+        wrapper = parse_interswarm_message(wrapper)
+        peer, wire, owner = (
+            wrapper["source_swarm"],
+            wrapper["payload"]["task_id"],
+            wrapper["task_owner"],
+        )
+        found = parse_task_contributor(owner)
+        candidates: list[tuple[Owner, str]] = []
+        if found.swarm == self.name:
+            candidates.append((Owner(found.swarm, found.role, found.id), wire))
+        else:
+            for name in wrapper["task_contributors"]:
+                one = parse_task_contributor(name)
+                if one.swarm == self.name:
+                    candidates.append((Owner(*_turned(one)), local_task_id(wire, owner)))
+        for candidate, task_id in candidates:
+            row = await self.store.load_task(candidate, task_id)
+            takes_part = row and (peer == candidate.id or peer in row.remote_swarms)
+            if row and row.task_owner == owner and takes_part:
+                return await self._hand(candidate, task_id, wrapper, opens=False)
+        assert found.swarm != self.name, "no such task"
+        host = Owner(self.name, PEER_ROLE, peer)
+        return await self._hand(host, local_task_id(wire, owner), wrapper, opens=True)
+
+    async def _hand(
+        self, owner: Owner, task_id: str, wrapper: MAILInterswarmMessage, *, opens: bool
+    ) -> str:
+        mail = PeerMail(
+            peer=wrapper["source_swarm"],
+            envelope=unwrap(wrapper, self.name, task_id),
+            task_owner=wrapper["task_owner"],
+            contributors=tuple(wrapper["task_contributors"]),
+            control=PeerControl.from_metadata(wrapper.get("metadata")),
+            receipt=str(owner),
+            opens=opens,
+        )
+        return await self.runtime(owner.role, owner.id).take_peer_mail(mail)
+
+    async def stop(self) -> None:
+        """Stop its runtimes, as when its process ends in good order."""
+        stopping, self.runtimes = self.runtimes, {}
+        for runtime in stopping.values():
+            await runtime.shutdown(grace=0)
+        self.network.wake()
+
+
+def _turned(one: Any) -> tuple[str, str, str]:
+    return one.swarm, one.role, one.id
+
+
+class Way:
+    """The gateway of one side."""
+
+    def __init__(self, network: "Network", swarm: str) -> None:
+        self._network, self._swarm = network, swarm
+
+    def check(self, swarm: str) -> None:
+        if swarm not in self._network.sides:
+            raise ToolError(f"unknown swarm '{swarm}'")
+
+    def swarms(self) -> list[str]:
+        return sorted(name for name in self._network.sides if name != self._swarm)
+
+    def wake(self, peers: Collection[str]) -> None:
+        self._network.wake()
+
+    async def discover(self, urls: Sequence[str]) -> tuple[list[str], list[str]]:
+        return [], []
+
+
+class Network:
+    """Moves the mail of all sides. ``down`` names swarms that cannot be reached at the moment."""
+
+    def __init__(self) -> None:
+        self.sides: dict[str, Side] = {}
+        self.down: set[str] = set()
+        self.refusals: list[tuple[str, str]] = []
+        self.moved: list[MAILInterswarmMessage] = []
+        self.twice = False
+        self._wanted = asyncio.Event()
+        self._mover: asyncio.Task[None] | None = None
+        self.errors: list[BaseException] = []
+
+    def add(self, name: str, agents: Callable[[], dict[str, AgentCore]], **more: Any) -> Side:
+        """Add a swarm."""
+        self.sides[name] = Side(self, name, agents, **more)
+        return self.sides[name]
+
+    def wake(self) -> None:
+        """Look for mail."""
+        self._wanted.set()
+
+    async def __aenter__(self) -> "Network":
+        self._mover = asyncio.create_task(self._move())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._mover is not None
+        self._mover.cancel()
+        await asyncio.gather(self._mover, return_exceptions=True)
+        for side in self.sides.values():
+            await side.stop()
+        assert not self.errors, self.errors
+
+    async def _move(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            try:
+                await self.sweep()
+            except Exception as error:  # noqa: BLE001 - the test hears of it
+                self.errors.append(error)
+
+    async def sweep(self) -> None:
+        """Deliver what can be delivered."""
+        going = True
+        while going:
+            going = False
+            for side in list(self.sides.values()):
+                await side.store.open()
+                due = await side.store.due_outbox(side.name, FAR, 100)
+                for owner, row in due:
+                    with suppress(ShuttingDown):  # it is tried again after the restart
+                        going |= await self._deliver(side, owner, row)
+
+    async def _deliver(self, side: Side, owner: Owner, row: OutboxRow) -> bool:
+        runtime = side.runtime(owner.role, owner.id)
+        if row.peer in self.down:
+            if not row.told:
+                await runtime.settle_outbox(row, DeliveryOutcome("delayed", "connection refused"))
+            return False
+        wrapper = from_json(row.wrapper)
+        if side.stripped:
+            wrapper["metadata"] = {}
+        self.moved.append(wrapper)
+        there = self.sides[row.peer]
+        try:
+            runner = await there.take(wrapper)
+            if self.twice:
+                assert await there.take(wrapper) == runner
+        except ShuttingDown:
+            return False
+        except (MAILError, AssertionError) as error:
+            self.refusals.append((row.peer, str(error)))
+            await runtime.settle_outbox(row, DeliveryOutcome("undeliverable", str(error)))
+            return True
+        outcome = DeliveryOutcome("delivered", runner=runner)
+        await runtime.settle_outbox(row, outcome)
+        if self.twice:
+            await runtime.settle_outbox(row, outcome)
+        return True
+
+
+def question(body: str = "Hello", task_id: str = "task-1", to: str = "lead") -> MAILMessage:
+    """Return a message of the user ines."""
+    composer = Composer("harbour", SystemClock())
+    return composer.message(
+        "request",
+        task_id,
+        create_user_address("ines"),
+        [create_agent_address(to)],
+        "Question",
+        body,
+    ).to_wire()
+
+
+async def until(condition: Callable[[], object], seconds: float = 5.0) -> None:
+    """Wait until something is so."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.005)
