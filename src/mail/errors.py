@@ -12,6 +12,7 @@
     │   ├── UnknownAgent
     │   ├── TaskPaused                  open breakpoint calls must be answered first
     │   ├── TaskRunning                 a running task is not deleted
+    │   ├── TaskTaken                   another swarm's task has the id of another one of its tasks
     │   └── BreakpointError             a resume payload that does not fit the open calls
     │       └── AlreadyAnswered
     ├── TaskFailed                      a run ended in failure; carries the reason
@@ -69,6 +70,7 @@ __all__ = [
     "TaskFailed",
     "TaskPaused",
     "TaskRunning",
+    "TaskTaken",
     "TaskTimeout",
     "ToolError",
     "Unauthenticated",
@@ -134,6 +136,10 @@ class TaskPaused(TaskError):
 
 class TaskRunning(TaskError):
     """The task is at work, so it cannot be deleted; or it is just being deleted."""
+
+
+class TaskTaken(TaskError):
+    """Another swarm's task has the id of another one of its tasks."""
 
 
 class BreakpointError(TaskError):

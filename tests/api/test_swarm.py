@@ -439,10 +439,10 @@ async def test_loading_from_the_database_takes_up_what_is_unfinished(tmp_path: P
         await second.shutdown()
 
 
-# --- other swarms, for which there is no router yet ---------------------------------------------
+# --- other swarms; see test_federation.py -------------------------------------------------------
 
 
-async def test_mail_between_swarms_says_that_it_is_not_there(swarm: MAILSwarm) -> None:
+async def test_a_swarm_without_mail_between_swarms_says_so(swarm: MAILSwarm) -> None:
     message: Any = {}
     assert not await swarm.is_interswarm_running()
     for start in (swarm.start_interswarm, swarm.stop_interswarm):

@@ -130,20 +130,13 @@ def test_an_instance_has_what_the_template_has() -> None:
     ("options", "text"),
     [
         ({"user_id": ""}, "user ID must be at least 1 character long"),
-        ({"user_role": "swarm"}, "user_role must be admin, agent or user, got 'swarm'"),
+        ({"user_role": "x"}, "user_role must be one of admin, agent, user, swarm, got 'x'"),
         ({"store": "mongodb://x"}, "a store URL cannot begin with 'mongodb:'"),
     ],
 )
 def test_an_instance_that_cannot_be_is_refused(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         _swarm().instantiate({}, **options)
-
-
-def test_mail_between_swarms_is_refused_in_words() -> None:
-    with pytest.raises(
-        ConfigError, match="interswarm messaging is not implemented in this version"
-    ):
-        _swarm(enable_interswarm=True).instantiate({})
 
 
 def test_a_wrong_schema_is_found_when_the_swarm_is_made() -> None:

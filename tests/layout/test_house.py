@@ -24,6 +24,7 @@ SMALL_SUBJECTS = {
 }
 LONG_FUNCTIONS = {
     "api/swarm.py:__init__": "the documented parameters of MAILSwarm, one line each",
+    "api/swarm.py:instantiate": "the documented parameters, and those of MAILSwarm",
 }
 
 

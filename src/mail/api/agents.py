@@ -166,6 +166,8 @@ class MAILAgentTemplate:
         self,
         instance_params: Mapping[str, Any],
         additional_exclude_tools: list[str] | None = None,
+        *,
+        interswarm: bool = True,
     ) -> MAILAgent:
         """Call the factory and return the agent.
 
@@ -176,6 +178,8 @@ class MAILAgentTemplate:
         Args:
             instance_params: For this instance, above all ``user_token``.
             additional_exclude_tools: Excluded beside the agent's own, as a swarm does.
+            interswarm: Whether the swarm exchanges mail with others; if not, the factory is not
+                given the agent's ``enable_interswarm``.
 
         Raises:
             ConfigError: the factory cannot be loaded, does not take these parameters, or does not
@@ -184,6 +188,7 @@ class MAILAgentTemplate:
         check_mapping("instance_params", instance_params)
         excluded = sorted({*self.exclude_tools, *(additional_exclude_tools or ())})
         top = self._top_level_params(excluded)
+        top["enable_interswarm"] = self.enable_interswarm and interswarm
         own = self._beside(top, fresh_copy(self.agent_params), "agent_params")
         given = self._beside(top, instance_params, "instance_params")
         function = self._build({**top, **own, **given})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from mail.api.messages import DEFAULT_TIMEOUT, RunOptions, SenderType, compose_posted, read_options
 from mail.core.compose import Subject
@@ -326,7 +326,7 @@ class MessageSender(SwarmReader):
 class MessagePoster(MessageSender):
     """Posts text to an entrypoint in the name of the swarm's user."""
 
-    user_role: SenderType
+    user_role: SenderType | Literal["swarm"]
     entrypoint: str
     agents: list[MAILAgent]
 

@@ -6,12 +6,13 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgent, MAILAgentTemplate, agent_from_entry, as_template
 from mail.api.checks import check_limit, check_mapping, check_text, text_list
 from mail.api.definitions import ActionImporter, load_actions
+from mail.api.federation import FederatedSwarm, LibraryFederation
 from mail.api.graph import Matrix, introduce, part_of, read_matrix, targets_after
 from mail.api.posting import ManualStepper, MessagePoster
 from mail.api.references import parse_object
@@ -24,18 +25,22 @@ from mail.api.validation import (
 )
 from mail.clock import Clock, SystemClock
 from mail.config.env import DATABASE_URL, setting
-from mail.core.runtime.interswarm import Federation
+from mail.core.agents import AgentCore
+from mail.core.interswarm import PEER_ROLE, Gateway
 from mail.core.runtime.runtime import MAILRuntime
 from mail.core.runtime.settings import RuntimeSettings
 from mail.core.suggest import hinted
 from mail.core.tasks import MAILTask
 from mail.core.tools.catalogue import CATALOGUE
-from mail.db.base import Store, SwarmClaim
+from mail.db.base import Owner, Store, SwarmClaim
 from mail.errors import ConfigError
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONSwarm
 from mail.swarms_json.utils import build_swarm_from_swarms_json, load_swarms_json_from_file
 from mail.version import VERSION
+
+if TYPE_CHECKING:
+    from mail.net.registry import SwarmRegistry
 
 __all__ = [
     "AgentGraph",
@@ -47,9 +52,9 @@ __all__ = [
     "make_subswarm",
 ]
 
-UserRole = Literal["admin", "agent", "user"]
+UserRole = Literal["admin", "agent", "user", "swarm"]
 
-_ROLES = ("admin", "agent", "user")
+_ROLES = ("admin", "agent", "user", PEER_ROLE)
 
 
 A = TypeVar("A", bound=AgentLike)
@@ -129,7 +134,7 @@ class AgentGraph(Generic[A]):
         return make_subswarm(self, names, name_suffix, entrypoint)
 
 
-class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation):
+class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSwarm):
     """A swarm at work for one user.
 
     Calls that wait (``post_message…``, ``submit_message``) start processing by themselves;
@@ -165,6 +170,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
         settings: RuntimeSettings | None = None,
         clock: Clock | None = None,
         public: bool = False,
+        gateway: Gateway | None = None,
     ) -> None:
         """Check the swarm and wire its runtime; nothing is opened or started yet.
 
@@ -175,8 +181,9 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
             actions: Actions beside those that the agents bring along.
             entrypoint: The agent that gets messages without an entrypoint of their own.
             user_id: Whose instance this is; tasks belong to (swarm, role, id).
-            user_role: admin, agent or user.
-            swarm_registry: For interswarm messaging.
+            user_role: admin, agent or user; swarm for an instance that serves another swarm.
+            swarm_registry: Knows the other swarms; needed with ``enable_interswarm``, unless there
+                is a ``gateway``.
             enable_interswarm: Whether mail may go to other swarms.
             breakpoint_tools: Tools whose calls pause a task.
             exclude_tools: Tools that no agent may call.
@@ -189,12 +196,15 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
             settings: Limits of the runtime; ``task_message_limit`` wins over its ``max_steps``.
             clock: Time and ids; the machine's when None.
             public: Whether other swarms may list it.
+            gateway: Leads to other swarms where a server carries the mail; without one the swarm
+                carries it itself, see `mail.api.federation`.
 
         Raises:
             ConfigError: the parts do not fit together; the text says which.
         """
         if user_role not in _ROLES:
-            raise ConfigError(f"user_role must be admin, agent or user, got '{user_role}'")
+            known = ", ".join(_ROLES)
+            raise ConfigError(f"user_role must be one of {known}, got '{user_role}'")
         check_text("user_id", user_id)
         check_parts(agents, MAILAgent, actions)
         self.name, self.version, self.entrypoint = name, version, entrypoint
@@ -208,14 +218,19 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
         self.description, self.keywords = description, text_list("keywords", keywords)
         self.enable_db_agent_histories = enable_db_agent_histories
         self.print_llm_streams = print_llm_streams
-        self._clock = clock or SystemClock()
+        self._clock, self._gateway = clock or SystemClock(), gateway
         self._validate()
         self._store = library_store(store, enable_db_agent_histories, name)
         self._owns_store = self._store is not None and self._store is not store
         settings = settings or RuntimeSettings()
         if task_message_limit is not None:
             settings = replace(settings, max_steps=task_message_limit)
-        self._runtime = self._make_runtime(settings)
+        self._settings = settings
+        self._federation = self._federate() if enable_interswarm and gateway is None else None
+        self._runtime = self._make_runtime(user_role, user_id)
+        if self._federation is not None:
+            self._federation.home = self._runtime
+            self.carrier = self._runtime.carrier = self._federation
         introduce(self.agents, self.name)
 
     def _validate(self) -> None:
@@ -229,17 +244,40 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
                 breakpoint_tools=self.breakpoint_tools,
                 exclude_tools=self.exclude_tools,
                 user_id=self.user_id,
-                has_registry=self.swarm_registry is not None,
+                has_registry=self.swarm_registry is not None or self._gateway is not None,
             )
         )
 
-    def _make_runtime(self, settings: RuntimeSettings) -> MAILRuntime:
+    def _federate(self) -> LibraryFederation:
+        """Prepare to carry mail between this swarm and others."""
+        from mail.net.registry import SwarmRegistry
+
+        if not isinstance(self.swarm_registry, SwarmRegistry):
+            got = type(self.swarm_registry).__name__
+            raise ConfigError(f"swarm_registry must be a mail.net.SwarmRegistry, got {got}")
+        if self._store is None:
+            from mail.db.memory import MemoryStore
+
+            self._store = MemoryStore()
+        owner = Owner(self.name, self.user_role, self.user_id)
+        return LibraryFederation(
+            self.swarm_registry, self._store, owner, self._make_guest, self._clock
+        )
+
+    def _make_guest(self, peer: str) -> MAILRuntime:
+        """Return a runtime for the tasks of another swarm, with the same agents."""
+        return self._make_runtime(PEER_ROLE, peer, self._runtime.agents)
+
+    def _make_runtime(
+        self, role: str, identifier: str, agents: Mapping[str, AgentCore] | None = None
+    ) -> MAILRuntime:
         actions = actions_by_name(self.actions, self.agents)
+        federation = self._federation
         return MAILRuntime(
-            agents={agent.name: agent.to_core() for agent in self.agents},
+            agents=agents or {agent.name: agent.to_core() for agent in self.agents},
             actions={name: action.to_core() for name, action in actions.items()},
-            user_id=self.user_id,
-            user_role=self.user_role,
+            user_id=identifier,
+            user_role=role,
             swarm_name=self.name,
             entrypoint=self.entrypoint,
             swarm_registry=self.swarm_registry,
@@ -249,8 +287,9 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
             enable_db_agent_histories=self.enable_db_agent_histories,
             print_llm_streams=self.print_llm_streams,
             store=self._store,
-            settings=settings,
+            settings=self._settings,
             clock=self._clock,
+            gateway=self._gateway if federation is None else federation.gateway,
         )
 
     def _set_targets(self, targets: list[list[str]]) -> None:
@@ -273,8 +312,12 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
     async def shutdown(self, grace: float | None = None) -> None:
         """Stop in good order: running turns get ``grace`` seconds, waiting callers an answer.
 
-        A store that was given as a URL is closed, a shared one stays open.
+        Mail for other swarms that can be delivered within seconds is. A store that was given as a
+        URL is closed, a shared one stays open.
         """
+        if self._federation is not None:
+            await self._federation.deliver_last(grace)
+            await self._federation.shutdown_guests(grace)
         await self._runtime.shutdown(grace)
         await close_agents(self.agents)
         if self._owns_store and self._store is not None:
@@ -304,7 +347,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], Federation)
     @property
     def idle(self) -> bool:
         """Tell whether nothing runs, waits or streams: the instance could be dropped."""
-        return self._runtime.idle
+        return self._runtime.idle and (self._federation is None or self._federation.idle)
 
     @property
     def degraded(self) -> str | None:
@@ -439,7 +482,9 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             ConfigError: an agent cannot be built.
         """
         for agent in self.agents:
-            yield agent.instantiate(instance_params, self.exclude_tools)
+            yield agent.instantiate(
+                instance_params, self.exclude_tools, interswarm=self.enable_interswarm
+            )
 
     def instantiate(  # noqa: PLR0913 - the documented signature
         self,
@@ -454,30 +499,31 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         settings: RuntimeSettings | None = None,
         clock: Clock | None = None,
         agents: Sequence[MAILAgent] | None = None,
+        swarm_registry: "SwarmRegistry | None" = None,
+        gateway: Gateway | None = None,
     ) -> MAILSwarm:
         """Build the agents and return a swarm at work for one user.
 
         Args:
             instance_params: Given to every agent's factory, above all ``user_token``.
             user_id: Whose instance this is.
-            user_role: admin, agent or user.
-            base_url: Where this server is reached; used for interswarm messaging.
-            registry_file: Where known swarms are kept; used for interswarm messaging.
+            user_role: admin, agent or user; swarm for an instance that serves another swarm.
+            base_url: Where other swarms reach this program.
+            registry_file: Where other swarms are kept, ``registries/<name>.json`` when None.
             print_llm_streams: Whether replies of models are printed as they stream in.
             store: A store to share, or the URL of one; memory when None.
             settings: Limits of the runtime.
             clock: Time and ids; the machine's when None.
             agents: What `make_agents` has made already.
+            swarm_registry: Knows the other swarms; made of the two above when needed and None.
+            gateway: See `MAILSwarm`.
 
         Raises:
             ConfigError: an agent cannot be built, or the store's URL is wrong.
         """
         check_mapping("instance_params", instance_params)
-        if self.enable_interswarm:
-            raise ConfigError(
-                f"swarm '{self.name}' sets enable_interswarm, but interswarm messaging is not "
-                "implemented in this version; set it to false"
-            )
+        if self.enable_interswarm and gateway is None:
+            swarm_registry = swarm_registry or self._make_registry(base_url, registry_file)
         return MAILSwarm(
             name=self.name,
             version=self.version,
@@ -486,6 +532,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             entrypoint=self.entrypoint,
             user_id=user_id,
             user_role=user_role,
+            swarm_registry=swarm_registry,
+            enable_interswarm=self.enable_interswarm,
             breakpoint_tools=self.breakpoint_tools,
             exclude_tools=self.exclude_tools,
             task_message_limit=self.task_message_limit,
@@ -497,6 +545,14 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             settings=settings,
             clock=clock,
             public=self.public,
+            gateway=gateway,
+        )
+
+    def _make_registry(self, base_url: str, registry_file: str | None) -> "SwarmRegistry":
+        from mail.net.registry import SwarmRegistry
+
+        return SwarmRegistry(
+            self.name, base_url, registry_file, self.description, self.keywords, self.public
         )
 
     def start_server(

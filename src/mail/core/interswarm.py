@@ -141,7 +141,10 @@ class Gateway(Protocol):
         """Return the names of the other swarms that are active, in order."""
 
     def wake(self, peers: Collection[str]) -> None:
-        """Hear that mail for these swarms has been committed. A hint: the truth is in the store."""
+        """Hear that mail for these swarms has been committed. A hint: the truth is in the store.
+
+        Without names it says that a runtime has begun, and mail may wait from the last time.
+        """
 
     async def discover(self, urls: Sequence[str]) -> tuple[list[str], list[str]]:
         """Ask servers which swarms they list.

@@ -22,7 +22,7 @@ from mail.clock import Clock, SystemClock
 from mail.core.addresses import parse_task_contributor
 from mail.core.interswarm import DeliveryOutcome, runner_name
 from mail.core.suggest import hinted
-from mail.db.base import OutboxChange, OutboxRecords, OutboxRow, Owner, TaskRow
+from mail.db.base import OutboxChange, OutboxRow, Owner, TaskRow
 from mail.errors import AddressError, RoutingError, ToolError, UnknownSwarm, UnknownTask
 from mail.net.registry import SwarmRegistry
 from mail.net.router import InterswarmRouter, direction_to
@@ -33,7 +33,7 @@ __all__ = ["OutboxSender", "PeerGateway", "SendingSettings", "Settle"]
 Settle = Callable[[Owner, OutboxRow, DeliveryOutcome], Awaitable[None]]
 """Commits what came of an attempt: events, notices, contributors, and the new state of the row.
 
-It gets the row with the attempts, times and errors that are to be stored.
+It gets the row with the attempts, times and errors that are to be stored; ``told`` is as it was.
 """
 
 _TRIPS_AFTER: Final = 5
@@ -74,8 +74,17 @@ class SendingSettings:
         return random.uniform(0.0, min(most, self.longest_pause))  # noqa: S311 - no secret
 
 
-class OutboxStore(OutboxRecords, Protocol):
-    """What the sender needs of a store."""
+class OutboxStore(Protocol):
+    """What the sender needs of a store; see `mail.db.base.OutboxRecords`."""
+
+    async def due_outbox(self, swarm: str, now: str, limit: int) -> list[tuple[Owner, OutboxRow]]:
+        """Return waiting mail that may be tried now: of each (task, peer) only the first."""
+
+    async def next_outbox(self, swarm: str) -> str | None:
+        """Return the earliest time at which mail may be tried, or None without any."""
+
+    async def change_outbox(self, changes: Sequence[OutboxChange]) -> None:
+        """Commit what came of attempts that concern nobody but the outbox."""
 
     async def load_task(self, owner: Owner, task_id: str) -> TaskRow | None:
         """Return a task, or None."""
@@ -337,7 +346,7 @@ class OutboxSender:
         pause = held if held > 0 else self._settings.pause(row.attempts)
         next_at = _later(self._clock.now(), pause)
         self._look_in(pause)
-        waits = row._replace(next_at=next_at, told=True)
+        waits = row._replace(next_at=next_at)
         _log.info("mail for swarm %r waits %.1f s: %s", row.peer, pause, row.last_error)
         if row.told:
             await self._committed(partial(self._store.change_outbox, [_change(waits)]))
@@ -347,7 +356,7 @@ class OutboxSender:
     async def _tell(self, flight: _Flight) -> None:
         """Say of new mail for a peer that does not answer that it has to wait."""
         reason = flight.peer.reason
-        waits = flight.row._replace(told=True, last_error=reason)
+        waits = flight.row._replace(last_error=reason)
         await self._settled(flight.owner, waits, DeliveryOutcome("delayed", reason))
 
     async def _give_up(self, flight: _Flight, row: OutboxRow, reason: str) -> None:

@@ -157,6 +157,11 @@ def _in_file(swarm: SwarmConfig) -> Iterator[None]:
 def _tried(
     config: ServerConfig, template: "MAILSwarmTemplate", store: Store, turns: TurnLimit | None
 ) -> Served:
+    if getattr(template, "enable_interswarm", False):
+        raise ConfigError(
+            f"swarm '{template.name}' sets enable_interswarm, but servers do not exchange mail "
+            "with other swarms in this version; set it to false"
+        )
     build = _builder(config, template, store, turns)
     swarm = build(_NOBODY, _NO_TOKEN)
     uses = tuple(filter(None, map(_model_use, swarm.agents)))

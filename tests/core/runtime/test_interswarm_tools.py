@@ -5,11 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_core import from_json
 
 from mail.core.interswarm import Gateway
 from mail.core.runtime import MAILRuntime
-from mail.core.runtime.handlers import HANDLERS, ToolContext
-from mail.core.tools.call import AgentToolCall
 from mail.errors import ToolError
 from mail.net import SwarmRegistry
 from mail.testing import LoopbackPeer, agent_from
@@ -54,9 +53,7 @@ def _led_by(lead: Part, gateway: Gateway | None, **rights: Any) -> MAILRuntime:
     agents = {"supervisor": supervisor(agent_from(lead)), "worker": worker(agent_from(Part()))}
     for name, value in {"enable_interswarm": True, **rights}.items():
         setattr(agents["supervisor"], name, value)
-    runtime = runtime_of(agents)
-    runtime._context.gateway = gateway
-    return runtime
+    return runtime_of(agents, enable_interswarm=gateway is not None, gateway=gateway)
 
 
 async def _result(call: tuple[str, dict[str, Any]], gateway: Gateway | None, **rights: Any) -> str:
@@ -96,8 +93,8 @@ async def test_an_agent_that_is_no_supervisor_may_not_call_them(registry) -> Non
     lead = Part([("send_request", {"target": "worker", "subject": "s", "body": "b"})], [done()])
     agents = {"supervisor": supervisor(agent_from(lead)), "worker": worker(agent_from(work))}
     agents["worker"].enable_interswarm = True
-    runtime = runtime_of(agents)
-    runtime._context.gateway = Neighbours(registry, ["weather"])
+    gateway = Neighbours(registry, ["weather"])
+    runtime = runtime_of(agents, enable_interswarm=True, gateway=gateway)
     await runtime.submit_and_wait(user_message())
     await runtime.shutdown()
     assert [text.split("'")[0] for text in work.results[:2]] == [
@@ -120,54 +117,53 @@ async def test_a_swarm_without_mail_between_swarms_has_no_use_for_them(call) -> 
 # --- broadcasts ---------------------------------------------------------------------------------
 
 
-class _Turn:
-    """What the handler reads of a turn."""
-
-    agent = "supervisor"
-
-    def __init__(self) -> None:
-        self.task = self
-        self.task_id = "task-1"
-        self.made = 0
-
-    def next_id(self) -> str:
-        self.made += 1
-        return f"id-{self.made}"
+async def _broadcast(gateway: Gateway, **arguments: Any) -> tuple[str, list[dict[str, Any]]]:
+    """Return the result, and the wrappers that wait for their swarms."""
+    lead = Part([("send_interswarm_broadcast", NEWS | arguments)], [done()])
+    runtime = _led_by(lead, gateway)
+    await runtime.submit_and_wait(user_message(), timeout=5)
+    rows = await runtime._context.store.list_outbox(SWARM)
+    await runtime.shutdown()
+    wrappers = [from_json(row.wrapper) for _, row in rows if row.kind == "broadcast"]
+    assert all(wrapper["payload"]["body"] == NEWS["body"] for wrapper in wrappers)
+    [result] = lead.results[:1] or [str(lead.shown)]
+    return result, wrappers
 
 
-async def _broadcast(gateway: Gateway, **arguments: Any) -> tuple[str, list[str], list[str]]:
-    """Return the result, and the ids and recipients of what would be sent."""
-    runtime = _led_by(Part(), gateway)
-    tools = ToolContext(runtime._context, _Turn())  # type: ignore[arg-type]
-    call = AgentToolCall(
-        tool_name="send_interswarm_broadcast",
-        tool_args=NEWS | arguments,
-        tool_call_id="1",
-        completion={"role": "assistant"},
-    )
-    outcome = await HANDLERS[call.tool_name](tools, call)
-    assert all(mail.kind == "broadcast" and mail.body == NEWS["body"] for mail in outcome.mail)
-    recipients = [to["address"] for mail in outcome.mail for to in mail.recipients]
-    return outcome.tool_result(), [mail.id for mail in outcome.mail], recipients
+def _recipients(wrappers: list[dict[str, Any]]) -> dict[str, list[str]]:
+    return {
+        wrapper["target_swarm"]: [to["address"] for to in wrapper["payload"]["recipients"]]
+        for wrapper in wrappers
+    }
 
 
 async def test_a_broadcast_goes_to_each_named_swarm_in_a_message_of_its_own(registry) -> None:
     gateway = Neighbours(registry, ["depot", "weather", "yard"])
-    result, ids, recipients = await _broadcast(
-        gateway, target_swarms=["weather", "depot", "weather"]
-    )
-    assert recipients == ["all@weather", "all@depot"] and len(set(ids)) == 2
+    result, sent = await _broadcast(gateway, target_swarms=["weather", "depot", "weather"])
+    assert _recipients(sent) == {"weather": ["all@weather"], "depot": ["all@depot"]}
+    assert len({wrapper["message_id"] for wrapper in sent}) == 2
+    assert set(gateway.woken) == {"weather", "depot"}
     assert result == "SUCCESS: message sent to weather, depot"
 
 
 async def test_a_broadcast_without_names_goes_to_all_active_swarms(registry) -> None:
     gateway = Neighbours(registry, ["depot", "silent", "weather"])
-    result, _, recipients = await _broadcast(gateway)
-    assert recipients == ["all@depot", "all@weather"]
+    result, sent = await _broadcast(gateway)
+    assert _recipients(sent) == {"depot": ["all@depot"], "weather": ["all@weather"]}
     assert result == (
         "SUCCESS: message sent to depot, weather; not to silent: authentication token missing for "
         "swarm 'silent'"
     )
+
+
+@pytest.mark.parametrize("target", ["all@weather", "all@depot"])
+async def test_one_mail_cannot_be_for_a_whole_swarm(registry, target) -> None:
+    gateway = Neighbours(registry, ["weather"])
+    lead = Part([("send_request", {"target": target, "subject": "s", "body": "b"})], [done()])
+    runtime = _led_by(lead, gateway, comm_targets=["*@*"])
+    await runtime.submit_and_wait(user_message())
+    await runtime.shutdown()
+    assert lead.results[0] == f"ERROR: '{target}' is not one agent; use send_interswarm_broadcast"
 
 
 @pytest.mark.parametrize(
@@ -183,8 +179,8 @@ async def test_a_broadcast_without_names_goes_to_all_active_swarms(registry) -> 
 async def test_a_broadcast_that_not_all_named_swarms_can_get_is_not_sent(
     registry, active, targets, problem
 ) -> None:
-    with pytest.raises(ToolError, match=problem):
-        await _broadcast(Neighbours(registry, active), target_swarms=targets)
+    result, sent = await _broadcast(Neighbours(registry, active), target_swarms=targets)
+    assert result.startswith("ERROR: ") and problem in result and sent == []
 
 
 # --- discovery ----------------------------------------------------------------------------------

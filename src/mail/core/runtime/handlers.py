@@ -241,21 +241,19 @@ async def handle_interswarm_broadcast(tools: ToolContext, call: AgentToolCall) -
 
 def _named_swarms(tools: ToolContext, named: list[str]) -> tuple[list[str], list[str]]:
     """Return the swarms, once all are known to be reachable: it goes to every one or to none."""
-    gateway = tools.gateway()
     if tools.swarm in named:
         raise ToolError(f"'{tools.swarm}' is your own swarm; write to it with send_broadcast")
     for swarm in named:
-        gateway.check(swarm)
+        tools.check_peer(swarm)
     return named, []
 
 
 def _active_swarms(tools: ToolContext) -> tuple[list[str], list[str]]:
     """Return the active swarms that mail can be sent to, and why it cannot to the others."""
-    gateway = tools.gateway()
     swarms, left_out = [], []
-    for swarm in gateway.swarms():
+    for swarm in tools.gateway().swarms():
         try:
-            gateway.check(swarm)
+            tools.check_peer(swarm)
         except ToolError as problem:
             left_out.append(f"not to {swarm}: {problem}")
         else:

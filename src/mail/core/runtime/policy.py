@@ -58,6 +58,8 @@ def _allowed_remote(
     agent, there = parse_agent_address(name)
     if not agent or not there:
         raise ToolError(f"'{target}' is not an address; write agent@swarm")
+    if agent == "all":
+        raise ToolError(f"'{target}' is not one agent; use send_interswarm_broadcast")
     listed = {f"{agent}@{there}", f"*@{there}", "*@*"}
     if name in known or not listed.isdisjoint(comm_targets):
         return name

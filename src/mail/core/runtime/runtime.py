@@ -196,6 +196,8 @@ class MAILRuntime(Federation, RuntimeViews):
             for row in reversed(rows):
                 if row.state is TaskState.RUNNING or row.awaited:
                     await self._submissions.recover(row)
+            if self._gateway is not None:
+                self._gateway.wake(())  # mail may wait from the last time
             self._recovered = True
         finally:
             self._opening = None

@@ -10,6 +10,7 @@ from mail.services.tasks import task_view
 if TYPE_CHECKING:
     import asyncio
 
+    from mail.core.actions import ActionOverrideFunction
     from mail.core.events import TaskEvent
     from mail.core.runtime.context import RuntimeContext
     from mail.core.runtime.histories import Entry
@@ -44,6 +45,15 @@ class RuntimeViews:
     def event_log(self) -> EventLog:
         """The live side of the log of this owner's tasks."""
         return self._context.events
+
+    @property
+    def action_override(self) -> ActionOverrideFunction | None:
+        """What answers action calls in place of the actions, if anything does."""
+        return self._context.action_override
+
+    @action_override.setter
+    def action_override(self, override: ActionOverrideFunction | None) -> None:
+        self._context.action_override = override
 
     @property
     def print_llm_streams(self) -> bool:

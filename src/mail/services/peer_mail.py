@@ -1,0 +1,216 @@
+"""Mail that another swarm delivers: whose word counts for what, and whose task it is about.
+
+A peer speaks for itself alone, and about tasks that it takes part in; everything it claims is held
+against what is stored (MAIL-ROUTE-11 to MAIL-ROUTE-17 in ``spec/SPEC.md``).
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from pydantic_core import to_json
+
+from mail.core.addresses import parse_agent_address, parse_task_contributor
+from mail.core.interswarm import (
+    MAX_CONTRIBUTORS,
+    PEER_ROLE,
+    PeerControl,
+    PeerMail,
+    local_task_id,
+    unwrap,
+)
+from mail.core.schema import MAX_ID
+from mail.core.wire import MAILInterswarmMessage
+from mail.db.base import Owner, Store
+from mail.errors import Forbidden, ProtocolError, TaskTaken, UnknownTask
+
+__all__ = ["MAX_RECIPIENTS", "MAX_SUBJECT", "Place", "check_peer_mail", "find_place", "opened"]
+
+MAX_SUBJECT: Final = 4096
+MAX_RECIPIENTS: Final = 256
+_MAX_ADDRESS: Final = 2 * MAX_ID + 1
+_MAX_PARTY: Final = 4 * MAX_ID
+"""Characters of ``role:id@swarm``."""
+_MAX_HINTS: Final = 16 * 1024
+"""Bytes of ``routing_info``."""
+_SHOWN: Final = 64
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
+
+
+# --- what it says -------------------------------------------------------------------------------
+
+
+def check_peer_mail(message: MAILInterswarmMessage, peer: str, swarm: str) -> None:
+    """See that a peer speaks for itself, to this swarm, in measure.
+
+    Args:
+        message: The wrapper, which `mail.core.schema.parse_interswarm_message` has accepted.
+        peer: The swarm that has sent it, as its token says.
+        swarm: The local swarm.
+
+    Raises:
+        Forbidden: it claims to come from another swarm.
+        ProtocolError: anything else.
+    """
+    source, target = message["source_swarm"], message["target_swarm"]
+    if source != peer:
+        raise Forbidden(f"this token speaks for the swarm '{peer}', not for {_shown(source)}")
+    if target != swarm:
+        raise _wrong("target_swarm", f"this server's swarm is '{swarm}', not {_shown(target)}")
+    if len(message["timestamp"]) > _SHOWN:
+        raise _wrong("timestamp", "must be a time as RFC 3339 writes it")
+    payload: Any = message["payload"]
+    _check_sender(payload["sender"], peer)
+    _check_recipients(payload.get("recipients") or [payload.get("recipient")], swarm)
+    if len(payload["subject"]) > MAX_SUBJECT:
+        raise _wrong("payload.subject", f"must not have more than {MAX_SUBJECT} characters")
+    for name in ("sender_swarm", "recipient_swarm"):
+        _check_name(payload.get(name) or "", f"payload.{name}", MAX_ID)
+    for name in payload.get("recipient_swarms") or ():
+        _check_name(name, "payload.recipient_swarms", MAX_ID)
+    if len(to_json(payload.get("routing_info"))) > _MAX_HINTS:
+        raise _wrong("payload.routing_info", f"must not be longer than {_MAX_HINTS} bytes")
+    _check_parties(message)
+
+
+def _check_sender(sender: Mapping[str, str], peer: str) -> None:
+    if sender["address_type"] != "agent":
+        problem = f"must be an agent of '{peer}', not of the type '{sender['address_type']}'"
+        raise _wrong("payload.sender", problem)
+    _check_name(sender["address"], "payload.sender.address", _MAX_ADDRESS)
+    name, swarm = parse_agent_address(sender["address"])
+    if not name or swarm not in (None, peer):
+        raise _wrong("payload.sender", f"must be an agent of '{peer}'")
+
+
+def _check_recipients(recipients: list[Mapping[str, str]], swarm: str) -> None:
+    if len(recipients) > MAX_RECIPIENTS:
+        raise _wrong("payload.recipients", f"must not be more than {MAX_RECIPIENTS}")
+    for one in recipients:
+        if one["address_type"] != "agent":
+            raise _wrong("payload.recipients", "must be agents")
+        _check_name(one["address"], "payload.recipients", _MAX_ADDRESS)
+    places = [parse_agent_address(one["address"])[1] for one in recipients]
+    if not any(place in (None, swarm) for place in places):
+        raise _wrong("payload.recipients", f"none of them is in the swarm '{swarm}'")
+
+
+def _check_parties(message: MAILInterswarmMessage) -> None:
+    """Check whose task it is said to be, and who is said to take part."""
+    contributors = message["task_contributors"]
+    if len(contributors) > MAX_CONTRIBUTORS:
+        raise _wrong(
+            "task_contributors",
+            f"a task has at most {MAX_CONTRIBUTORS} contributors, and this one {len(contributors)}",
+        )
+    for field, party in _parties(message):
+        _check_name(party, field, _MAX_PARTY)
+        try:
+            parse_task_contributor(party)
+        except ProtocolError as error:
+            raise _wrong(field, str(error)) from None
+
+
+def _parties(message: MAILInterswarmMessage) -> Iterator[tuple[str, str]]:
+    yield "task_owner", message["task_owner"]
+    for contributor in message["task_contributors"]:
+        yield "task_contributors", contributor
+
+
+def _check_name(name: str, field: str, most: int) -> None:
+    if len(name) > most:
+        raise _wrong(field, f"must not have more than {most} characters")
+    if _CONTROL.search(name):
+        raise _wrong(field, "must not contain control characters")
+
+
+def _wrong(field: str, problem: str) -> ProtocolError:
+    text = f"invalid interswarm message: {field}: {problem}"
+    return ProtocolError(text, [{"field": f"message.{field}", "problem": problem}])
+
+
+def _shown(name: str) -> str:
+    return repr(name[:_SHOWN])
+
+
+# --- where it goes ------------------------------------------------------------------------------
+
+
+class Place(NamedTuple):
+    """Where mail of a peer goes: whose task it is here, and its local id."""
+
+    owner: Owner
+    task_id: str
+    opens: bool = False
+
+
+async def find_place(
+    store: Store, swarm: str, message: MAILInterswarmMessage, peer: str, *, may_open: bool
+) -> Place:
+    """Find out whose task a peer's mail is for; nothing but the id is taken from the peer.
+
+    Args:
+        store: Where the tasks are.
+        swarm: The local swarm.
+        message: The wrapper, which `check_peer_mail` has accepted.
+        peer: The swarm that has sent it.
+        may_open: Whether it may open a task.
+
+    Raises:
+        UnknownTask: the peer takes part in no such task, whether or not there is one.
+        TaskTaken: the peer has another task of that id.
+    """
+    wire_id, task_owner = message["payload"]["task_id"], message["task_owner"]
+    task_id = local_task_id(wire_id, task_owner)
+    home = parse_task_contributor(task_owner)
+    is_ours = home.swarm == swarm
+    places = [Place(Owner(swarm, home.role, home.id), wire_id)] if is_ours else []
+    for party in map(parse_task_contributor, message["task_contributors"]):
+        if party.swarm == swarm and party.role == PEER_ROLE:
+            places.append(Place(Owner(swarm, PEER_ROLE, party.id), task_id))
+    for place in dict.fromkeys(places):
+        if await _takes_part(store, peer, place, task_owner):
+            return place
+    if not may_open or is_ours:
+        raise UnknownTask(wire_id)
+    place = Place(Owner(swarm, PEER_ROLE, peer), task_id, opens=True)
+    row = await store.load_task(place.owner, task_id)
+    if row is not None and row.task_owner != task_owner:
+        raise TaskTaken(f"task '{wire_id}' of the swarm '{peer}' has another owner")
+    return place
+
+
+async def _takes_part(store: Store, peer: str, place: Place, task_owner: str) -> bool:
+    """Tell whether a task is there, is whose it is said to be, and concerns the peer."""
+    row = await store.load_task(place.owner, place.task_id)
+    if row is None or row.task_owner != task_owner:
+        return False
+    if peer in row.remote_swarms or place.owner == Owner(place.owner.swarm, PEER_ROLE, peer):
+        return True
+    # Its answer may be here before it is recorded that the question was delivered.
+    mail = await store.task_outbox(place.owner, place.task_id)
+    return any(row.peer == peer for row in mail)
+
+
+def opened(message: MAILInterswarmMessage, peer: str, place: Place) -> PeerMail:
+    """Return a peer's mail as the runtime at its place takes it, with the receipt for the peer.
+
+    Raises:
+        ProtocolError: its metadata has a note that cannot be read.
+    """
+    swarm = place.owner.swarm
+    receipt = {
+        "swarm": swarm,
+        "task_id": message["payload"]["task_id"],
+        "status": "success",
+        "local_runner": str(place.owner),
+    }
+    return PeerMail(
+        peer=peer,
+        envelope=unwrap(message, swarm, place.task_id),
+        task_owner=message["task_owner"],
+        contributors=tuple(message["task_contributors"]),
+        control=PeerControl.from_metadata(message.get("metadata")),
+        receipt=to_json(receipt).decode(),
+        opens=place.opens,
+    )
