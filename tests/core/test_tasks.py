@@ -88,7 +88,8 @@ def test_messages_can_be_told_apart_by_type_and_sender() -> None:
 
 
 def test_the_record_has_the_documented_fields() -> None:
-    record = task_of(ASKED, remote_swarms=["z", "a"], task_message_queue=[PASSED_ON]).to_record()
+    away = {"remote_swarms": ["z", "a"], "waiting_for": ["x@z", "x@a"]}
+    record = task_of(ASKED, **away, task_message_queue=[PASSED_ON]).to_record()
     assert record == {
         "task_id": "t",
         "task_owner": "user:ines@harbour",
@@ -102,6 +103,7 @@ def test_the_record_has_the_documented_fields() -> None:
         "task_message_queue": [PASSED_ON],
         "task_message_count": 0,
         "remote_swarms": ["a", "z"],
+        "waiting_for": ["x@a", "x@z"],
         "breakpoints": [],
         "title": None,
         "usage": {"total": Usage.none().to_dict(), "agents": {}},
@@ -130,8 +132,10 @@ def test_the_record_is_json_and_its_event_texts_say_the_same(mail, extra, title)
 def test_a_record_can_be_changed_without_changing_the_task() -> None:
     task = task_of(ASKED, remote_swarms=["a"], breakpoints=[{"id": "c"}])
     record = task.to_record()
-    for name in ("task_contributors", "events", "task_message_queue", "remote_swarms"):
+    lists = ("task_contributors", "events", "task_message_queue", "remote_swarms", "waiting_for")
+    for name in lists:
         record[name].append("x")
     record["breakpoints"].clear()
     assert task.to_record()["breakpoints"] == [{"id": "c"}]
     assert task.task_contributors == ["user:ines@harbour"] and task.remote_swarms == ["a"]
+    assert task.waiting_for == []

@@ -147,7 +147,11 @@ class Way:
 
 
 class Network:
-    """Moves the mail of all sides. ``down`` names swarms that cannot be reached at the moment."""
+    """Moves the mail of all sides.
+
+    ``down`` names swarms that cannot be reached at the moment. ``twice`` repeats every delivery and
+    what is told of it. ``mortal`` is what stands for the death of a process.
+    """
 
     def __init__(self) -> None:
         self.sides: dict[str, Side] = {}
@@ -155,6 +159,7 @@ class Network:
         self.refusals: list[tuple[str, str]] = []
         self.moved: list[MAILInterswarmMessage] = []
         self.twice = False
+        self.mortal: tuple[type[BaseException], ...] = ()
         self._wanted = asyncio.Event()
         self._mover: asyncio.Task[None] | None = None
         self.errors: list[BaseException] = []
@@ -182,10 +187,13 @@ class Network:
 
     async def _move(self) -> None:
         while True:
-            await self._wanted.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._wanted.wait(), 0.1)
             self._wanted.clear()
             try:
                 await self.sweep()
+            except self.mortal:
+                continue
             except Exception as error:  # noqa: BLE001 - the test hears of it
                 self.errors.append(error)
 

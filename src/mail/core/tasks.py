@@ -29,7 +29,8 @@ class MAILTask:
 
     ``task_message_queue`` holds the mail that waits for the task to be resumed (the stash), as
     wire messages in the order in which they would be processed. ``usage`` is what the model calls
-    of each agent have used, in all runs of the task. ``event_count`` and ``task_message_count``
+    of each agent have used, in all runs of the task. ``waiting_for`` are the agents of other swarms
+    (``agent@swarm``) that owe the task an answer. ``event_count`` and ``task_message_count``
     tell how much there is in the store, whatever was read of it.
     """
 
@@ -41,6 +42,7 @@ class MAILTask:
     status: TaskState = TaskState.RUNNING
     task_message_queue: list[MAILMessage] = field(default_factory=list)
     remote_swarms: list[str] = field(default_factory=list)
+    waiting_for: list[str] = field(default_factory=list)
     breakpoints: list[dict[str, Any]] = field(default_factory=list)
     title: str | None = None
     usage: dict[str, Usage] = field(default_factory=dict)
@@ -118,6 +120,7 @@ class MAILTask:
             "task_message_queue": list(self.task_message_queue),
             "task_message_count": self.task_message_count,
             "remote_swarms": sorted(self.remote_swarms),
+            "waiting_for": sorted(self.waiting_for),
             "breakpoints": list(self.breakpoints),
             "title": self.title,
             "usage": {

@@ -349,6 +349,12 @@ class TaskRecord(TypedDict):
         Annotated[Count, Field(description="How many undelivered messages there are.")]
     ]
     remote_swarms: Annotated[list[str], Field(description="Other swarms that take part.")]
+    waiting_for: NotRequired[
+        Annotated[
+            list[str],
+            Field(description="Agents of other swarms (agent@swarm) whose answers are expected."),
+        ]
+    ]
     breakpoints: NotRequired[
         Annotated[list[BreakpointCall], Field(description="The calls that wait for results.")]
     ]

@@ -18,7 +18,7 @@ from mail.core.events import TaskEvent
 from mail.core.schema import check_task_id
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.usage import Spending
-from mail.db.base import CallRow, Delivery, Owner, Store, TaskCounts, TaskRow
+from mail.db.base import CallRow, Delivery, OutboxRow, Owner, Store, TaskCounts, TaskRow
 from mail.errors import ProtocolError, UnknownTask
 from mail.services.event_log import EventLog, EventPages, Room, Subscription
 
@@ -63,6 +63,16 @@ def task_view(row: TaskRow, calls: Iterable[CallRow] = ()) -> MAILTask:
         title=row.title,
         usage=dict(Spending.from_json(row.usage).agents),
     )
+
+
+def _asked(outbox: Iterable[OutboxRow]) -> list[str]:
+    """Return the agents of other swarms whose answers are expected."""
+    asked = (
+        from_json(row.wrapper)["payload"]["recipient"]["address"]
+        for row in outbox
+        if row.kind == "request" and row.state != "dead"
+    )
+    return list(dict.fromkeys(asked))
 
 
 @dataclass(slots=True, eq=False)
@@ -141,6 +151,8 @@ class TaskReader:
             calls = await self.store.calls(self.owner, row.task_id)
         pages.hold(sum(len(call.shown) for call in calls if call.answer is None))
         view, count = task_view(row, calls), counts.get(row.task_id, TaskCounts())
+        if row.remote_swarms:
+            view.waiting_for = _asked(await self.store.task_outbox(self.owner, row.task_id))
         view.event_count, view.task_message_count = count.events, count.waiting
         return view
 

@@ -352,6 +352,12 @@ async def test_a_delay_is_told_once_and_the_task_waits(store) -> None:
         for _ in range(3):
             await network.sweep()
         assert await state(harbour, HARBOUR) is TaskState.RUNNING
+        task = await harbour.runtime().read_task("task-1")
+        assert (
+            task.waiting_for
+            == ["wind@weather"]
+            == harbour.runtime().get_task_by_id("task-1").waiting_for
+        )
         network.down.clear()
         network.wake()
         assert (await run.result(5)).message["message"]["body"] == "echo how strong?"
