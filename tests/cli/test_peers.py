@@ -1,4 +1,4 @@
-"""``mail swarms list``, ``accept`` and ``remove``: the registry's file beside a running server."""
+"""``mail swarms list``, ``accept`` and ``remove``: the registry beside a running server."""
 
 import asyncio
 import json
@@ -9,7 +9,9 @@ import pytest
 
 from mail.cli import main
 from mail.db.memory import MemoryStore
+from mail.db.postgres.store import PostgresStore
 from mail.net import SwarmRegistry
+from mail.net.registry_table import shared_registry
 from mail.server.app import create_app
 from tests.net.test_registry import HERE
 from tests.server.kit import Template, config
@@ -107,3 +109,34 @@ def test_a_damaged_file_is_told_and_left_alone(
     assert (code, out) == (1, "")
     assert err == f"mail: the registry {file} is damaged: it is not valid JSON\n"
     assert file.read_text() == "{"
+
+
+def test_the_registry_in_the_database_of_the_server(
+    file: Path,
+    peer: str,
+    capsys: pytest.CaptureFixture[str],
+    dsn: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asyncio.run(proposing(file, peer))
+    before = file.read_text()
+    monkeypatch.setenv("DATABASE_URL", dsn)
+    assert run(capsys, "list")[:2] == (0, f"beta@{peer}  proposed by {peer}\n")  # imported
+    server = PostgresStore(dsn)
+    asyncio.run(server.open())
+    storage = shared_registry(server, "alpha", str(file))
+    assert storage is not None
+    registry = SwarmRegistry("alpha", HERE, str(file), proposes=True, storage=storage)
+    assert set(registry.get_proposed_swarms()) == {"beta"}
+    assert run(capsys, "accept", "beta") == (0, "swarm beta registered\n", "")
+    registry.load_persistent_endpoints()
+    assert registry.get_all_endpoints()["beta"]["base_url"] == peer
+    assert storage.read().about["local_swarm_description"] == "of the server"
+    monkeypatch.delenv("DATABASE_URL")
+    assert run(capsys, "list", "--store", dsn)[1] == f"beta@{peer}  token: SWARM_AUTH_TOKEN_BETA\n"
+    assert run(capsys, "remove", "beta", "--store", dsn)[0] == 0
+    registry.load_persistent_endpoints()
+    assert registry.get_swarm_endpoint("beta") is None
+    asyncio.run(server.close())
+    assert file.read_text() == before
+    assert run(capsys, "list") == (0, f"beta@{peer}  proposed by {peer}\n", "")

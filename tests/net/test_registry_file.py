@@ -388,7 +388,7 @@ def test_every_file_comes_back_as_it_was(entries: dict[str, dict[str, Any]]) -> 
         file.write(content)
         assert json.loads(file.path.read_text()) == {**ABOUT, "endpoints": whole}
         assert file.read() == content
-        assert not file.changed()
+        assert file.news() is None
 
 
 PLAIN = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)

@@ -212,9 +212,13 @@ def _check_environment() -> Iterator[Finding]:
 
 def _check_registry(config: "ServerConfig") -> Iterator[Finding]:
     """Read the registry of other swarms, if there is one; none of its faults stops a server."""
+    from mail.config.server import resolve_store_url
     from mail.net.endpoints import is_reference
     from mail.net.registry_file import RegistryFile
 
+    if resolve_store_url(config, current()).lower().startswith("postgres"):
+        yield Finding("registry", "ok", "in the database")
+        return
     file = RegistryFile(config.swarm.registry_file)
     if not file.exists():
         return

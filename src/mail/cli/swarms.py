@@ -13,10 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import DONE, cleaned, config_path
+from mail.cli.stores import add_store_flags
 from mail.config.env import CONFIG_PATH, overridden
 from mail.errors import ConfigError, UnknownSwarm
 
 if TYPE_CHECKING:
+    from mail.config.server import ServerConfig
+    from mail.net.entries import RegistryStorage
     from mail.net.registry import SwarmRegistry
     from mail.swarms_json.types import SwarmsJSONSwarm
 
@@ -31,46 +34,69 @@ def _add_registry_commands(actions: "argparse._SubParsersAction[argparse.Argumen
     for parser, work in ((listing, _list), (accept, _accept), (remove, _remove)):
         if parser is not listing:
             parser.add_argument("name", metavar="NAME", help="the swarm")
-        parser.add_argument("-c", "--config", metavar="PATH", help="configuration file")
+        add_store_flags(parser)
         parser.add_argument(
             *("-rf", "--swarm-registry"),
             metavar="PATH",
-            help="file that stores the registry (default: the server's)",
+            help="file that stores the registry (default: the server's file, or its database)",
         )
         parser.add_argument("--json", action="store_true", help="print JSON")
         parser.set_defaults(work=work)
 
 
-def _opened(arguments: argparse.Namespace) -> "SwarmRegistry":
-    """Return the server's registry; the file keeps what it says about the server's own swarm.
+@contextmanager
+def _opened(arguments: argparse.Namespace) -> "Iterator[SwarmRegistry]":
+    """Open the server's registry, which keeps what it says about the server's own swarm.
 
     Raises:
         ConfigError: a setting is invalid.
-        StoreError: the file cannot be read.
+        StoreError: it cannot be read.
     """
-    from mail.config.server import FederationConfig, SwarmConfig
+    from mail.config.server import ServerConfig, resolve_store_url
+    from mail.db.urls import open_store
+    from mail.net.registry_table import shared_registry
+
+    with overridden(CONFIG_PATH, config_path(arguments.config)):
+        config = ServerConfig()
+        url = arguments.store or resolve_store_url(config)
+    if arguments.swarm_registry or not url.lower().startswith("postgres"):
+        yield _registry(config, arguments.swarm_registry or config.swarm.registry_file, None)
+        return
+    store, file = open_store(url, exclusive=False), config.swarm.registry_file
+    asyncio.run(store.open())
+    try:
+        yield _registry(config, file, shared_registry(store, config.swarm.name, file))
+    finally:
+        asyncio.run(store.close())
+
+
+def _registry(
+    config: "ServerConfig", file: str, storage: "RegistryStorage | None"
+) -> "SwarmRegistry":
     from mail.net.peers import PeerAccess
     from mail.net.registry import SwarmRegistry
     from mail.net.registry_file import RegistryFile
 
-    with overridden(CONFIG_PATH, config_path(arguments.config)):
-        swarm, federation = SwarmConfig(), FederationConfig()
-    file = arguments.swarm_registry or swarm.registry_file
-    about = {"local_swarm_name": swarm.name, "local_base_url": ""}
+    about = {"local_swarm_name": config.swarm.name, "local_base_url": ""}
     return SwarmRegistry(
-        **(about | RegistryFile(file).read().about),
+        **(about | (storage or RegistryFile(file)).read().about),
         persistence_file=file,
-        access=PeerAccess.of_server(federation.allow_private),
-        max_swarms=federation.max_swarms,
+        access=PeerAccess.of_server(config.federation.allow_private),
+        max_swarms=config.federation.max_swarms,
         proposes=True,
+        storage=storage,
     )
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    with _opened(arguments) as registry:
+        return _show(arguments, registry)
+
+
+def _show(arguments: argparse.Namespace, registry: "SwarmRegistry") -> int:
     from mail.net.endpoints import cleaned as public_part
     from mail.net.endpoints import token_variable
 
-    registry = _opened(arguments)
     own = registry.local_swarm_name
     peers = [one for name, one in registry.get_all_endpoints().items() if name != own]
     proposed = list(registry.get_proposed_swarms().values())
@@ -93,13 +119,15 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _accept(arguments: argparse.Namespace) -> int:
-    asyncio.run(_opened(arguments).accept_swarm(arguments.name))
+    with _opened(arguments) as registry:
+        asyncio.run(registry.accept_swarm(arguments.name))
     return _tell(arguments, "registered")
 
 
 def _remove(arguments: argparse.Namespace) -> int:
-    if not _opened(arguments).unregister_swarm(arguments.name):
-        raise UnknownSwarm(f"no swarm '{arguments.name}' is registered or proposed")
+    with _opened(arguments) as registry:
+        if not registry.unregister_swarm(arguments.name):
+            raise UnknownSwarm(f"no swarm '{arguments.name}' is registered or proposed")
     return _tell(arguments, "removed")
 
 

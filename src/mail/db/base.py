@@ -19,7 +19,7 @@ has a class for each of them.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
@@ -44,6 +44,8 @@ __all__ = [
     "Owner",
     "Post",
     "Receipt",
+    "RegistryRecords",
+    "RegistryRow",
     "Store",
     "StoredUse",
     "SwarmClaim",
@@ -265,6 +267,13 @@ class InboxRow(NamedTuple):
     message_id: str
     receipt: str
     created_at: str
+
+
+class RegistryRow(NamedTuple):
+    """A swarm's registry of other swarms: how often it was changed, and its JSON."""
+
+    version: int
+    content: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -640,6 +649,29 @@ class OutboxRecords(Protocol):
         Args:
             before: RFC 3339 text in UTC.
             limit: At most so many, the oldest first.
+        """
+
+
+@runtime_checkable
+class RegistryRecords(Protocol):
+    """The registries of other swarms, in a store that several servers may share.
+
+    It is no part of `Store`: elsewhere a registry is a file (see `mail.net.registry_file`).
+    """
+
+    async def load_registry(self, swarm: str, known: int = 0) -> RegistryRow | None:
+        """Return a swarm's registry; None without one, or when its version is still ``known``."""
+
+    async def save_registry(self, swarm: str, content: str, version: int) -> int:
+        """Replace a swarm's registry, and return its new version.
+
+        Args:
+            swarm: The local swarm.
+            content: Its JSON.
+            version: That of the registry that is replaced, 0 if there is none.
+
+        Raises:
+            StoreConflict: it has another version by now.
         """
 
 

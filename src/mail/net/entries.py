@@ -1,12 +1,13 @@
-"""The entries of a registry, in memory and in its file."""
+"""The entries of a registry, in memory and where it is kept: a file, or a database."""
 
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import Any, Final, Protocol
 
 from mail.config.env import setting
-from mail.errors import ConfigError, StoreError
+from mail.errors import ConfigError, StoreConflict, StoreError
 from mail.net.endpoints import (
     TOKEN_PREFIX,
     is_reference,
@@ -17,13 +18,41 @@ from mail.net.endpoints import (
 from mail.net.registry_file import BrokenRegistry, RegistryContent, RegistryFile
 from mail.net.types import ProposedSwarm, SwarmEndpoint
 
-__all__ = ["Change", "Endpoints", "SwarmEntries"]
+__all__ = ["Change", "Endpoints", "RegistryStorage", "SwarmEntries"]
+
+_TRIES: Final = 10
 
 _log = logging.getLogger("mail.registry")
 
 Endpoints = dict[str, SwarmEndpoint]
 Change = Callable[[Endpoints, dict[str, ProposedSwarm]], None]
-"""Changes copies of the entries and proposals in place; raises when it must not be done."""
+"""Changes copies of the entries and proposals in place; raises when it must not be done.
+
+It is called again, with other copies, when another process was faster.
+"""
+
+
+class RegistryStorage(Protocol):
+    """Where a registry is kept; `mail.net.registry_file.RegistryFile` says what the methods do."""
+
+    @property
+    def place(self) -> str: ...
+
+    def make_folder(self) -> None: ...
+
+    def read(self) -> RegistryContent: ...
+
+    def news(self) -> RegistryContent | None: ...
+
+    async def watch(self) -> None: ...
+
+    def set_aside(self) -> str: ...
+
+    def locked(self) -> AbstractContextManager[None]: ...
+
+    def write(self, content: RegistryContent) -> None: ...
+
+    def is_written_at_end(self, content: RegistryContent) -> bool: ...
 
 
 class SwarmEntries:
@@ -37,24 +66,26 @@ class SwarmEntries:
     local_swarm_keywords: list[str]
     local_swarm_public: bool
 
-    def __init__(self, local_swarm_name: str, persistence_file: str) -> None:
+    def __init__(
+        self, local_swarm_name: str, persistence_file: str, storage: RegistryStorage | None
+    ) -> None:
         self.local_swarm_name = local_swarm_name
         self.persistence_file = persistence_file
         self.endpoints: Endpoints = {}
         self.proposed: dict[str, ProposedSwarm] = {}
-        self._file = RegistryFile(persistence_file)
+        self._kept: RegistryStorage = storage or RegistryFile(persistence_file)
         self._filed: frozenset[str] = frozenset()
         self._unread: dict[str, Any] = {}
         self._tokens: dict[str, tuple[str, str]] = {}  # the address it is for, and the token
         self._told: frozenset[str] = frozenset()
         self._guard = threading.RLock()
         try:
-            self._file.make_folder()
+            self._kept.make_folder()
         except OSError as error:
             _log.warning(
                 "the folder of the registry %s cannot be created (%s): only volatile swarms can be "
                 "registered",
-                self._file.path,
+                self._kept.place,
                 error.strerror,
             )
 
@@ -182,9 +213,9 @@ class SwarmEntries:
         with self._guard:
             try:
                 try:
-                    content = self._file.read()
+                    content = self._kept.read()
                 except BrokenRegistry:
-                    with self._file.locked():
+                    with self._kept.locked():
                         content = self._read_or_set_aside()
                 self._adopt(content)
                 self._warn_of_owner(content)
@@ -200,7 +231,7 @@ class SwarmEntries:
             _log.warning(
                 "the registry %s was written for the swarm %r; use another file if it is still "
                 "that one's",
-                self._file.path,
+                self._kept.place,
                 owner,
             )
 
@@ -216,7 +247,7 @@ class SwarmEntries:
                 for name, entry in self.endpoints.items()
                 if name == self.local_swarm_name or not entry["volatile"]
             }
-            if self._peers() or self.proposed or self._file.exists():
+            if self._kept.is_written_at_end(self._content(self._peers(), self.proposed)):
                 self.save_persistent_endpoints()
 
     def to_dict(self) -> dict[str, Any]:
@@ -225,10 +256,12 @@ class SwarmEntries:
 
     def _refresh(self) -> None:
         """Take over what another process has written; without waiting for anything."""
-        if not self._file.changed() or not self._guard.acquire(blocking=False):
+        if not self._guard.acquire(blocking=False):
             return
         try:
-            self._adopt(self._file.read())
+            content = self._kept.news()
+            if content is not None:
+                self._adopt(content)
         except StoreError as error:
             _log.error("%s; what is known stays in use", error)
         finally:
@@ -244,24 +277,33 @@ class SwarmEntries:
     def _commit(self, change: Change) -> None:
         """Change entries and the file together, or neither."""
         try:
-            with self._guard, self._file.locked():
-                self._adopt(self._read_or_set_aside())
-                endpoints, proposed = dict(self.endpoints), dict(self.proposed)
-                change(endpoints, proposed)
-                content = self._content(endpoints, proposed)
-                content.endpoints = {n: e for n, e in endpoints.items() if not e["volatile"]}
-                self._file.write(content)
-                self.endpoints, self.proposed = endpoints, proposed
-                self._filed = frozenset(content.endpoints)
+            with self._guard, self._kept.locked():
+                for left in reversed(range(_TRIES)):
+                    try:
+                        self._commit_once(change)
+                        break
+                    except StoreConflict:  # what another process has written is read first
+                        if not left:
+                            raise
         except StoreError as error:
             _log.error("%s; nothing was changed", error)
             raise
 
+    def _commit_once(self, change: Change) -> None:
+        self._adopt(self._read_or_set_aside())
+        endpoints, proposed = dict(self.endpoints), dict(self.proposed)
+        change(endpoints, proposed)
+        content = self._content(endpoints, proposed)
+        content.endpoints = {n: e for n, e in endpoints.items() if not e["volatile"]}
+        self._kept.write(content)
+        self.endpoints, self.proposed = endpoints, proposed
+        self._filed = frozenset(content.endpoints)
+
     def _read_or_set_aside(self) -> RegistryContent:
         try:
-            return self._file.read()
+            return self._kept.read()
         except BrokenRegistry as error:
-            aside = self._file.set_aside()
+            aside = self._kept.set_aside()
             _log.error("%s; it is kept as %s", error, aside)
             known = {n: self.endpoints[n] for n in self._filed & self.endpoints.keys()}
             return RegistryContent(endpoints=known, proposed=self.proposed)
@@ -280,7 +322,7 @@ class SwarmEntries:
         """Let the entries of the file be those in it; others stay."""
         for problem in content.problems:
             if problem not in self._told:
-                _log.error("registry %s: %s; it is not used", self._file.path, problem)
+                _log.error("registry %s: %s; it is not used", self._kept.place, problem)
         self._told = frozenset(content.problems)
         # Whose file it is, is not its peer.
         own = {self.local_swarm_name, content.about.get("local_swarm_name")}
@@ -305,7 +347,7 @@ class SwarmEntries:
             _log.warning(
                 "the registry %s holds the token of swarm %r: set %s, and call "
                 "migrate_auth_tokens_to_env_refs()",
-                self._file.path,
+                self._kept.place,
                 name,
                 token_variable(name),
             )

@@ -22,7 +22,7 @@ from mail.net.endpoints import (
     refuse,
     token_variable,
 )
-from mail.net.entries import Endpoints, SwarmEntries
+from mail.net.entries import Endpoints, RegistryStorage, SwarmEntries
 from mail.net.health import HealthChecks
 from mail.net.peers import PeerAccess
 from mail.net.registry_file import RegistryContent
@@ -54,9 +54,9 @@ class Discovery(NamedTuple):
 class SwarmRegistry(SwarmEntries):
     """The swarms that a server or program knows: its own and its peers.
 
-    Entries that are not volatile are kept in a JSON file, which several processes may share: each
-    sees what the others change. No token is ever written to it, but the name of the environment
-    variable that holds it.
+    Entries that are not volatile are kept in a JSON file, or in a database, which several processes
+    may share: each sees what the others change. No token is ever written to it, but the name of the
+    environment variable that holds it.
 
     Attributes:
         endpoints: The entries by name; the local swarm is one of them.
@@ -79,6 +79,7 @@ class SwarmRegistry(SwarmEntries):
         access: PeerAccess | None = None,
         max_swarms: int = 1000,
         proposes: bool = False,
+        storage: RegistryStorage | None = None,
     ) -> None:
         """Create the folder of the file if there is none, and read the file if there is one.
 
@@ -93,9 +94,11 @@ class SwarmRegistry(SwarmEntries):
                 link-local ones.
             max_swarms: How many peers and proposals there may be.
             proposes: Discovery proposes what it finds instead of registering it.
+            storage: Where entries are kept instead of in the file. With it, make the registry and
+                call what changes it in a thread without an event loop.
         """
         default = f"registries/{local_swarm_name.replace('/', '_')}.json"
-        super().__init__(local_swarm_name, persistence_file or default)
+        super().__init__(local_swarm_name, persistence_file or default, storage)
         self.local_swarm_description = local_swarm_description
         self.local_swarm_keywords = list(local_swarm_keywords or ())
         self.local_swarm_public = local_swarm_public
@@ -297,10 +300,18 @@ class SwarmRegistry(SwarmEntries):
     # --- health ---------------------------------------------------------------------------------
 
     async def start_health_checks(self) -> None:
-        """Begin to check the peers, at once and then for ever; does nothing when that goes on."""
+        """Begin to check the peers, at once and then for ever; does nothing when that goes on.
+
+        In a database, changes of other processes are looked for as well.
+        """
         if self.health_check_task is None:
-            checking = self._checks.run(self._opened, lambda: self.health_check_interval)
-            self.health_check_task = asyncio.create_task(checking, name="health checks of peers")
+            self.health_check_task = asyncio.create_task(
+                self._check_and_watch(), name="health checks of peers"
+            )
+
+    async def _check_and_watch(self) -> None:
+        checking = self._checks.run(self._opened, lambda: self.health_check_interval)
+        await asyncio.gather(checking, self._kept.watch())
 
     async def stop_health_checks(self) -> None:
         """Stop checking."""
@@ -397,7 +408,7 @@ class SwarmRegistry(SwarmEntries):
 
         def change(endpoints: Endpoints, proposed: dict[str, ProposedSwarm]) -> None:
             room = self._max_swarms - (len(endpoints) - 1) - len(proposed)
-            added.extend([n for n in new if n not in endpoints and n not in proposed][:room])
+            added[:] = [n for n in new if n not in endpoints and n not in proposed][:room]
             proposed.update((name, new[name]) for name in added)
 
         if new:

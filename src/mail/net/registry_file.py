@@ -82,6 +82,21 @@ class RegistryContent:
                 content.problems.append(f"proposal {name[:64]!r}: {error}")
         return content
 
+    @classmethod
+    def from_text(cls, text: bytes | str) -> "RegistryContent":
+        """Read the JSON of a file.
+
+        Raises:
+            BrokenRegistry: it is none, or not such an object.
+        """
+        if len(text) > _LARGEST:
+            raise BrokenRegistry(f"it is larger than {_LARGEST} bytes")
+        try:
+            data = json.loads(text)
+        except (ValueError, RecursionError):
+            raise BrokenRegistry("it is not valid JSON") from None
+        return cls.from_json(data)
+
     def to_json(self) -> dict[str, Any]:
         """Return the object for a file, without any token."""
         entries = {name: endpoint_to_json(entry) for name, entry in self.endpoints.items()}
@@ -104,9 +119,21 @@ class RegistryFile:
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
 
-    def changed(self) -> bool:
-        """Tell whether the file is another one than the last that was read or written here."""
-        return self._signature() != self._known
+    @property
+    def place(self) -> str:
+        """Which registry it is, in words."""
+        return str(self.path)
+
+    def news(self) -> RegistryContent | None:
+        """Return what the file holds if it is another one than the last read or written here.
+
+        Raises:
+            BrokenRegistry, StoreError: see `read`.
+        """
+        return self.read() if self._signature() != self._known else None
+
+    async def watch(self) -> None:
+        """Do nothing: `news` has a look at the file itself."""
 
     def exists(self) -> bool:
         """Tell whether there is a file."""
@@ -128,12 +155,12 @@ class RegistryFile:
         except OSError as error:
             raise StoreError(f"the registry {self.path} cannot be read: {error.strerror}") from None
         try:
-            return _parsed(text)
+            return RegistryContent.from_text(text)
         except BrokenRegistry as error:
             raise BrokenRegistry(f"the registry {self.path} is damaged: {error}") from None
 
-    def set_aside(self) -> Path:
-        """Rename a damaged file, so that nothing of it is lost, and return its new name.
+    def set_aside(self) -> str:
+        """Rename a damaged file, so that nothing of it is lost, and return its new path.
 
         Raises:
             StoreError: it cannot be renamed.
@@ -146,7 +173,7 @@ class RegistryFile:
             raise StoreError(
                 f"the damaged registry {self.path} cannot be renamed: {error.strerror}"
             ) from None
-        return aside
+        return str(aside)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -191,6 +218,10 @@ class RegistryFile:
             ) from None
         self._known = self._signature()
 
+    def is_written_at_end(self, content: RegistryContent) -> bool:
+        """Tell whether a process that ends writes the health of the peers that it knows."""
+        return bool(content.endpoints or content.proposed) or self.exists()
+
     def _sync_folder(self) -> None:
         handle = os.open(self.path.parent, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -204,16 +235,6 @@ class RegistryFile:
         except OSError:
             return None
         return found.st_ino, found.st_size, found.st_mtime_ns
-
-
-def _parsed(text: bytes) -> RegistryContent:
-    if len(text) > _LARGEST:
-        raise BrokenRegistry(f"it is larger than {_LARGEST} bytes")
-    try:
-        data = json.loads(text)
-    except (ValueError, RecursionError):
-        raise BrokenRegistry("it is not valid JSON") from None
-    return RegistryContent.from_json(data)
 
 
 def _lock(handle: int, path: Path) -> None:

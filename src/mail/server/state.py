@@ -19,6 +19,7 @@ from mail.db.base import Owner, Store
 from mail.errors import ShuttingDown, StoreError
 from mail.net.peers import PeerAccess
 from mail.net.registry import SwarmRegistry
+from mail.net.registry_table import shared_registry
 from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
 from mail.server.intake import Intake
@@ -122,12 +123,13 @@ class ServerState:
         return self._registry
 
     async def open_registry(self) -> None:
-        """Read the registry's file, and begin to check the peers."""
-        self._registry = await asyncio.to_thread(_make_registry, self.config, self.template)
+        """Read the registry, and begin to check the peers."""
+        made = asyncio.to_thread(_make_registry, self.config, self.template, self.store)
+        self._registry = await made
         await self._registry.start_health_checks()
 
     async def close_registry(self) -> None:
-        """Forget volatile swarms and write the registry's file."""
+        """Forget volatile swarms and write the registry."""
         with suppress(StoreError):  # the log says what it was
             await self.registry.aclose()
 
@@ -222,7 +224,9 @@ class ServerState:
         return self._drain
 
 
-def _make_registry(config: ServerConfig, template: "MAILSwarmTemplate") -> SwarmRegistry:
+def _make_registry(
+    config: ServerConfig, template: "MAILSwarmTemplate", store: Store
+) -> SwarmRegistry:
     """Return the registry of a server; its file is read, and not written."""
     return SwarmRegistry(
         template.name,
@@ -234,6 +238,7 @@ def _make_registry(config: ServerConfig, template: "MAILSwarmTemplate") -> Swarm
         access=PeerAccess.of_server(config.federation.allow_private),
         max_swarms=config.federation.max_swarms,
         proposes=True,
+        storage=shared_registry(store, template.name, config.swarm.registry_file),
     )
 
 

@@ -20,6 +20,7 @@ from mail.db.base import (
     Owner,
     Post,
     Receipt,
+    RegistryRow,
     TaskRow,
     TurnCommit,
 )
@@ -153,6 +154,20 @@ class PostgresStatements(Statements):
     async def change_outbox(self, changes: Sequence[OutboxChange]) -> None:
         await self._write(partial(_change_outbox, tuple(changes), None))
 
+    async def load_registry(self, swarm: str, known: int = 0) -> RegistryRow | None:
+        """See `mail.db.base.RegistryRecords.load_registry`."""
+        text = "SELECT version, content FROM swarm_registry WHERE swarm_name = $1 AND version <> $2"
+        rows: list[Row] = await self._fetch(list, text, swarm, known)
+        return RegistryRow(*rows[0]) if rows else None
+
+    async def save_registry(self, swarm: str, content: str, version: int) -> int:
+        """See `mail.db.base.RegistryRecords.save_registry`."""
+        values = (swarm, content, version) if version else (swarm, content)
+        rows = await self._change(_CHANGE_REGISTRY if version else _NEW_REGISTRY, *values)
+        if not rows:
+            raise StoreConflict(f"the registry of '{swarm}' was changed by another process")
+        return int(rows[0][0])
+
 
 _INSERT_TASK: Final = """
 INSERT INTO tasks (
@@ -278,6 +293,17 @@ DELETE FROM outbox WHERE task = $1 AND kind = 'request' AND peer = $2 AND ref = 
 
 _CLOSE_OUTBOX: Final = """
 DELETE FROM outbox WHERE task = $1 AND kind = 'request' AND state <> 'dead'
+"""
+
+
+_NEW_REGISTRY: Final = """
+INSERT INTO swarm_registry (swarm_name, version, content) VALUES ($1, 1, $2)
+ON CONFLICT DO NOTHING RETURNING version
+"""
+
+_CHANGE_REGISTRY: Final = """
+UPDATE swarm_registry SET version = version + 1, content = $2, updated_at = now()
+WHERE swarm_name = $1 AND version = $3 RETURNING version
 """
 
 
