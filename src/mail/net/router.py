@@ -608,8 +608,9 @@ def _base_url(endpoint: SwarmEndpoint) -> str:
 
 def _flags(message: MAILInterswarmMessage) -> dict[str, bool]:
     """Return what a user's message says about streaming."""
-    asked = cast("Any", message["payload"]).get("routing_info") or {}
-    return {name: bool(asked[name]) for name in _FLAGS if name in asked}
+    payload: object = message["payload"]
+    asked = payload.get("routing_info") if isinstance(payload, Mapping) else None
+    return {name: bool(asked[name]) for name in _FLAGS if name in asked} if asked else {}
 
 
 def _user_body(message: MAILInterswarmMessage, token: str) -> dict[str, Any]:

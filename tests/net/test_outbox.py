@@ -1,0 +1,495 @@
+"""`OutboxSender`: order, retries, the circuit breaker, and that nothing is lost or told twice."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mail.core.interswarm import DeliveryOutcome
+from mail.db.base import Owner, TaskRow
+from mail.errors import ToolError, UnknownTask
+from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings
+from mail.net.registry import SwarmRegistry
+from mail.testing import LegacyPeer, LoopbackPeer
+from tests.net.kit import INES, OWNER, WaitingMail, routing, until
+
+FAST = SendingSettings(first_pause=0.02, longest_pause=0.2)
+
+
+@asynccontextmanager
+async def sending(
+    folder: Path,
+    store: WaitingMail,
+    *peers: LoopbackPeer,
+    settings: SendingSettings = FAST,
+    settle: Any = None,
+) -> AsyncIterator[OutboxSender]:
+    async with routing(folder, *peers) as router:
+        registry = router.swarm_registry
+        assert isinstance(registry, SwarmRegistry)
+        sender = OutboxSender(store, "alpha", registry, router, settle or store.settle, settings)
+        await sender.start()
+        try:
+            yield sender
+        finally:
+            await sender.stop()
+
+
+def posted(peer: LoopbackPeer) -> list[str]:
+    """Return the ids of the messages that a peer got, in order."""
+    return [one.body["message"]["message_id"] for one in peer.requests if one.method == "POST"]
+
+
+async def test_waiting_mail_is_delivered_and_settled(tmp_path: Path) -> None:
+    store = WaitingMail()
+    before = store.add("beta")
+    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:
+        await until(lambda: len(store.settled) == 1)
+        after = store.add("beta", "other")
+        sender.wake(["beta"])
+        await until(lambda: len(store.settled) == 2)
+    assert posted(peer) == [before.message_id, after.message_id]
+    row, outcome, _ = store.settled[0]
+    assert outcome == DeliveryOutcome("delivered", runner="swarm:alpha@beta")
+    assert (row.id, row.attempts) == (before.id, 1)
+    told = peer.requests[-1].body["message"]
+    assert (told["auth_token"], told["metadata"]) == ("tok", {})
+    assert told["task_contributors"] == [OWNER]
+    assert peer.requests[-1].path == "/interswarm/forward"
+
+
+async def test_mail_of_a_task_for_a_peer_goes_in_order_and_tasks_side_by_side(
+    tmp_path: Path,
+) -> None:
+    store = WaitingMail()
+    rows = [store.add("beta", f"task-{number % 4}") for number in range(40)]
+    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:
+        peer.delay = 0.02
+        sender.wake(["beta"])
+        began = time.monotonic()
+        await until(lambda: len(store.settled) == 40)
+        took = time.monotonic() - began
+    got = posted(peer)
+    for number in range(4):
+        due = [row.message_id for row in rows if row.task_id == f"task-{number}"]
+        assert [one for one in got if one in due] == due
+    assert len(got) == 40
+    assert took < 40 * 0.02
+
+
+async def test_a_peer_gets_only_so_much_at_once_and_others_do_not_wait(tmp_path: Path) -> None:
+    store = WaitingMail()
+    for number in range(600):
+        store.add("slow", f"task-{number}")
+    store.add("quick", "task")
+    async with (
+        LoopbackPeer(name="slow") as slow,
+        LoopbackPeer(name="quick") as quick,
+        sending(tmp_path, store, slow, quick, settings=replace(FAST, per_peer=3)),
+    ):
+        slow.delay = 0.5
+        await until(lambda: len(posted(quick)) == 1 and len(posted(slow)) == 3)
+        await asyncio.sleep(0.1)
+        assert len(posted(slow)) == 3
+
+
+async def test_mail_goes_back_to_a_peer_that_takes_part_by_now(tmp_path: Path) -> None:
+    store = WaitingMail()
+    task = TaskRow("trip", OWNER, (OWNER, "user:x@gamma"), "", "guide")
+    store.task = task
+    store.add("beta")
+    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:
+        await until(lambda: len(store.settled) == 1)
+        store.task = task._replace(task_contributors=(*task.task_contributors, "swarm:alpha@beta"))
+        store.add("beta")
+        sender.wake(["beta"])
+        await until(lambda: len(store.settled) == 2)
+    first, second = (one for one in peer.requests if one.method == "POST")
+    assert (first.path, second.path) == ("/interswarm/forward", "/interswarm/back")
+    contributors = [OWNER, "user:x@gamma", "swarm:alpha@beta"]
+    assert second.body["message"]["task_contributors"] == contributors
+
+
+@pytest.mark.parametrize(
+    ("named", "runner"),
+    [
+        ("swarm:alpha@beta", "swarm:alpha@beta"),
+        ("user:bob@corp.example@beta", "user:bob@corp.example@beta"),
+        ("swarm:alpha@gamma", ""),
+        ("admin:root@alpha", ""),
+        ("beta", ""),
+        (7, ""),
+    ],
+)
+async def test_only_a_contributor_of_the_peer_is_taken_from_its_receipt(
+    tmp_path: Path, named: Any, runner: str
+) -> None:
+    class Peer(LoopbackPeer):
+        def _answered(self, asked: Any) -> tuple[int, dict[str, Any]]:
+            return 200, LoopbackPeer._answered(self, asked)[1] | {"local_runner": named}
+
+    store = WaitingMail()
+    async with Peer(name="beta") as peer, sending(tmp_path, store, peer):
+        store.add("beta")
+        await until(lambda: len(store.settled) == 0)
+        await until_sent(store)
+    assert store.settled[0][1].runner == runner
+
+
+async def until_sent(store: WaitingMail) -> None:
+    """Wait until all mail is settled for good."""
+    await until(lambda: all(row.state == "dead" for row in store.rows.values()), 20)
+
+
+async def test_a_first_failure_is_told_once_and_mail_arrives_in_the_end(tmp_path: Path) -> None:
+    store = WaitingMail()
+    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:
+        peer.failing = 503
+        rows = [store.add("beta"), store.add("beta")]
+        began = asyncio.get_running_loop().time()
+        sender.wake(["beta"])
+        await until(lambda: len(posted(peer)) >= 4)
+        row, outcome, moment = store.settled[0]
+        assert outcome.state == "delayed"
+        assert outcome.reason.startswith("HTTP status code 503, reason 'Service Unavailable'")
+        assert moment - began < 5
+        assert (row.attempts, row.told) == (1, True)
+        assert row.next_at > row.created_at
+        assert store.outcomes() == ["delayed"]
+        waiting = store.rows[rows[0].id]
+        assert waiting.attempts >= 2
+        assert waiting.last_error == outcome.reason
+        peer.failing = None
+        await until_sent(store)
+    assert store.outcomes() == ["delayed", "delivered", "delivered"]
+    ids = posted(peer)
+    assert ids[-2:] == [row.message_id for row in rows]
+    assert set(ids[:-2]) == {rows[0].message_id}
+
+
+async def test_a_refusal_for_good_is_told_at_once_and_the_next_mail_goes_on(
+    tmp_path: Path,
+) -> None:
+    store = WaitingMail()
+    async with (
+        LegacyPeer(name="beta", callers={"tok": "alpha"}) as peer,
+        sending(tmp_path, store, peer) as sender,
+    ):
+        bad = store.add("beta")
+        wrapper = json.loads(bad.wrapper) | {"task_owner": None}
+        store.rows[bad.id] = bad._replace(wrapper=json.dumps(wrapper))
+        store.add("beta")
+        sender.wake(["beta"])
+        await until(lambda: len(store.settled) == 2)
+    assert store.outcomes() == ["undeliverable", "delivered"]
+    assert "parameter 'task_owner' must be a str, got NoneType" in store.settled[0][1].reason
+    assert store.rows[bad.id].state == "dead"
+
+
+async def test_an_unreachable_peer_is_reported_and_tried_again(tmp_path: Path) -> None:
+    store = WaitingMail()
+    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:
+        await peer.__aexit__(None, None, None)
+        store.add("beta")
+        sender.wake(["beta"])
+        await until(lambda: store.rows[1].attempts >= 3)
+        assert store.outcomes() == ["delayed"]
+        assert store.settled[0][1].reason == "the connection failed"
+
+
+async def test_an_unknown_peer_may_be_registered_again(tmp_path: Path) -> None:
+    store = WaitingMail()
+    store.add("beta")
+    async with LoopbackPeer(name="beta") as peer, routing(tmp_path) as router:
+        registry = router.swarm_registry
+        assert isinstance(registry, SwarmRegistry)
+        sender = OutboxSender(store, "alpha", registry, router, store.settle, FAST)
+        await sender.start()
+        await until(lambda: len(store.settled) == 1)
+        assert store.settled[0][1] == DeliveryOutcome("delayed", "unknown swarm endpoint: 'beta'")
+        await registry.register_swarm("beta", peer.url)
+        reason = "authentication token missing for swarm 'beta'"
+        await until(lambda: store.rows[1].last_error == reason)
+        await registry.register_swarm("beta", peer.url, "tok")
+        await until_sent(store)
+        await sender.stop()
+    assert store.outcomes() == ["delayed", "delivered"]
+
+
+async def test_a_peer_says_when_to_come_again(tmp_path: Path) -> None:
+    store = WaitingMail()
+    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:
+        peer.failing, peer.headers = 429, {"Retry-After": "1"}
+        for number in range(3):
+            store.add("beta", f"task-{number}")
+        sender.wake(["beta"])
+        await until(lambda: store.outcomes().count("delayed") == 3)
+        attempts = len(posted(peer))
+        peer.failing, peer.headers = None, {}
+        store.add("beta", "new")
+        sender.wake(["beta"])
+        began = time.monotonic()
+        await until(lambda: store.outcomes().count("delayed") == 4)
+        assert len(posted(peer)) == attempts
+        await until_sent(store)
+        assert 0.3 < time.monotonic() - began < 5
+    assert store.outcomes().count("delivered") == 4
+
+
+async def test_a_peer_that_fails_gets_one_probe_at_a_time(tmp_path: Path) -> None:
+    settings = SendingSettings(first_pause=0.4, longest_pause=0.4)
+    store = WaitingMail()
+    async with (
+        LoopbackPeer(name="beta") as peer,
+        sending(tmp_path, store, peer, settings=settings) as sender,
+    ):
+        peer.failing = 500
+        for number in range(20):
+            store.add("beta", f"task-{number}")
+        sender.wake(["beta"])
+        await until(lambda: store.outcomes().count("delayed") == 20)
+        burst = len(posted(peer))
+        peer.delay = 0.1
+        await asyncio.sleep(1.5)
+        probes = len(posted(peer)) - burst
+        assert 1 <= probes <= 15
+        assert store.outcomes().count("delayed") == 20
+        late = store.add("beta", "late")  # told without an attempt, unless it is the next probe
+        sender.wake(["beta"])
+        await until(lambda: store.outcomes().count("delayed") == 21, 5)
+        peer.failing, peer.delay = None, 0.0
+        await until_sent(store)
+    assert store.outcomes().count("delivered") == 21
+    assert posted(peer).count(late.message_id) <= 2
+
+
+async def test_mail_that_always_fails_is_not_every_probe(tmp_path: Path) -> None:
+    class Picky(LoopbackPeer):
+        def _answered(self, asked: Any) -> tuple[int, dict[str, Any]]:
+            body = asked.body or {}
+            if "bad" in str(body.get("message", {}).get("payload")):
+                return 500, {"detail": "no"}
+            return LoopbackPeer._answered(self, asked)
+
+    store = WaitingMail()
+    for number in range(8):
+        store.add("beta", f"bad-{number}")
+    async with Picky(name="beta") as peer, sending(tmp_path, store, peer) as sender:
+        await until(lambda: len(posted(peer)) > 12)
+        store.add("beta", "good")
+        sender.wake(["beta"])
+        await until(lambda: "delivered" in store.outcomes())
+    assert store.outcomes().count("delivered") == 1
+
+
+async def test_a_hint_that_a_peer_answers_ends_the_pause(tmp_path: Path) -> None:
+    settings = SendingSettings(first_pause=1e6, longest_pause=1e6)
+    store = WaitingMail()
+    async with (
+        LoopbackPeer(name="beta") as peer,
+        sending(tmp_path, store, peer, settings=settings) as sender,
+    ):
+        peer.failing = 503
+        for number in range(6):
+            store.add("beta", f"task-{number}")
+        sender.wake(["beta"])
+        await until(lambda: store.outcomes().count("delayed") == 6)
+        peer.failing = None
+        store.add("beta", "late")
+        sender.wake(["beta"])
+        await until(lambda: store.outcomes().count("delayed") == 7)
+        sender.probe(["beta"])
+        await until(lambda: "delivered" in store.outcomes())
+
+
+async def test_old_mail_is_given_up_with_the_reason(tmp_path: Path) -> None:
+    settings = replace(FAST, give_up_after=3600)
+    store = WaitingMail()
+    old = (datetime.now(UTC) - timedelta(hours=2)).isoformat()
+    async with (
+        LoopbackPeer(name="beta") as peer,
+        sending(tmp_path, store, peer, settings=settings) as sender,
+    ):
+        peer.failing = 503
+        for number in range(8):
+            store.add("beta", f"task-{number}", created_at=old, told=True)
+        sender.wake(["beta"])
+        await until_sent(store)
+    assert store.outcomes() == ["undeliverable"] * 8
+    reason = store.settled[0][1].reason
+    assert reason.startswith("not delivered within 1 hours; the last attempt: HTTP status code 503")
+
+
+async def test_old_mail_gets_a_last_attempt(tmp_path: Path) -> None:
+    store = WaitingMail()
+    old = (datetime.now(UTC) - timedelta(days=3)).isoformat()
+    store.add("beta", created_at=old)
+    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer):
+        await until_sent(store)
+    assert store.outcomes() == ["delivered"]
+
+
+async def test_what_came_of_an_attempt_is_committed_however_long_that_takes(
+    tmp_path: Path,
+) -> None:
+    store = WaitingMail()
+    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:
+        await asyncio.sleep(0.05)
+        peer.delay = 0.1
+        store.add("beta")
+        sender.wake(["beta"])
+        await until(lambda: len(posted(peer)) == 1)
+        store.broken = True
+        store.add("beta")
+        await asyncio.sleep(0.6)
+        assert store.settled == []
+        store.broken = False
+        await until_sent(store)
+    assert len(posted(peer)) == 2
+    assert store.outcomes() == ["delivered", "delivered"]
+
+
+async def test_mail_of_a_deleted_task_is_forgotten(tmp_path: Path) -> None:
+    store = WaitingMail()
+
+    async def settle(owner: Owner, row: Any, outcome: DeliveryOutcome) -> None:
+        del store.rows[row.id]
+        raise UnknownTask(row.task_id)
+
+    async with (
+        LoopbackPeer(name="beta") as peer,
+        sending(tmp_path, store, peer, settle=settle) as sender,
+    ):
+        store.add("beta")
+        store.add("beta")
+        sender.wake(["beta"])
+        await until(lambda: len(posted(peer)) == 2)
+        await until_sent(store)
+
+
+async def test_stopping_takes_seconds_at_most_and_loses_nothing(tmp_path: Path) -> None:
+    store = WaitingMail()
+    async with LoopbackPeer(name="beta") as peer, routing(tmp_path, peer) as router:
+        registry = router.swarm_registry
+        assert isinstance(registry, SwarmRegistry)
+        peer.delay = 60
+        for number in range(3):
+            store.add("beta", f"task-{number}")
+        sender = OutboxSender(store, "alpha", registry, router, store.settle, FAST)
+        await sender.start()
+        await until(lambda: len(posted(peer)) == 3)
+        began = time.monotonic()
+        await sender.stop()
+        await sender.stop()
+        assert time.monotonic() - began < 8
+        assert store.settled == []
+        peer.delay = 0
+        await sender.start()
+        await until_sent(store)
+        await sender.stop()
+    assert store.outcomes() == ["delivered"] * 3
+
+
+async def test_nothing_is_asked_while_nothing_waits(tmp_path: Path) -> None:
+    store = WaitingMail()
+    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:
+        await asyncio.sleep(0.3)
+        assert store.looks == 1
+        for number in range(10):
+            store.add("beta")
+            sender.wake(["beta"])
+            await until(lambda done=number: len(store.settled) == done + 1)
+        await asyncio.sleep(0.1)
+        looks = store.looks
+        assert looks <= 22
+        await asyncio.sleep(0.3)
+        assert store.looks == looks
+
+
+async def test_what_an_earlier_process_put_off_is_sent_in_time(tmp_path: Path) -> None:
+    store = WaitingMail()
+    later = (datetime.now(UTC) + timedelta(seconds=0.5)).isoformat()
+    store.add("beta", next_at=later, attempts=3, told=True)
+    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer):
+        await asyncio.sleep(0.2)
+        assert posted(peer) == []
+        await until_sent(store)
+    assert store.outcomes() == ["delivered"]
+
+
+async def test_a_repeated_forward_to_1_3_6_counts_as_delivered(tmp_path: Path) -> None:
+    store = WaitingMail()
+    async with LegacyPeer(name="beta", callers={"tok": "alpha"}) as peer:
+        row = store.add("beta")
+        async with sending(tmp_path, store, peer) as sender:
+            await until_sent(store)
+            store.rows[row.id] = row  # what came of it was not committed
+            sender.wake(["beta"])
+            await until(lambda: len(store.settled) == 2)
+    assert [one.runner for _, one, _ in store.settled] == ["swarm:alpha@beta"] * 2
+    assert len(peer.taken) == 1
+
+
+async def test_tokens_are_in_no_log_and_no_row(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = WaitingMail()
+    caplog.set_level("DEBUG")
+    async with LoopbackPeer(name="beta") as peer, routing(tmp_path) as router:
+        registry = router.swarm_registry
+        assert isinstance(registry, SwarmRegistry)
+        await registry.register_swarm("beta", peer.url, "hush-hush-0123456789")
+        sender = OutboxSender(store, "alpha", registry, router, store.settle, FAST)
+        await sender.start()
+        peer.failing = 500
+        store.add("beta")
+        sender.wake(["beta"])
+        await until(lambda: store.rows[1].attempts > 2)
+        peer.failing = 403
+        await until_sent(store)
+        await sender.stop()
+    assert store.outcomes() == ["delayed", "undeliverable"]
+    assert "hush-hush" not in caplog.text
+    assert "hush-hush" not in str(store.settled) + str(store.rows)
+
+
+async def test_the_gateway_refuses_what_cannot_be_sent(tmp_path: Path) -> None:
+    store = WaitingMail()
+    async with (
+        LoopbackPeer(name="weather") as peer,
+        LoopbackPeer(name="zoo") as zoo,
+        routing(tmp_path, peer) as router,
+    ):
+        registry = router.swarm_registry
+        assert isinstance(registry, SwarmRegistry)
+        sender = OutboxSender(store, "alpha", registry, router, store.settle, FAST)
+        gateway = PeerGateway(registry, sender)
+        gateway.check("weather")
+        with pytest.raises(ToolError, match=r"^unknown swarm 'wether'\. Did you mean 'weather'\?$"):
+            gateway.check("wether")
+        await registry.register_swarm("zoo", zoo.url)
+        with pytest.raises(ToolError, match=r"^authentication token missing for swarm 'zoo'$"):
+            gateway.check("zoo")
+        assert gateway.swarms() == ["weather", "zoo"]
+        registry.endpoints["zoo"]["is_active"] = False
+        assert gateway.swarms() == ["weather"]
+        gateway.check("weather")
+        peer.swarms = [peer.swarm_entry(swarm_name="new", base_url=zoo.url)]
+        zoo.name = "new"
+        found, problems = await gateway.discover([peer.url, "http://127.0.0.1:9"])
+        assert found == ["new"]
+        assert problems == ["http://127.0.0.1:9: the connection failed"]
+        await sender.start()
+        await until(lambda: store.looks == 1)
+        store.add("weather")
+        gateway.wake(["weather"])
+        await until_sent(store)
+        await sender.stop()
+    assert INES.swarm == "alpha"
