@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,7 +115,7 @@ class WaitingMail:
             del self.rows[row.id]
         else:
             state = "waiting" if outcome.state == "delayed" else "dead"
-            self.rows[row.id] = row._replace(state=state)  # type: ignore[arg-type]
+            self.rows[row.id] = row._replace(state=state, told=True)  # type: ignore[arg-type]
 
     def outcomes(self) -> list[str]:
         """Return what came of attempts, in order."""
@@ -140,8 +140,8 @@ class WaitingMail:
         limit: int,
         *,
         owner: Owner | None = None,
-        without: Sequence[str] = (),
-        untold: Sequence[str] = (),
+        without: Collection[str] = (),
+        untold: Collection[str] = (),
     ) -> list[tuple[Owner, OutboxRow]]:
         self._check()
         self.looks += 1

@@ -261,7 +261,9 @@ class FederationConfig(FileBacked):
 
     ``base_url`` is where they reach this server, None the address that it listens on.
     ``allow_private`` lets it reach loopback and private addresses, too; ``max_swarms`` is how many
-    the registry holds, those that are only proposed included.
+    the registry holds, those that are only proposed included. ``expose`` are the agents that mail
+    of other swarms may reach, among the entrypoint and those with ``enable_interswarm``; None for
+    all of these. Mail that another swarm has not taken after ``give_up_after`` seconds is given up.
     """
 
     table = "server.federation"
@@ -269,6 +271,8 @@ class FederationConfig(FileBacked):
     base_url: Annotated[str, AfterValidator(_check_base_url)] | None = None
     allow_private: bool = False
     max_swarms: _Positive = 1000
+    expose: list[str] | None = None
+    give_up_after: _Wait = 24 * 3600.0
 
 
 class ServerConfig(FileBacked):

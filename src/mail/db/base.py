@@ -17,7 +17,7 @@ To add a subject, add a protocol here and list it among the bases of `Store`. `m
 has a class for each of them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
@@ -603,7 +603,14 @@ class OutboxRecords(Protocol):
     """Mail for other swarms, and what has been taken of theirs; see `OutboxRow`."""
 
     async def due_outbox(
-        self, swarm: str, now: str, limit: int, *, owner: Owner | None = None
+        self,
+        swarm: str,
+        now: str,
+        limit: int,
+        *,
+        owner: Owner | None = None,
+        without: Collection[str] = (),
+        untold: Collection[str] = (),
     ) -> list[tuple[Owner, OutboxRow]]:
         """Return waiting mail that may be tried now: of each (task, peer) only the first.
 
@@ -612,6 +619,8 @@ class OutboxRecords(Protocol):
             now: RFC 3339 text in UTC; rows whose ``next_at`` is later are left out.
             limit: At most so many, the oldest first.
             owner: Only mail of this owner's tasks.
+            without: No mail for these peers.
+            untold: Mail for these peers only if its sender was told of no failure.
         """
 
     async def next_outbox(self, swarm: str) -> str | None:

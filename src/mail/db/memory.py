@@ -5,7 +5,7 @@ save fails as it would in a database. Each owner keeps at most ``keep_finished``
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate, islice, takewhile
@@ -503,13 +503,23 @@ class MemoryStore:
         return sorted(self._tokens.values(), key=lambda token: token.created_at)
 
     async def due_outbox(
-        self, swarm: str, now: str, limit: int, *, owner: Owner | None = None
+        self,
+        swarm: str,
+        now: str,
+        limit: int,
+        *,
+        owner: Owner | None = None,
+        without: Collection[str] = (),
+        untold: Collection[str] = (),
     ) -> list[tuple[Owner, OutboxRow]]:
         """See `mail.db.base.Store.due_outbox`."""
         due = (
             (whose, row)
             for whose, row in self._first_waiting(swarm)
-            if row.next_at <= now and owner in (None, whose)
+            if row.next_at <= now
+            and owner in (None, whose)
+            and row.peer not in without
+            and not (row.told and row.peer in untold)
         )
         return list(islice(due, limit))
 

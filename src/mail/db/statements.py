@@ -6,7 +6,7 @@ are in `mail.db.sqlite.statements` and `mail.db.postgres.statements`.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -551,14 +551,30 @@ class _OutboxRecords(Dialect):
     """`mail.db.base.OutboxRecords`, but for `change_outbox`."""
 
     async def due_outbox(
-        self, swarm: str, now: str, limit: int, *, owner: Owner | None = None
+        self,
+        swarm: str,
+        now: str,
+        limit: int,
+        *,
+        owner: Owner | None = None,
+        without: Collection[str] = (),
+        untold: Collection[str] = (),
     ) -> list[tuple[Owner, OutboxRow]]:
-        whose: tuple[object, ...] = () if owner is None else tuple(owner)
-        which = "" if owner is None else " AND (swarm_name, caller_role, caller_id) = ($4, $5, $6)"
+        values: list[object] = [swarm, now, limit]
+        which = ""
+        if owner is not None:
+            values += owner
+            which += " AND (swarm_name, caller_role, caller_id) = ($4, $5, $6)"
+        for peers, condition in ((without, "FALSE"), (untold, "NOT told")):
+            if peers:
+                numbers = range(len(values) + 1, len(values) + 1 + len(peers))
+                named = ", ".join(f"${number}" for number in numbers)
+                which += f" AND ({condition} OR peer NOT IN ({named}))"
+                values += peers
         text = f"""
             SELECT {OWNER_COLUMNS}, task_id, {_OUTBOX} {self._first_waiting}
             WHERE swarm_name = $1 AND next_at <= $2{which} ORDER BY outbox.id LIMIT $3"""
-        return await self._outbox(text, swarm, now, limit, *whose)
+        return await self._outbox(text, *values)
 
     async def next_outbox(self, swarm: str) -> str | None:
         text = f"""

@@ -33,7 +33,7 @@ __all__ = ["OutboxSender", "PeerGateway", "SendingSettings", "Settle"]
 Settle = Callable[[Owner, OutboxRow, DeliveryOutcome], Awaitable[None]]
 """Commits what came of an attempt: events, notices, contributors, and the new state of the row.
 
-It gets the row with the attempts, times and errors that are to be stored; ``told`` is as it was.
+It gets the row with the attempts and times that are to be stored; ``told`` is as it was before.
 """
 
 _TRIPS_AFTER: Final = 5
@@ -228,7 +228,14 @@ class OutboxSender:
         for name in [name for name, peer in self._peers.items() if _is_forgettable(peer)]:
             del self._peers[name]
         while len(self._flights) < self._settings.at_once:
-            rows = await self._store.due_outbox(self._swarm, self._clock.now(), _ROWS_AT_ONCE)
+            now = time.monotonic()
+            rows = await self._store.due_outbox(
+                self._swarm,
+                self._clock.now(),
+                _ROWS_AT_ONCE,
+                without=[name for name, peer in self._peers.items() if not self._room(peer)],
+                untold=[name for name, peer in self._peers.items() if peer.until > now],
+            )
             before = len(self._flights)
             self._begin_all(rows)
             if len(rows) < _ROWS_AT_ONCE or len(self._flights) == before:
@@ -363,9 +370,7 @@ class OutboxSender:
         hours = self._settings.give_up_after / 3600
         text = f"not delivered within {hours:g} hours; the last attempt: {reason}"
         _log.warning("mail for swarm %r is given up: %s", row.peer, reason)
-        await self._settled(
-            flight.owner, row._replace(told=True), DeliveryOutcome("undeliverable", text)
-        )
+        await self._settled(flight.owner, row, DeliveryOutcome("undeliverable", text))
 
     async def _settled(self, owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         await self._committed(partial(self._settle, owner, row, outcome))

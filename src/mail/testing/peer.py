@@ -332,8 +332,6 @@ class LegacyPeer(LoopbackPeer):
         Raises:
             AssertionError: the other server does not accept it.
         """
-        from aiohttp import ClientSession
-
         swarm, clock = parse_agent_address(to)[1] or "", SystemClock()
         runner, task = self._task(task_id)
         if runner not in task.contributors:
@@ -362,14 +360,19 @@ class LegacyPeer(LoopbackPeer):
             "task_contributors": list(task.contributors),
             "metadata": {},
         }
-        url = f"{self.home}/interswarm/{'back' if goes_back else 'forward'}"
+        await self._post("back" if goes_back else "forward", message)
+
+    async def _post(self, route: str, message: Mapping[str, Any]) -> None:
+        from aiohttp import ClientSession
+
         headers = {
             "Authorization": f"Bearer {self.home_token}",
             "User-Agent": f"MAIL-Interswarm-Router/{self.name}",
         }
+        url, body = f"{self.home}/interswarm/{route}", {"message": message}
         async with (
             ClientSession() as session,
-            session.post(url, json={"message": message}, headers=headers) as answer,
+            session.post(url, json=body, headers=headers) as answer,
         ):
             if answer.status != _OK:
                 raise AssertionError(f"{answer.status}: {await answer.text()}")

@@ -134,6 +134,18 @@ class TestHeads:
         assert alices == rows.alice
         assert found[0] == (rows.alice, (await store.task_outbox(rows.alice, "t1"))[0])
 
+    async def test_mail_for_some_peers_can_be_left_out(self, store: Store, rows: Rows) -> None:
+        await send(store, rows, mail("b1"), mail("b2", task_id="t2", told=True))
+        await send(store, rows, mail("c1", "gamma", told=True), mail("d1", "delta"))
+        await send(store, rows, mail("bob", told=True), owner=rows.bob)
+        assert await due(store, without=["beta"]) == ["c1", "d1"]
+        assert await due(store, without=["beta", "gamma", "nobody"]) == ["d1"]
+        assert await due(store, untold=["beta", "gamma"]) == ["b1", "d1"]
+        assert await due(store, without=["delta"], untold=["beta"]) == ["b1", "c1"]
+        everywhere = {"owner": rows.bob, "untold": ["gamma"]}
+        assert await due(store, **everywhere, without=["delta"]) == ["bob"]
+        assert await due(store, **everywhere, without=["beta"]) == []
+
     async def test_other_swarms_mail_is_not_due(self, store: Store, rows: Rows) -> None:
         await send(store, rows, mail("theirs"), owner=OTHER)
         assert await due(store) == []
