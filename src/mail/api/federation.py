@@ -41,10 +41,20 @@ class _OwnMail:
         self._store = store
         self._owners = owners
 
-    async def due_outbox(self, swarm: str, now: str, limit: int) -> list[tuple[Owner, OutboxRow]]:
+    async def due_outbox(
+        self,
+        swarm: str,
+        now: str,
+        limit: int,
+        *,
+        without: Collection[str] = (),
+        untold: Collection[str] = (),
+    ) -> list[tuple[Owner, OutboxRow]]:
         found: list[tuple[Owner, OutboxRow]] = []
         for owner in self._owners():
-            found += await self._store.due_outbox(swarm, now, limit, owner=owner)
+            found += await self._store.due_outbox(
+                swarm, now, limit, owner=owner, without=without, untold=untold
+            )
         return sorted(found, key=lambda each: each[1].id)[:limit]
 
     async def next_outbox(self, swarm: str) -> str | None:

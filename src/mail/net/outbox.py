@@ -77,7 +77,15 @@ class SendingSettings:
 class OutboxStore(Protocol):
     """What the sender needs of a store; see `mail.db.base.OutboxRecords`."""
 
-    async def due_outbox(self, swarm: str, now: str, limit: int) -> list[tuple[Owner, OutboxRow]]:
+    async def due_outbox(
+        self,
+        swarm: str,
+        now: str,
+        limit: int,
+        *,
+        without: Collection[str] = (),
+        untold: Collection[str] = (),
+    ) -> list[tuple[Owner, OutboxRow]]:
         """Return waiting mail that may be tried now: of each (task, peer) only the first."""
 
     async def next_outbox(self, swarm: str) -> str | None:
