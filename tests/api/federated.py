@@ -13,6 +13,7 @@ from mail.errors import Forbidden, MAILError, UnknownTask
 from mail.net import SwarmRegistry
 from mail.testing import agent_from
 from mail.version import get_protocol_version
+from tests.support.ports import free_port
 
 Agent = Callable[[list[dict[str, Any]], Any], list[tuple[str, dict[str, Any]]]]
 
@@ -25,9 +26,9 @@ class Door:
         requests: (path, status) so far.
     """
 
-    def __init__(self, name: str, port: int = 0) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.port = port
+        self.port = free_port()  # nobody else's while the door is closed, either
         self.tokens: dict[str, str] = {}
         self.requests: list[tuple[str, int]] = []
         self.swarm: MAILSwarm | None = None
@@ -45,7 +46,6 @@ class Door:
         self._runner = web.AppRunner(app)
         await self._runner.setup()
         await web.TCPSite(self._runner, "127.0.0.1", self.port).start()
-        self.port = self._runner.addresses[0][1]
 
     async def close(self) -> None:
         if self._runner is not None:

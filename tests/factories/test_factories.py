@@ -86,6 +86,14 @@ def test_excluded_tools_and_an_agent_without_targets_get_none() -> None:
     assert names(plain(_debug_include_mail_tools=False).tool_specs) == ["look_up"]
 
 
+def test_an_agent_without_targets_can_answer_other_swarms() -> None:
+    agent = plain(comm_targets=[], enable_interswarm=True)
+    assert names(agent.tool_specs) == [*MAIL_TOOLS, "look_up"]
+    [answer] = [tool for tool in agent.tool_specs if tool["function"]["name"] == "send_response"]
+    target = answer["function"]["parameters"]["properties"]["target"]
+    assert "enum" not in target and "agent-name@swarm-name" in target["description"]
+
+
 @pytest.mark.parametrize("style", ["completions", "responses"])
 def test_a_supervisor_is_offered_the_control_tools_too(style: Any) -> None:
     tools = [LOOK_UP]

@@ -301,7 +301,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
     def _specs(self) -> ToolSet:
         """Build the declarations once; they are the same, byte for byte, in every call."""
         own = to_json(self.tools)
-        if not self._with_mail_tools or not self.comm_targets:
+        if not self._with_mail_tools or not (self.comm_targets or self.enable_interswarm):
             return ToolSet.shared(own)
         targets, excluded = tuple(self.comm_targets), frozenset(self.exclude_tools)
         mail_tools = _mail_tools(targets, self.enable_interswarm, self.tool_format, excluded)
