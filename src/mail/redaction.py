@@ -49,6 +49,18 @@ _NAMES: Final = (
 # Of the environment: only in capitals, for in small letters such names mean other things, too.
 _VARIABLES: Final = r"(?-i:\b[A-Z0-9_]{1,64}_(?:TOKEN|KEY|SECRET|PASS)(?:_[A-Z0-9_]{1,64})?+)"
 
+# Keys of services that begin like nothing else; each with what may follow, and how long it is.
+_SERVICES: Final = (
+    (r"npm_|nfp_|ntn_|fw_|figd_|jina_", r"[A-Za-z0-9_-]{20,}"),
+    (r"pypi-AgE|GOCSPX-|AT[AC]TT3|gl(?:ptt|rt|dt)-", r"[\w=-]{16,}"),
+    (r"SG\.", r"[\w-]{16,}+\.[\w-]{16,}+"),
+    (r"hvs\.|dp\.(?:pt|st|ct|sa)\.|tskey-|AGE-SECRET-KEY-1", r"[\w-]{16,}"),
+    (r"whsec_|shp(?:at|ss|ca|pa)_|do[opr]_v1_|dckr_pat_|sntry[su]_|rubygems_", r"[\w+/=-]{16,}"),
+    (r"lin_(?:api|oauth)_|PMAK-|sbp_|sq0(?:atp|csp)-|csk-", r"[\w-]{16,}"),
+    (r"dapi", r"[0-9a-f]{32}"),
+    (r"[0-9]{8,10}:AA", r"[\w-]{30,}"),
+)
+
 _BEFORE_AND_SECRET: Final = tuple(
     re.compile(pattern, flags | re.IGNORECASE)
     for pattern, flags in (
@@ -63,11 +75,12 @@ _BEFORE_AND_SECRET: Final = tuple(
         (r"\b(bearer(?:\s|%20|\+)+)[\w.~+/=%-]{8,}", 0),
         (r"(mail_)[\w-]{24,}", 0),
         (
-            r"\b((?:sk|pk|rk|xai|gsk|hf|gh[oprsu]|glpat|lsv2|tvly|r8|pplx|nvapi|xapp|xox[abprs])"
+            r"\b((?:sk|pk|rk|xai|gsk|hf|gh[oprsu]|glpat|lsv2|tvly|r8|pplx|nvapi|xapp|xox[a-z])"
             r"[-_])[\w*-]{8,}",
             0,
         ),
         (r"\b(ya29\.)[\w-]{10,}", 0),
+        *((rf"\b(?-i:({before}){secret})", 0) for before, secret in _SERVICES),
         (r"\b(github_pat_|AIza|AKIA|ASIA)[\w-]{10,}", 0),
         (r"\b(eyJ)[\w-]{8,}+(\.[\w-]{4,}+(?:\.[\w-]*+)?)?", 0),
         (r"\b(https?://[^\s:/@]*:)[^\s/]*(?=@)", 0),
@@ -113,7 +126,10 @@ _HINTS: Final = (
         "xox",
         "xapp",
     ),
-    *("github_", "glpat", "lsv2", "tvly", "r8-", "r8_", "ya29"),
+    *("github_", "glpat", "lsv2", "tvly", "r8-", "r8_", "ya29", "npm_", "nfp_", "ntn_", "fw_"),
+    *("figd", "jina", "pypi-a", "gocspx", "tt3", "glptt", "glrt-", "gldt-", "sg.", "hvs.", "dp."),
+    *("whsec", "shp", "_v1_", "dckr", "sntry", "rubyg", "lin_", "pmak", "sbp_", "sq0", "dapi"),
+    ":aa",
 )
 """What any of the shapes has in it, in lower case; most lines have none of it."""
 

@@ -10,6 +10,16 @@ SECRET = "hunter2-Zq9"
 TOKEN = "mail_eDvr3Wo7Za9cV7zEtfkS9XbiBBcCVRVKJAAeD7cY6P8"
 ESCAPED = json.dumps(json.dumps({"api_key": f"two {SECRET}"}))
 
+LONG = "AbCdEf0123456789GhIjKlMnOpQrStUvWxYz"
+PREFIXES = (
+    *("npm_", "nfp_", "ntn_", "fw_", "figd_", "jina_", "hf_", "pypi-AgEIcHlwaS5vcmc", "GOCSPX-"),
+    *("ATATT3", "ATCTT3", "glpat-", "glptt-", "glrt-", "gldt-", "hvs.", "dp.pt.", "dp.st."),
+    *("whsec_", "shpat_", "shpss_", "shpca_", "shppa_", "dop_v1_", "doo_v1_", "dor_v1_"),
+    *("dckr_pat_", "sntrys_", "sntryu_", "rubygems_", "lin_api_", "lin_oauth_", "PMAK-", "sbp_"),
+    *("sq0atp-", "sq0csp-", "csk-", "tskey-auth-", "AGE-SECRET-KEY-1"),
+    *("xoxb-", "xoxe-", "xoxc-", "xoxp-", "123456789:AA"),
+)
+
 DISGUISES = [
     f"Authorization: Bearer {SECRET}",
     f"Proxy-Authorization: Basic {SECRET}",
@@ -81,6 +91,9 @@ def test_a_secret_with_a_telling_name_or_place_is_blotted_out(text: str) -> None
         ("ya29.AbCdEf0123456789", "AbCdEf0123456789"),
         ("AIzaSyA1234567890abcdef", "SyA1234567890abcdef"),
         ("AKIAIOSFODNN7EXAMPLE", "IOSFODNN7EXAMPLE"),
+        *((f"{prefix}{LONG}", LONG) for prefix in PREFIXES),
+        (f"SG.{LONG[:22]}.{LONG}", LONG),
+        (f"dapi{'0123456789abcdef' * 2}", "0123456789abcdef"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln", "eyJzdWIiOiIxIn0"),
     ],
 )
@@ -102,6 +115,9 @@ def test_a_secret_of_a_known_shape_is_blotted_out_anywhere(text: str, secret: st
         "author: bob, keys: a, b",
         "expected: token at position 3",
         "open sqlite:////var/lib/mail.db",
+        "npm_config_registry, npm_config_user_agent and npm_package_json are set",
+        "pypi-attestations==0.0.27, hvs.py, SG.first.second, dapi, dp.st.x, lin_api_url",
+        "at 12:34:56 task 123456789:AAB was begun",
     ],
 )
 def test_ordinary_text_stays(text: str) -> None:
