@@ -1,6 +1,7 @@
 """One owner per swarm and file, or one for the file, whatever happens to names and lock files."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -174,6 +175,41 @@ async def test_a_second_process_is_refused_whatever_the_file_is_called(
     store = SQLiteStore(name)
     await store.open()
     await store.close()
+
+
+def descriptors() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+@pytest.mark.parametrize("change", [lambda path: path, remove])
+async def test_whoever_is_refused_keeps_no_descriptors(
+    path: Path, owner: "subprocess.Popen[str]", change: Callable[[Path], Path]
+) -> None:
+    change(path)
+    guest = SQLiteStore(path, exclusive=False)
+    await guest.open()
+    await refused(path)
+    before = descriptors()
+    for _ in range(3):
+        for swarm in (None, "alpha"):
+            assert "is in use by " in await refused(path, swarm)
+        assert len(users_of(path, "alpha")) == 1
+    assert descriptors() == before
+    await guest.close()
+
+
+async def test_a_swarm_that_is_served_here_is_refused_without_keeping_descriptors(
+    path: Path,
+) -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        for swarm in ("alpha", "beta"):
+            store = SQLiteStore(path, swarm=swarm)
+            await store.open()
+            stack.push_async_callback(store.close)
+        before = descriptors()
+        for swarm in ("alpha", "beta", None):
+            await refused(path, swarm)
+        assert descriptors() == before
 
 
 async def test_a_hard_link_is_refused_to_owners_and_guests(

@@ -84,6 +84,7 @@ class DatabaseLock:
         """
         if self._database.is_dir():
             raise StoreError(f"{self._database} is a folder; name a file for the database")
+        self._check_from_here()
         self._file = _open_lock_file(_lock_path(self._database))
         try:
             self._bytes = self._open_database()
@@ -153,6 +154,20 @@ class DatabaseLock:
             os.ftruncate(handle, 0)
             os.close(handle)
         self._file, self._swarms, self.alone = None, {}, False
+
+    def _check_from_here(self) -> None:
+        """Refuse what would be refused before anything is opened, if the database is open here.
+
+        In this process no further descriptor of it could be closed then.
+        """
+        if not _open_on(self._database):
+            return
+        holder = _holder(_lock_path(self._database))
+        if holder is not None and holder.swarm == _STARTING:
+            return
+        for user in users_of(self._database, self._swarm or ""):
+            if self._swarm is None or user.swarm in (None, self._swarm):
+                raise self._refusal(user)
 
     def _take_file(self) -> None:
         """Lock the file for this process alone, or with others if it only wants a swarm."""
@@ -368,6 +383,8 @@ def _swarm_users(database: Path) -> list[User]:
 
 def _is_locked(database: Path, byte: int) -> bool:
     """Tell whether somebody has a lock on a byte of a database."""
+    if handles := _open_on(database):  # the descriptor that has the lock does not find it
+        return any(_is_held(handle, byte) for handle in handles)
     try:
         handle = os.open(database, os.O_RDWR)
     except FileNotFoundError:
@@ -407,11 +424,22 @@ def _close(handle: int) -> None:
     with suppress(OSError):
         if _TAKE is not None:
             fcntl.fcntl(handle, _TAKE, _record(fcntl.F_UNLCK, _BYTE, 0))
-    file = os.fstat(handle)
     with suppress(OSError):  # a system that does not list them: it stays
-        handles = [int(entry.name) for entry in Path("/dev/fd").iterdir()]
-        if not any(other != handle and _is_open_on(other, file) for other in handles):
+        if _descriptors_of(os.fstat(handle)) == [handle]:
             os.close(handle)
+
+
+def _open_on(path: Path) -> list[int]:
+    """Return the descriptors that this process has of a file."""
+    try:
+        return _descriptors_of(path.stat())
+    except OSError:  # there is no such file, or no such list
+        return []
+
+
+def _descriptors_of(file: os.stat_result) -> list[int]:
+    handles = [int(entry.name) for entry in Path("/dev/fd").iterdir()]
+    return [handle for handle in handles if _is_open_on(handle, file)]
 
 
 def _is_open_on(handle: int, file: os.stat_result) -> bool:
