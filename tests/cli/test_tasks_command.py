@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -124,7 +125,8 @@ async def test_tasks_are_deleted_beside_the_server_and_by_it(
     from mail.db.urls import open_store
 
     store, script = open_store(place), Script()
-    app = create_app(config(shutdown_grace=0.5), template=Template(script), store=store)  # type: ignore[arg-type]
+    template = Template(script, breakpoint_tools=["send_interrupt"])
+    app = create_app(config(shutdown_grace=0.5), template=template, store=store)  # type: ignore[arg-type]
     async with serving(app) as http:
         server = str(http.base_url).rstrip("/")
         at_server = ("--url", server, "-ak", TOKENS["alice"])
@@ -138,6 +140,18 @@ async def test_tasks_are_deleted_beside_the_server_and_by_it(
         assert gone.status_code == 404
         assert await mail("tasks", "delete", "one") == 1
         assert "task 'one' not found" in capsys.readouterr().err
+        paused = {"body": "consult", "task_id": "paused"}
+        answer = await http.post("/message", json=paused, headers=bearer("alice"))
+        assert answer.json()["status"] == "paused"
+        assert await mail("tasks", "delete", "paused") == 1
+        told = capsys.readouterr().err
+        assert f"in use by the process with pid {os.getpid()}, which may go on with the" in told
+        assert await mail("tasks", "delete", "paused", *at_server) == 0
+        for task_id in ("paused", "kept"):
+            paused["task_id"] = task_id
+            answer = await http.post("/message", json=paused, headers=bearer("alice"))
+            assert answer.json()["status"] == "paused"
+        capsys.readouterr()
         assert await mail("tasks", "delete", "three", "--json", *at_server) == 0
         assert json.loads(capsys.readouterr().out) == {"task_id": "three", "deleted": True}
         slow = asyncio.create_task(
@@ -151,6 +165,7 @@ async def test_tasks_are_deleted_beside_the_server_and_by_it(
         assert await mail("tasks", "delete", "s", "--cancel", *at_server) == 0
         assert (await slow).json()["status"] == "cancelled"
     await store.close()
+    assert await mail("tasks", "delete", "kept") == 0  # nobody works on it any more
 
 
 async def test_tasks_of_callers_without_a_token_are_listed(

@@ -1,12 +1,14 @@
 """One server per swarm and PostgreSQL database, also when the database was away."""
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 from mail.db.base import MemoryRow, Owner, SwarmClaim
+from mail.db.inspect import live_server
 from mail.db.postgres.store import PostgresStore
 from mail.db.postgres.swarm_lock import claim_key
 from mail.errors import StoreError, StoreLocked
@@ -55,6 +57,15 @@ async def test_a_second_server_of_a_swarm_is_refused_until_the_first_one_closes(
     await first.close()
     await second.open()
     await write(second, "x")
+
+
+async def test_commands_find_the_server_of_a_swarm(make: Make, url: str) -> None:
+    store = make()
+    await store.open()
+    assert str(await live_server(url, "alpha")).startswith(f"another server (pid {os.getpid()} on ")
+    assert await live_server(url, "beta") is None
+    await store.close()
+    assert await live_server(url, "alpha") is None
 
 
 async def test_other_swarms_other_schemas_and_short_commands_are_not_hindered(

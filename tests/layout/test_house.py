@@ -19,7 +19,6 @@ SMALL_SUBJECTS = {
     "mail.cli.login": "a command, like the modules beside it",
     "mail.cli.ping": "a command, too",
     "mail.server.routes.tokens": "one of the groups of routes, each in a module",
-    "mail.db.postgres.inspect": "the PostgreSQL half of mail.db.inspect",
     "mail.utils.store": "a documented import path",
 }
 LONG_FUNCTIONS = {

@@ -2,7 +2,7 @@
 
 All but cancelling use the server's own database, whoever the tasks belong to; with ``--url`` they
 ask a server over HTTP, which knows the caller's own. Only the process that runs a task can stop
-it, so cancelling always goes through the server, and a running task is not deleted beside it.
+it, so cancelling always goes through the server, and an open task is not deleted beside it.
 """
 
 import argparse
@@ -154,6 +154,8 @@ async def _stored_task(arguments: argparse.Namespace) -> Record:
 
 
 async def _delete_stored(arguments: argparse.Namespace, task_id: str) -> None:
+    from mail.db.inspect import live_server
+
     url, swarm = server_settings(arguments)
     async with opened(url) as store:
         owner = await _owner_of(store, arguments, swarm, task_id)
@@ -163,6 +165,14 @@ async def _delete_stored(arguments: argparse.Namespace, task_id: str) -> None:
                 f"task '{task_id}' is running; cancel it first, or delete it with --url and "
                 "--cancel"
             )
+        if row is not None and row.state == "paused":
+            server = await live_server(url, owner.swarm)
+            if server is not None:
+                raise MAILError(
+                    f"task '{task_id}' is paused, and the database is in use by {server}, which "
+                    "may go on with the task; delete it with --url and the owner's token, or stop "
+                    "the server first"
+                )
         await store.delete_task(owner, task_id)
         while await store.purge():
             pass

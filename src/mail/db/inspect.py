@@ -1,4 +1,4 @@
-"""A look at a store from outside, for ``mail server --check``: nothing is made or changed."""
+"""A look at a store from outside, for commands beside a server: nothing is made or changed."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from mail.db.sqlite.lock import users_of
 from mail.db.urls import open_store
 from mail.errors import StoreError
 
-__all__ = ["Remark", "look_at_store"]
+__all__ = ["Remark", "live_server", "look_at_store"]
 
 _POSTGRES_SECONDS: Final = 8.0
 
@@ -56,6 +56,22 @@ async def look_at_store(url: str, swarm: str) -> list[Remark]:
         return [Remark("error", str(error))]
     remarks = [Remark(status, text) for status, text in seen.remarks]
     return [*remarks, _told(seen.version, packaged_migrations("postgresql"), seen.tokens)]
+
+
+async def live_server(url: str, swarm: str) -> str | None:
+    """Return words about the server that uses a store for a swarm, None without one.
+
+    Raises:
+        ConfigError: the URL is wrong.
+        StoreError: the store cannot be asked.
+    """
+    path: Path | None = getattr(open_store(url, exclusive=False), "path", None)
+    if path is not None:
+        users = await asyncio.to_thread(users_of, path, swarm)
+        return next((user.process for user in users if user.swarm in (None, swarm)), None)
+    from mail.db.postgres.inspect import server_of_swarm
+
+    return await server_of_swarm("postgresql:" + url.partition(":")[2], swarm)
 
 
 def _look_at_file(path: Path, swarm: str) -> list[Remark]:

@@ -1,5 +1,7 @@
 """What a PostgreSQL database looks like to a server that would use it; nothing is changed."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final, Literal, NamedTuple
 
 import asyncpg
@@ -11,7 +13,7 @@ from mail.db.postgres.swarm_lock import claim_holder
 from mail.db.postgres.values import Connection
 from mail.errors import StoreError
 
-__all__ = ["Seen", "look_at_database"]
+__all__ = ["Seen", "look_at_database", "server_of_swarm"]
 
 _SECONDS: Final = 5.0
 _MAY_CREATE: Final = """
@@ -34,6 +36,22 @@ async def look_at_database(dsn: str, swarm: str) -> Seen:
     Raises:
         StoreError: it cannot be reached or does not let us in.
     """
+    async with _read_only(dsn) as connection:
+        return await _look(connection, swarm)
+
+
+async def server_of_swarm(dsn: str, swarm: str) -> str | None:
+    """Return words about the server that serves a swarm from the database, None without one.
+
+    Raises:
+        StoreError: it cannot be reached or does not let us in.
+    """
+    async with _read_only(dsn) as connection:
+        return await claim_holder(connection, swarm)
+
+
+@asynccontextmanager
+async def _read_only(dsn: str) -> AsyncIterator[Connection]:
     with in_store_terms("cannot connect to the database"):
         try:
             connection = await asyncpg.connect(
@@ -47,7 +65,7 @@ async def look_at_database(dsn: str, swarm: str) -> Seen:
     try:
         with in_store_terms("cannot inspect the database"):
             async with connection.transaction(readonly=True):
-                return await _look(connection, swarm)
+                yield connection
     finally:
         connection.terminate()
 
