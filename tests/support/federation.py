@@ -188,7 +188,8 @@ class Network:
     async def _move(self) -> None:
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wanted.wait(), 0.1)
+                async with asyncio.timeout(0.1):  # wait_for of Python 3.11 can lose a cancellation
+                    await self._wanted.wait()
             self._wanted.clear()
             try:
                 await self.sweep()

@@ -1,28 +1,45 @@
 """Mail between swarms when processes die, deliveries are given up, and agents do odd things."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mail.clock import SystemClock
+from mail.core.actions import ActionCore
+from mail.core.addresses import create_agent_address
+from mail.core.agents import AgentCore
+from mail.core.compose import Composer
+from mail.core.interswarm import DeliveryOutcome, PeerControl, PeerMail
+from mail.core.runtime import RunRequest
 from mail.core.tasks import TaskState
 from mail.db import open_store
-from mail.testing import KillingStore, KillPoint
+from mail.db.base import Owner
+from mail.errors import ProtocolError, UnknownAgent, UnknownTask
+from mail.testing import KillingStore, KillPoint, agent_from
 from mail.testing.kills import KillWhen
 from tests.core.runtime.test_federation import (
     HARBOUR,
     WEATHER,
     Calls,
+    agent,
     ask,
+    asking,
+    completes,
     done,
+    echo,
     events,
     is_over,
+    is_still,
     leader,
     reaches,
+    state,
     terminals,
 )
-from tests.support.federation import Network, Side, question
+from tests.support.federation import Network, Side, question, until
+from tests.support.swarm import last_body
 
 
 class Died(BaseException):
@@ -131,3 +148,244 @@ async def test_a_side_that_dies_at_any_commit_loses_and_doubles_nothing(
         assert len(pair.heard) <= 3 + 1  # a model is asked again when its reply was lost
     for store in pair.stores.values():
         await store.close()
+
+
+# --- what a peer may say ------------------------------------------------------------------------
+
+
+def letter(
+    kind: str = "request",
+    *,
+    to: str = "wind",
+    peer: str = "harbour",
+    task_id: str = "task-1#1",
+    control: PeerControl | None = None,
+    **more: Any,
+) -> PeerMail:
+    """Return mail of a peer as a server gives it to the runtime of swarm weather."""
+    composer = Composer(peer, SystemClock())
+    message = composer.message(
+        kind,  # type: ignore[arg-type]
+        task_id,
+        create_agent_address(f"lead@{peer}"),
+        [create_agent_address(to)],
+        more.pop("subject", "Ask"),
+        more.pop("body", "how strong?"),
+        ref=more.pop("ref", None),
+        message_id=more.pop("message_id", None),
+    )
+    given = {"task_owner": "user:ines@harbour", "contributors": ("user:ines@harbour",), **more}
+    return PeerMail(
+        peer=peer, envelope=message, control=control, receipt='{"ok":1}', **{"opens": True, **given}
+    )
+
+
+ENDED = PeerControl("ended", "completed")
+
+
+async def test_what_ends_an_unknown_task_opens_none(store) -> None:
+    async with Network() as network:
+        weather = network.add("weather", lambda: {"wind": leader(echo)}, store=store)
+        runtime = weather.runtime("swarm", "harbour")
+        farewell = letter("response", subject="::task_complete::")
+        for mail in (letter("response", control=ENDED), farewell):
+            assert await runtime.take_peer_mail(mail) == '{"ok":1}'
+        assert await store.list_tasks(WEATHER) == []
+
+
+async def test_what_does_not_fit_the_task_is_refused(store) -> None:
+    async with Network() as network:
+        network.add("harbour", asking)
+        weather = network.add("weather", lambda: {"wind": leader(echo)}, store=store)
+        runtime = weather.runtime("swarm", "harbour")
+        with pytest.raises(UnknownTask):
+            await runtime.take_peer_mail(letter(opens=False))
+        with pytest.raises(UnknownAgent, match="no agent 'rain' here"):
+            await runtime.take_peer_mail(letter(to="rain"))
+        assert await store.list_tasks(WEATHER) == []
+        await runtime.take_peer_mail(letter("broadcast", to="all"))
+        with pytest.raises(ProtocolError, match="another owner"):
+            await runtime.take_peer_mail(letter(task_owner="user:eve@harbour"))
+        with pytest.raises(ProtocolError, match="'paused' is not for swarm 'harbour' to say"):
+            await runtime.take_peer_mail(letter("response", control=PeerControl("paused")))
+
+
+async def test_a_contributor_can_neither_end_nor_resume_the_task(store) -> None:
+    gate = asyncio.Event()
+
+    async def slow(messages: list[dict[str, Any]], choice: object) -> Any:
+        await gate.wait()
+        return await agent(completes).function(messages, choice)
+
+    async with Network() as network:
+        harbour = network.add("harbour", asking, store=store)
+        network.add("weather", lambda: {"wind": AgentCore(slow, ["*@*"], can_complete_tasks=True)})
+        run = await harbour.runtime().open_run(RunRequest(message=question()))
+        await until(lambda: network.moved)
+        forged = {"peer": "weather", "task_id": "task-1", "to": "lead", "opens": False}
+        resumes = letter("response", control=PeerControl("results"), **forged)
+        with pytest.raises(ProtocolError, match="not for swarm 'weather' to say"):
+            await harbour.runtime().take_peer_mail(resumes)
+        told = letter("response", control=ENDED, body="all over", subject="Hm", **forged)
+        await harbour.runtime().take_peer_mail(told)  # an answer like any other
+        assert (await run.result(5)).message["message"]["body"] == "Hm: all over"
+        gate.set()
+        await is_still(network)
+
+
+async def test_a_repeated_delivery_gets_the_first_receipt(store) -> None:
+    async with Network() as network:
+        network.add("harbour", asking)
+        weather = network.add("weather", lambda: {"wind": leader(completes)}, store=store)
+        runtime = weather.runtime("swarm", "harbour")
+        mail = letter("broadcast", to="all", message_id="m-1")
+        again = replace(mail, receipt='{"ok":2}')
+        assert await runtime.take_peer_mail(mail) == '{"ok":1}'
+        assert await runtime.take_peer_mail(again) == '{"ok":1}'
+        ended = letter("response", control=ENDED, message_id="m-2")
+        assert await runtime.take_peer_mail(ended) == '{"ok":1}'
+        assert await runtime.take_peer_mail(replace(ended, receipt='{"ok":2}')) == '{"ok":1}'
+        log = await store.events(WEATHER, "task-1#1")
+        assert [e.kind for e in log].count("interswarm_message_received") == 2
+
+
+async def test_an_interrupt_of_a_peer_acts(store) -> None:
+    begun, shown = asyncio.Event(), list[str]()
+
+    async def thinks(messages: list[dict[str, Any]], choice: object) -> Any:
+        shown.append(last_body(messages))
+        if len(shown) == 1:
+            begun.set()
+            await asyncio.Event().wait()
+        return await agent(completes).function(messages, choice)
+
+    async with Network() as network:
+        network.add("harbour", asking)
+        core = AgentCore(thinks, [], can_complete_tasks=True)
+        weather = network.add("weather", lambda: {"wind": core}, store=store)
+        runtime = weather.runtime("swarm", "harbour")
+        await runtime.take_peer_mail(letter("broadcast", to="all"))
+        await asyncio.wait_for(begun.wait(), 5)
+        await runtime.take_peer_mail(letter("interrupt", body="stop"))
+        await reaches(weather, WEATHER, TaskState.COMPLETED)
+        assert len(shown) == 3 and 'type="agent">lead@harbour<' in shown[1] and "stop" in shown[1]
+        assert shown[2] == shown[0]
+        log = await store.events(WEATHER, "task-1#1")
+        [cut] = [event for event in log if event.kind == "turn_interrupted"]
+        assert cut.extra["by"] == "lead@harbour"
+
+
+# --- mail that is given up ----------------------------------------------------------------------
+
+
+async def test_what_cannot_be_delivered_is_told_and_no_longer_waited_for(store) -> None:
+    def lead(subject: str, body: str) -> Calls:
+        if subject == "Question":
+            return [ask("rain@weather")]
+        heard.append((subject, body))
+        return [done("without it")]
+
+    heard: list[tuple[str, str]] = []
+    async with Network() as network:
+        harbour = network.add("harbour", lambda: {"lead": leader(lead)}, store=store)
+        network.add("weather", lambda: {"wind": leader(echo)})
+        message = await harbour.runtime().submit_and_wait(question(), timeout=5)
+        assert message["message"]["body"] == "without it"
+        text = "Your message to rain@weather could not be delivered: no agent 'rain' here"
+        assert heard == [("::undeliverable::", text)]
+        [(_, dead), *_] = await store.list_outbox("harbour")
+        assert (dead.state, dead.kind) == ("dead", "request")
+        log = await events(harbour, HARBOUR)
+        [error] = [event for event in log if event.kind == "interswarm_message_error"]
+        assert error.extra["swarm"] == "weather"
+        before = len(log)
+        await harbour.runtime().settle_outbox(dead, DeliveryOutcome("undeliverable", "again"))
+        assert len(await events(harbour, HARBOUR)) <= before + 2  # its end was told meanwhile
+        await is_still(network)
+        kinds = [event.kind for event in await events(harbour, HARBOUR)]
+        assert kinds.count("interswarm_message_error") == 1
+
+
+async def test_what_became_of_mail_of_a_deleted_task_is_nobodys_affair(store) -> None:
+    async with Network() as network:
+        harbour = network.add("harbour", asking, store=store)
+        network.add("weather", lambda: {"wind": leader(echo)})
+        network.down.add("weather")
+        await harbour.runtime().submit(question())
+        await harbour.runtime().start()
+        async with asyncio.timeout(5):
+            while not (found := await store.list_outbox("harbour")):
+                await asyncio.sleep(0.005)
+        await harbour.runtime().delete_task("task-1", cancel=True)
+        await harbour.runtime().settle_outbox(found[0][1], DeliveryOutcome("delivered"))
+        assert await store.list_tasks(HARBOUR) == []
+
+
+# --- breakpoints through a chain ----------------------------------------------------------------
+
+
+async def test_breakpoint_calls_surface_through_a_swarm_in_between(store) -> None:
+    async def never(arguments: dict[str, Any]) -> str:
+        raise AssertionError("breakpoint calls are not run")
+
+    def buoy(messages: list[dict[str, Any]], choice: object) -> Calls:
+        results = [m["content"] for m in messages if m.get("role") == "tool"]
+        if len(results) < 2:
+            return [("review", {"what": "a"}), ("review", {"what": "b"})]
+        return [done(" ".join(results[-2:]))]
+
+    def middle(subject: str, body: str) -> Calls:
+        return [ask("buoy@sea", body)] if subject == "Ask" else [done(body)]
+
+    def sailors() -> dict[str, AgentCore]:
+        action = ActionCore(function=never, name="review")
+        return {
+            "buoy": AgentCore(
+                agent_from(buoy), [], actions={"review": action}, can_complete_tasks=True
+            )
+        }
+
+    async with Network() as network:
+        harbour = network.add("harbour", asking)
+        weather = network.add("weather", lambda: {"wind": leader(middle)}, store=store)
+        sea = network.add("sea", sailors, breakpoint_tools=["review"])
+        run = await harbour.runtime().open_run(RunRequest(message=question()))
+        paused = await run.result(5)
+        assert paused.status is TaskState.PAUSED and len(paused.breakpoints) == 2
+        resume = {"message": question(), "resume_from": "breakpoint_tool_call"}
+        first, second = (call["call_id"] for call in paused.breakpoints)
+        half = await harbour.runtime().open_run(
+            RunRequest(**resume, breakpoint_tool_call_result={"call_id": first, "content": "A"})
+        )
+        rest = await half.result(5)
+        assert [call["call_id"] for call in rest.breakpoints] == [second]
+        await is_still(network)
+        last = await harbour.runtime().open_run(
+            RunRequest(**resume, breakpoint_tool_call_result={"call_id": second, "content": "B"})
+        )
+        result = await last.result(5)
+        assert result.message["message"]["body"] == "\\::task_complete::: A B"
+        await reaches(weather, WEATHER, TaskState.COMPLETED)
+        await is_over(network)
+        assert await state(sea, Owner("sea", "swarm", "weather")) is TaskState.COMPLETED
+
+
+async def test_cancelling_a_paused_task_cancels_who_paused_it(store) -> None:
+    async def never(arguments: dict[str, Any]) -> str:
+        raise AssertionError("breakpoint calls are not run")
+
+    def wind(messages: list[dict[str, Any]], choice: object) -> Calls:
+        return [("review", {"what": "wind"})]
+
+    def reviewers() -> dict[str, AgentCore]:
+        action = ActionCore(function=never, name="review")
+        return {"wind": AgentCore(agent_from(wind), [], actions={"review": action})}
+
+    async with Network() as network:
+        harbour = network.add("harbour", asking)
+        weather = network.add("weather", reviewers, breakpoint_tools=["review"], store=store)
+        run = await harbour.runtime().open_run(RunRequest(message=question()))
+        assert (await run.result(5)).status is TaskState.PAUSED
+        await harbour.runtime().cancel_task("task-1")
+        await reaches(weather, WEATHER, TaskState.CANCELLED)
+        await is_over(network)

@@ -44,6 +44,7 @@ from mail.errors import (
     MailTaken,
     ProtocolError,
     ShuttingDown,
+    TaskRunning,
     UnknownAgent,
     UnknownTask,
 )
@@ -472,8 +473,8 @@ class PeerDoor:
                     raise ShuttingDown
                 if await self._waits(task, row):
                     await self._settle_in(task, row, outcome)
-        except UnknownTask:
-            return  # it was deleted, and its mail with it
+        except (UnknownTask, TaskRunning):
+            return  # it was deleted, or is being so, and its mail with it
 
     async def _waits(self, task: ActiveTask, row: OutboxRow) -> bool:
         """Tell whether mail still waits for its delivery."""
