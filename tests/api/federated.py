@@ -31,7 +31,7 @@ class Door:
         self.port = free_port()  # nobody else's while the door is closed, either
         self.tokens: dict[str, str] = {}
         self.requests: list[tuple[str, int]] = []
-        self.swarm: MAILSwarm | None = None
+        self.swarms: list[MAILSwarm] = []
         self._runner: web.AppRunner | None = None
 
     @property
@@ -66,16 +66,17 @@ class Door:
         peer = self.tokens.get(request.headers.get("Authorization", "").removeprefix("Bearer "))
         if peer is None:
             return 401, {"detail": "no such token"}
-        assert self.swarm is not None
         message = (await request.json())["message"]
         direction: Any = request.match_info["direction"]
-        try:
-            receipt = await self.swarm.receive_interswarm_message(message, direction, peer=peer)
-        except UnknownTask as error:
-            return 404, {"detail": str(error)}
-        except MAILError as error:
-            return 403 if isinstance(error, Forbidden) else 400, {"detail": str(error)}
-        return 200, receipt
+        problem: MAILError = UnknownTask(message["payload"]["task_id"])
+        for swarm in self.swarms:  # instances of several users
+            try:
+                return 200, await swarm.receive_interswarm_message(message, direction, peer=peer)
+            except UnknownTask as error:
+                problem = error
+            except MAILError as error:
+                return 403 if isinstance(error, Forbidden) else 400, {"detail": str(error)}
+        return 404, {"detail": str(problem)}
 
 
 def template(name: str, agents: dict[str, Agent], *targets: str) -> MAILSwarmTemplate:
@@ -113,7 +114,8 @@ class Neighbourhood:
             made.name, door.url, str(self.folder / f"{made.name}.json")
         )
         swarm = made.instantiate({}, "ines", swarm_registry=registry, **options)
-        self.swarms[made.name] = door.swarm = swarm
+        self.swarms[made.name] = swarm
+        door.swarms = [swarm]
         return swarm
 
     async def introduce(self) -> None:

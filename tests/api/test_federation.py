@@ -211,6 +211,51 @@ def _told(swarm: MAILSwarm, task_id: str) -> bool:
     return any(event.kind == "interswarm_message_error" for event in swarm.get_events(task_id))
 
 
+async def test_instances_that_share_a_store_send_each_their_own_mail(tmp_path: Path) -> None:
+    store, wind = MemoryStore(), Part([ANSWER], [ANSWER], [ANSWER], [ANSWER])
+    async with neighbourhood(tmp_path) as hood:
+        here = await hood.add(harbour([ASK], [done("Thanks.")]), store=store)
+        await hood.add(template("weather", {"wind": wind}))
+        await hood.introduce()
+        registry = here.swarm_registry
+        other = harbour([ASK], [done("Thanks, too.")]).instantiate(
+            {}, "olga", swarm_registry=registry, store=store
+        )
+        hood.doors["harbour"].swarms.append(other)
+        (mine, _), (hers, _) = await asyncio.gather(
+            *(swarm.post_message("How is the wind?", timeout=10) for swarm in (here, other))
+        )
+        assert mine["message"]["body"] == "Thanks."
+        assert hers["message"]["body"] == "Thanks, too."
+        forwards = [path for path, _ in hood.doors["weather"].requests if "forward" in path]
+        assert len(forwards) == 2
+        assert {status for _, status in hood.doors["harbour"].requests} == {200}
+        await other.shutdown()
+
+
+async def test_a_cancelled_task_is_cancelled_where_it_was_helped_with(tmp_path: Path) -> None:
+    store, stuck = MemoryStore(), asyncio.Event()
+
+    async def never(messages: Any, choice: Any) -> Any:
+        stuck.set()
+        await asyncio.Event().wait()
+
+    slow = weather()
+    slow.agents[0].factory = lambda **_: never
+    async with neighbourhood(tmp_path) as hood:
+        here = await hood.add(harbour([ASK]))
+        there = await hood.add(slow, store=store)
+        await hood.introduce()
+        asked = asyncio.create_task(here.post_message("How is the wind?", task_id="high-water"))
+        await asyncio.wait_for(stuck.wait(), 10)
+        assert not there.idle
+        await here.cancel_task("high-water")
+        await asyncio.wait_for(asked, 10)
+        await until(lambda: there.idle)
+        [row] = await store.list_tasks(Owner("weather", PEER_ROLE, "harbour"))
+        assert row.state == "cancelled" and row.task_id.startswith("high-water#")
+
+
 async def test_a_guests_unfinished_work_goes_on_after_a_restart(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path / 'weather.db'}"
     stuck = asyncio.Event()

@@ -470,7 +470,8 @@ class PeerGateway:
 
     def wake(self, peers: Collection[str]) -> None:
         """Hear that mail for these swarms has been committed."""
-        self._sender.wake(peers)
+        if peers:  # what waits from the last time is found when the sender starts
+            self._sender.wake(peers)
 
     async def discover(self, urls: Sequence[str]) -> tuple[list[str], list[str]]:
         """Ask servers which swarms they list.
