@@ -252,7 +252,10 @@ class LibraryFederation:
             may_open = direction == "forward"
             place = await find_place(self._store, swarm, message, peer, may_open=may_open)
             runtime = self._runtime_of(place.owner, message)
-            known = await runtime.take_peer_mail(opened(message, peer, place))
+            try:
+                known = await runtime.take_peer_mail(opened(message, peer, place))
+            except UnknownTask:  # by the name that the other swarm knows
+                raise UnknownTask(message["payload"]["task_id"]) from None
         receipt: dict[str, Any] = from_json(known)
         return receipt
 
