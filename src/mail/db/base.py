@@ -224,7 +224,7 @@ class OutboxRow(NamedTuple):
         kind: The kind of message.
         ref: The request's id, or the payload's own id of another kind.
         wrapper: The `mail.core.wire.MAILInterswarmMessage` as JSON, without a token.
-        created_at: RFC 3339 text in UTC.
+        created_at: When it was written, or let go again by `retry_outbox`; RFC 3339 text in UTC.
         state: See above.
         attempts: How often it was tried.
         next_at: Not to be tried before; RFC 3339 text in UTC, or no text.
@@ -641,7 +641,7 @@ class OutboxRecords(Protocol):
         """Commit what came of attempts that concern nobody but the outbox."""
 
     async def retry_outbox(self, swarm: str, number: int) -> bool:
-        """Let waiting or dead mail be tried at once, as if for the first time.
+        """Let waiting or dead mail be tried at once, as if it had just been written.
 
         Of its (task, peer) it keeps its place, before what was added after it.
 

@@ -571,6 +571,8 @@ class MemoryStore:
         if task is None or task.outbox[number].state == "delivered":
             return False
         self._change_outbox(task, OutboxChange(number, "waiting"))
+        now = datetime.now(UTC).isoformat()
+        task.outbox[number] = task.outbox[number]._replace(created_at=now)
         return True
 
     async def find_inbox(self, swarm: str, peer: str, message_id: str) -> str | None:

@@ -7,6 +7,7 @@ are in `mail.db.sqlite.statements` and `mail.db.postgres.statements`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -626,11 +627,13 @@ class _OutboxRecords(Dialect):
     async def retry_outbox(self, swarm: str, number: int) -> bool:
         text = f"""
             UPDATE outbox
-            SET state = 'waiting', attempts = 0, next_at = '', last_error = '', told = FALSE
+            SET state = 'waiting', attempts = 0, next_at = '', last_error = '', told = FALSE,
+                created_at = $3
             WHERE id = $2 AND state <> 'delivered' AND EXISTS (
                 SELECT 1 FROM tasks WHERE tasks.{self._TASK_KEY} = outbox.task AND swarm_name = $1)
             RETURNING 1"""
-        return bool(await self._change(text, swarm, number))
+        now = datetime.now(UTC).isoformat()
+        return bool(await self._change(text, swarm, number, now))
 
     async def find_inbox(self, swarm: str, peer: str, message_id: str) -> str | None:
         text = "SELECT receipt FROM inbox WHERE swarm_name = $1 AND peer = $2 AND message_id = $3"

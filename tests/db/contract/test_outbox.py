@@ -1,6 +1,7 @@
 """Mail for other swarms, and what was taken of theirs: `mail.db.base.OutboxRecords`."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
@@ -194,14 +195,18 @@ class TestHeads:
         assert not await store.retry_outbox("example", second.id + 1)
         assert await due(store) == []
         assert await store.retry_outbox("example", first.id)
-        assert (await store.task_outbox(rows.alice, "t1"))[0] == first
+        again = (await store.task_outbox(rows.alice, "t1"))[0]
+        assert again._replace(created_at=first.created_at) == first
+        age = datetime.now(UTC) - datetime.fromisoformat(again.created_at)
+        assert age < timedelta(minutes=5)  # it is not too old to be tried
         assert await due(store) == ["a1"]
 
     async def test_waiting_mail_can_be_tried_at_once(self, store: Store, rows: Rows) -> None:
         (first,) = await send(store, rows, mail())
         await store.change_outbox([OutboxChange(first.id, "waiting", 5, LATEST, "no", told=True)])
         assert await store.retry_outbox("example", first.id)
-        assert await store.task_outbox(rows.alice, "t1") == [first]
+        (again,) = await store.task_outbox(rows.alice, "t1")
+        assert again._replace(created_at=first.created_at) == first
 
 
 class TestChanges:
