@@ -106,18 +106,19 @@ class GuardedTransport:
         host, port = self._named(request.url)
         addresses = self._known_addresses(host, port) or await self._checked(host, port)
         attempts = addresses[:_MAX_ATTEMPTS]
-        for address in attempts[:-1]:
+        for address in attempts:
             try:
                 answer = await self._inner.handle_async_request(_aimed(request, host, address))
             except self._unreachable:
+                if address is attempts[-1]:
+                    self._known.pop((host, port), None)
+                    raise
                 continue
-            addresses.sort(key=lambda one, best=address: one != best)  # type: ignore[misc]
+            if address is not addresses[0]:
+                addresses.remove(address)
+                addresses.insert(0, address)
             return answer
-        try:
-            return await self._inner.handle_async_request(_aimed(request, host, attempts[-1]))
-        except self._unreachable:
-            self._known.pop((host, port), None)
-            raise
+        raise FetchError(f"'{host}' has no address")
 
     def _known_addresses(self, host: str, port: int) -> list[Address] | None:
         until, addresses = self._known.get((host, port), (0.0, None))
@@ -163,7 +164,9 @@ class KeptConnections:
     """A transport of httpx that keeps connections for further requests to the same host name.
 
     Each name has connections of its own, because a certificate was checked for that name; behind a
-    `GuardedTransport` two names may lead to the same address.
+    `GuardedTransport` two names may lead to the same address. There are as many connections as
+    requests under way, each with a pool of its own: one of httpx's for all would look at every
+    connection for each request.
 
     Args:
         idle_seconds: How long a connection stays open that nothing uses. Keep it below what
@@ -171,43 +174,104 @@ class KeptConnections:
     """
 
     def __init__(self, idle_seconds: float = 4.0) -> None:
-        self._idle = idle_seconds
+        self._idle_seconds = idle_seconds
         self._tls: Any = None
-        self._pools: OrderedDict[tuple[str, str, int | None], httpx.AsyncHTTPTransport] = (
-            OrderedDict()
-        )
+        self._idle: dict[tuple[str, str, int | None], deque[tuple[float, Any]]] = {}
+        self._reaping: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def handle_async_request(self, request: "httpx.Request") -> "httpx.Response":
         """Send a request over a connection that is open, or a new one."""
+        import httpx
+
         name = request.extensions.get("sni_hostname") or request.url.host
         key = (request.url.scheme, name, request.url.port)
-        pool = self._pools.get(key)
-        if pool is None:
-            pool = self._pools[key] = self._made()
-        self._pools.move_to_end(key)
-        if len(self._pools) > _MAX_HOSTS:
-            await self._pools.popitem(last=False)[1].aclose()
-        return await pool.handle_async_request(request)
+        idle = self._idle.get(key)
+        connection = idle.pop()[1] if idle else self._made()
+        try:
+            response = await connection.handle_async_request(request)
+        except BaseException:
+            await connection.aclose()
+            raise
+        stream = _kept_stream()(response.stream, partial(self._keep, key, connection))
+        return httpx.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=stream,
+            extensions=response.extensions,
+        )
 
     def _made(self) -> "httpx.AsyncHTTPTransport":
         import httpx
 
         if self._tls is None:
             self._tls = httpx.create_ssl_context()
-        limits = httpx.Limits(max_connections=None, keepalive_expiry=self._idle)
+        limits = httpx.Limits(max_connections=1, keepalive_expiry=self._idle_seconds)
         return httpx.AsyncHTTPTransport(verify=self._tls, limits=limits)
 
+    async def _keep(self, key: tuple[str, str, int | None], connection: Any) -> None:
+        if self._closed:
+            await connection.aclose()
+            return
+        self._idle.setdefault(key, deque()).append((time.monotonic(), connection))
+        if self._reaping is None:
+            self._reaping = asyncio.create_task(self._reap(), name="idle connections")
+
+    async def _reap(self) -> None:
+        """Close connections that nothing uses, until there are none."""
+        try:
+            while self._idle:
+                await asyncio.sleep(self._idle_seconds / 2)
+                old = time.monotonic() - self._idle_seconds
+                for key, idle in list(self._idle.items()):
+                    while idle and idle[0][0] < old:
+                        await idle.popleft()[1].aclose()
+                    if not idle:
+                        del self._idle[key]
+        finally:
+            self._reaping = None
+
     async def aclose(self) -> None:
-        """Close the connections."""
-        pools, self._pools = self._pools, OrderedDict()
-        for pool in pools.values():
-            await pool.aclose()
+        """Close the connections; those in use when their answers are closed."""
+        self._closed = True
+        if self._reaping is not None:
+            self._reaping.cancel()
+            await asyncio.gather(self._reaping, return_exceptions=True)
+        every, self._idle = self._idle, {}
+        for idle in every.values():
+            for _, connection in idle:
+                await connection.aclose()
 
     async def __aenter__(self) -> "KeptConnections":
         return self
 
     async def __aexit__(self, *raised: Any) -> None:
         await self.aclose()
+
+
+@cache
+def _kept_stream() -> Any:
+    """Return the class of streams that give their connection back when they are closed."""
+    import httpx
+
+    class KeptStream(httpx.AsyncByteStream):
+        def __init__(self, stream: Any, give_back: Callable[[], Awaitable[None]]) -> None:
+            self._stream = stream
+            self._give_back: Callable[[], Awaitable[None]] | None = give_back
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            async for piece in self._stream:
+                yield piece
+
+        async def aclose(self) -> None:
+            give_back, self._give_back = self._give_back, None
+            if give_back is not None:
+                try:
+                    await self._stream.aclose()
+                finally:
+                    await give_back()
+
+    return KeptStream
 
 
 def guarded_client(
