@@ -411,6 +411,32 @@ async def test_a_target_over_8_kib_is_414_before_anything_is_made_of_it(
     assert seen == []
 
 
+@pytest.mark.parametrize("path", ["/health", "/whoami", "/nowhere"])
+async def test_requests_without_a_token_are_answered_one_after_the_other(
+    store: MemoryStore, template: Template, path: str
+) -> None:
+    loop = asyncio.get_running_loop()
+    patient = {"header_timeout": 20.0, "idle_timeout": 20.0, "send_timeout": 20.0}
+    limits = patient | {"anonymous_rate": 10.0, "max_requests": 1}
+    async with served(store, template, **limits) as (server, _):
+        one = httpx.Limits(max_connections=1)
+        async with httpx.AsyncClient(base_url=server.url, limits=one, timeout=20) as client:
+            begun = loop.time()
+            statuses = {(await client.get(path)).status_code for _ in range(50 + 6)}
+            assert loop.time() - begun >= 0.5
+            assert len(statuses) == 1 and statuses < {200, 401, 404}
+            waiting = [asyncio.create_task(client.get(path)) for _ in range(20)]
+            async with httpx.AsyncClient(base_url=server.url, headers=bearer("alice")) as alice:
+                for _ in range(10):  # on a connection of her own, and nobody is in her way
+                    assert (await alice.get("/whoami")).status_code == 200
+            assert not all(task.done() for task in waiting)
+            await asyncio.gather(*waiting)
+            begun = loop.time()
+            for _ in range(50):  # who has a token does not wait for those without
+                await client.get("/whoami", headers=bearer("alice"))
+            assert loop.time() - begun < 5
+
+
 async def test_a_target_of_8_kib_is_served(store: MemoryStore, template: Template) -> None:
     async with served(store, template) as (server, _), connected(server) as (reader, writer):
         target = "/whoami?"

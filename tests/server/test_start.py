@@ -271,6 +271,32 @@ assert 0 < max(looked_at) <= 70_000, looked_at
 """
 
 
+TURNS = """
+import threading, time
+from mail.server.run import share_interpreter
+
+def spin():
+    while not done:
+        pass
+
+def seconds():
+    begun = time.perf_counter()
+    for _ in range(100):
+        time.sleep(0.0001)  # gives the interpreter away, as a write does, and wants it back
+    return time.perf_counter() - begun
+
+done = False
+busy = threading.Thread(target=spin)
+busy.start()
+before = seconds()
+share_interpreter()
+after = min(seconds() for _ in range(3))
+done = True
+busy.join()
+assert after < before / 2, (before, after)
+"""
+
+
 def _run(program: str) -> None:
     root = str(Path(__file__).parents[2])
     paths = ":".join([root, f"{root}/src", *sys.path])
@@ -279,6 +305,10 @@ def _run(program: str) -> None:
 
 def test_a_server_whose_agents_ask_no_provider_never_loads_litellm() -> None:
     _run(LIGHT)
+
+
+def test_a_commit_goes_on_while_the_event_loop_is_busy() -> None:
+    _run(TURNS)
 
 
 def test_nobody_waits_long_for_the_garbage_collector_when_much_is_made_at_once() -> None:

@@ -187,6 +187,9 @@ class LimitsConfig(FileBacked):
     against ``max_connections``. ``max_message_bytes`` is the text of one message;
     ``max_json_values`` what a body may have of values.
 
+    ``anonymous_rate`` is how many requests a second without a valid token are answered on one
+    connection, after a burst of 50; further ones wait. 0 lifts it.
+
     Of the events that are read for one caller, those not yet sent come to about
     ``max_unsent_bytes`` at most; further large ones are read when there is room.
 
@@ -226,6 +229,7 @@ class LimitsConfig(FileBacked):
     request_burst: _Positive = 400
     body_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 8.0 * 1024 * 1024
     body_burst: _Positive = 32 * 1024 * 1024
+    anonymous_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 20.0
     header_timeout: _Wait = 10.0
     body_timeout: _Wait = 60.0
     send_timeout: _Wait = 30.0

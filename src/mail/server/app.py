@@ -119,9 +119,7 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
     shape = shaped_for_path if state.config.openai.enabled else as_it_is
     app.add_middleware(
         EdgeMiddleware,
-        max_body_bytes=state.config.limits.max_body_bytes,
-        max_requests=state.config.limits.max_requests,
-        body_seconds=state.config.limits.body_timeout,
+        limits=state.config.limits,
         cors=Cors(state.config.cors_origins) if state.config.cors_origins else None,
         draining=partial(getattr, state, "draining"),
         shape=shape,

@@ -20,7 +20,7 @@ from mail.auth.guards import extract_token
 from mail.errors import Forbidden
 from mail.logcontext import note
 from mail.server.intake import KEY_HEADER, wait_turn
-from mail.server.middleware import WAITS, WORKS
+from mail.server.middleware import CALLER, WAITS, WORKS
 from mail.server.state import ServerState, state_of
 
 __all__ = [
@@ -169,11 +169,11 @@ class Roles(Audience, SecurityBase):
         caller = await state.auth.authenticate(token)
         place[WORKS]()
         note(caller_role=caller.role, caller_id=caller.id)
+        place[CALLER], request.state.token = caller, token
         if wait := state.quotas.request(caller):
             await wait_turn(request, wait)  # else one caller's queue would keep all others out
         if caller.role not in self.roles:
             raise Forbidden(f"invalid role: this requires {' or '.join(sorted(self.roles))}")
-        request.state.caller, request.state.token = caller, token
         request.state.intake = state.intake
 
     async def __call__(self, request: Request) -> Caller:  # type: ignore[override]

@@ -22,6 +22,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from mail.clock import SystemClock
+from mail.config.server import LimitsConfig
 from mail.errors import MAILError, ShuttingDown
 from mail.logcontext import LogContext, begin, end
 from mail.server.cors import Cors
@@ -39,6 +40,7 @@ from mail.server.errors import (
 __all__ = [
     "ALWAYS_ANSWERED",
     "BODY_SILENCE_SECONDS",
+    "CALLER",
     "CLIENT",
     "CROWDED",
     "CUT",
@@ -60,6 +62,8 @@ WORKS: Final = "mail.works"
 """In the state of a request: a function to call when it goes on after it waited."""
 CUT: Final = "mail.cut"
 """In the state of a request: a function that drops its connection."""
+CALLER: Final = "caller"
+"""In the state of a request with a valid token: whose it is."""
 CLIENT: Final = "mail.client"
 """In the state of a request: its `Client`, where the host tells when that leaves."""
 ALWAYS_ANSWERED: Final = frozenset({"/", "/health"})
@@ -70,6 +74,7 @@ Nobody needs a token for them, so they take no place of others' either.
 REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,128}")
 _ALWAYS: Final = ((b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store"))
 """Headers of every answer that says nothing else."""
+_ANONYMOUS_BURST: Final = 50
 _LINGER_SECONDS: Final = 1.0
 _LINGER_FACTOR: Final = 16
 
@@ -84,10 +89,12 @@ class Client:
     Attributes:
         gone: The connection is lost.
         on_leaving: Called when that happens.
+        paid_until: When the answers so far to requests without a token are over, at their rate.
     """
 
     gone: bool = False
     on_leaving: Callable[[], object] | None = None
+    paid_until: float = 0.0
 
     def leave(self) -> None:
         """Tell who waits for it that the client has left."""
@@ -95,16 +102,22 @@ class Client:
         if self.on_leaving is not None:
             self.on_leaving()
 
+    def delay(self, rate: float) -> float:
+        """Return how long one more answer without a token waits, at so many a second."""
+        now = time.monotonic()
+        self.paid_until = max(self.paid_until, now) + 1 / rate
+        return self.paid_until - now - _ANONYMOUS_BURST / rate
+
 
 class EdgeMiddleware:
     """Wraps an ASGI application.
 
     Args:
         app: The application.
-        max_body_bytes: The largest request body.
-        max_requests: Requests at work at a time; 0 for any number. One that waits for a run, or
-            whose answer is a stream, does not count any more.
-        body_seconds: How long a request body may take to arrive.
+        limits: The largest request body (``max_body_bytes``) and how long it may take to arrive
+            (``body_timeout``); requests at work at a time (``max_requests``; one that waits for a
+            run, or whose answer is a stream, does not count any more); and answers a second on one
+            connection to requests without a valid token (``anonymous_rate``).
         cors: Which other origins' pages may call; None for none.
         draining: Tells whether the server takes no more work.
         shape: Gives the answer to an error the shape that clients of its path expect.
@@ -114,17 +127,16 @@ class EdgeMiddleware:
         self,
         app: ASGIApp,
         *,
-        max_body_bytes: int,
-        max_requests: int,
-        body_seconds: float,
+        limits: LimitsConfig,
         cors: Cors | None = None,
         draining: Callable[[], bool],
         shape: Callable[[str, JSONResponse], JSONResponse] = as_it_is,
     ) -> None:
         self._app = app
-        self._max_body_bytes = max_body_bytes
-        self._max_requests = max_requests
-        self._body_seconds = body_seconds
+        self._max_body_bytes = limits.max_body_bytes
+        self._max_requests = limits.max_requests
+        self._body_seconds = limits.body_timeout
+        self._anonymous_rate = limits.anonymous_rate
         self._cors = cors
         self._draining = draining
         self._shape = shape
@@ -138,7 +150,7 @@ class EdgeMiddleware:
             return
         if self._cors is not None:
             send = partial(self._cors.send, send=send, request_headers=Headers(scope=scope))
-        exchange = _Exchange(scope, send, self._working, self._clock)
+        exchange = _Exchange(scope, send, self._working, self._clock, self._anonymous_rate)
         before = begin(LogContext(request_id=exchange.id))
         try:
             await self._serve(scope, receive, exchange)
@@ -248,7 +260,12 @@ class _Exchange:
     """
 
     def __init__(
-        self, scope: Scope, send: Send, working: "set[_Exchange]", clock: SystemClock
+        self,
+        scope: Scope,
+        send: Send,
+        working: "set[_Exchange]",
+        clock: SystemClock,
+        anonymous_rate: float = 0.0,
     ) -> None:
         self.given: dict[bytes, bytes] = {}
         self.header_bytes = 0
@@ -261,6 +278,7 @@ class _Exchange:
         self._scope = scope
         self._send = send
         self._working = working
+        self._anonymous_rate = anonymous_rate
         self._status = 0
         self._began = time.monotonic()
         state = scope.setdefault("state", {})
@@ -270,6 +288,8 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            if CALLER not in self._scope["state"]:
+                await self._pace()
             self.started = True
             self._status = message["status"]
             headers = [*message["headers"], (b"x-request-id", self.id.encode())]
@@ -279,6 +299,19 @@ class _Exchange:
             if sent.get(b"content-type", b"").startswith(b"text/event-stream"):
                 self._working.discard(self)
         await self._send(message)
+
+    async def _pace(self) -> None:
+        """Let the answer to a request without a valid token wait its turn on its connection.
+
+        It takes nobody's place meanwhile.
+        """
+        client: Client | None = self._scope["state"].get(CLIENT)
+        if client is None or not self._anonymous_rate:
+            return
+        seconds = client.delay(self._anonymous_rate)
+        if seconds > 0:
+            self._working.discard(self)
+            await asyncio.sleep(seconds)
 
     async def send_head(self, message: Message) -> None:
         """Send the answer to a HEAD: without its body, and no stream lasts longer than its head."""

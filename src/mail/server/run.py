@@ -40,7 +40,14 @@ if TYPE_CHECKING:
 
     from mail.api import MAILSwarmTemplate
 
-__all__ = ["DrainingServer", "bind", "load_models", "run_server", "spare_collector"]
+__all__ = [
+    "DrainingServer",
+    "bind",
+    "load_models",
+    "run_server",
+    "share_interpreter",
+    "spare_collector",
+]
 
 _CONNECTION_SECONDS: Final = 3
 _EXTRA_SECONDS: Final = 5.0
@@ -49,6 +56,7 @@ _RELOADED: Final = "mail.server:app"
 """What uvicorn's reloader wants to be named; `_serve_until_changed` makes the app."""
 _ABSENT: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
+_TURN_SECONDS: Final = 0.0005
 _COLLECT_AFTER: Final = (20_000, 1, 130)
 """New objects until the youngest are looked at; such looks until older ones are.
 
@@ -87,6 +95,7 @@ class DrainingServer(uvicorn.Server):
         load_models(self._state.pool.served.uses)
         await self._state.store.open()
         await super().startup(sockets)
+        share_interpreter()
         spare_collector()
         for server in self.servers if self.started else ():
             for listener in server.sockets:
@@ -285,6 +294,16 @@ def load_models(uses: Sequence[ModelUse] = ()) -> threading.Thread | None:
     thread = threading.Thread(target=_load, args=(uses,), name="model library", daemon=True)
     thread.start()
     return thread
+
+
+def share_interpreter() -> None:
+    """Let threads take turns often.
+
+    For a server in a process of its own. A commit needs the interpreter a dozen times and would
+    wait 5 ms for it each time while the event loop has much to do, and so would the event loop
+    while a thread has.
+    """
+    sys.setswitchinterval(_TURN_SECONDS)
 
 
 def spare_collector() -> None:
