@@ -6,7 +6,6 @@ import sys
 from dataclasses import asdict, dataclass
 from typing import get_args, get_type_hints
 
-import pytest
 from pydantic import BaseModel
 
 import mail.api
@@ -58,11 +57,10 @@ def test_imports_of_protocol_types() -> None:
 
 
 def test_imports_of_network_helpers() -> None:
-    from mail.net import SwarmRegistry
+    from mail.net import InterswarmRouter, SwarmRegistry
 
     assert SwarmRegistry.__module__ == "mail.net.registry"
-    with pytest.raises(ImportError):  # it comes with mail between swarms
-        from mail.net import InterswarmRouter  # noqa: F401
+    assert InterswarmRouter.__module__ == "mail.net.router"
 
 
 def test_imports_of_runtime_primitives() -> None:

@@ -485,6 +485,10 @@ class MAILRuntime(Federation, RuntimeViews):
         """
         await self.take_peer_mail(self._peer_door.read(message, opens=direction == "forward"))
 
+    async def _handle_local_message(self, message: MAILInterswarmMessage) -> None:
+        """Take what an `InterswarmRouter` has for this swarm, as its ``local_message_handler``."""
+        await self.receive_interswarm_message(message)
+
     # --- reading ------------------------------------------------------------------------------
 
     async def read_task(self, task_id: str, *, with_events: bool = True) -> MAILTask | None:
