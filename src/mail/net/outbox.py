@@ -195,6 +195,12 @@ class OutboxSender:
                 self._peers[name].until = 0.0
         self.wake(peers)
 
+    def heard_from(self, peer: str) -> None:
+        """Hear that a peer has sent something itself: mail that was held back for it may go."""
+        known = self._peers.get(peer)
+        if known is not None and known.until > time.monotonic():
+            self.probe([peer])
+
     # --- what to send ---------------------------------------------------------------------------
 
     async def _run(self) -> None:
