@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from mail.cli import server
-from mail.cli.swarm_url import SwarmURL, parse_swarm_url, server_url
+from mail.cli.credentials import SwarmURL, parse_swarm_url, server_url
 from mail.errors import ConfigError
 
 

@@ -6,9 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mail.responses_api.items import Answer, Call, read_input
+from mail.responses_api.items import Answer, Call, ResponsesError, read_input
 from mail.responses_api.output import closing_events
-from mail.responses_api.problems import ResponsesError
 from mail.responses_api.request import ResponseRequest, read_choice
 
 FIELDS = ["input", "instructions", "tools", "tool_choice", "text", "format", "kwargs", "metadata"]

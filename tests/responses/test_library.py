@@ -9,7 +9,7 @@ from openai.types.responses import Response, ResponseCompletedEvent
 from mail.client import MAILClient
 from mail.errors import ClientHTTPError
 from mail.responses_api import ResponsesError, SwarmOAIClient
-from mail.responses_api.problems import NoSuchResponse
+from mail.responses_api.items import NoSuchResponse
 from tests.responses.support import WEATHER, Office
 from tests.server.kit import TOKENS
 

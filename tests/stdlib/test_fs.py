@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from mail.stdlib.fs import confined
 from mail.stdlib.fs.actions import (
     create_directory,
     delete_file,
@@ -162,7 +161,7 @@ async def test_paths_that_lead_out_are_refused_before_anything_is_opened(
         opened.append(name)
         return real(name, *args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(confined.os, "open", watch)
+    monkeypatch.setattr(os, "open", watch)
     answer = await call(action, path)
     assert answer.startswith("Error: ")
     assert reason in answer
@@ -219,7 +218,7 @@ class Swap:
         self.place, self.target = place, target
         self.done = False
         for function in ("open", "replace", "unlink", "mkdir"):
-            monkeypatch.setattr(confined.os, function, self._before(getattr(os, function)))
+            monkeypatch.setattr(os, function, self._before(getattr(os, function)))
 
     def _before(self, real: Callable[..., object]) -> Callable[..., object]:
         def call(name: object, *args: object, **more: object) -> object:
@@ -289,7 +288,7 @@ async def test_a_pipe_swapped_in_between_does_not_hang(
             os.mkfifo(root / "file.txt")
         return real(name, *args, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(confined.os, "open", swap)
+    monkeypatch.setattr(os, "open", swap)
     assert await call(read_file, "file.txt") == (
         "Error: file.txt is not a file: it is a device, pipe or socket"
     )
@@ -341,7 +340,7 @@ async def test_a_file_is_replaced_as_a_whole_and_keeps_its_permissions(
         raise OSError(28, "No space left on device")
 
     file.chmod(0o640)
-    monkeypatch.setattr(confined.os, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     assert await call(write_file, "a.txt", content="x") == "Error: a.txt: No space left on device"
     assert file.read_text() == "new"
     assert names(root) == ["a.txt"]

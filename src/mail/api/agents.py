@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
 from mail.api.actions import MAILAction, ToolStyle
-from mail.api.checks import check_agent_fields, check_mapping
 from mail.api.references import (
     fresh_copy,
     load_callable,
@@ -17,7 +16,7 @@ from mail.api.references import (
     load_params,
     parse_object,
 )
-from mail.api.validation import check_reach
+from mail.api.validation import check_agent_fields, check_mapping, check_reach
 from mail.core.agents import AgentCore, AgentFunction, AgentOutput, ToolChoice
 from mail.core.suggest import did_you_mean, hinted
 from mail.errors import ConfigError

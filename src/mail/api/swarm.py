@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgent, MAILAgentTemplate, agent_from_entry, as_template
-from mail.api.checks import check_limit, check_mapping, check_text, text_list
 from mail.api.definitions import ActionImporter, load_actions
 from mail.api.federation import FederatedSwarm, LibraryFederation
 from mail.api.graph import Matrix, introduce, part_of, read_matrix, targets_after
@@ -20,8 +19,12 @@ from mail.api.validation import (
     AgentLike,
     Wiring,
     actions_by_name,
+    check_limit,
+    check_mapping,
     check_parts,
+    check_text,
     check_wiring,
+    text_list,
 )
 from mail.clock import Clock, SystemClock
 from mail.config.env import DATABASE_URL, setting

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mail.cli.common import DONE, INTERRUPTED, USAGE, cleaned, config_path, positive
-from mail.cli.credentials import KEY_VARIABLE, add_key_flags, api_key
-from mail.cli.swarm_url import URL_VARIABLE, server_url
+from mail.cli.credentials import KEY_VARIABLE, URL_VARIABLE, add_key_flags, api_key, server_url
 from mail.config.env import CONFIG_PATH, LOG_LEVEL, overridden, setting
 from mail.errors import ConfigError
 

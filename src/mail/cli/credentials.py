@@ -1,4 +1,4 @@
-"""Which token the commands send to a server, and where ``mail login`` keeps one.
+"""Which server the commands talk to, which token they send, and where ``mail login`` keeps one.
 
 The file ``mail/credentials`` below ``XDG_CONFIG_HOME`` (``~/.config``) lists the servers that the
 user has logged in to. A token is in the system's keyring, through the ``keyring`` library, or in
@@ -15,26 +15,85 @@ import stat
 import sys
 import warnings
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from mail.cli.common import cleaned
-from mail.cli.swarm_url import parse_swarm_url, server_url
 from mail.config.env import base_folder, expanded, setting
 from mail.errors import ConfigError, MAILError
 
 __all__ = [
     "KEY_VARIABLE",
+    "URL_VARIABLE",
+    "SwarmURL",
     "add_key_flags",
     "api_key",
     "credentials_file",
     "forget",
     "keep",
     "open_keyring",
+    "parse_swarm_url",
     "read_token",
+    "server_url",
     "warn_of_exposure",
 ]
+
+URL_VARIABLE: Final = "MAIL_URL"
+
+_ACTIONS = ("connect", "invite")
+
+
+@dataclass(frozen=True, slots=True)
+class SwarmURL:
+    """A parsed link; both actions currently mean the same."""
+
+    action: str
+    server: str | None = None
+    token: str | None = None
+
+
+def parse_swarm_url(url: str) -> SwarmURL | None:
+    """Return the parts of a ``swarm://`` link, or None for anything else.
+
+    Raises:
+        ConfigError: the link is not a valid URL.
+    """
+    if not url.startswith("swarm://"):
+        return None
+    parts = _parts(url)
+    if parts.netloc not in _ACTIONS:
+        return None
+    query = parse_qs(parts.query)
+    return SwarmURL(parts.netloc, query.get("server", [None])[0], query.get("token", [None])[0])
+
+
+def server_url(url: str) -> str:
+    """Return the HTTP base URL of a URL or ``swarm://`` link, without a trailing slash.
+
+    Raises:
+        ConfigError: the link has no ``server``, or the URL is invalid or not http or https.
+    """
+    link = parse_swarm_url(url)
+    if link is not None:
+        if not link.server:
+            raise ConfigError("swarm:// URL must include a 'server' parameter")
+        url = f"https://{link.server}"
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError("the URL must begin with http://, https:// or swarm://")
+    _parts(url)
+    return url.rstrip("/")
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port  # the port is only validated on access
+    except ValueError as error:
+        raise ConfigError(f"invalid URL: {error}") from error
+    return parts
+
 
 KEY_VARIABLE: Final = "MAIL_API_KEY"
 _SERVICE: Final = "mail-protocol"

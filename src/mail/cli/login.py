@@ -5,8 +5,15 @@ import asyncio
 import sys
 
 from mail.cli.common import DONE, FAILED, cleaned
-from mail.cli.credentials import credentials_file, forget, keep, open_keyring, read_token
-from mail.cli.swarm_url import URL_VARIABLE, server_url
+from mail.cli.credentials import (
+    URL_VARIABLE,
+    credentials_file,
+    forget,
+    keep,
+    open_keyring,
+    read_token,
+    server_url,
+)
 from mail.config.env import setting
 from mail.errors import ConfigError, MAILError
 

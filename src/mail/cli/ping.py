@@ -8,8 +8,7 @@ import urllib.request
 from typing import Any, Final
 
 from mail.cli.common import cleaned, positive
-from mail.cli.credentials import warn_of_exposure
-from mail.cli.swarm_url import server_url
+from mail.cli.credentials import server_url, warn_of_exposure
 from mail.errors import ConfigError, MAILError
 from mail.version import get_version
 

@@ -11,9 +11,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import cleaned, one_line
-from mail.cli.credentials import add_key_flags, api_key
+from mail.cli.credentials import URL_VARIABLE, add_key_flags, api_key, server_url
 from mail.cli.stores import add_store_flags, opened, server_settings
-from mail.cli.swarm_url import URL_VARIABLE, server_url
 from mail.config.env import setting
 from mail.errors import ClientDecodeError, ConfigError, MAILError, UnknownTask
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import accumulate, islice, takewhile
-from typing import Final
+from typing import ClassVar, Final
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
@@ -99,6 +99,9 @@ class _Shelf:
 class MemoryStore:
     """A `mail.db.base.Store` that lives and dies with the process."""
 
+    durable: ClassVar = False
+    """Nothing here survives the process."""
+
     def __init__(self, *, keep_finished: int = 1000) -> None:
         self._keep_finished = keep_finished
         self._shelves: dict[Owner, _Shelf] = {}
@@ -108,11 +111,6 @@ class MemoryStore:
         self._inbox: OrderedDict[tuple[str, str, str], InboxRow] = OrderedDict()
         self._next_seq = 1
         self._next_outbox = 1
-
-    @property
-    def durable(self) -> bool:
-        """False: nothing here survives the process."""
-        return False
 
     async def open(self) -> None:
         """Do nothing: there is nothing to connect to."""

@@ -13,7 +13,7 @@ __getattr__ = lazy_exports(
     {
         "ResponseRequest": "mail.responses_api.request",
         "ResponsesBridge": "mail.responses_api.bridge",
-        "ResponsesError": "mail.responses_api.problems",
+        "ResponsesError": "mail.responses_api.items",
         "SwarmOAIClient": "mail.responses_api.client",
     },
 )

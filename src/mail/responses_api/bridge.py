@@ -14,7 +14,7 @@ from mail.core.tasks import MAILTask, TaskState
 from mail.core.tools.offer import Offer
 from mail.core.usage import Usage
 from mail.db.base import IdempotencyRow, MemoryRow
-from mail.responses_api.items import Answer, Conversation, Tail
+from mail.responses_api.items import Answer, Conversation, NoSuchResponse, ResponsesError, Tail
 from mail.responses_api.output import (
     ResponseEnding,
     WorkShown,
@@ -26,7 +26,6 @@ from mail.responses_api.output import (
     opening_events,
     own_ending,
 )
-from mail.responses_api.problems import NoSuchResponse, ResponsesError
 from mail.responses_api.records import Record, Records, is_key
 from mail.responses_api.request import ResponseRequest
 

@@ -1,13 +1,56 @@
-"""Input items: what was said, called and answered, read once and in order."""
+"""Input items: what was said, called and answered, read once and in order; and what is wrong."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from mail.responses_api.problems import ResponsesError
+from mail.errors import ProtocolError
 
-__all__ = ["Answer", "Call", "Conversation", "Entry", "Said", "Tail", "read_input"]
+__all__ = [
+    "Answer",
+    "Call",
+    "Conversation",
+    "Entry",
+    "NoSuchModel",
+    "NoSuchResponse",
+    "ResponsesError",
+    "Said",
+    "Tail",
+    "read_input",
+]
+
+
+class ResponsesError(ProtocolError):
+    """A request that cannot be carried out as it is; nothing was started.
+
+    Args:
+        message: What to change.
+        param: The field that is wrong, for example ``input[2].content``.
+        code: OpenAI's code for it, if there is one.
+    """
+
+    def __init__(self, message: str, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class NoSuchResponse(ResponsesError):
+    """The caller has no response of this id."""
+
+    def __init__(self, response_id: str) -> None:
+        shown = response_id[:80]
+        super().__init__(f"Response with id '{shown}' not found.", "response_id")
+
+
+class NoSuchModel(ResponsesError):
+    """The server serves no swarm of this name."""
+
+    def __init__(self, name: str) -> None:
+        text = f"The model '{name[:80]}' does not exist."
+        super().__init__(text, "model", "model_not_found")
+
 
 _ROLES: Final = ("user", "assistant", "system", "developer")
 _TEXT_PARTS: Final = ("input_text", "output_text", "text")

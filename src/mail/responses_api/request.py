@@ -9,8 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
 from mail.core.tools.offer import Offer
-from mail.responses_api.items import Conversation, read_input
-from mail.responses_api.problems import ResponsesError
+from mail.responses_api.items import Conversation, ResponsesError, read_input
 
 __all__ = [
     "MAX_METADATA",

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.errors import AlreadyAnswered, MAILError, ShuttingDown, TaskFailed, TaskPaused
-from mail.responses_api.problems import NoSuchModel, NoSuchResponse
+from mail.responses_api.items import NoSuchModel, NoSuchResponse
 from mail.server.errors import KeyReused, as_refusal, mail_error_response
 from mail.server.openapi import errors
 from mail.server.routing import Handler, MAILRoute

@@ -308,7 +308,10 @@ class MAILRuntime(Federation, RuntimeViews):
         Raises:
             MAILError: see `mail.core.runtime.submission.Submissions.accept`; nothing was started.
         """
-        await self.start()
+        if self._scheduler.driving:  # it starts turns as mail comes in
+            await self._open()
+        else:
+            await self.start()
         waiter = await self._submissions.accept(request)
         if waiter is None:
             raise MAILError("open_run needs an awaited request")

@@ -117,6 +117,8 @@ def refusal(task: ActiveTask, agent: str, settings: RuntimeSettings) -> str | No
             f"the records of the task take {task.bytes:,} bytes; its limit is {most:,} "
             f"(max_task_bytes), so {_ACT}"
         )
+    if tokens is None and cost is None:
+        return None
     spending = task.spending
     used, coming = spending.total.total_tokens, spending.latest.get(agent, 0)
     if tokens is not None and used + coming >= tokens:

@@ -8,7 +8,7 @@ they fail for a passing reason. Closing finishes what was asked for, within `_CL
 
 import asyncio
 import threading
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import ClassVar, Final, Literal, NamedTuple, TypeVar
 
 from mail.db.base import SwarmClaim
 from mail.db.migrate import packaged_migrations
@@ -44,6 +44,9 @@ class _Session(NamedTuple):
 class PostgresStore(PostgresStatements):
     """A `mail.db.base.Store` in a PostgreSQL database. Any number of event loops may share it."""
 
+    durable: ClassVar = True
+    """Committed state survives the process."""
+
     def __init__(
         self,
         dsn: str,
@@ -75,11 +78,6 @@ class PostgresStore(PostgresStatements):
         self._claim = claim
         self._gate = threading.Lock()
         self._session: _Session | None = None
-
-    @property
-    def durable(self) -> bool:
-        """True: committed state survives the process."""
-        return True
 
     async def open(self) -> None:
         """Connect and migrate. See `Store.open`.

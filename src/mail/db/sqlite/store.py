@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import ClassVar, Final, Literal, NamedTuple, TypeVar
 
 from mail.db.migrate import (
     check_current,
@@ -53,6 +53,9 @@ class _Session(NamedTuple):
 class SQLiteStore(SQLiteStatements):
     """A `mail.db.base.Store` in one file. Any number of event loops may share it."""
 
+    durable: ClassVar = True
+    """Committed state survives the process."""
+
     def __init__(
         self,
         path: str | Path,
@@ -81,11 +84,6 @@ class SQLiteStore(SQLiteStatements):
         self._lock = DatabaseLock(self.path, swarm) if exclusive and not read_only else None
         self._gate = threading.Lock()
         self._session: _Session | None = None
-
-    @property
-    def durable(self) -> bool:
-        """True: committed state survives the process."""
-        return True
 
     async def open(self) -> None:
         """Create or check the file, migrate it, start the threads. See `Store.open`.

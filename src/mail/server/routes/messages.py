@@ -17,7 +17,7 @@ from mail.core.pieces import PIECE, json_line
 from mail.core.runtime.settings import UNSET
 from mail.core.schema import MAX_ID, TaskId
 from mail.core.tasks import TaskState
-from mail.db.base import IdempotencyRow
+from mail.db.base import IdempotencyRow, Owner
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.net.sse import event_source
@@ -29,7 +29,7 @@ from mail.server.idempotency import replayed
 from mail.server.openapi import EVENT_STREAM, answer_headers, errors
 from mail.server.piecewise import json_object, piecewise
 from mail.server.routing import MAILRouter
-from mail.server.state import ServerState, owner_of
+from mail.server.state import ServerState
 from mail.server.storage import declared_size
 from mail.server.streams import CLIENT_GONE, once_there_is_room, streamed, while_connected
 from mail.services.event_log import PAGE_EVENTS, EventPages
@@ -334,7 +334,7 @@ class _Posting:
         state, open_tasks = self.state, self.swarm.open_tasks
         state.quotas.message(self.caller, task_id, open_tasks)
         await state.shares.admit(
-            owner_of(state, self.caller),
+            Owner(self.swarm.name, self.caller.role, self.caller.id),
             declared_size(self.request),
             opens=task_id not in open_tasks,
             resumes=body.resume_from == "breakpoint_tool_call",

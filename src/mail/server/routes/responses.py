@@ -25,7 +25,7 @@ from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.net.sse import event_stream, frame_pieces
 from mail.responses_api.bridge import Exchange, ResponsesBridge
-from mail.responses_api.problems import NoSuchModel, ResponsesError
+from mail.responses_api.items import NoSuchModel, ResponsesError
 from mail.responses_api.records import Records
 from mail.responses_api.request import ResponseRequest
 from mail.server.deps import BearerToken, IdempotencyKey, Person, State
