@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 from mail.core.interswarm import DeliveryOutcome
-from mail.db.base import Owner, TaskRow
+from mail.db import open_store
+from mail.db.base import OutboxChange, OutboxRow, Owner, Post, TaskRow
 from mail.errors import ToolError, UnknownTask
 from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings
 from mail.net.registry import SwarmRegistry
@@ -500,3 +502,70 @@ async def test_the_gateway_refuses_what_cannot_be_sent(tmp_path: Path) -> None:
         await until_sent(store)
         await sender.stop()
     assert INES.swarm == "alpha"
+
+
+class Flaky(LoopbackPeer):
+    """A peer that refuses a third of the mail, and forgets to say that it has another third."""
+
+    dice = random.Random(7)
+
+    def _answered(self, asked: Any) -> tuple[int, dict[str, Any]]:
+        cast = self.dice.random()
+        if asked.method == "POST" and cast < 0.33:
+            self.requests.pop()
+            return 503, {"detail": "busy"}
+        answer = LoopbackPeer._answered(self, asked)
+        return (500, {"detail": "lost"}) if asked.method == "POST" and cast > 0.66 else answer
+
+
+async def test_a_store_and_peers_that_fail_lose_nothing_and_keep_the_order(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path}/mail.db")
+    await store.open()
+    tasks = {name: TaskRow(name, OWNER, (OWNER,), "", "guide") for name in ("t1", "t2", "t3")}
+    outcomes: list[tuple[int, str]] = []
+
+    async def settle(owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
+        done = outcome.state == "delivered"
+        told = (row.attempts, row.next_at, outcome.reason, True)
+        change = OutboxChange(row.id, "done" if done else "waiting", *told)
+        await store.post(Post(owner=owner, task=tasks[row.task_id], outbox_changes=(change,)))
+        outcomes.append((row.id, outcome.state))
+
+    sent: dict[tuple[str, str], list[str]] = {}
+    async with (
+        Flaky(name="beta") as beta,
+        Flaky(name="gamma") as gamma,
+        routing(tmp_path, beta, gamma) as router,
+    ):
+        registry = router.swarm_registry
+        assert isinstance(registry, SwarmRegistry)
+        made = WaitingMail()
+        sender = OutboxSender(store, "alpha", registry, router, settle, FAST)
+        await sender.start()
+        for number in range(60):
+            task, peer = f"t{number % 3 + 1}", ("beta", "gamma")[number % 2]
+            row = made.add(peer, task)
+            sent.setdefault((task, peer), []).append(row.message_id)
+            await store.post(Post(owner=INES, task=tasks[task], outbox=(row,)))
+            sender.wake([peer])
+            if number == 30:  # as after a restart
+                await sender.stop()
+                sender = OutboxSender(store, "alpha", registry, router, settle, FAST)
+                await sender.start()
+        async with asyncio.timeout(60):
+            while await store.next_outbox("alpha") is not None:
+                await asyncio.sleep(0.02)
+        await sender.stop()
+    delivered = [number for number, state in outcomes if state == "delivered"]
+    assert sorted(delivered) == list(range(1, 61))
+    delayed = [number for number, state in outcomes if state == "delayed"]
+    assert len(set(delayed)) == len(delayed) > 0
+    for (task, name), ids in sent.items():
+        peer = beta if name == "beta" else gamma
+        got = [
+            one.body["message"]["message_id"]
+            for one in peer.requests
+            if one.method == "POST" and one.body["message"]["payload"]["task_id"] == task
+        ]
+        assert list(dict.fromkeys(got)) == ids  # repeated at most, never out of order
+    await store.close()

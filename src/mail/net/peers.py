@@ -242,7 +242,7 @@ class PeerAccess:
                 headers=bearer(token, "application/json"),
                 content=to_json(body),
                 seconds=seconds,
-                idle_seconds=seconds,
+                idle_seconds=seconds + 1,
             ) as response:
                 await check_accepted(response)
                 data = await read_body(response, max_bytes)
