@@ -14,11 +14,10 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from mail.cli.common import cleaned, one_line
-from mail.cli.repl.answers import exit_code, show_answer, show_event, show_task
 from mail.cli.repl.commands import _response_code
 from mail.cli.repl.loop import greet
 from mail.cli.repl.parsing import build_parser
-from mail.cli.repl.screen import Screen
+from mail.cli.repl.screen import Screen, exit_code, show_answer, show_event, show_task
 from mail.cli.repl.session import Session
 from mail.cli.repl.terminal import CommandCompleter, CommandHistory
 from mail.client import MAILClient

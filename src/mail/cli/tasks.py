@@ -224,8 +224,7 @@ def _print_task(arguments: argparse.Namespace, task: Record) -> None:
     if arguments.json:
         print(json.dumps(task))
         return
-    from mail.cli.repl.answers import show_task
-    from mail.cli.repl.screen import Screen
+    from mail.cli.repl.screen import Screen, show_task
 
     show_task(Screen(), task)
 
@@ -242,7 +241,7 @@ def _checked(task: object) -> Record:
 
 
 def _row(task: Record) -> tuple[str, ...]:
-    from mail.cli.repl.answers import event_count
+    from mail.cli.repl.screen import event_count
 
     return (
         one_line(str(task.get("task_id")), _LONGEST),

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from mail.cli.common import DONE, FAILED, PAUSED
 from mail.cli.credentials import read_token
-from mail.cli.repl.answers import event_count, exit_code, show_answer, show_event, show_task
+from mail.cli.repl.screen import event_count, exit_code, show_answer, show_event, show_task
 from mail.cli.repl.session import Command, Session
 from mail.errors import ConfigError
 
@@ -223,7 +223,7 @@ async def _message_stream(session: Session, arguments: argparse.Namespace) -> in
 
 async def _follow(session: Session, stream: Any, *, as_json: bool) -> int:
     """Print the events of a stream as they arrive, then the answer of its last run."""
-    from mail.cli.repl.answers import event_record
+    from mail.cli.repl.screen import event_record
 
     last: dict[str, Any] | None = None
     async with stream:

@@ -1,16 +1,26 @@
-"""Output of commands: results go to stdout, everything else to stderr."""
+"""Output of commands, events and answers among it: results go to stdout, the rest to stderr."""
 
 import codecs
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.common import cleaned
+from mail.cli.common import DONE, FAILED, PAUSED, cleaned, one_line
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from sse_starlette import ServerSentEvent
 
-__all__ = ["Screen"]
+__all__ = [
+    "Screen",
+    "event_count",
+    "event_record",
+    "exit_code",
+    "show_answer",
+    "show_event",
+    "show_task",
+]
 
 
 class Screen:
@@ -55,3 +65,134 @@ def _print(console: "Console", parts: tuple[str | tuple[str, str], ...]) -> None
         line.append(cleaned(text), style)
     console.print(line, soft_wrap=True)
     console.file.flush()
+
+
+_WIDEST_LINE: Final = 400
+_WIDEST_KIND: Final = 15
+_STYLES: Final[Mapping[str, str]] = {
+    "action_error": "red",
+    "agent_error": "red",
+    "breakpoint_tool_call": "yellow",
+    "model_delta": "dim",
+    "new_message": "cyan",
+    "ping": "dim",
+    "server_drain": "yellow",
+    "task_complete": "green",
+    "task_error": "red",
+}
+_CODES: Final[Mapping[object, int]] = {"paused": PAUSED, "failed": FAILED, "cancelled": FAILED}
+_MISSING: Final = "unknown"
+
+
+def exit_code(status: object) -> int:
+    """Return the exit code for a run's status; servers of MAIL 1.3.6 send no status."""
+    return _CODES.get(status, DONE)
+
+
+def event_record(event: "ServerSentEvent") -> dict[str, Any]:
+    """Convert a streamed event to the form of a task's events, with JSON data decoded."""
+    return {"event": event.event, "id": event.id, "data": _decoded(event.data)}
+
+
+def show_event(screen: Screen, kind: str | None, data: object) -> None:
+    """Print an event on one line: time, kind, description."""
+    name, found = str(kind or "message"), _decoded(data)
+    values = found if isinstance(found, dict) else {}
+    time = str(values.get("timestamp") or "")[11:23]
+    text = one_line(_summary(name, values) if values else str(found or ""), _WIDEST_LINE)
+    style = _STYLES.get(name, "blue")
+    screen.say((f"{time:12} ", "dim"), (f"{name:{_WIDEST_KIND}} ", style), text)
+
+
+def show_answer(screen: Screen, answer: Mapping[str, Any]) -> None:
+    """Print an answer's text and, on stderr, its task and how to continue a paused one."""
+    task_id, status = answer.get("task_id"), answer.get("status")
+    calls = answer.get("breakpoints") or []
+    if calls:
+        for call in calls:
+            screen.say((f"{call.get('name')}", "bold yellow"), f"({call.get('arguments')})")
+            screen.note((f"  call_id: {call.get('call_id') or call.get('id')}", "dim"))
+    else:
+        screen.say(_text_of(answer.get("response")))
+    if task_id is not None:
+        screen.note((f"task {task_id}" + (f" {status}" if status else ""), "dim"))
+    if status == "paused" and calls:
+        screen.note((_how_to_resume(str(task_id), calls), "dim"))
+
+
+def event_count(task: Mapping[str, Any]) -> int:
+    """Return how many events a task has; servers of MAIL 1.3.6 send them all and no number."""
+    count = task.get("event_count")
+    return count if isinstance(count, int) else len(task.get("events") or ())
+
+
+def show_task(screen: Screen, task: Mapping[str, Any]) -> None:
+    """Print a task and its events."""
+    state = task.get("status") or ("running" if task.get("is_running") else "not running")
+    title = f" - {one_line(str(task['title']))}" if task.get("title") else ""
+    screen.say(
+        (f"task '{task.get('task_id')}'", "bold"), f" - completed: {task.get('completed')}, {state}"
+    )
+    screen.say(f"  started {task.get('start_time')} by {task.get('task_owner')}{title}")
+    for call in task.get("breakpoints") or ():
+        screen.say(
+            f"  waits for {call.get('call_id')}: {call.get('name')}({call.get('arguments')})"
+        )
+    for event in task.get("events") or ():
+        show_event(screen, event.get("event"), event.get("data"))
+
+
+def _summary(kind: str, data: Mapping[str, Any]) -> str:
+    extra = data.get("extra_data")
+    message = extra.get("full_message") if isinstance(extra, dict) else None
+    if kind == "new_message" and isinstance(message, dict):
+        return _message_line(message)
+    if kind == "model_delta":
+        return str(data.get("delta") or data.get("text") or "")
+    for name in ("response", "description"):
+        if isinstance(data.get(name), str) and data[name]:
+            return str(data[name])
+    return "" if kind in ("ping", "server_drain") else _MISSING
+
+
+def _message_line(message: Mapping[str, Any]) -> str:
+    payload = message.get("message")
+    if not isinstance(payload, dict):
+        return _MISSING
+    to = payload.get("recipients") or [payload.get("recipient")]
+    names = ", ".join(_name(address) for address in to)
+    head = f"{_name(payload.get('sender'))} → {names} {message.get('msg_type')}"
+    return f"{head} {payload.get('subject')!r}: {payload.get('body')}"
+
+
+def _name(address: object) -> str:
+    return str(address.get("address")) if isinstance(address, dict) else _MISSING
+
+
+def _how_to_resume(task_id: str, calls: list[Mapping[str, Any]]) -> str:
+    results = [{"call_id": c.get("call_id") or c.get("id"), "content": "…"} for c in calls]
+    kwargs = {"breakpoint_tool_call_result": results}
+    return (
+        f"continue with: message '' --task-id {_quoted(task_id)} "
+        f"--resume-from breakpoint_tool_call "
+        f"--kwargs {_quoted(json.dumps(kwargs, ensure_ascii=False))}"
+    )
+
+
+def _quoted(text: str) -> str:
+    import shlex
+
+    return shlex.quote(text)
+
+
+def _text_of(response: object) -> str:
+    return response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
+
+
+def _decoded(data: object) -> Any:
+    if not isinstance(data, str):
+        return data
+    try:
+        return json.loads(data)
+    except ValueError:
+        return data
