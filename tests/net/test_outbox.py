@@ -16,7 +16,7 @@ import pytest
 from mail.core.interswarm import DeliveryOutcome
 from mail.db import open_store
 from mail.db.base import OutboxChange, OutboxRow, Owner, Post, TaskRow
-from mail.errors import ToolError, UnknownTask
+from mail.errors import ShuttingDown, ToolError, UnknownTask
 from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings
 from mail.net.registry import SwarmRegistry
 from mail.testing import LegacyPeer, LoopbackPeer
@@ -365,6 +365,55 @@ async def test_what_came_of_an_attempt_is_committed_however_long_that_takes(
     assert store.outcomes() == ["delivered", "delivered"]
 
 
+async def test_what_cannot_be_committed_yet_takes_no_room(tmp_path: Path) -> None:
+    store = WaitingMail()
+    refused = 0
+
+    async def settle(owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
+        nonlocal refused
+        if row.task_id.startswith("away") and refused < 1000:
+            refused += 1
+            raise ShuttingDown
+        await store.settle(owner, row, outcome)
+
+    settings = replace(FAST, per_peer=2, at_once=2)
+    for number in range(6):
+        store.add("beta", f"away-{number}")
+    store.add("beta", "here")
+    async with (
+        LoopbackPeer(name="beta") as peer,
+        sending(tmp_path, store, peer, settings=settings, settle=settle) as sender,
+    ):
+        await until(lambda: store.outcomes() == ["delivered"])
+        assert refused >= 6
+        refused = 1000
+        await until_sent(store)
+        await until(lambda: not sender._flights)
+        assert (sender._grounded, sender._in_the_air) == (set(), 0)
+    assert len(posted(peer)) == 7
+
+
+async def test_too_much_that_cannot_be_committed_is_sent_again_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mail.net.outbox._MOST_GROUNDED", 2)
+    store = WaitingMail()
+
+    async def settle(owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
+        raise ShuttingDown
+
+    for number in range(5):
+        store.add("beta", f"away-{number}")
+    async with (
+        LoopbackPeer(name="beta") as peer,
+        sending(tmp_path, store, peer, settle=settle) as sender,
+    ):
+        await until(lambda: sum(1 for row in store.rows.values() if row.next_at) >= 3)
+        await until(lambda: len(sender._flights) <= 2)
+    assert len(posted(peer)) == 5
+    assert all(row.state == "waiting" for row in store.rows.values())
+
+
 async def test_mail_of_a_deleted_task_is_forgotten(tmp_path: Path) -> None:
     store = WaitingMail()
 
@@ -512,7 +561,7 @@ class Flaky(LoopbackPeer):
     def _answered(self, asked: Any) -> tuple[int, dict[str, Any]]:
         cast = self.dice.random()
         if asked.method == "POST" and cast < 0.33:
-            self.requests.pop()
+            self.requests[:] = [one for one in self.requests if one is not asked]
             return 503, {"detail": "busy"}
         answer = LoopbackPeer._answered(self, asked)
         return (500, {"detail": "lost"}) if asked.method == "POST" and cast > 0.66 else answer

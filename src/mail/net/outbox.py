@@ -40,6 +40,8 @@ _TRIPS_AFTER: Final = 5
 _ROWS_AT_ONCE: Final = 512
 _LOOK_AGAIN_SECONDS: Final = 60.0
 _AFTER_ERROR_SECONDS: Final = 1.0
+_LONGEST_COMMIT_PAUSE: Final = 30.0
+_MOST_GROUNDED: Final = 1024
 _STOP_SECONDS: Final = 5.0
 _LONGEST_RETRY_AFTER: Final = 3600.0
 _LARGEST_POWER: Final = 30
@@ -158,6 +160,7 @@ class OutboxSender:
         self._clock = clock or SystemClock()
         self._peers: dict[str, _Peer] = {}
         self._flights: dict[_Key, asyncio.Task[None]] = {}
+        self._grounded: set[_Key] = set()  # those that only wait for their commit
         self._timers: list[float] = []
         self._woken = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -241,7 +244,7 @@ class OutboxSender:
         """Find what may be sent now, and begin with it."""
         for name in [name for name, peer in self._peers.items() if _is_forgettable(peer)]:
             del self._peers[name]
-        while len(self._flights) < self._settings.at_once:
+        while self._in_the_air < self._settings.at_once:
             now = time.monotonic()
             rows = await self._store.due_outbox(
                 self._swarm,
@@ -261,6 +264,10 @@ class OutboxSender:
         if seconds > 0:
             self._look_in(seconds)
 
+    @property
+    def _in_the_air(self) -> int:
+        return len(self._flights) - len(self._grounded)
+
     def _room(self, peer: _Peer) -> int:
         most = self._settings.per_peer if peer.failures < _TRIPS_AFTER else 1
         return max(0, most - peer.flying)
@@ -270,7 +277,7 @@ class OutboxSender:
         for owner, row in sorted(rows, key=lambda each: (each[1].attempts, each[1].id)):
             peer = self._peers.setdefault(row.peer, _Peer())
             flight = _Flight(owner, row, peer)
-            if flight.key in self._flights or len(self._flights) >= self._settings.at_once:
+            if flight.key in self._flights or self._in_the_air >= self._settings.at_once:
                 continue
             if peer.failures >= _TRIPS_AFTER and self._is_too_old(row):
                 self._begin(flight, self._give_up(flight, row, row.last_error or peer.reason))
@@ -286,9 +293,16 @@ class OutboxSender:
         flight.peer.flying += 1
         task.add_done_callback(partial(self._landed, flight))
 
+    def _ground(self, flight: _Flight) -> None:
+        """Make room for other mail; that of the same (task, peer) still waits."""
+        if flight.key not in self._grounded:
+            self._grounded.add(flight.key)
+            flight.peer.flying -= 1
+
     def _landed(self, flight: _Flight, task: asyncio.Task[None]) -> None:
+        self._ground(flight)
+        self._grounded.discard(flight.key)
         del self._flights[flight.key]
-        flight.peer.flying -= 1
         if task.cancelled():
             return
         error = task.exception()
@@ -309,7 +323,7 @@ class OutboxSender:
             tried = row._replace(attempts=row.attempts + 1, last_error=str(error))
             if error.is_permanent:
                 _answers(peer)
-                await self._settled(owner, tried, DeliveryOutcome("undeliverable", str(error)))
+                await self._settled(flight, tried, DeliveryOutcome("undeliverable", str(error)))
             else:
                 self._note_failure(peer, error, is_probe=is_probe)
                 await self._put_off(flight, tried, error)
@@ -317,7 +331,7 @@ class OutboxSender:
         _answers(peer)
         _log.debug("mail delivered to swarm %r in %.3f s", row.peer, time.monotonic() - began)
         tried = row._replace(attempts=row.attempts + 1, last_error="", next_at="")
-        await self._settled(owner, tried, DeliveryOutcome("delivered", runner=runner))
+        await self._settled(flight, tried, DeliveryOutcome("delivered", runner=runner))
 
     async def _attempt(self, owner: Owner, row: OutboxRow) -> str:
         """Hand the mail over, and return the contributor that has it; no text if it is not said.
@@ -370,27 +384,31 @@ class OutboxSender:
         waits = row._replace(next_at=next_at)
         _log.info("mail for swarm %r waits %.1f s: %s", row.peer, pause, row.last_error)
         if row.told:
-            await self._committed(partial(self._store.change_outbox, [_change(waits)]))
+            put_off = partial(self._store.change_outbox, [_change(waits)])
+            await self._committed(flight, put_off)
         else:
-            await self._settled(flight.owner, waits, DeliveryOutcome("delayed", str(error)))
+            await self._settled(flight, waits, DeliveryOutcome("delayed", str(error)))
 
     async def _tell(self, flight: _Flight) -> None:
         """Say of new mail for a peer that does not answer that it has to wait."""
         reason = flight.peer.reason
         waits = flight.row._replace(last_error=reason)
-        await self._settled(flight.owner, waits, DeliveryOutcome("delayed", reason))
+        await self._settled(flight, waits, DeliveryOutcome("delayed", reason))
 
     async def _give_up(self, flight: _Flight, row: OutboxRow, reason: str) -> None:
         hours = self._settings.give_up_after / 3600
         text = f"not delivered within {hours:g} hours; the last attempt: {reason}"
         _log.warning("mail for swarm %r is given up: %s", row.peer, reason)
-        await self._settled(flight.owner, row, DeliveryOutcome("undeliverable", text))
+        await self._settled(flight, row, DeliveryOutcome("undeliverable", text))
 
-    async def _settled(self, owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
-        await self._committed(partial(self._settle, owner, row, outcome))
+    async def _settled(self, flight: _Flight, row: OutboxRow, outcome: DeliveryOutcome) -> None:
+        await self._committed(flight, partial(self._settle, flight.owner, row, outcome))
 
-    async def _committed(self, commit: Callable[[], Awaitable[None]]) -> None:
-        """Commit what came of an attempt, however often that takes."""
+    async def _committed(self, flight: _Flight, commit: Callable[[], Awaitable[None]]) -> None:
+        """Commit what came of an attempt, however often that takes.
+
+        When too much waits for that, the mail is delivered once more later; its receiver knows it.
+        """
         failures = 0
         while True:
             try:
@@ -399,11 +417,17 @@ class OutboxSender:
                 return  # it was deleted, and its mail with it
             except Exception as error:  # noqa: BLE001 - else the attempt would be made again
                 failures += 1
-                pause = max(0.1, self._settings.pause(failures))
                 _log.warning("what came of mail is not committed yet: %s", redact(str(error)))
-                await asyncio.sleep(pause)
             else:
                 return
+            self._ground(flight)
+            self._woken.set()
+            if len(self._grounded) > _MOST_GROUNDED:
+                next_at = _later(self._clock.now(), _LOOK_AGAIN_SECONDS)
+                await self._store.change_outbox([_change(flight.row._replace(next_at=next_at))])
+                return
+            pause = self._settings.pause(failures)
+            await asyncio.sleep(min(max(0.1, pause), _LONGEST_COMMIT_PAUSE))
 
     def _is_too_old(self, row: OutboxRow) -> bool:
         return self._seconds_until(row.created_at) < -self._settings.give_up_after
