@@ -7,6 +7,7 @@ are in `mail.db.sqlite.statements` and `mail.db.postgres.statements`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import Executor
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, ClassVar, Final, TypeVar
@@ -123,6 +124,10 @@ class Dialect(ABC):
     _SOME: ClassVar[str]
     _ROW: ClassVar[str]
     _BEFORE: ClassVar[str]
+
+    @abstractmethod
+    def _packer(self) -> Executor:
+        """Return the thread that makes large commits ready."""
 
     @abstractmethod
     async def _fetch(self, make: Callable[[Iterable[Row]], T], text: str, *values: object) -> T:

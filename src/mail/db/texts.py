@@ -7,10 +7,12 @@ text was written there. A record that was changed in this way begins with a spac
 allows, so small records cost the look at their length, and old ones stay as they are.
 """
 
+import asyncio
 import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
@@ -30,12 +32,14 @@ from mail.db.base import (
     TurnCommit,
 )
 
-__all__ = ["LARGE", "Parcel", "Records", "commit_size", "text_size"]
+__all__ = ["LARGE", "Parcel", "Records", "commit_size", "packed", "text_size"]
 
 LARGE: Final = 4096
 """Characters of a record that is searched for texts."""
 SHORTEST: Final = 2048
 """Characters of a text that is worth a row of its own."""
+_QUICK: Final = 64 * 1024
+"""Characters of a commit that are packed in about a millisecond."""
 _MOST_STRINGS: Final = 20_000
 _MOST_TEXTS: Final = 32
 """Texts of a commit; each is looked for in all of its large records."""
@@ -305,13 +309,14 @@ class Parcel:
     """A commit as it is to be stored; what that takes is found out once, at the first look.
 
     Attributes:
+        takes_long: To open it takes milliseconds.
         post: The commit with its records changed.
         texts: The texts that it refers to, by hash.
         bytes: About what its records take, without the texts.
         event_sizes: The bytes of each event with the texts put back.
     """
 
-    __slots__ = ("_made", "_post", "bytes", "event_sizes", "post", "texts")
+    __slots__ = ("_made", "_post", "bytes", "event_sizes", "post", "takes_long", "texts")
 
     post: Post
     texts: dict[str, str]
@@ -321,6 +326,7 @@ class Parcel:
     def __init__(self, post: Post) -> None:
         self._post = post
         self._made = False
+        self.takes_long = sum(map(len, _records(post))) > _QUICK
 
     def opened(self) -> "Parcel":
         """Return the parcel with its attributes. Long texts take time: call it in a thread."""
@@ -334,6 +340,20 @@ class Parcel:
             self.bytes = commit_size(self.post)
             self._made = True
         return self
+
+
+async def packed(post: Post, thread: Executor) -> Parcel:
+    """Return a parcel; a large one is opened in a thread before it is the turn of its commit.
+
+    Other commits go on meanwhile. What is wrong with it shows when it is opened again.
+    """
+    parcel = Parcel(post)
+    if parcel.takes_long:
+        opening = asyncio.get_running_loop().run_in_executor(thread, parcel.opened)
+        await asyncio.wait([opening])
+        if not opening.cancelled():
+            opening.exception()
+    return parcel
 
 
 def _event_size(row: EventRow) -> int:

@@ -1,7 +1,9 @@
 """Large texts: whatever a commit brings comes back as it was, and durable stores write it once."""
 
+import asyncio
 import json
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -9,7 +11,8 @@ from pydantic_core import to_json
 
 from mail.core.render import xml_text
 from mail.core.tasks import TaskState
-from mail.db.base import CallRow, HistoryRow, JournalRow, Store
+from mail.db import texts
+from mail.db.base import CallRow, HistoryRow, JournalRow, Post, Store
 from tests.support.databases import Database, PostgresDatabase
 
 Rows = Any
@@ -193,6 +196,30 @@ async def test_a_commit_of_many_texts_keeps_few_of_them_apart(
     ((count,),) = database.query("SELECT count(*) FROM task_texts")
     assert count == 32
     assert await durable.response(rows.alice, "t1") == record
+
+
+async def test_other_commits_go_on_while_a_large_one_is_made_ready(
+    durable: Store, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, goes_on, packed = threading.Event(), threading.Event(), texts._packed
+
+    def slowly(post: Post) -> Any:
+        begun.set()
+        assert goes_on.wait(20)
+        return packed(post)
+
+    monkeypatch.setattr(texts, "_packed", slowly)
+    mail = rows.mail(payload=wire("a" * 200_000))
+    large = asyncio.create_task(durable.post(rows.post("large", new=True, deliveries=(mail,))))
+    try:
+        assert await asyncio.to_thread(begun.wait, 10)
+        async with asyncio.timeout(10):
+            await durable.post(rows.post("small", new=True))
+        assert not large.done()
+    finally:
+        goes_on.set()
+    await large
+    assert {row.task_id for row in await durable.list_tasks(rows.alice)} == {"large", "small"}
 
 
 @pytest.mark.parametrize("name", ["prose", "letters"])

@@ -8,6 +8,7 @@ they fail for a passing reason. Closing finishes what was asked for, within `_CL
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, Final, Literal, NamedTuple, TypeVar
 
 from mail.db.base import SwarmClaim
@@ -39,6 +40,7 @@ class _Session(NamedTuple):
     reader: Reader
     serving: asyncio.Task[None]
     keeper: ClaimKeeper | None
+    packer: ThreadPoolExecutor
 
 
 class PostgresStore(PostgresStatements):
@@ -138,7 +140,8 @@ class PostgresStore(PostgresStatements):
         writer = Writer(pool, loop, keeper.check if keeper else lambda: None, retries)
         reader = Reader(pool, loop, retries)
         serving = asyncio.create_task(writer.serve())
-        return _Session(loop, thread, pool, writer, reader, serving, keeper)
+        packer = ThreadPoolExecutor(1, thread_name_prefix="mail-postgres-packer")
+        return _Session(loop, thread, pool, writer, reader, serving, keeper, packer)
 
     async def _take_swarm(self) -> ClaimKeeper | None:
         if self._claim is None:
@@ -179,6 +182,7 @@ class PostgresStore(PostgresStatements):
                 return
             session.writer.close()
             session.reader.close()
+            session.packer.shutdown()
             try:
                 asyncio.run_coroutine_threadsafe(_finish(session), session.loop).result()
             finally:
@@ -188,6 +192,9 @@ class PostgresStore(PostgresStatements):
         if self._session is None:
             raise StoreError("the store is not open")
         return self._session
+
+    def _packer(self) -> ThreadPoolExecutor:
+        return self._opened().packer
 
     async def _write(self, work: Work[T]) -> T:
         return await self._opened().writer.run(work)

@@ -38,7 +38,7 @@ from mail.db.rows import (
 )
 from mail.db.sqlite.writer import Work
 from mail.db.statements import PUT_INBOX, PUT_KEY, Row, Statements
-from mail.db.texts import Parcel, Records, text_size
+from mail.db.texts import Parcel, Records, packed, text_size
 from mail.errors import KeyTaken, MailTaken, StoreConflict
 
 __all__ = ["SQLiteStatements"]
@@ -125,10 +125,10 @@ class SQLiteStatements(Statements):
         return namespace_text(namespace), key
 
     async def post(self, post: Post) -> Receipt:
-        return await self._write(partial(_post, Parcel(post)))
+        return await self._write(partial(_post, await packed(post, self._packer())))
 
     async def commit_turn(self, turn: TurnCommit) -> Receipt:
-        return await self._write(partial(_commit_turn, Parcel(turn)))
+        return await self._write(partial(_commit_turn, await packed(turn, self._packer())))
 
     async def put_memories(self, owner: Owner, rows: Sequence[MemoryRow]) -> None:
         await self._write(partial(_put_memories, owner, tuple(rows)))

@@ -48,6 +48,7 @@ class _Session(NamedTuple):
     others: WriteQueue
     readers: SimpleQueue[sqlite3.Connection]
     threads: ThreadPoolExecutor
+    packer: ThreadPoolExecutor
 
 
 class SQLiteStore(SQLiteStatements):
@@ -174,6 +175,7 @@ class SQLiteStore(SQLiteStatements):
                 return
             session.writer.close()
             session.threads.shutdown()
+            session.packer.shutdown()
             session.others.close()
             for _ in range(_READERS):
                 session.readers.get().close()
@@ -191,6 +193,9 @@ class SQLiteStore(SQLiteStatements):
             raise StoreError("the store is not open")
         return self._session
 
+    def _packer(self) -> ThreadPoolExecutor:
+        return self._opened().packer
+
     def _write(self, work: Work[T]) -> asyncio.Future[T]:
         return self._opened().writer.run(work)
 
@@ -205,7 +210,8 @@ def _session(
 ) -> _Session:
     threads = ThreadPoolExecutor(_READERS, thread_name_prefix="mail-sqlite-reader")
     others = WriteQueue(path)
-    return _Session(connection, Writer(connection, others), others, readers, threads)
+    packer = ThreadPoolExecutor(1, thread_name_prefix="mail-sqlite-packer")
+    return _Session(connection, Writer(connection, others), others, readers, threads, packer)
 
 
 def _run(readers: SimpleQueue[sqlite3.Connection], work: Work[T]) -> T:
