@@ -26,13 +26,16 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo serve test soak lint format docs openapi fuzz bench abuse lock clean
+.PHONY: help demo demo-federation serve test soak lint format docs openapi fuzz bench abuse lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP)  ## Watch a swarm answer a question over HTTP: offline, no key needed
 	@$(BIN)/python scripts/demo.py
+
+demo-federation: $(STAMP)  ## Watch three swarms on three servers solve one task: offline
+	@$(BIN)/python scripts/multi_swarm_demo.py
 
 serve: $(STAMP)  ## Run the server described by mail.toml and swarms.json
 	@$(BIN)/mail server

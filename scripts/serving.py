@@ -193,9 +193,13 @@ async def run_in_folder(work: Callable[[Path], Awaitable[None]], seconds: float)
                 await work(Path(name))
         except (DemoFailedError, TimeoutError, RuntimeError, ValueError, OSError) as error:
             print(f"\nThe demo failed: {str(error) or 'it took too long'}", file=sys.stderr)
-            log = Path(name) / "server.log"
-            if log.exists():
-                tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-40:]
-                print("Last lines of the server's log:", *tail, sep="\n  ", file=sys.stderr)
+            tell_logs(Path(name))
             return 1
     return 0
+
+
+def tell_logs(folder: Path) -> None:
+    """Print the end of what each server in a folder wrote."""
+    for log in sorted(folder.rglob("server.log")):
+        tail = log.read_text(encoding="utf-8", errors="replace").splitlines()[-40:]
+        print("Last lines of the server's log:", *tail, sep="\n  ", file=sys.stderr)

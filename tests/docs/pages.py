@@ -15,6 +15,7 @@ _FENCE = re.compile(
 )
 _NOT_RUN = re.compile(r"<!-- not run: .+? -->\s*\Z", re.S)
 _SAVED = re.compile(r"[Ss]ave this as `([\w.]+)`[^\n]*\n+\Z")
+_SET = re.compile(r"[Ii]n `([\w.]+)`, set:\n+\Z")
 _HEADING = re.compile(r"^#{1,6} +(.+?)\s*$", re.M)
 _PICTURE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
@@ -25,7 +26,8 @@ class Block:
     """A fenced block; ``skipped`` when an HTML comment before it says why it is not run.
 
     ``follows`` is true when nothing stands between this block and the one before it, ``saved_as``
-    the name of the file that the line before tells the reader to save it as.
+    the name of the file that the line before tells the reader to save it as, and ``set_in`` that
+    of the TOML file in which to change the values that are in the block.
     """
 
     page: str
@@ -35,6 +37,7 @@ class Block:
     skipped: bool
     follows: bool
     saved_as: str | None
+    set_in: str | None
 
     @property
     def place(self) -> str:
@@ -49,7 +52,7 @@ def blocks(page: Path, *languages: str) -> list[Block]:
     end = 0
     for match in _FENCE.finditer(text):
         before = text[: match.start()]
-        saved = _SAVED.search(before)
+        saved, changed = _SAVED.search(before), _SET.search(before)
         found.append(
             Block(
                 page=name_of(page),
@@ -59,6 +62,7 @@ def blocks(page: Path, *languages: str) -> list[Block]:
                 skipped=bool(_NOT_RUN.search(before)),
                 follows=bool(end) and not text[end : match.start()].strip(),
                 saved_as=saved[1] if saved else None,
+                set_in=changed[1] if changed else None,
             )
         )
         end = match.end()

@@ -1,9 +1,10 @@
 """Follow a page's shell blocks as a reader does: in order, at terminals, in one folder.
 
-A block that starts a server keeps its terminal, and the next block is typed into a new one. A
-``text`` or ``json`` block right behind a shell block is what the reader should see; ``…`` stands
-for anything, and in JSON a key ``…`` for further ones. Where such a block shows ``mail> `` lines,
-they are typed at the prompt. A block that the page says to save as a file is saved.
+A block that starts a server keeps its terminal, and the next block is typed into a new one; a
+server on the same port is stopped before. A ``text`` or ``json`` block right behind a shell block
+is what the reader should see; ``…`` stands for anything, and in JSON a key ``…`` for further ones.
+Where such a block shows ``mail> `` lines, they are typed at the prompt. A block that the page says
+to save as a file is saved, and one with values to set in a file changes them there.
 """
 
 import asyncio
@@ -24,6 +25,8 @@ from tests.docs.pages import OUTPUT, SHELL, Block, blocks
 from tests.docs.places import read_otherwise
 
 _SERVER = re.compile(r"^(?:mail server|make serve|python -m mail\.server)\b.*\Z", re.M)
+_PORT = re.compile(r"--port (\d+)")
+_USUAL_PORT = "8000"
 PROMPT = "mail> "
 _CTRL_C = "\x03"
 PATIENCE = 40.0
@@ -63,7 +66,7 @@ def steps(page: Path) -> Iterator[Step]:
     for block, behind in itertools.pairwise(found):
         if block is None or block.skipped:
             continue
-        if block.language in SHELL or block.saved_as:
+        if block.language in SHELL or block.saved_as or block.set_in:
             shown = behind if behind and behind.follows and behind.language in OUTPUT else None
             yield Step(block, shown)
 
@@ -81,7 +84,7 @@ class Reader:
         self._home = home
         self._variables = dict(variables)
         self._replaced = dict(replaced)
-        self._servers: list[Terminal] = []
+        self._servers: dict[str, Terminal] = {}
         self._terminals = contextlib.AsyncExitStack()
         self._open_terminal()
 
@@ -92,7 +95,7 @@ class Reader:
             AssertionError: a step failed, or showed something else than the page.
         """
         for step in steps(page):
-            await self._carry_out(step)
+            await self.carry_out(step)
 
     async def __aenter__(self) -> "Reader":
         return self
@@ -100,10 +103,8 @@ class Reader:
     async def __aexit__(self, *_: object) -> None:
         """Stop the servers as Ctrl-C does, and see that they stop well."""
         async with self._terminals:
-            for server in self._servers:
-                server.press(_CTRL_C)
-                code = await server.end()
-                assert code == 0, f"a server ended with {code}:\n{server.screen}"
+            for server in self._servers.values():
+                await _stop(server)
 
     async def run(self, code: str) -> Output:
         """Type a block at the terminal; return what it wrote."""
@@ -129,19 +130,31 @@ class Reader:
     async def serve(self, code: str) -> Output:
         """Start a server in the terminal, open another; return what it wrote until it listens."""
         command = ("bash", "-c", self._script(code))
+        found = _PORT.search(code)
+        port = found[1] if found else self._read(_USUAL_PORT)
+        if port in self._servers:
+            await _stop(self._servers.pop(port))
         terminal = await self._terminals.enter_async_context(_pty(command, self._variables))
-        self._servers.append(terminal)
+        self._servers[port] = terminal
         await terminal.see("listening on[^\n]*\n", PATIENCE)
         self._open_terminal()
         return Output(0, terminal.screen)
 
-    async def _carry_out(self, step: Step) -> None:
+    async def carry_out(self, step: Step) -> Output:
+        """Do what a step says; return what was seen.
+
+        Raises:
+            AssertionError: it failed, or showed something else than the page.
+        """
         block = step.block
         code = self._read(block.code)
         shown = self._read(step.shown.code) if step.shown else ""
         if block.saved_as:
             (self._folder() / block.saved_as).write_text(code, encoding="utf-8")
-            return
+            return Output(0, "")
+        if block.set_in:
+            change_toml(self._folder() / block.set_in, code)
+            return Output(0, "")
         if starts_a_server(code):
             output = await self.serve(code)
         elif PROMPT in shown:
@@ -153,6 +166,7 @@ class Reader:
             same = json_like if step.shown.language == "json" else lines_like
             seen = output.stdout if step.shown.language == "json" else output.text
             assert same(shown, seen), f"{step.shown.place}: the page shows\n{shown}\nbut:\n{seen}"
+        return output
 
     def _read(self, text: str) -> str:
         return read_otherwise(text, self._replaced)
@@ -192,6 +206,26 @@ async def _pty(command: Iterable[str], variables: Mapping[str, str]) -> AsyncIte
     finally:
         await _end(process)
         terminal.close()
+
+
+async def _stop(server: Terminal) -> None:
+    server.press(_CTRL_C)
+    code = await server.end()
+    assert code == 0, f"a server ended with {code}:\n{server.screen}"
+
+
+def change_toml(file: Path, values: str) -> None:
+    """Change values of a TOML file that has them all, as somebody with an editor does."""
+    text, table = file.read_text(encoding="utf-8"), ""
+    for line in values.splitlines():
+        if line.startswith("["):
+            table = re.escape(line)
+        elif line:
+            key = re.escape(line.partition(" =")[0])
+            place = rf"(^{table}$[^\[]*?)^{key} = .*?$"
+            text, count = re.subn(place, lambda found: found[1] + line, text, flags=re.M)  # noqa: B023
+            assert count == 1, f"{file} has no '{line}' to change"
+    file.write_text(text, encoding="utf-8")
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

@@ -5,26 +5,38 @@ and server; the others share one, in which alice has a task named my-task.
 """
 
 import json
+import re
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
 from tests.docs.pages import PAGES, ROOT, SHELL, Block, blocks, name_of
-from tests.docs.places import checkout, replacements, variables
-from tests.docs.shell import Reader, json_like, lines_like, starts_a_server
+from tests.docs.places import (
+    checkout,
+    free_port,
+    install,
+    read_otherwise,
+    replacements,
+    settle_in,
+    variables,
+)
+from tests.docs.shell import Reader, json_like, lines_like, starts_a_server, steps
 from tests.support.postgres import PASSWORD, Cluster, find_binaries, query
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
 
 REVOKED = "2365451f"
 QUICKSTART, DATABASE = ROOT / "docs" / "quickstart.md", ROOT / "docs" / "database.md"
+LAPTOPS = ROOT / "docs" / "federation-two-laptops.md"
 OWN_PROJECT = ROOT / "docs" / "your-own-project.md"  # tests/cli/test_init.py follows it
 RUN = [
     page
     for page in PAGES
-    if page not in (QUICKSTART, DATABASE, OWN_PROJECT)
+    if page not in (QUICKSTART, DATABASE, LAPTOPS, OWN_PROJECT)
     and not all(block.skipped for block in blocks(page, *SHELL))
 ]
 MOST_SKIPPED = 15
@@ -111,6 +123,50 @@ async def test_the_database_page_runs_with_a_database(tmp_path: Path, cluster: C
     async with await place.reader(DATABASE) as reader:
         await reader.follow(DATABASE)
     assert query(url, "SELECT caller_id FROM tokens") == [("alice",)]
+
+
+SETTINGS = """
+[server]
+host = "127.0.0.1"
+port = 8000
+
+[server.federation]
+allow_private = true
+"""
+
+
+async def test_two_people_follow_the_page_for_two_laptops(tmp_path: Path) -> None:
+    """Each has a folder of their own; where the page says ``mail_…``, the other's token is."""
+    ports = {"Ines": str(free_port()), "Otto": str(free_port())}
+    addresses = {
+        f"https://{name}.example.org": f"http://localhost:{port}"
+        for name, port in zip(("alpha", "beta"), ports.values(), strict=True)
+    }
+    lines = LAPTOPS.read_text(encoding="utf-8").splitlines()
+    tokens: dict[str, str] = {}
+    async with AsyncExitStack() as stack:
+        readers = {
+            who: await stack.enter_async_context(
+                somebody(tmp_path / who, {"8000": port, **addresses})
+            )
+            for who, port in ports.items()
+        }
+        for step in steps(LAPTOPS):
+            [who] = re.findall(r"On (\w+)'s laptop", "\n".join(lines[: step.block.line]))[-1:]
+            [others] = [token for name, token in tokens.items() if name != who] or [""]
+            typed = replace(step.block, code=step.block.code.replace("mail_…", others))
+            seen = await readers[who].carry_out(replace(step, block=typed))
+            tokens.setdefault(who, seen.stdout.strip())
+    assert [token[:5] for token in tokens.values()] == ["mail_", "mail_"]
+
+
+def somebody(folder: Path, replaced: dict[str, str]) -> Reader:
+    """Return a reader with an empty folder, in which only the settings are."""
+    settle_in(folder)
+    install(folder)
+    (folder / "mail.toml").write_text(read_otherwise(SETTINGS, replaced), encoding="utf-8")
+    path = f"{folder}/.venv/bin:{variables(folder)['PATH']}"
+    return Reader(folder, variables(folder, PATH=path), replaced)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,10 @@ import pytest
 
 from mail import MAILAgentTemplate, MAILSwarm, MAILSwarmTemplate
 from mail.core.events import TaskEvent
+from mail.core.render import build_mail_xml
 from mail.examples import analyst_dummy, consultant_dummy, data_analysis, research, support
+from mail.examples.scripts import ALPHA_SUPERVISOR
+from mail.llm.script_view import ScriptView
 
 SWARMS = Path(__file__).parents[2] / "swarms.json"
 COMPLETE = "::task_complete::"
@@ -60,6 +63,63 @@ def tools_of(function: Any) -> Any:
     for name in ("supervisor_fn", "action_agent_fn"):
         function = getattr(function, name, function)
     return function.tool_specs
+
+
+def mail_of(body: str, kind: str, sender: str, subject: str = "x") -> dict[str, str]:
+    """Return mail as an agent finds it in its history."""
+    address: Any = {"address_type": kind, "address": sender}
+    here: Any = {"address_type": "agent", "address": "supervisor"}
+    message: Any = {"sender": address, "recipient": here, "subject": subject, "body": body}
+    times: Any = {"id": "m", "timestamp": "2026-01-01T10:00:00+00:00", "msg_type": "request"}
+    more = {"task_id": "t", "request_id": "r"}
+    return build_mail_xml({**times, "message": {**message, **more}})
+
+
+def notice(body: str, subject: str = "::tool_call_error::") -> dict[str, str]:
+    """Return what the system tells an agent."""
+    return mail_of(body, "system", "swarm-alpha", subject)
+
+
+# --- two swarms --------------------------------------------------------------------------------
+
+ASKED = mail_of("What will the weather be in Paris tomorrow, and what is 17 * 23?", "user", "ines")
+FORECAST = mail_of("Weather in Paris: sunny.", "agent", "weather")
+SUM = mail_of("17 * 23 = 391.", "agent", "math@swarm-beta")
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [
+        ([], [("send_request", "weather"), ("send_request", "math@swarm-beta")]),
+        ([FORECAST], [("await_message", None)]),
+        (
+            [notice("Your message to math@swarm-beta has not …", "::delivery_delayed::"), FORECAST],
+            [("await_message", None)],
+        ),
+        ([notice("… to math@swarm-beta …", "::delivery_delayed::")], [("await_message", None)]),
+        ([notice("send_request unknown swarm 'swarm-beta'")], [("await_message", None)]),
+        ([SUM, FORECAST], "Weather in Paris: sunny. 17 * 23 = 391."),
+        (
+            [FORECAST, notice("Your message to math@swarm-beta could not be delivered: gone")],
+            "Weather in Paris: sunny. I got no answer from 'math@swarm-beta' (Your message to "
+            "math@swarm-beta could not be delivered: gone).",
+        ),
+        (
+            [notice("authentication token missing for swarm 'swarm-beta'"), FORECAST],
+            "Weather in Paris: sunny. I got no answer from 'math@swarm-beta' (authentication "
+            "token missing for swarm 'swarm-beta').",
+        ),
+    ],
+)
+def test_the_supervisor_of_alpha_waits_for_beta_and_says_what_it_lacks(
+    since: list[dict[str, str]], expected: Any
+) -> None:
+    calls = ALPHA_SUPERVISOR(ScriptView([ASKED, *since]))  # type: ignore[operator]
+    if isinstance(expected, str):
+        [end] = calls
+        assert end.arguments == {"finish_message": expected}
+    else:
+        assert [(one.name, one.arguments.get("target")) for one in calls] == expected
 
 
 # --- delegation --------------------------------------------------------------------------------

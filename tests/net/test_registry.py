@@ -340,11 +340,23 @@ async def test_the_environment_holds_the_token(
     assert registry.get_resolved_auth_token("beta") == "rotated"
 
 
+async def test_a_missing_token_is_told_with_the_command_that_makes_one(
+    file: Path, world: Outside, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = alpha(file, world)
+    await registry.register_swarm("beta", "http://beta.example", "tok")
+    assert "no token" not in caplog.text
+    await registry.register_swarm("beta", "http://beta.example")
+    assert "'mail token create --role agent --id alpha' on its side" in caplog.text
+    assert "set SWARM_AUTH_TOKEN_BETA to that token on this side" in caplog.text
+
+
 async def test_without_a_token_of_its_own_an_entry_uses_the_environment(
-    file: Path, world: Outside, held: pytest.MonkeyPatch
+    file: Path, world: Outside, held: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = alpha(file, world)
     await registry.register_swarm("beta", "http://beta.example")
+    assert "no token" not in caplog.text
     assert registry.get_resolved_auth_token("beta") == "from-env"
     assert registry.get_resolved_auth_token("alpha") is None
     assert registry.get_resolved_auth_token("nobody") is None

@@ -15,7 +15,13 @@ from tests.support.provider import FakeProvider
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = ("demo.py", "demo_client.py", "single_swarm_demo.py", "smoke_test_reasoning.py")
+SCRIPTS = (
+    "demo.py",
+    "demo_client.py",
+    "multi_swarm_demo.py",
+    "single_swarm_demo.py",
+    "smoke_test_reasoning.py",
+)
 FOREIGN = ("_API_KEY", "_API_BASE", "_BASE_URL", "DATABASE_URL", "MAIL_CONFIG_PATH")
 
 PUZZLE = [
@@ -115,6 +121,44 @@ async def test_a_failure_is_told_and_is_the_exit_code(tmp_path: Path) -> None:
     assert code == 1
     assert "The demo failed: the server did not start" in output
     assert "'scripted/no.such:SCRIPT' does not name a script" in output
+
+
+# --- multi_swarm_demo --------------------------------------------------------------------------
+
+
+async def test_three_swarms_solve_a_task_together(tmp_path: Path) -> None:
+    code, output = await run("multi_swarm_demo.py", folder=tmp_path)
+    assert code == 0, output
+    _, _, told = output.partition("== Who wrote to whom")
+    lines = [line.split(maxsplit=1)[1] for line in told.splitlines() if line.startswith("  ")]
+    order = [
+        "shop     newcomer → supervisor",
+        "shop     supervisor → consultant@advice  [Advice]",
+        "advice   supervisor@shop → consultant  [Advice]",
+        "advice   consultant → analyst@figures  [Projection]",
+        "figures  consultant@advice → analyst  [Projection]",
+        "figures  analyst → consultant@advice  [Re: Projection]",
+        "advice   analyst@figures → consultant  [Re: Projection]",
+        "shop     consultant@advice → supervisor  [Re: Advice]",
+        "shop     done: Plan for 503.6",
+    ]
+    found = iter(lines)
+    for expected in order:
+        assert any(line.startswith(expected) for line in found), (expected, told)
+    assert "== Answer\nPlan for 503.6 (2.5 times today's 200): add capacity now." in output
+    assert output.count("stopped with exit code 0") == 3
+
+
+async def test_a_wrong_answer_of_three_swarms_is_a_failure(tmp_path: Path) -> None:
+    """A copy of the script that expects another answer ends with the exit code 1."""
+    text = (ROOT / "scripts" / "multi_swarm_demo.py").read_text(encoding="utf-8")
+    wrong = tmp_path / "wrong.py"
+    wrong.write_text(text.replace('EXPECTED = "Plan for 503.6"', 'EXPECTED = "Plan for 7"'))
+    path = {"PYTHONPATH": str(ROOT / "scripts")}
+    code, output = await run(str(wrong), folder=tmp_path, more=path)
+    assert code == 1
+    assert "The demo failed: the answer lacks 'Plan for 7'" in output
+    assert output.count("Last lines of the server's log:") == 3
 
 
 # --- demo_client -------------------------------------------------------------------------------

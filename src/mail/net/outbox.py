@@ -488,7 +488,7 @@ class PeerGateway:
             ToolError: the swarm is unknown, or there is no token for it.
         """
         if self._registry.get_swarm_endpoint(swarm) is None:
-            known = self._registry.get_all_endpoints()
+            known = self._registry.get_all_endpoints().keys() - {self._registry.local_swarm_name}
             raise ToolError(hinted(f"unknown swarm '{swarm}'", swarm, known))
         if not self._registry.get_resolved_auth_token(swarm):
             raise ToolError(f"authentication token missing for swarm '{swarm}'")

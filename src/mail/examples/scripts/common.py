@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from mail.core.compose import Subject
 from mail.llm.script import Call, call
 from mail.llm.script_view import Mail, ScriptView
 
@@ -35,17 +36,20 @@ class Case:
         return {mail.sender: mail.body for mail in self.since if mail.sender_type == "agent"}
 
     def failures(self, workers: Collection[str]) -> dict[str, str]:
-        """Return what the system said of workers, by their names."""
+        """Return what the system said of workers, or of the swarms they are in, by their names."""
         return {
             worker: mail.body
             for mail in self.since
+            if mail.sender_type == "system" and mail.subject != Subject.DELIVERY_DELAYED
             for worker in workers
-            if mail.sender_type == "system" and f"'{worker}'" in mail.body
+            if _is_about(worker, mail.body)
         }
 
     def stuck(self, workers: Collection[str]) -> bool:
         """Tell whether the system wants an end, for a reason that is none of the workers'."""
-        return self.newest.sender_type == "system" and not self.failures(workers)
+        newest = self.newest
+        told = newest.sender_type == "system" and newest.subject != Subject.DELIVERY_DELAYED
+        return told and not self.failures(workers)
 
     def missing(self, workers: Collection[str]) -> list[str]:
         """Return the workers that have neither answered nor failed."""
@@ -64,6 +68,13 @@ def read_case(view: ScriptView) -> Case:
     at = max((n for n, mail in enumerate(view.mails) if mail.sender_type in _PEOPLE), default=0)
     question = view.mails[at] if view.mails else view.mail
     return Case(question, view.mails[at + 1 :])
+
+
+def _is_about(worker: str, notice: str) -> bool:
+    """Tell whether a notice of the system names a worker, or the other swarm that it is in."""
+    swarm = worker.partition("@")[2]
+    names = (worker, f"swarm '{swarm}'") if swarm else (f"'{worker}'",)
+    return any(name in notice for name in names)
 
 
 def wait_for(workers: Collection[str]) -> Call:

@@ -1,10 +1,10 @@
-"""Plays the supervisor with a weather and a math worker.
+"""Plays the supervisor with a weather and a math worker, which may be in another swarm.
 
 The supervisor asks every worker that a question needs at once, waits for the answers and puts them
 together; a worker calls its action and answers whoever asked.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from mail.examples.questions import asks_for_weather, expressions_in, weather_in
@@ -12,7 +12,7 @@ from mail.examples.scripts.common import Case, read_case, reply, results_of, wai
 from mail.llm.script import Call, Script, call
 from mail.llm.script_view import ScriptView
 
-__all__ = ["MATH", "SUPERVISOR", "WEATHER"]
+__all__ = ["ALPHA_SUPERVISOR", "BETA_SUPERVISOR", "MATH", "SUPERVISOR", "WEATHER"]
 
 _HELP = (
     "I can look up the weather and calculate. Ask me, for example: What will the weather in Paris "
@@ -21,41 +21,48 @@ _HELP = (
 _WHERE = "For which place would you like the weather?"
 _NO_WEATHER = "I can only tell the weather. Please name a place, for example: Paris, tomorrow."
 _NO_SUM = "I can only calculate. Please send an arithmetic expression, for example: 17 * 23."
-_SUBJECTS: Final[Mapping[str, str]] = {"weather": "Forecast", "math": "Calculation"}
+_SUBJECTS: Final = ("Forecast", "Calculation")
 
 
-def _supervise(view: ScriptView) -> Sequence[Call]:
-    case = read_case(view)
-    asked = _needs(case.question.body)
-    if asked and case.fresh and not view.forced:
-        return [
-            call("send_request", target=worker, subject=_SUBJECTS[worker], body=body)
-            for worker, body in asked.items()
-        ]
-    missing = case.missing(asked)
-    if missing and not case.stuck(asked) and not view.forced:
-        return [wait_for(missing)]
-    return [call("task_complete", finish_message=_answer(case, asked))]
+def _supervisor(weather: str, math: str) -> Script:
+    """Return the script of a supervisor whose workers have these addresses."""
+
+    def supervise(view: ScriptView) -> Sequence[Call]:
+        case = read_case(view)
+        needs = zip((weather, math), _SUBJECTS, _needs(case.question.body), strict=True)
+        asked = {worker: (subject, body) for worker, subject, body in needs if body}
+        if asked and case.fresh and not view.forced:
+            return [
+                call("send_request", target=worker, subject=subject, body=body)
+                for worker, (subject, body) in asked.items()
+            ]
+        missing = case.missing(asked)
+        if missing and not case.stuck(asked) and not view.forced:
+            return [wait_for(missing)]
+        return [call("task_complete", finish_message=_answer(case, asked))]
+
+    return supervise
 
 
-def _needs(text: str) -> dict[str, str]:
-    needs = {}
+def _needs(text: str) -> tuple[str, str]:
+    """Return what a question needs to be asked about the weather, and what to be calculated."""
+    forecast = calculation = ""
     if asks_for_weather(text):
         weather = weather_in(text)
         if weather.places:
             units = "" if weather.metric else ", in degrees Fahrenheit"
             places = " and ".join(weather.places)
-            needs["weather"] = f"Please send the forecast for {places}: {weather.day}{units}."
+            forecast = f"Please send the forecast for {places}: {weather.day}{units}."
     sums = expressions_in(text)
     if sums:
-        needs["math"] = "Please calculate " + "; ".join(sums)
-    return needs
+        calculation = "Please calculate " + "; ".join(sums)
+    return forecast, calculation
 
 
-def _answer(case: Case, asked: Mapping[str, str]) -> str:
+def _answer(case: Case, asked: Collection[str]) -> str:
     parts = [case.answers[worker] for worker in asked if worker in case.answers]
     parts += [case.silence_of(worker, asked) for worker in asked if worker not in case.answers]
-    if asks_for_weather(case.question.body) and "weather" not in asked:
+    if asks_for_weather(case.question.body) and not _needs(case.question.body)[0]:
         parts.append(_WHERE)
     return " ".join(parts) or _HELP
 
@@ -88,8 +95,14 @@ def _math(view: ScriptView) -> Sequence[Call]:
     return [reply(request, " ".join(lines) or _NO_SUM)]
 
 
-SUPERVISOR: Final[Script] = _supervise
+SUPERVISOR: Final[Script] = _supervisor("weather", "math")
 """Plays the supervisor of a swarm with workers named ``weather`` and ``math``."""
+
+ALPHA_SUPERVISOR: Final[Script] = _supervisor("weather", "math@swarm-beta")
+"""Plays the supervisor of ``swarm-alpha``, which has nobody who calculates."""
+
+BETA_SUPERVISOR: Final[Script] = _supervisor("weather@swarm-alpha", "math")
+"""Plays the supervisor of ``swarm-beta``, which has nobody who knows the weather."""
 
 WEATHER: Final[Script] = _weather
 """Plays the weather worker."""
