@@ -54,13 +54,15 @@ _MARK: Final = "#"
 class PeerControl(NamedTuple):
     """What a message means to the runtime that gets it, beside its words for agents.
 
+    ``waits`` comes from either side: nothing goes on at the sender, and it waits for nobody but the
+    receiver. ``calls`` is one `WaitNote`.
     ``ended`` comes from either side: the task's run, or the contributor's part in it, is over;
     ``status`` says how. ``paused`` comes from a contributor: ``calls`` are its open breakpoint
     calls as callers see them. ``results`` goes to a contributor: ``calls`` are ``{call_id,
     content}`` objects that answer such calls.
     """
 
-    event: Literal["ended", "paused", "results"]
+    event: Literal["ended", "paused", "results", "waits"]
     status: str = ""
     calls: tuple[dict[str, Any], ...] = ()
 
@@ -82,7 +84,7 @@ class PeerControl(NamedTuple):
         calls = told.get("calls", []) if isinstance(told, dict) else None
         if not (
             isinstance(told, dict)
-            and told.get("event") in ("ended", "paused", "results")
+            and told.get("event") in ("ended", "paused", "results", "waits")
             and isinstance(told.get("status", ""), str)
             and isinstance(calls, list)
             and all(isinstance(call, dict) for call in calls)

@@ -158,18 +158,22 @@ class ActiveTask:
         return owed or bool(self.waiters) or bool(self.people)
 
     def waits_for_peers(self) -> bool:
-        """Tell whether an answer of another swarm is expected."""
-        return self.peering is not None and bool(self.peering.requests)
+        """Tell whether an answer of another swarm can still come."""
+        return self.peering is not None and self.peering.expects()
 
     def note_sent(self, envelope: Envelope) -> None:
         """Keep account of open requests (MAIL-DATA-12)."""
         note_ask(self.asks, envelope)
 
     def is_personal(self, envelope: Envelope) -> bool:
-        """Tell whether it is mail of whoever the task belongs to: they are answered in the end."""
+        """Tell whether it is mail of whoever the task is there for: they are answered in the end.
+
+        In a peer's task that are agents of that peer, and those of others that ask something.
+        """
         if envelope.sender["address_type"] in ("user", "admin"):
             return True
-        return bool(self.host) and swarm_of(envelope.sender) == self.host
+        peer = swarm_of(envelope.sender) if self.host else ""
+        return bool(peer) and (peer == self.host or envelope.kind == "request")
 
     def note_waiting(self, envelope: Envelope) -> None:
         """Keep account of mail that comes back from the store: unread users' mail, requests."""

@@ -102,8 +102,9 @@ class Endings:
 
     def end_for_host(self, task: ActiveTask, *, cancelled: bool) -> Ending:
         """The swarm whose task it is has ended it: its mail is void, and it expects no answer."""
-        if task.peering is not None:
-            task.peering.owed.clear()
+        owed = task.peering.owed if task.peering is not None else {}
+        for key in [key for key in owed if key[0] == task.host]:
+            del owed[key]
         if cancelled:
             return self.cancel(task)
         task.drop_people()
@@ -328,15 +329,20 @@ class Endings:
         if status is TaskState.PAUSED:
             self._tell_pause(task, message, mail)
             return mail
-        control = PeerControl("ended", status.value)
+        goes_on = task.row.state in _OPEN
+        if goes_on and not task.host:
+            return mail
+        control = None if goes_on else PeerControl("ended", status.value)
         told = message._replace(subject=_TOLD[status])
-        for (_, ref), ask in list(peering.owed.items()):
+        answered = {task.host}
+        for (peer, ref), ask in list(peering.owed.items()):
             if everybody or ask.message_id not in task.people:
                 self._tell(mail, told, ask.asker, ref, self._answer_id(task, ask), control)
-        if task.row.state in _OPEN:
+                answered.add(peer)
+        if goes_on:
             return mail
         for peer in task.row.remote_swarms:
-            if peer != task.host and peer in peering.contacts:
+            if peer not in answered and peer in peering.contacts:
                 name = _derived(f"{message.id}/{peer}")
                 self._tell(mail, told, peering.contacts[peer], name, name, control)
         peering.end(task.people)
@@ -367,7 +373,7 @@ class Endings:
         to: str,
         ref: str,
         message_id: str,
-        control: PeerControl,
+        control: PeerControl | None,
         agent: str = "",
     ) -> None:
         answer = self.context.composer.message(

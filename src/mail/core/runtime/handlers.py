@@ -13,7 +13,7 @@ from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.interswarm import MAX_CONTRIBUTORS, Gateway, check_task_for_peers, wire_task_id
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.peering import remote_swarms, swarm_of, with_runner
+from mail.core.runtime.peering import open_asks, remote_swarms, swarm_of, wait_cycle, with_runner
 from mail.core.runtime.policy import allowed_target, local_recipients
 from mail.core.runtime.turn import ControlKind, Turn
 from mail.core.runtime.turn_result import EventDraft, Reprompt, ToolOutcome
@@ -167,6 +167,13 @@ class ToolContext:
             or task.open_calls()
             or task.waits_for_peers()
         )
+
+    def wait_cycle(self) -> list[str]:
+        """Return the open requests that lead from the agent back to it, as names; maybe none."""
+        task = self.turn.task
+        asks = open_asks(task.asks, task.peering, self.swarm)
+        suffix = f"@{self.swarm}"
+        return [name.removesuffix(suffix) for name in wait_cycle(asks, f"{self.name}{suffix}")]
 
     def gateway(self) -> Gateway:
         """Return the way to the other swarms.
@@ -327,16 +334,21 @@ async def handle_ignore(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
 async def handle_await(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """End the turn quietly, unless nothing can ever arrive (MAIL-TOOL-15).
 
-    An agent that insists after it was told so may wait: a stalled task is the finisher's affair.
+    An agent that insists after it was told so may wait: a stalled task is the finisher's affair. A
+    wait that closes a cycle of agents that wait for each other is refused each time.
     """
     args = parse_arguments(call.tool_name, call.tool_args, AwaitArgs)
     control = tools.turn.control
     told = control is not None and control.kind is ControlKind.REPAIR
-    if not (told or tools.can_expect_mail()):
+    final = not tools.can_expect_mail()
+    cycle = tools.wait_cycle() if final else []
+    if cycle or (final and not told):
         problem = (
             "no message can arrive: the task's message queue is empty, no agent is working on it "
             "and no request is open"
         )
+        if cycle:
+            problem = f"all that could write to you wait for each other: {' -> '.join(cycle)}"
         body = f"You called await_message, but {problem}. Send a message or finish the task."
         return ToolOutcome(
             ok=False,

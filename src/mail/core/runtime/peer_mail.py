@@ -30,7 +30,7 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.mailbox_loader import MailboxLoader
-from mail.core.runtime.peering import Ask, with_runner
+from mail.core.runtime.peering import SILENT, Ask, WaitNote, with_runner
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_commit import TurnCommitter
@@ -57,6 +57,7 @@ _DELAYED: Final = (
     "if it is given up."
 )
 _UNDELIVERABLE: Final = "Your message to {to} could not be delivered: {reason}"
+_OVER: Final = "The task is {state}; your message is kept until it is continued."
 _NOT_PASSED_ON: Final = "The results for {to} could not be delivered: {reason}"
 
 
@@ -129,7 +130,22 @@ class PeerDoor:
                     return mail.receipt
                 if mail.task_owner != task.row.task_owner:
                     raise ProtocolError(f"task '{mail.envelope.task_id}' has another owner")
-                await self._act(task, mail)
+                known = await self._receipt(mail)
+                if known is not None:  # before anything is noted of it
+                    return known
+                if mail.control is not None:
+                    task.peers().speaks.add(mail.peer)
+                if _is_silent(mail.control):
+                    await self._hear(task, mail)
+                    return mail.receipt
+                task.peers().note_quiet(mail.peer, None)
+                taken = task.peers().taken
+                taken[mail.peer] += 1  # at once, for a turn that ends meanwhile
+                try:
+                    await self._act(task, mail)
+                except BaseException:
+                    taken[mail.peer] -= 1
+                    raise
         except MailTaken:
             return await self._receipt(mail) or mail.receipt
         return mail.receipt
@@ -143,7 +159,12 @@ class PeerDoor:
         try:
             await self.submissions.load(task)
         except UnknownTask:
-            if mail.control is not None or self._is_farewell(task, mail):
+            says = mail.control.event if mail.control else ""
+            if (
+                says not in ("", "waits")
+                or _is_silent(mail.control)
+                or self._is_farewell(task, mail)
+            ):
                 return False  # nothing to end here
             runner = str(self.context.owner)
             contributors = with_runner(mail.contributors, runner)
@@ -164,11 +185,9 @@ class PeerDoor:
         control, from_host = mail.control, mail.peer == self.context.host
         if self._is_farewell(task, mail):
             control = PeerControl("ended", TaskState.COMPLETED)
-        if control is None:
+        if control is None or control.event == "waits":
             await self._deliver(task, mail)
             return
-        if await self._receipt(mail) is not None:
-            raise MailTaken
         if control.event == "ended" and from_host:
             await self._end(task, mail, cancelled=control.status == TaskState.CANCELLED)
         elif control.event == "ended":
@@ -193,16 +212,7 @@ class PeerDoor:
             ends: The peer's part in the task has ended with it.
         """
         envelope, post = mail.envelope, self._post(task, mail)
-        packed = Mail(task)
-        if ends:
-            post.calls = self._closed_calls(task, mail.peer)
-        for letter, names in self._addressed(task, mail, farewell=ends and mail.control is None):
-            self.mail_delivery.add(packed, letter, to=names)
-        answers = [e for e in packed.envelopes if e.kind == "response"]
-        post.answered = tuple((mail.peer, letter.ref) for letter in answers)
-        early = self._early(task, mail.peer, answers)
-        post.deliveries = packed.deliveries
-        post.events = (*early, *packed.events, self._received(mail, packed.moment))
+        packed = self._pack(task, mail, post, ends=ends)
         before, reopened = task.row, self._go_on(task, envelope, post.calls)
         owed = (mail.peer, envelope.ref)
         personal = task.is_personal(envelope)
@@ -223,10 +233,33 @@ class PeerDoor:
                 task.row = before
             raise
         task.stored = True
-        self._note(task, packed, post.calls)
+        declined = len(post.outbox)
+        self._note(task, packed.envelopes[: len(packed.envelopes) - declined], post.calls)
+        if declined:
+            task.peers().owed.pop(owed, None)
+        if ends:
+            task.peers().forget(mail.peer)
+        task.peers().note_quiet(mail.peer, _note_of(mail))
         if task.row.state is TaskState.PAUSED:
             self.context.mailbox.hold(task.task_id, Hold.FIRM)
         await self.submissions.delivered(task, packed, post, receipt, None, reopened=reopened)
+
+    def _pack(self, task: ActiveTask, mail: PeerMail, post: Post, *, ends: bool) -> Mail:
+        """Put what is delivered into a commit, with what follows from it."""
+        envelope, packed = mail.envelope, Mail(task)
+        if ends:
+            post.calls = self._closed_calls(task, mail.peer)
+        for letter, names in self._addressed(task, mail, farewell=ends and mail.control is None):
+            self.mail_delivery.add(packed, letter, to=names)
+        answers = [e for e in packed.envelopes if e.kind == "response"]
+        if envelope.kind == "request" and self._is_over(task, envelope):
+            self._decline(task, packed, envelope)
+            post.outbox = tuple(packed.outbox)
+        post.answered = tuple((mail.peer, letter.ref) for letter in answers)
+        early = self._early(task, mail.peer, answers)
+        post.deliveries = packed.deliveries
+        post.events = (*early, *packed.events, self._received(mail, packed.moment))
+        return packed
 
     def _addressed(
         self, task: ActiveTask, mail: PeerMail, *, farewell: bool
@@ -289,9 +322,32 @@ class PeerDoor:
                 told.append(self._sent(peer, task.now()))
         return told
 
-    def _note(self, task: ActiveTask, packed: Mail, calls: Sequence[CallRow]) -> None:
+    def _is_over(self, task: ActiveTask, envelope: Envelope) -> bool:
+        """Tell whether mail comes when its task has ended, and does not continue it."""
+        ended = task.stored and task.row.state not in _OPEN
+        return ended and not task.is_personal(envelope)
+
+    def _decline(self, task: ActiveTask, packed: Mail, envelope: Envelope) -> None:
+        """Answer a request that will not be read before the task is continued."""
+        agent = envelope.recipients[0]["address"]
+        here = agent if agent in self.context.agents else self.context.finisher
+        answer = self.context.composer.message(
+            "response",
+            task.task_id,
+            create_agent_address(here),
+            [envelope.sender],
+            Subject.TASK_COMPLETE,
+            _OVER.format(state=task.row.state),
+            ref=envelope.ref,
+            timestamp=packed.moment,
+        )
+        self.mail_delivery.send_away(packed, answer, PeerControl("ended", task.row.state))
+
+    def _note(
+        self, task: ActiveTask, letters: Sequence[Envelope], calls: Sequence[CallRow]
+    ) -> None:
         """Note mail that is stored."""
-        for letter in packed.envelopes:
+        for letter in letters:
             task.peers().note_received(letter)
         task.calls.update(((call.agent, call.call_id), call) for call in calls)
 
@@ -343,7 +399,7 @@ class PeerDoor:
             {"caller": rows[0].agent, "call_ids": [row.call_id for row in rows]},
         )
         before, pausing, held = task.row, task.pausing, self.context.mailbox.held(task.task_id)
-        self._note(task, Mail(task), rows)
+        self._note(task, (), rows)
         self.committer.pause(task)
         post = self._post(task, mail)
         post.events, post.calls = (received, told.row(task.now())), tuple(rows)
@@ -402,6 +458,11 @@ class PeerDoor:
         )
         await self.submissions.resume(task, request, self._inbox(mail), (received,))
 
+    async def _hear(self, task: ActiveTask, mail: PeerMail) -> None:
+        """Note that a peer only waits, which it says in mail that is nothing else."""
+        await self.context.store.post(self._post(task, mail))
+        task.peers().note_quiet(mail.peer, _note_of(mail))
+
     async def _file(self, task: ActiveTask, mail: PeerMail, received: EventRow) -> None:
         """Store that a message came which changes nothing."""
         post = self._post(task, mail)
@@ -436,12 +497,11 @@ class PeerDoor:
     def _received(self, mail: PeerMail, moment: str) -> EventRow:
         envelope = mail.envelope
         sender = envelope.sender["address"]
-        return EventRow(
-            "interswarm_message_received",
-            moment,
-            f"received a {envelope.kind} of {sender}",
-            to_json({"swarm": mail.peer, "full_message": envelope.to_wire()}).decode(),
-        )
+        told: dict[str, Any] = {"swarm": mail.peer, "full_message": envelope.to_wire()}
+        if _note_of(mail) is not None and mail.control is not None:
+            told["waits"] = mail.control.calls
+        text = f"received a {envelope.kind} of {sender}"
+        return EventRow("interswarm_message_received", moment, text, to_json(told).decode())
 
     def _sent(self, peer: str, moment: str) -> EventRow:
         told = EventDraft("interswarm_message_sent", f"swarm {peer} took mail", {"swarm": peer})
@@ -468,7 +528,10 @@ class PeerDoor:
 
     async def _settle(self, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         try:
-            async with self.submissions.hold(row.task_id, new=False) as task:
+            brings_mail = outcome.state != "delivered"
+            async with self.submissions.hold(
+                row.task_id, new=False, brings_mail=brings_mail
+            ) as task:
                 if self.context.draining:
                     raise ShuttingDown
                 if await self._waits(task, row):
@@ -484,32 +547,18 @@ class PeerDoor:
         return any(one.id == row.id and one.state == "waiting" for one in rows)
 
     async def _settle_in(self, task: ActiveTask, row: OutboxRow, outcome: DeliveryOutcome) -> None:
-        peering, mail = task.peers(), Mail(task)
-        before, request = task.row, (row.peer, row.ref)
-        lost: list[Ask] = []
-        change = OutboxChange(
-            row.id, "waiting", row.attempts, row.next_at, outcome.reason, told=True
-        )
-        if outcome.state == "delivered":
-            awaited = row.kind == "request" and request in peering.requests
-            change = OutboxChange(row.id, "delivered" if awaited else "done")
-            mail.events.append(self._sent(row.peer, mail.moment))
-            if _swarm_of_contributor(outcome.runner) == row.peer:
-                self._contribute(task, [outcome.runner])
-        else:
-            gone = outcome.state == "undeliverable"
-            if row.told and not gone:
-                return
-            change = change._replace(state="dead") if gone else change
-            mail.events.append(self._error(row, outcome, mail.moment))
-            lost = self._tell_sender(task, mail, row, outcome)
+        if row.told and outcome.state == "delayed":
+            return
+        peering, mail, before = task.peers(), Mail(task), task.row
+        change, lost = self._outcome(task, mail, row, outcome)
+        refs = self._refs(task, row.peer, lost)
         post = Post(
             owner=self.context.owner,
             task=task.row,
             deliveries=mail.deliveries,
             events=tuple(mail.events),
             outbox_changes=(change,),
-            answered=tuple((row.peer, ref) for ref, ask in self._refs(task, row.peer, lost)),
+            answered=tuple((row.peer, ref) for ref, _ in refs),
         )
         try:
             receipt = await self.context.store.post(post)
@@ -522,12 +571,34 @@ class PeerDoor:
         if outcome.state != "delayed":
             peering.unsent.discard((row.peer, row.message_id))
         if outcome.state == "undeliverable":
-            peering.requests.pop(request, None)
-        for ref, _ in self._refs(task, row.peer, lost):
-            peering.requests.pop((row.peer, ref), None)
+            peering.close((row.peer, row.ref))
+            peering.sent[row.peer] -= not _says_silent(row)
+        for ref, _ in refs:
+            peering.close((row.peer, ref))
         if task.row.state is TaskState.PAUSED:
             self.context.mailbox.hold(task.task_id, Hold.FIRM)
         await self.submissions.delivered(task, mail, post, receipt, None, reopened=False)
+
+    def _outcome(
+        self, task: ActiveTask, mail: Mail, row: OutboxRow, outcome: DeliveryOutcome
+    ) -> tuple[OutboxChange, list[Ask]]:
+        """Pack what is told of an outcome; return what becomes of the row, and requests lost."""
+        told = not _says_silent(row)
+        if outcome.state == "delivered":
+            awaited = row.kind == "request" and (row.peer, row.ref) in task.peers().requests
+            if told:
+                mail.events.append(self._sent(row.peer, mail.moment))
+            if _swarm_of_contributor(outcome.runner) == row.peer:
+                self._contribute(task, [outcome.runner])
+            return OutboxChange(row.id, "delivered" if awaited else "done"), []
+        change = OutboxChange(
+            row.id, "waiting", row.attempts, row.next_at, outcome.reason, told=True
+        )
+        if outcome.state == "undeliverable":
+            change = change._replace(state="dead")
+        if told:
+            mail.events.append(self._error(row, outcome, mail.moment))
+        return change, self._tell_sender(task, mail, row, outcome)
 
     def _refs(self, task: ActiveTask, peer: str, asks: Sequence[Ask]) -> list[tuple[str, Ask]]:
         requests = task.peers().requests
@@ -565,9 +636,28 @@ class PeerDoor:
 
     def _error(self, row: OutboxRow, outcome: DeliveryOutcome, moment: str) -> EventRow:
         what = "cannot be delivered" if outcome.state == "undeliverable" else "is delayed"
-        told = {"swarm": row.peer, "message_id": row.message_id, "reason": outcome.reason}
+        told: dict[str, Any] = {"swarm": row.peer, "message_id": row.message_id}
+        told["reason"] = outcome.reason
+        if outcome.state == "undeliverable":
+            told["given_up"] = True
         text = f"mail for swarm {row.peer} {what}: {outcome.reason}"
         return EventDraft("interswarm_message_error", text, told).row(moment)
+
+
+def _note_of(mail: PeerMail) -> WaitNote | None:
+    """Return what a peer says of its waiting, if it does."""
+    control = mail.control
+    return WaitNote.of(control.calls) if control and control.event == "waits" else None
+
+
+def _is_silent(control: PeerControl | None) -> bool:
+    return control is not None and control.event == "waits" and control.status == SILENT
+
+
+def _says_silent(row: OutboxRow) -> bool:
+    return not row.sender and _is_silent(
+        PeerControl.from_metadata(from_json(row.wrapper).get("metadata"))
+    )
 
 
 def swarm_of_agent(name: str) -> str:

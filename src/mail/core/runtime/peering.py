@@ -3,6 +3,7 @@
 It is kept in memory beside the task, and rebuilt from the task's log and outbox.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -20,14 +21,19 @@ if TYPE_CHECKING:
     from mail.core.runtime.context import RuntimeContext
 
 __all__ = [
+    "SILENT",
     "Ask",
     "Asks",
     "Peering",
+    "WaitNote",
     "load_peering",
     "note_ask",
+    "open_asks",
     "outbox_rows",
     "remote_swarms",
     "swarm_of",
+    "vouched",
+    "wait_cycle",
     "with_runner",
 ]
 
@@ -36,6 +42,9 @@ Asks = dict[tuple[str, str], list[str]]
 
 _PAGE: Final = 256
 _PAGE_BYTES: Final = 4 * 1024 * 1024
+MOST_ASKS: Final = 64
+SILENT: Final = "silent"
+"""The status of a note of waiting that no agent is to read."""
 
 
 def swarm_of(address: Mapping[str, Any]) -> str:
@@ -81,6 +90,36 @@ class Ask(NamedTuple):
     message_id: str
 
 
+class WaitNote(NamedTuple):
+    """What a swarm says when nothing goes on there but waiting for the receiver.
+
+    It holds until the swarm takes more mail: ``taken`` is how much of the receiver's it has taken
+    in this task. ``asks`` are open requests that it knows of, as (who asked, who was asked), all
+    with their swarms.
+    """
+
+    taken: int
+    asks: tuple[tuple[str, str], ...]
+
+    def to_control(self, *, quietly: bool = False) -> PeerControl:
+        """Return it as the control of a message, or of one that is nothing but this note."""
+        status = SILENT if quietly else ""
+        return PeerControl("waits", status, ({"taken": self.taken, "asks": self.asks},))
+
+    @classmethod
+    def of(cls, calls: Sequence[Mapping[str, Any]]) -> "WaitNote | None":
+        """Read the calls of a control; None when they are no such note."""
+        told = calls[0] if len(calls) == 1 else {}
+        taken, asks = told.get("taken"), told.get("asks")
+        if type(taken) is not int or not isinstance(asks, list | tuple) or len(asks) > MOST_ASKS:
+            return None
+        pairs = [tuple(pair) for pair in asks if isinstance(pair, list | tuple)]
+        texts = [text for pair in pairs for text in pair]
+        if any(len(pair) != 2 for pair in pairs) or not all(isinstance(t, str) for t in texts):
+            return None
+        return cls(taken, tuple((a, b) for a, b in pairs))
+
+
 @dataclass(slots=True, eq=False)
 class Peering:
     """A task's dealings with other swarms.
@@ -88,12 +127,17 @@ class Peering:
     Attributes:
         host: The swarm that this task belongs to here, or no text when it is a local caller's.
         requests: Requests of local agents by (peer, ref) that no answer has come for.
-        owed: The host's requests by (host, ref) that no answer has been sent to.
+        owed: Requests of peers by (peer, ref) that no answer has been sent to.
         unsent: (peer, message id) of mail that its peer has not taken yet.
         writers: The local agents that wrote to a peer, by its name.
         met: (local agent, agent of a peer) for all mail that came.
         contacts: Whom of a peer to write to: who wrote last, else who was written to first.
         asks: See `mail.core.runtime.active_tasks.ActiveTask`.
+        sent: How much mail there is for a peer, by its name.
+        taken: How much of a peer's mail was taken.
+        quiet: The latest note of a peer that said it only waits.
+        vouched: What a peer was told of this side's waiting: (taken, sent) at that time.
+        speaks: The peers whose servers send such notes.
     """
 
     host: str = ""
@@ -104,10 +148,16 @@ class Peering:
     met: set[tuple[str, str]] = field(default_factory=set)
     contacts: dict[str, str] = field(default_factory=dict)
     asks: Asks = field(default_factory=dict)
+    sent: Counter[str] = field(default_factory=Counter)
+    taken: Counter[str] = field(default_factory=Counter)
+    quiet: dict[str, WaitNote] = field(default_factory=dict)
+    vouched: dict[str, tuple[int, int]] = field(default_factory=dict)
+    speaks: set[str] = field(default_factory=set)
 
     def note_sent(self, envelope: Envelope) -> None:
         """Keep account of a message that a local agent sends."""
         sender = envelope.sender["address"]
+        self.sent.update({swarm_of(recipient) for recipient in envelope.recipients} - {""})
         for recipient in envelope.recipients:
             peer, address = swarm_of(recipient), recipient["address"]
             if not peer:
@@ -124,11 +174,56 @@ class Peering:
         peer, sender = swarm_of(envelope.sender), envelope.sender["address"]
         self.contacts[peer] = sender
         self.met.update((recipient["address"], sender) for recipient in envelope.recipients)
-        if envelope.kind == "request" and peer == self.host:
+        if envelope.kind == "request":
             asked = envelope.recipients[0]["address"]
             self.owed[peer, envelope.ref] = Ask(sender, asked, envelope.id)
         elif envelope.kind == "response":
-            self.requests.pop((peer, envelope.ref), None)
+            self.close((peer, envelope.ref))
+
+    def close(self, key: tuple[str, str]) -> None:
+        """Note that a request is answered, maybe by another agent, or will not be."""
+        ask = self.requests.pop(key, None)
+        refs = self.asks.get((ask.asker, ask.asked), []) if ask else []
+        if ask and key[1] in refs:
+            refs.remove(key[1])
+            if not refs:
+                del self.asks[ask.asker, ask.asked]
+
+    def forget(self, peer: str) -> None:
+        """Note that a peer's run has ended: its agents wait for no answers any more."""
+        for key in [key for key in self.owed if key[0] == peer]:
+            del self.owed[key]
+        for pair in [pair for pair in self.asks if pair[0].endswith(f"@{peer}")]:
+            del self.asks[pair]
+
+    def note_quiet(self, peer: str, note: WaitNote | None) -> None:
+        """Note whether a peer that has just written says that it only waits."""
+        self.quiet.pop(peer, None)
+        if note is not None:
+            self.quiet[peer] = note
+            self.speaks.add(peer)
+
+    def only_waits(self, peer: str) -> bool:
+        """Tell whether nothing can come of a peer before it gets more mail from here."""
+        note = self.quiet.get(peer)
+        return note is not None and note.taken == self.sent[peer]
+
+    def expects(self, apart_from: str = "") -> bool:
+        """Tell whether the answer of a peer can still come, leaving one peer out."""
+        peers = {peer for peer, _ in self.requests} - {apart_from}
+        return not all(self.only_waits(peer) for peer in peers)
+
+    def waits_only_for(self, peer: str) -> bool:
+        """Tell whether nothing but one peer can change anything, apart from the local agents."""
+        return not self.expects(apart_from=peer) and all(to == peer for to, _ in self.unsent)
+
+    def vouch(self, peer: str, asks: Sequence[tuple[str, str]]) -> WaitNote | None:
+        """Return what a peer is told of this side's waiting, if it does not know that already."""
+        told = (self.taken[peer], self.sent[peer])
+        if self.vouched.get(peer) == told or not self.waits_only_for(peer):
+            return None
+        self.vouched[peer] = told
+        return WaitNote(self.taken[peer], tuple(asks[:MOST_ASKS]))
 
     def known_to(self, agent: str) -> set[str]:
         """Return the agents of peers that have written to a local agent."""
@@ -136,7 +231,8 @@ class Peering:
 
     def end(self, unread: Set[str]) -> None:
         """Note the end of a run: nothing is open any more but requests that nobody has read."""
-        self.requests.clear()
+        for key in list(self.requests):
+            self.close(key)
         for key in [key for key, ask in self.owed.items() if ask.message_id not in unread]:
             del self.owed[key]
 
@@ -145,6 +241,15 @@ class Peering:
         if event.kind in TERMINAL_KINDS:
             if event.extra.get("status") != TaskState.PAUSED:
                 self.end(set(event.extra.get("unanswered", ())))
+        elif event.kind == "interswarm_message_received":
+            peer = str(event.extra["swarm"])
+            self.taken[peer] += 1
+            self.note_quiet(peer, WaitNote.of(event.extra.get("waits", ())))
+        elif event.kind == "interswarm_message_error" and event.extra.get("given_up"):
+            self.sent[str(event.extra["swarm"])] -= 1
+            lost = event.extra.get("message_id")
+            for key in [key for key, ask in self.requests.items() if ask.message_id == lost]:
+                self.close(key)
         elif event.kind == "new_message":
             envelope = Envelope.from_wire(event.extra["full_message"])
             if swarm_of(envelope.sender):
@@ -152,6 +257,46 @@ class Peering:
             else:
                 self.note_sent(envelope)
             note_ask(self.asks, envelope)
+
+
+def open_asks(asks: Asks, peering: Peering | None, swarm: str) -> list[tuple[str, str]]:
+    """Return the open requests of a task that are known here, all names with their swarms."""
+    found: dict[tuple[str, str], None] = {}
+    for asker, asked in asks:
+        found[_full(asker, swarm), _full(asked, swarm)] = None
+    if peering is not None:
+        for ask in peering.requests.values():
+            found[_full(ask.asker, swarm), _full(ask.asked, swarm)] = None
+        for peer in peering.quiet:
+            if peering.only_waits(peer):
+                found.update(dict.fromkeys(peering.quiet[peer].asks))
+    return list(found)
+
+
+def wait_cycle(asks: Sequence[tuple[str, str]], agent: str) -> list[str]:
+    """Return a shortest path of open requests from an agent back to itself; empty without one."""
+    paths = [[agent]]
+    seen: set[str] = set()
+    while paths:
+        path = paths.pop(0)
+        for asker, asked in asks:
+            if asker == path[-1] and asked == agent:
+                return [*path, agent]
+            if asker == path[-1] and asked not in seen:
+                seen.add(asked)
+                paths.append([*path, asked])
+    return []
+
+
+def _full(name: str, swarm: str) -> str:
+    return name if "@" in name else f"{name}@{swarm}"
+
+
+def vouched(row: OutboxRow, note: WaitNote) -> OutboxRow:
+    """Return mail with a note that its sender only waits."""
+    wrapper = from_json(row.wrapper)
+    wrapper["metadata"] = note.to_control().to_metadata()
+    return row._replace(wrapper=to_json(wrapper).decode())
 
 
 async def load_peering(context: "RuntimeContext", task_id: str) -> Peering:

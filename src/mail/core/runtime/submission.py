@@ -302,7 +302,9 @@ class Submissions:
             raise UnknownAgent("the message has no recipient other than its sender")
 
     @asynccontextmanager
-    async def hold(self, task_id: str, *, new: bool) -> AsyncIterator[ActiveTask]:
+    async def hold(
+        self, task_id: str, *, new: bool, brings_mail: bool = True
+    ) -> AsyncIterator[ActiveTask]:
         """Hold a task in memory and alone at the door; find it in the store when it is new here."""
         task = self.context.active_tasks.get(task_id)
         if task is None:
@@ -314,7 +316,8 @@ class Submissions:
                     host=self.context.host,
                 )
             )
-        task.arriving += 1
+        task.arriving += brings_mail
+        task.pins += not brings_mail
         owner = self.context.owner
         known = current()
         token = begin(LogContext(known.request_id, task_id, known.agent, owner.role, owner.id))
@@ -327,7 +330,8 @@ class Submissions:
                 yield task
         finally:
             end(token)
-            task.arriving -= 1
+            task.arriving -= brings_mail
+            task.pins -= not brings_mail
             if task.stored:
                 await self.committer.check(task)
             self.committer.settle(task)
@@ -523,6 +527,8 @@ class Submissions:
                 waiter.subscription.cursor = receipt.first_event - 1
         self.context.events.publish(task.task_id, receipt.first_event, post.events)
         if task.row.state is TaskState.RUNNING and not task.loaded:
+            for envelope in mail.envelopes:  # answers count, too; the loader sees only requests
+                task.note_sent(envelope)
             await self.mailbox_loader.load(task)
         else:
             await self.mail_delivery.hand_out(task, mail, receipt)

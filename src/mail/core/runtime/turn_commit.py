@@ -20,7 +20,12 @@ from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.endings import Ending, Endings
 from mail.core.runtime.mailbox import Hold, LaneKey, QueuedMessage
 from mail.core.runtime.manual_replies import ManualReplies
-from mail.core.runtime.peering import swarm_of
+from mail.core.runtime.peering import (
+    note_ask,
+    open_asks,
+    swarm_of,
+    vouched,
+)
 from mail.core.runtime.system_messages import SystemMessages, note_failure
 from mail.core.runtime.turn import Control, ControlKind, Origin, Phase, Turn
 from mail.core.runtime.turn_result import EventDraft, TurnResult
@@ -289,7 +294,7 @@ class TurnCommitter:
         if plan.ending is not None:
             await self.end(task, plan.ending)
             self.settle(task)
-        elif plan.mail.queued_messages:
+        elif plan.mail.queued_messages or plan.mail.outbox:
             await self._post(plan)
 
     def close(self, task: ActiveTask) -> tuple[EventRow, ...]:
@@ -379,7 +384,41 @@ class TurnCommitter:
             turn_result.close_paused(UNANSWERED)
         if plan.ending is not None:
             plan.cut_off = self.close(task)
+        self._vouch(plan)
         return plan
+
+    def _vouch(self, plan: CommitPlan) -> None:
+        """Tell the peers that a turn writes to if nothing goes on here but waiting for them."""
+        task, mail = plan.task, plan.mail
+        if not mail.outbox:
+            return
+        peering = task.peering
+        coming = task.turns or task.arriving or mail.queued_messages or plan.follow_up
+        idle = not (coming or task.people or self.context.mailbox.waiting(task.task_id))
+        if peering is None or plan.ending or not idle or task.open_calls() or self.context.manual:
+            return
+        asks = {key: list(refs) for key, refs in task.asks.items()}
+        for envelope in mail.envelopes:
+            note_ask(asks, envelope)
+        known = open_asks(asks, peering, self.context.swarm)
+        last = {row.peer: number for number, row in enumerate(mail.outbox)}
+        for peer, number in last.items():
+            note = peering.vouch(peer, known)
+            if note is not None:
+                mail.outbox[number] = vouched(mail.outbox[number], note)
+
+    def _vouch_later(self, plan: CommitPlan) -> None:
+        """Tell peers whose answers are expected that by now nothing goes on here but waiting."""
+        task = plan.task
+        peering = task.peering
+        if peering is None:
+            return
+        known = open_asks(task.asks, peering, self.context.swarm)
+        written = {row.peer for row in plan.mail.outbox}
+        for peer in sorted({name for name, _ in peering.requests} & peering.speaks - written):
+            note = peering.vouch(peer, known)
+            if note is not None:
+                plan.mail.outbox += self.mail_delivery.silent(task, peer, note)
 
     def _consume(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan) -> None:
         """Note whose mail the turn answers: its own, and what a manual step has shown its agent."""
@@ -490,7 +529,7 @@ class TurnCommitter:
         if task.open_calls():
             plan.ending = self.endings.pause(task)
         elif task.waits_for_peers() or self.context.manual:  # a driver knows what comes next
-            return
+            self._vouch_later(plan)
         elif task.is_owed if task.host else task.row.awaited:
             self._rouse(plan)
         elif task.host:
