@@ -309,6 +309,7 @@ async def test_a_hint_that_a_peer_answers_ends_the_pause(tmp_path: Path) -> None
         sender.heard_from("gamma")
         sender.heard_from("beta")
         await until(lambda: store.outcomes().count("delivered") == 1)
+        await asyncio.sleep(0.2)  # it looks once more when mail has been delivered
         store.add("beta", "later")
         looks = store.looks
         sender.heard_from("beta")  # nothing is held back any more
