@@ -288,12 +288,12 @@ def seconds():
 done = False
 busy = threading.Thread(target=spin)
 busy.start()
-before = seconds()
+before = min(seconds() for _ in range(3))
 share_interpreter()
 after = min(seconds() for _ in range(3))
 done = True
 busy.join()
-assert after < before / 2, (before, after)
+assert after < before * 0.7, (before, after)
 """
 
 
