@@ -149,6 +149,20 @@ async def until_sent(store: WaitingMail) -> None:
     await until(lambda: all(row.state == "dead" for row in store.rows.values()), 20)
 
 
+async def test_a_peer_that_refuses_the_token_is_told_with_what_would_help(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = WaitingMail()
+    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer):
+        peer.failing = 401
+        store.add("beta")
+        await until_sent(store)
+    assert store.outcomes() == ["undeliverable"]
+    assert "swarm 'beta' refuses mail: HTTP status code 401" in caplog.text
+    assert "SWARM_AUTH_TOKEN_BETA must be a token that was made on its side" in caplog.text
+    assert "'mail token create --role agent --id alpha'" in caplog.text
+
+
 async def test_a_first_failure_is_told_once_and_mail_arrives_in_the_end(tmp_path: Path) -> None:
     store = WaitingMail()
     async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer) as sender:

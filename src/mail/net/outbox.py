@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Protocol
 
 from pydantic_core import from_json
@@ -24,6 +25,7 @@ from mail.core.interswarm import DeliveryOutcome, runner_name
 from mail.core.suggest import hinted
 from mail.db.base import OutboxChange, OutboxRow, Owner, TaskRow
 from mail.errors import AddressError, RoutingError, ToolError, UnknownSwarm, UnknownTask
+from mail.net.endpoints import token_variable
 from mail.net.registry import SwarmRegistry
 from mail.net.router import InterswarmRouter, direction_to
 from mail.redaction import redact
@@ -323,6 +325,9 @@ class OutboxSender:
             tried = row._replace(attempts=row.attempts + 1, last_error=str(error))
             if error.is_permanent:
                 _answers(peer)
+                _log.warning(
+                    "swarm %r refuses mail: %s%s", row.peer, error, self._advice(error, row)
+                )
                 await self._settled(flight, tried, DeliveryOutcome("undeliverable", str(error)))
             else:
                 self._note_failure(peer, error, is_probe=is_probe)
@@ -332,6 +337,14 @@ class OutboxSender:
         _log.debug("mail delivered to swarm %r in %.3f s", row.peer, time.monotonic() - began)
         tried = row._replace(attempts=row.attempts + 1, last_error="", next_at="")
         await self._settled(flight, tried, DeliveryOutcome("delivered", runner=runner))
+
+    def _advice(self, error: RoutingError, row: OutboxRow) -> str:
+        if error.status != HTTPStatus.UNAUTHORIZED:
+            return ""
+        return (
+            f"; {token_variable(row.peer)} must be a token that was made on its side, with "
+            f"'mail token create --role agent --id {self._swarm}'"
+        )
 
     async def _attempt(self, owner: Owner, row: OutboxRow) -> str:
         """Hand the mail over, and return the contributor that has it; no text if it is not said.
