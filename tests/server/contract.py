@@ -8,13 +8,18 @@ from typing_extensions import TypedDict
 from mail.net.types import (
     DeleteSwarmResponse,
     GetHealthResponse,
+    GetOutboxResponse,
     GetRegistryResponse,
     GetRootResponse,
     GetStatusResponse,
     GetSwarmsDumpResponse,
     GetSwarmsResponse,
     GetWhoamiResponse,
+    PostInterswarmBackResponse,
+    PostInterswarmForwardResponse,
+    PostInterswarmMessageResponse,
     PostMessageResponse,
+    PostOutboxRetryResponse,
     PostSwarmsDiscoverResponse,
     PostSwarmsLoadResponse,
     PostSwarmsResponse,
@@ -32,6 +37,7 @@ NOWHERE = {"detail": "not found", "errors": []}
 PEOPLE = frozenset({"admin", "user"})
 ANYONE = frozenset({"admin", "user", "agent"})
 ADMIN = frozenset({"admin"})
+PEERS = frozenset({"agent"})
 PUBLIC: frozenset[str] = frozenset()
 BY_ROLE = {"admin": "admin", "user": "alice", "agent": "swarm"}
 
@@ -135,6 +141,49 @@ REGISTRATION_WRONG = {
     "metadata": ["x", 7, True, ["x"], {"api_key": "x"}, {"x": "x" * 5000}],
     "volatile": NO_FLAG,
 }
+NEIGHBOUR = "beta"
+"""The swarm that the caller with the role ``agent`` speaks for."""
+
+
+def mail(message_id: str, task_id: str = "theirs") -> dict[str, Any]:
+    """Return mail of that swarm, as the body of a request."""
+    party = {"address_type": "agent", "address": f"clerk@{NEIGHBOUR}"}
+    payload = {
+        "task_id": task_id,
+        "request_id": f"{message_id}-request",
+        "sender": party,
+        "recipient": {"address_type": "agent", "address": "supervisor@test-swarm"},
+        "subject": "Hi",
+        "body": "hello",
+    }
+    message = {
+        "message_id": message_id,
+        "source_swarm": NEIGHBOUR,
+        "target_swarm": "test-swarm",
+        "timestamp": "2026-01-01T00:00:00+00:00",
+        "payload": payload,
+        "msg_type": "request",
+        "task_owner": f"user:x@{NEIGHBOUR}",
+        "task_contributors": [f"user:x@{NEIGHBOUR}", f"swarm:{NEIGHBOUR}@test-swarm"],
+        "auth_token": "a copy",
+        "metadata": {},
+    }
+    return {"message": message}
+
+
+NO_MAIL: list[Any] = ["x", 7, True, ["x"]]
+NO_LIST: list[Any] = ["x", 7, True, {"x": 1}]
+TO_AGENT = {"body": "hello", "targets": ["supervisor"]}
+TO_AGENT_WRONG = {
+    "body": [*NO_TEXT, "", " "],
+    "targets": [*NO_LIST, [], ["@x"], ["x@"]],
+    **dict.fromkeys(("user_token", "subject"), NO_TEXT),
+    "user_tokens": NO_MAIL,
+    "msg_type": [*NO_TEXT, "interrupt", "response"],
+    "task_id": [*NO_TEXT, "", "a\nb", "x" * 257, "x/events"],
+    "routing_info": NO_MAIL,
+    **dict.fromkeys(("stream", "ignore_stream_pings"), NO_FLAG),
+}
 TABLE = [
     Row("GET", "/", PUBLIC, GetRootResponse),
     Row("GET", "/health", PUBLIC, GetHealthResponse),
@@ -184,6 +233,24 @@ TABLE = [
     ),
     Row("POST", "/swarms/{name}/accept", ADMIN, PostSwarmsResponse),
     Row("DELETE", "/swarms/{name}", ADMIN, DeleteSwarmResponse),
+    *(
+        Row(
+            *("POST", f"/interswarm/{name}", PEERS, shape, mail(name)),
+            required=("message",),
+            wrong={"message": NO_MAIL},
+        )
+        for name, shape in (
+            ("forward", PostInterswarmForwardResponse),
+            ("back", PostInterswarmBackResponse),
+        )
+    ),
+    Row(
+        *("POST", "/interswarm/message", PEOPLE, PostInterswarmMessageResponse, TO_AGENT),
+        required=("body", "targets"),
+        wrong=TO_AGENT_WRONG,
+    ),
+    Row("GET", "/outbox", ADMIN, GetOutboxResponse),
+    Row("POST", "/outbox/{number}/retry", ADMIN, PostOutboxRetryResponse),
     Row("POST", "/auth/login", ANYONE, Token),
     Row("GET", "/auth/check", ANYONE, TokenInfo),
 ]
@@ -200,11 +267,6 @@ MODELS = [
 ]
 USUAL = [*TABLE, *RESPONSES, *MODELS]
 DEBUG = [replace(row, path=row.path.removeprefix("/v1"), on_page=False) for row in RESPONSES]
-NOT_BUILT = [
-    ("POST", "/interswarm/forward"),
-    ("POST", "/interswarm/back"),
-    ("POST", "/interswarm/message"),
-]
 UNFIT: list[dict[str, Any]] = [
     {"body": " "},
     {"body": "x", "msg_type": "broadcast_complete"},

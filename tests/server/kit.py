@@ -125,6 +125,7 @@ class Template:
         self.name, self.version, self.description = "test-swarm", "1.3.6", "a swarm for tests"
         self.entrypoint, self.keywords, self.public = "supervisor", ["test"], False
         self.task_message_limit: int | None = None
+        self.enable_interswarm = False
         agent = SimpleNamespace(
             name="supervisor",
             agent_params={},
@@ -154,6 +155,7 @@ class Template:
         settings: Any,
         clock: object,
         agents: Any,
+        gateway: Any = None,
     ) -> "Swarm":
         return Swarm(self, user_id, user_role, store, settings)
 

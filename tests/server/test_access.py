@@ -30,6 +30,11 @@ ROUTES = [
     ("POST", "/swarms/x/accept", {"admin"}),
     ("DELETE", "/swarms/x", {"admin"}),
     ("GET", "/swarms/registry", {"admin"}),
+    ("POST", "/interswarm/forward", {"swarm"}),
+    ("POST", "/interswarm/back", {"swarm"}),
+    ("POST", "/interswarm/message", {"admin", "alice"}),
+    ("GET", "/outbox", {"admin"}),
+    ("POST", "/outbox/1/retry", {"admin"}),
     ("POST", "/auth/login", {"admin", "alice", "swarm"}),
     ("GET", "/auth/check", {"admin", "alice", "swarm"}),
 ]

@@ -1,43 +1,22 @@
 """The rules of the specification, and the table that says which tests hold us to them."""
 
 import ast
-import contextlib
 import json
 import re
 from collections import Counter
-from collections.abc import AsyncIterator
 from functools import cache
 from pathlib import Path
 
-import httpx
 import pytest
 from jsonschema import Draft202012Validator
 
-from mail.auth.builtin import hash_token
 from mail.core.schema import parse_interswarm_message, parse_message
-from mail.db.base import TokenRow
-from mail.db.memory import MemoryStore
 from mail.net.sse import SSEParser
-from mail.server.app import create_app
 from mail.server.routes.messages import MessageIn
-from tests.server.kit import CALLERS, TOKENS, Template, bearer, config
 from tests.spec import page
 from tests.spec.test_schemas import CORE, INTERSWARM, reader, schema_of
 
 ROOT = Path(__file__).parents[2]
-
-NOT_BUILT = {
-    "route POST /interswarm/forward": (
-        "ROUTE-7 ROUTE-8 ROUTE-11 ROUTE-12 ROUTE-13 ROUTE-14 ROUTE-17"
-    ),
-    "route POST /interswarm/back": "ROUTE-15 ROUTE-16",
-    "route POST /interswarm/message": "ROUTE-19",
-}
-"""What is not there yet, most of it mail between swarms, and the rules that wait for it.
-
-Tests below fail as soon as it is there: write the tests of its rules and put them in the table.
-"""
-
 
 # --- the text -----------------------------------------------------------------------------------
 
@@ -108,49 +87,8 @@ def test_every_rule_has_tests_that_exist_or_is_not_built() -> None:
     assert (lacking, gone) == ([], [])
 
 
-def test_the_rules_that_wait_are_the_ones_we_know_of() -> None:
-    waiting: dict[str, set[str]] = {}
-    for row in page.rows():
-        if row.not_built:
-            waiting.setdefault(row.not_built, set()).add(row.id)
-    known = {
-        subject: {f"MAIL-{rule}" for rule in rules.split()} for subject, rules in NOT_BUILT.items()
-    }
-    assert waiting == known
-
-
-# --- what is not built --------------------------------------------------------------------------
-
-
-@contextlib.asynccontextmanager
-async def calling() -> AsyncIterator[httpx.AsyncClient]:
-    """Yield a client of a server with the known callers, without a socket."""
-    store = MemoryStore()
-    for who, (role, identifier) in CALLERS.items():
-        await store.put_token(TokenRow(hash_token(TOKENS[who]), role, identifier, "2026-01-01"))
-    app = create_app(config(), template=Template(), store=store)  # type: ignore[arg-type]
-    transport = httpx.ASGITransport(app=app)
-    async with (
-        app.router.lifespan_context(app),
-        httpx.AsyncClient(transport=transport, base_url="http://x") as client,
-    ):
-        yield client
-
-
-async def test_routes_that_are_not_built_are_404() -> None:
-    routes = [subject.split()[1:] for subject in NOT_BUILT if subject.startswith("route ")]
-    async with calling() as client:
-        for method, path in routes:
-            for who in ("admin", "alice", "swarm"):
-                answer = await client.request(method, path, headers=bearer(who), json={})
-                assert answer.status_code == 404, f"{method} {path} is there: give it its tests"
-
-
-def test_the_page_says_what_is_not_built() -> None:
-    section = page.chapters()["Not built yet"]
-    for subject in NOT_BUILT:
-        shown = subject.split()[-1].replace("/interswarm/", "/interswarm` ")
-        assert shown.split()[0] in section, subject
+def test_no_rule_waits_for_what_is_not_built() -> None:
+    assert [row.id for row in page.rows() if row.not_built] == []
 
 
 # --- shapes and samples -------------------------------------------------------------------------

@@ -69,6 +69,7 @@ def definition() -> str:
         "actions": [],
         "action_imports": [f"python::{__name__}:ASK"],
         "entrypoint": "supervisor",
+        "enable_interswarm": True,
         "breakpoint_tools": ["ask_cashier"],
     }
     return json.dumps(swarm)
@@ -92,6 +93,7 @@ def till() -> MAILSwarmTemplate:
         agents=[agent],
         actions=[ASK],
         entrypoint="supervisor",
+        enable_interswarm=True,
         breakpoint_tools=["ask_cashier"],
     )
 

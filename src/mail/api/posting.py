@@ -419,10 +419,12 @@ class MessagePoster(MessageSender):
         offer: Offer | None = None,
         once: IdempotencyRow | None = None,
         memories: tuple[MemoryRow, ...] = (),
+        entrypoints: Sequence[str] = (),
     ) -> Run:
         """Post a message and return the handle of its run: the result, or the events.
 
         Args:
+            entrypoints: Several entrypoints for a broadcast; ``all`` is all of them.
             breakpoint_tool_call_result: The results to resume with.
             stream_tokens: Whether the events also carry pieces of model calls.
             streamed: Whether the run's events will be read.
@@ -437,7 +439,9 @@ class MessagePoster(MessageSender):
             KeyTaken: the user has used the idempotency key before; nothing was accepted.
             StoreError: the message could not be stored; nothing was accepted.
         """
-        message = self._compose(body, subject, msg_type, entrypoint, task_id, resume_from)
+        message = self._compose(
+            body, subject, msg_type, entrypoint, task_id, resume_from, entrypoints
+        )
         return await self._runtime.open_run(
             RunRequest(
                 message=message,
@@ -472,6 +476,7 @@ class MessagePoster(MessageSender):
         entrypoint: str | None,
         task_id: str | None,
         resume_from: str | None,
+        several: Sequence[str] = (),
     ) -> Envelope:
         if resume_from is not None and task_id is None:
             raise TaskError(f"resume_from='{resume_from}' needs the task_id of the task to resume")
@@ -480,11 +485,16 @@ class MessagePoster(MessageSender):
             self._clock,
             sender=(self.user_role, self.user_id),
             kind=msg_type,
-            targets=(self._entrypoint(entrypoint),),
+            targets=self._entrypoints(several) or [self._entrypoint(entrypoint)],
             subject=subject,
             body=body,
             task_id=task_id,
         )
+
+    def _entrypoints(self, names: Sequence[str]) -> list[str]:
+        if "all" in names:
+            return [agent.name for agent in self.agents if agent.enable_entrypoint]
+        return [self._entrypoint(name) for name in names]
 
     def _entrypoint(self, name: str | None) -> str:
         if name is None:

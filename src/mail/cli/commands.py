@@ -9,7 +9,19 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, NoReturn
 
-from mail.cli import client, db, init, login, ping, register, server, swarms, tasks, token
+from mail.cli import (
+    client,
+    db,
+    init,
+    login,
+    outbox,
+    ping,
+    register,
+    server,
+    swarms,
+    tasks,
+    token,
+)
 from mail.cli.common import DONE, FAILED, INTERRUPTED, USAGE, cleaned
 from mail.core.suggest import did_you_mean
 from mail.errors import ConfigError, MAILError, ProtocolError
@@ -52,6 +64,9 @@ COMMANDS: Final = (
     Command("db-init", "create the tables of a PostgreSQL database", db.configure, db.run),
     Command("token", "create, list and revoke access tokens", token.configure, token.run),
     Command("tasks", "list, show, cancel and delete tasks", tasks.configure, tasks.run),
+    Command(
+        "outbox", "list mail for other swarms, and send it again", outbox.configure, outbox.run
+    ),
     Command(
         "swarms",
         "validate swarms files, and manage the registry of other swarms",

@@ -21,6 +21,7 @@ __all__ = [
     "in_flags",
     "one_line",
     "positive",
+    "whole_number",
 ]
 
 DONE: Final = 0
@@ -66,6 +67,20 @@ def in_flags(text: str) -> str:
     for argument, flag in _FLAG_OF.items():
         text = text.replace(argument, flag)
     return text
+
+
+_MOST_DIGITS: Final = 18
+
+
+def whole_number(text: str) -> int:
+    """Read an argument that is a whole number above 0.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not (text.isdecimal() and len(text) <= _MOST_DIGITS and int(text)):
+        raise argparse.ArgumentTypeError("must be a whole number and must be at least 1")
+    return int(text)
 
 
 def positive(text: str) -> float:

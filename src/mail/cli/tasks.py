@@ -10,7 +10,7 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.common import cleaned, one_line
+from mail.cli.common import cleaned, one_line, whole_number
 from mail.cli.credentials import URL_VARIABLE, add_key_flags, api_key, server_url
 from mail.cli.stores import add_store_flags, opened, server_settings
 from mail.config.env import setting
@@ -33,7 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     listing = verbs.add_parser("list", help="list tasks, grouped by owner, newest first")
     listing.add_argument("--state", choices=_STATES, help="only tasks in this state")
-    listing.add_argument("--limit", type=_count, default=100, help="tasks per owner (default 100)")
+    listing.add_argument(
+        "--limit", type=whole_number, default=100, help="tasks per owner (default 100)"
+    )
     show = verbs.add_parser("show", help="show a task and its events")
     cancel = verbs.add_parser("cancel", help="cancel a task (needs --url)")
     for verb in (show, cancel):
@@ -251,9 +253,3 @@ def _row(task: Record) -> tuple[str, ...]:
         str(event_count(task)),
         one_line(str(task.get("title") or ""), _LONGEST),
     )
-
-
-def _count(text: str) -> int:
-    if not (text.isdecimal() and len(text) < _LONGEST and int(text)):
-        raise argparse.ArgumentTypeError("must be a whole number and must be at least 1")
-    return int(text)

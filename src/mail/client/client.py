@@ -1,5 +1,6 @@
 """`MAILClient`: one short method per route of the server."""
 
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
@@ -10,6 +11,7 @@ from mail.errors import ClientDecodeError, ClientError, ClientHTTPError
 from mail.net.types import (
     DeleteSwarmResponse,
     GetHealthResponse,
+    GetOutboxResponse,
     GetRegistryResponse,
     GetRootResponse,
     GetStatusResponse,
@@ -21,6 +23,7 @@ from mail.net.types import (
     PostInterswarmMessageResponse,
     PostMessageAccepted,
     PostMessageResponse,
+    PostOutboxRetryResponse,
     PostSwarmsDiscoverResponse,
     PostSwarmsLoadResponse,
     PostSwarmsResponse,
@@ -438,22 +441,79 @@ class MAILClient(HTTPClient):
             msg_type: ``request`` or ``broadcast``.
             task_id: The task to continue, or the id of a new one.
             routing_info: Routing hints.
-            stream: Ask the other swarm to stream.
+            stream: Ask the other swarm to stream, and read the stream to its end; see
+                `stream_interswarm_message` for the events as they come.
             ignore_stream_pings: Omit its heartbeats.
+
+        Returns:
+            ``response`` (the final message of the run) and, of a stream, ``events``.
+
+        Raises:
+            ClientHTTPError: also when the streamed run fails.
         """
-        optional: dict[str, Any] = {
-            "subject": subject,
-            "targets": targets,
-            "msg_type": msg_type,
-            "task_id": task_id,
-            "routing_info": routing_info,
-            "stream": stream,
-            "ignore_stream_pings": ignore_stream_pings,
-        }
-        payload: dict[str, Any] = {"body": body, "user_token": user_token}
-        payload.update({name: value for name, value in optional.items() if value is not None})
+        payload = _to_swarms(
+            body, user_token, subject, targets, msg_type, task_id, routing_info, ignore_stream_pings
+        )
+        if stream:
+            return await _collected(await self._open_interswarm_stream(payload))
+        if stream is not None:
+            payload["stream"] = stream
         answer = await self._request_object("POST", "/interswarm/message", payload)
         return cast("PostInterswarmMessageResponse", answer)
+
+    async def stream_interswarm_message(  # noqa: PLR0913 - as of `send_interswarm_message`
+        self,
+        body: str,
+        user_token: str,
+        subject: str | None = None,
+        targets: list[str] | None = None,
+        msg_type: str | None = None,
+        task_id: str | None = None,
+        routing_info: dict[str, Any] | None = None,
+        ignore_stream_pings: bool | None = None,
+    ) -> EventStream:
+        """Send a message to agents of another swarm and stream the events of its run.
+
+        Await it, then iterate the result. The arguments are those of `send_interswarm_message`. A
+        broken connection is resumed where it broke off.
+
+        Returns:
+            An async iterator of ``sse_starlette.ServerSentEvent``.
+        """
+        return await self._open_interswarm_stream(
+            _to_swarms(
+                body,
+                user_token,
+                subject,
+                targets,
+                msg_type,
+                task_id,
+                routing_info,
+                ignore_stream_pings,
+            )
+        )
+
+    async def _open_interswarm_stream(self, payload: dict[str, Any]) -> EventStream:
+        """Post a message that is answered with a stream; a repeat after an event posts nothing."""
+
+        async def post(task_id: str, last_event_id: str) -> "aiohttp.ClientResponse":
+            known = {"task_id": task_id} if task_id else {}
+            return await self._open_stream(
+                "POST",
+                "/interswarm/message",
+                payload={**payload, **known, "stream": True},
+                headers={"Last-Event-ID": last_event_id} if last_event_id else None,
+                idle_timeout=IDLE_TIMEOUT,
+            )
+
+        return EventStream(
+            await post("", ""),
+            post,
+            task_id=payload.get("task_id"),
+            last_event_id=None,
+            until_terminal=True,
+            reconnect=self.reconnect,
+        )
 
     async def post_interswarm_message(
         self, message: "MAILInterswarmMessage"
@@ -468,6 +528,34 @@ class MAILClient(HTTPClient):
         """Deliver another swarm's response (``POST /interswarm/back``; role ``agent``)."""
         answer = await self._request_object("POST", "/interswarm/back", {"message": message})
         return cast("PostInterswarmBackResponse", answer)
+
+    async def get_outbox(
+        self, peer: str | None = None, *, after: int = 0, limit: int = 100
+    ) -> GetOutboxResponse:
+        """Return a page of the mail for other swarms that is not done with (``GET /outbox``).
+
+        Admins only.
+
+        Args:
+            peer: Only mail for this swarm.
+            after: Only mail with a greater number: the ``next_after`` of the previous page.
+            limit: The size of the page.
+        """
+        query = f"after={after}&limit={limit}"
+        if peer is not None:
+            query += f"&peer={quote(peer, safe='')}"
+        return cast("GetOutboxResponse", await self._request_object("GET", f"/outbox?{query}"))
+
+    async def retry_outbox(self, number: int) -> PostOutboxRetryResponse:
+        """Have mail for another swarm delivered again now (``POST /outbox/{number}/retry``).
+
+        Admins only.
+
+        Args:
+            number: The ``id`` of the mail. It may also be ``dead``.
+        """
+        answer = await self._request_object("POST", f"/outbox/{number}/retry")
+        return cast("PostOutboxRetryResponse", answer)
 
     async def _open_replay(self, task_id: str, last_event_id: str) -> "aiohttp.ClientResponse":
         return await self._open_stream(
@@ -551,6 +639,59 @@ def _either(name: str, value: str | None, alias: str, other: str | None) -> str:
     if given is None:
         raise TypeError(f"missing argument '{name}'")
     return given
+
+
+def _to_swarms(  # noqa: PLR0913 - the fields of a message
+    body: str,
+    user_token: str,
+    subject: str | None,
+    targets: list[str] | None,
+    msg_type: str | None,
+    task_id: str | None,
+    routing_info: dict[str, Any] | None,
+    ignore_stream_pings: bool | None,
+) -> dict[str, Any]:
+    """Return the body of a message between swarms, without what is not given."""
+    optional: dict[str, Any] = {
+        "subject": subject,
+        "targets": targets,
+        "msg_type": msg_type,
+        "task_id": task_id,
+        "routing_info": routing_info,
+        "ignore_stream_pings": ignore_stream_pings,
+    }
+    given = {name: value for name, value in optional.items() if value is not None}
+    return {"body": body, "user_token": user_token, **given}
+
+
+async def _collected(stream: EventStream) -> PostInterswarmMessageResponse:
+    """Read a stream to its end; return its events, and the last message among them.
+
+    Raises:
+        ClientHTTPError: the run failed.
+        ClientDecodeError: an event is not JSON.
+    """
+    events: list[Any] = []
+    response: Any = None
+    async with stream:
+        async for event in stream:
+            data = _decoded(event.data)
+            events.append({"event": event.event, "id": event.id, "retry": None, "data": data})
+            extra = data.get("extra_data")
+            if event.event == "new_message" and isinstance(extra, dict):
+                response = extra.get("full_message")
+            if event.event == "task_error":
+                reason = data.get("response") or "the run failed"
+                raise ClientHTTPError(f"MAIL client request failed: {reason}", detail=reason)
+    return {"response": response, "events": events}
+
+
+def _decoded(data: str | None) -> dict[str, Any]:
+    try:
+        found = json.loads(data or "{}")
+    except ValueError as error:
+        raise ClientDecodeError(f"an event of the stream is not JSON: {error}") from error
+    return found if isinstance(found, dict) else {}
 
 
 def _identified(who: GetWhoamiResponse) -> GetWhoamiResponse:

@@ -122,13 +122,19 @@ class MAILMessage(TypedDict):
 class MAILInterswarmMessage(TypedDict):
     """The wrapper for interswarm messages."""
 
-    message_id: str
-    source_swarm: str
-    target_swarm: str
-    timestamp: str
-    payload: MAILPayload
-    msg_type: InterswarmKind
-    task_owner: str
-    task_contributors: list[str]
-    auth_token: NotRequired[str | None]
-    metadata: NotRequired[dict[str, Any] | None]
+    message_id: Annotated[str, Field(description="The id of the message; a repeat has the same.")]
+    source_swarm: Annotated[str, Field(description="The swarm that sends it.")]
+    target_swarm: Annotated[str, Field(description="The swarm that it is for.")]
+    timestamp: Annotated[str, Field(description="When it was sent.")]
+    payload: Annotated[MAILPayload, Field(description="The message.")]
+    msg_type: Annotated[InterswarmKind, Field(description="The kind of message.")]
+    task_owner: Annotated[str, Field(description="Whose task it is, as `role:id@swarm`.")]
+    task_contributors: Annotated[
+        list[str], Field(description="Who takes part in the task, each as `role:id@swarm`.")
+    ]
+    auth_token: NotRequired[
+        Annotated[str | None, Field(description="A copy of the bearer token; not looked at.")]
+    ]
+    metadata: NotRequired[
+        Annotated[dict[str, Any] | None, Field(description="What the servers tell each other.")]
+    ]

@@ -134,7 +134,7 @@ _DRAIN_SECONDS: Final = 25.0
 
 
 def event_source(
-    events: AsyncIterator[TaskEvent], *, send_timeout: float = SEND_SECONDS
+    events: AsyncIterator[TaskEvent], *, send_timeout: float = SEND_SECONDS, pings: bool = True
 ) -> "EventSourceResponse":
     """Make the streaming answer for a task's events.
 
@@ -144,8 +144,9 @@ def event_source(
     Args:
         events: The events; ``ping`` events come from here, too.
         send_timeout: Seconds that one event, or a piece of a large one, may take to be sent.
+        pings: Whether a ``ping`` is an event. If not, a comment keeps the connection alive.
     """
-    return event_stream(_frames(events), send_timeout=send_timeout)
+    return event_stream(_frames(events, pings=pings), send_timeout=send_timeout)
 
 
 def event_stream(
@@ -186,13 +187,16 @@ def frame_pieces(
 
 
 async def _frames(
-    events: AsyncIterator[TaskEvent],
+    events: AsyncIterator[TaskEvent], *, pings: bool
 ) -> "AsyncGenerator[ServerSentEvent | bytes, None]":
     from sse_starlette import ServerSentEvent
 
     retry: int | None = RETRY_MS
     try:
         async for event in events:
+            if event.kind == "ping" and not pings:
+                yield b":\r\n\r\n"
+                continue
             if event.is_large:
                 pieces = event.data_pieces()
                 for piece in frame_pieces(event.kind, pieces, number=event.id, retry=retry):

@@ -13,6 +13,7 @@ from typing_extensions import TypedDict
 from mail.core.events import EVENT_KINDS, STREAM_KINDS
 from mail.core.schema import TaskId
 from mail.core.wire import MAILMessage
+from mail.db.base import OutboxRow, Owner
 
 __all__ = [
     "BreakpointCall",
@@ -21,6 +22,7 @@ __all__ = [
     "EventData",
     "FieldProblem",
     "GetHealthResponse",
+    "GetOutboxResponse",
     "GetRegistryResponse",
     "GetRootResponse",
     "GetStatusResponse",
@@ -31,11 +33,13 @@ __all__ = [
     "LoginResponse",
     "OpenAIError",
     "OpenAIErrorAnswer",
+    "OutboxMail",
     "PostInterswarmBackResponse",
     "PostInterswarmForwardResponse",
     "PostInterswarmMessageResponse",
     "PostMessageAccepted",
     "PostMessageResponse",
+    "PostOutboxRetryResponse",
     "PostSwarmsDiscoverResponse",
     "PostSwarmsLoadResponse",
     "PostSwarmsResponse",
@@ -52,6 +56,7 @@ __all__ = [
     "TaskUsage",
     "TokenInfo",
     "TokenUsage",
+    "outbox_mail",
 ]
 
 
@@ -557,26 +562,100 @@ class PostSwarmsLoadResponse(TypedDict):
     swarm_name: Annotated[str, Field(description="The swarm that is served from now on.")]
 
 
+@with_config(_CLOSED)
 class PostInterswarmMessageResponse(TypedDict):
-    """``POST /interswarm/message``: the other swarm's answer."""
+    """The answers to a message between swarms."""
 
-    response: Any
-    events: NotRequired[list[ServerEvent] | None]
+    response: Annotated[
+        Any,
+        Field(description="The final message of the run, of the swarm of the first target."),
+    ]
+    events: NotRequired[Annotated[list[ServerEvent] | None, Field(description="Always null.")]]
+    responses: NotRequired[
+        Annotated[
+            dict[str, Any] | None,
+            Field(
+                description="For targets in several swarms: swarm to its final message. Otherwise "
+                "null."
+            ),
+        ]
+    ]
 
 
-class PostInterswarmForwardResponse(TypedDict):
-    """``POST /interswarm/forward``: which task the message opened."""
+class _Receipt(TypedDict):
+    swarm: Annotated[str, Field(description="The swarm that has taken the message.")]
+    task_id: Annotated[str, Field(description="The task, as the sender knows it.")]
+    status: Annotated[str, Field(description="Always `success`.")]
+    local_runner: Annotated[
+        str, Field(description="Whose task it is in that swarm, as `role:id@swarm`.")
+    ]
 
-    swarm: str
-    task_id: str
-    status: str
-    local_runner: str
+
+@with_config(_CLOSED)
+class PostInterswarmForwardResponse(_Receipt):
+    """The message is stored; agents read it later."""
 
 
-class PostInterswarmBackResponse(TypedDict):
-    """``POST /interswarm/back``: which task the message went to."""
+@with_config(_CLOSED)
+class PostInterswarmBackResponse(_Receipt):
+    """The message is stored; agents read it later."""
 
-    swarm: str
-    task_id: str
-    status: str
-    local_runner: str
+
+@with_config(_CLOSED)
+class OutboxMail(TypedDict):
+    """Mail for another swarm, without its content."""
+
+    id: Annotated[int, Field(ge=1, description="Its number.")]
+    peer: Annotated[str, Field(description="The swarm that it is for.")]
+    task_id: Annotated[str, Field(description="The task.")]
+    owner: Annotated[str, Field(description="Whose task it is, as `role:id@swarm`.")]
+    sender: Annotated[
+        str | None, Field(description="The agent that wrote it; null when the server itself did.")
+    ]
+    kind: Annotated[str, Field(description="The kind of message.")]
+    state: Annotated[
+        Literal["waiting", "delivered", "dead"],
+        Field(
+            description="`waiting` to be delivered, a request that was `delivered` and waits for "
+            "its answer, or `dead`: given up."
+        ),
+    ]
+    attempts: Annotated[Count, Field(description="How often its delivery was tried.")]
+    next_at: Annotated[Instant | None, Field(description="When it is tried again at the earliest.")]
+    last_error: Annotated[str | None, Field(description="Why the last attempt failed.")]
+    created_at: Annotated[Instant, Field(description="When it was written.")]
+
+
+@with_config(_CLOSED)
+class GetOutboxResponse(TypedDict):
+    """Mail for other swarms."""
+
+    mail: Annotated[list[OutboxMail], Field(description="A page of it, oldest first.")]
+    next_after: Annotated[
+        int | None, Field(description="The `after` of the next page; null on the last page.")
+    ]
+
+
+@with_config(_CLOSED)
+class PostOutboxRetryResponse(TypedDict):
+    """The mail is about to be tried again."""
+
+    status: Annotated[Literal["waiting"], Field(description="Always `waiting`.")]
+    id: Annotated[int, Field(description="Its number.")]
+
+
+def outbox_mail(owner: Owner, row: OutboxRow) -> OutboxMail:
+    """Return what operators see of mail for another swarm."""
+    return {
+        "id": row.id,
+        "peer": row.peer,
+        "task_id": row.task_id,
+        "owner": str(owner),
+        "sender": row.sender or None,
+        "kind": row.kind,
+        "state": row.state,
+        "attempts": row.attempts,
+        "next_at": row.next_at or None,
+        "last_error": row.last_error or None,
+        "created_at": row.created_at,
+    }

@@ -28,13 +28,23 @@ from mail.db.urls import open_store
 from mail.errors import ConfigError
 from mail.server.cors import Cors
 from mail.server.errors import as_it_is, install_error_handlers
+from mail.server.federation import GatewaySwitch
 from mail.server.intake import Intake
 from mail.server.middleware import EdgeMiddleware
 from mail.server.openai_errors import shaped_for_path
 from mail.server.openapi import OpenAPIDocument
 from mail.server.quotas import Quotas
 from mail.server.retention import Retention
-from mail.server.routes import messages, pages, responses, server, swarms, tasks, tokens
+from mail.server.routes import (
+    interswarm,
+    messages,
+    pages,
+    responses,
+    server,
+    swarms,
+    tasks,
+    tokens,
+)
 from mail.server.routing import MAILRoute
 from mail.server.state import ServerState
 from mail.server.swarm import open_swarm
@@ -50,6 +60,8 @@ DESCRIBED: Final = (
     tasks.router,
     server.router,
     swarms.router,
+    interswarm.router,
+    interswarm.outbox,
     responses.router,
     tokens.router,
     tokens.authority,
@@ -91,12 +103,14 @@ def create_app(
     auth = auth or build_auth(current(), used)
     quotas = Quotas(config.limits)
     turns = TurnLimit(config.limits.max_concurrent_turns)
+    gateway = GatewaySwitch()
     state = ServerState(
         config=config,
         store=used,
         auth=auth,
-        open_swarm=partial(open_swarm, config, used, template, turns),
+        open_swarm=partial(open_swarm, config, used, template, turns, gateway),
         turns=turns,
+        gateway=gateway,
         quotas=quotas,
         intake=Intake(config.limits, quotas),
         document=DOCUMENT,
@@ -190,6 +204,7 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
     await _hint_at_tokens(state)
     state.pool.start()
     state.begin_recovery()
+    await state.federation.serve()
     deleting = asyncio.create_task(_retention(state).run(), name="deletion by age")
     try:
         if state.host_drains:

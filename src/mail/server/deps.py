@@ -27,6 +27,7 @@ __all__ = [
     "ADMIN",
     "AUTHENTICATED",
     "GIVEN",
+    "PEERS",
     "PEOPLE",
     "PUBLIC",
     "Administrator",
@@ -37,11 +38,13 @@ __all__ = [
     "EventsAfter",
     "IdempotencyKey",
     "LastEventId",
+    "Peer",
     "Person",
     "Prefer",
     "Roles",
     "State",
     "audience_of",
+    "peer_name",
 ]
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
@@ -181,14 +184,38 @@ class Roles(Audience, SecurityBase):
         return _caller(request)
 
 
+class Peers(Roles):
+    """Other swarms, where the swarm that is served exchanges mail with them.
+
+    As a dependency it yields the caller; `peer_name` tells which swarm that speaks for.
+    """
+
+    def __init__(self) -> None:
+        super().__init__("agent")
+
+    async def admit(self, request: Request) -> None:
+        """Find out for which swarm the caller speaks.
+
+        Raises:
+            UnknownSwarm: the served swarm exchanges no mail.
+            Forbidden, ProtocolError: the caller speaks for no registered swarm.
+        """
+        await super().admit(request)
+        federation = state_of(request).federation
+        federation.check_enabled()
+        request.state.peer = federation.peer_of(_caller(request))
+
+
 PUBLIC: Final = Audience()
 AUTHENTICATED: Final = Roles("admin", "user", "agent")
 PEOPLE: Final = Roles("admin", "user")
 ADMIN: Final = Roles("admin")
+PEERS: Final = Peers()
 
 Anyone = Annotated[Caller, Depends(AUTHENTICATED)]
 Person = Annotated[Caller, Depends(PEOPLE)]
 Administrator = Annotated[Caller, Depends(ADMIN)]
+Peer = Annotated[Caller, Depends(PEERS)]
 
 
 def _caller(request: Request) -> Caller:
@@ -196,10 +223,17 @@ def _caller(request: Request) -> Caller:
     return caller
 
 
+def peer_name(request: Request) -> str:
+    """Return the swarm that a request of another swarm's server comes from."""
+    peer: str = request.state.peer
+    return peer
+
+
 GIVEN: Final[Mapping[Any, Callable[[Request], Any]]] = {
     _state: state_of,
     _token: _token_of,
     Roles: _caller,
+    Peers: _caller,
     Audience: lambda _: None,
 }
 """Dependency, or its class, to how its value is read from a request that has been admitted."""

@@ -34,6 +34,7 @@ from mail.errors import (
     TaskFailed,
     TaskPaused,
     TaskRunning,
+    TaskTaken,
     TaskTimeout,
     Unauthenticated,
     UnknownSwarm,
@@ -53,6 +54,7 @@ __all__ = [
     "QuotaExceeded",
     "ServerBusy",
     "StorageFull",
+    "UnknownMail",
     "as_it_is",
     "as_refusal",
     "error_response",
@@ -105,6 +107,10 @@ class StorageFull(MAILError):
     """The caller stores as much as one caller may."""
 
 
+class UnknownMail(MAILError):
+    """No mail for another swarm has that number."""
+
+
 class QuotaExceeded(MAILError):
     """The caller has as much of something as one caller gets; others are served.
 
@@ -132,11 +138,13 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     Forbidden: 403,
     UnknownTask: 404,
     UnknownSwarm: 404,
+    UnknownMail: 404,
     BodyTooSlow: 408,
     TaskPaused: 409,
     TaskRunning: 409,
     AlreadyAnswered: 409,
     KeyReused: 409,
+    TaskTaken: 409,
     KeyOfDeletedTask: 410,
     BodyTooLarge: 413,
     BadEncoding: 415,

@@ -25,6 +25,8 @@ TAGS: Final[Mapping[str, str]] = {
     "tasks": "Read, follow and cancel your tasks. Another caller's task is a 404.",
     "server": "The server, its health and its version.",
     "swarms": "The swarm that is served, and the registry of other swarms.",
+    "interswarm": "Mail between this swarm and others.",
+    "outbox": "Mail for other swarms that is not done with.",
     "openai": "The swarm as a model, for OpenAI's SDK.",
     "tokens": "The caller, and the built-in token authority, in the format that servers expect.",
 }
@@ -42,7 +44,10 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     401: ("Unauthorized", "There is no token, or it is not valid."),
     402: ("BudgetUsedUp", "The task has used up its budget of tokens or money."),
     403: ("Forbidden", "The token's role may not do this."),
-    404: ("NotFound", "There is no such task of the caller's, no such swarm, or no such route."),
+    404: (
+        "NotFound",
+        "There is no such task of the caller's, no such swarm, no such mail, or no such route.",
+    ),
     405: ("MethodNotAllowed", "The path does not support the method; no operation answers this."),
     408: ("BodyTooSlow", "The rest of the body did not arrive."),
     409: (
@@ -60,7 +65,10 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     ),
     431: ("HeadersTooLarge", "The headers are larger than the server accepts."),
     500: ("Fault", "An error in the server; search the log for `request_id`."),
-    502: ("RunFailed", "The run failed; `detail` is the reason."),
+    502: (
+        "RunFailed",
+        "The run failed, or another swarm's server did; `detail` is the reason.",
+    ),
     503: (
         "Unavailable",
         "The server is shutting down or at its limit, or its store or token "

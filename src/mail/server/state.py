@@ -20,6 +20,7 @@ from mail.errors import ShuttingDown, StoreError
 from mail.net.peers import PeerAccess
 from mail.net.registry import SwarmRegistry
 from mail.net.registry_table import shared_registry
+from mail.server.federation import Federation, GatewaySwitch
 from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
 from mail.server.intake import Intake
@@ -60,6 +61,7 @@ class ServerState:
         taken_over: Another server has the swarm; this one stops.
         host_drains: Whoever runs the app starts the drain itself when it is told to stop.
         turns: The limit of turns at work, which the instances of all callers share.
+        gateway: The way of all instances to other swarms.
         loading: Held while another swarm is read and taken into service.
         clock: Time and ids.
     """
@@ -72,6 +74,7 @@ class ServerState:
     intake: Intake
     document: "OpenAPIDocument"
     turns: TurnLimit
+    gateway: GatewaySwitch = field(default_factory=GatewaySwitch)
     health: str = "healthy"
     health_at: str = field(default_factory=_now)
     draining: bool = False
@@ -87,6 +90,7 @@ class ServerState:
     shares: StorageShares = field(init=False)
     _pool: InstancePool | None = field(default=None, init=False)
     _registry: SwarmRegistry | None = field(default=None, init=False)
+    _federation: Federation | None = field(default=None, init=False)
     _recovery: "asyncio.Task[None] | None" = field(default=None, init=False)
     _drain: "asyncio.Task[None] | None" = field(default=None, init=False)
 
@@ -122,11 +126,27 @@ class ServerState:
             raise RuntimeError("the server is not open yet: its lifespan has not begun")
         return self._registry
 
+    @property
+    def federation(self) -> Federation:
+        """The mail to and from other swarms."""
+        if self._federation is None:
+            raise RuntimeError("the server is not open yet: its lifespan has not begun")
+        return self._federation
+
     async def open_registry(self) -> None:
         """Read the registry, and begin to check the peers."""
         made = asyncio.to_thread(_make_registry, self.config, self.template, self.store)
         self._registry = await made
         await self._registry.start_health_checks()
+        self._federation = Federation(
+            self.config.federation,
+            self.store,
+            self._registry,
+            self.pool,
+            self.quotas,
+            self.shares,
+            self.gateway,
+        )
 
     async def close_registry(self) -> None:
         """Forget volatile swarms and write the registry."""
@@ -142,7 +162,7 @@ class ServerState:
         """Return the swarm that serves a caller: an older one while its instance of that works."""
         return self.pool.serving(caller).template
 
-    def serve(self, served: Served) -> None:
+    async def serve(self, served: Served) -> None:
         """Serve another swarm from now on.
 
         Raises:
@@ -152,6 +172,7 @@ class ServerState:
             raise ShuttingDown()
         self.pool.replace(served)
         self.begin_recovery()
+        await self.federation.serve()
 
     def begin_recovery(self) -> None:
         """Take up what an earlier process left unfinished in the swarm that is served."""
@@ -219,9 +240,13 @@ class ServerState:
         """
         self.draining = True
         if self._drain is None:
-            closing = self.pool.close(self.config.limits.shutdown_grace)
-            self._drain = asyncio.create_task(closing, name="server drain")
+            self._drain = asyncio.create_task(self._close(), name="server drain")
         return self._drain
+
+    async def _close(self) -> None:
+        if self._federation is not None:
+            await self._federation.stop()
+        await self.pool.close(self.config.limits.shutdown_grace)
 
 
 def _make_registry(

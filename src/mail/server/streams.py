@@ -3,19 +3,27 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import AsyncExitStack, aclosing
 from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from mail.core.events import TaskEvent
-from mail.errors import AuthUnavailable, StoreError, Unauthenticated
+from mail.errors import AuthUnavailable, RoutingError, StoreError, Unauthenticated
+from mail.net.sse import RETRY_MS, SSEEvent, frame_pieces
 from mail.server.middleware import CLIENT, WAITS, Client
 from mail.services.event_log import Room
 
-__all__ = ["CLIENT_GONE", "RECHECK_SECONDS", "once_there_is_room", "streamed", "while_connected"]
+__all__ = [
+    "CLIENT_GONE",
+    "RECHECK_SECONDS",
+    "once_there_is_room",
+    "relayed",
+    "streamed",
+    "while_connected",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +66,44 @@ async def streamed(
             close = getattr(events, "aclose", None)
             if close is not None:
                 await close()
+
+
+async def relayed(
+    events: AsyncGenerator[SSEEvent, None],
+    held: AsyncExitStack,
+    recheck: Callable[[], Awaitable[object]],
+    *,
+    pings: bool = True,
+    every: float = RECHECK_SECONDS,
+) -> AsyncGenerator[bytes, None]:
+    """Yield the events of another server as this server's, framed; else as `streamed`.
+
+    Args:
+        events: The events, with the numbers that they have there.
+        held: Closed with the stream.
+        recheck: Raises `Unauthenticated` when the reader's token holds no more.
+        pings: Whether heartbeats are events; if not, a comment keeps the connection alive.
+        every: Seconds between two checks.
+    """
+    retry: int | None = RETRY_MS
+    async with held, aclosing(events):
+        checked = time.monotonic()
+        try:
+            async for event in events:
+                if time.monotonic() - checked >= every:
+                    if not await _still_allowed(recheck):
+                        return
+                    checked = time.monotonic()
+                if event.event == "ping" and not pings:
+                    yield b":\r\n\r\n"
+                    continue
+                # In JSON a line end is white space; here it would end the event.
+                data = (event.data or "{}").replace("\n", " ")
+                for piece in frame_pieces(event.event, (data,), number=event.id, retry=retry):
+                    yield piece
+                retry = None
+        except RoutingError as error:
+            _log.warning("a stream of another swarm ends early: %s", error)
 
 
 async def _still_allowed(recheck: Callable[[], Awaitable[object]]) -> bool:

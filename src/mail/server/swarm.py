@@ -17,6 +17,7 @@ from mail.config.server import (
     serves_example,
 )
 from mail.core.call_context import ModelRules
+from mail.core.interswarm import Gateway
 from mail.core.runtime.scheduler import TurnLimit
 from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Store
@@ -25,6 +26,7 @@ from mail.llm.provider_env import ModelUse
 from mail.llm.resolve import is_scripted
 from mail.redaction import redact_foreign
 from mail.server.bodies import parse_object
+from mail.server.federation import GatewaySwitch
 from mail.server.instances import Served
 from mail.server.state import ServerState, step_limit
 from mail.swarms_json.references import ReferencePolicy, RemoteParameters
@@ -48,6 +50,7 @@ async def open_swarm(
     store: Store,
     template: "MAILSwarmTemplate | None" = None,
     turns: TurnLimit | None = None,
+    gateway: Gateway | None = None,
 ) -> Served:
     """Load the swarm, and build it once without starting it, so that mistakes show at the start.
 
@@ -56,21 +59,26 @@ async def open_swarm(
         store: Where the instances keep their state; it need not be open yet.
         template: The swarm; the one that the settings name when None.
         turns: The limit of turns that all instances share.
+        gateway: The way of all instances to other swarms.
 
     Raises:
         ConfigError: the swarm cannot be found or built.
     """
     with _explained(f"swarm '{config.swarm.name}'"):
         if template is not None:
-            return _tried(config, template, store, turns)
+            return _tried(config, template, store, turns, gateway)
         with _in_file(config.swarm):
             # In a thread, because references may lead to slow modules and URLs.
             found = await asyncio.to_thread(_load, config.swarm)
-            return _tried(config, found, store, turns)
+            return _tried(config, found, store, turns, gateway)
 
 
 async def read_swarm(
-    config: ServerConfig, store: Store, text: str, turns: TurnLimit | None = None
+    config: ServerConfig,
+    store: Store,
+    text: str,
+    turns: TurnLimit | None = None,
+    gateway: Gateway | None = None,
 ) -> Served:
     """Read a swarm that came over the network, and build it once, as at the start.
 
@@ -79,13 +87,14 @@ async def read_swarm(
         store: Where the instances keep their state.
         text: The definition of one swarm, a JSON object.
         turns: The limit of turns that all instances share.
+        gateway: As for `open_swarm`.
 
     Raises:
         ProtocolError: it is not such an object, or the definition is wrong; the text says where.
     """
     try:
         with _explained("the swarm"):
-            return await asyncio.to_thread(_read, config, store, text, turns)
+            return await asyncio.to_thread(_read, config, store, text, turns, gateway)
     except (ProtocolError, ConfigError) as error:
         raise _bad_definition(error) from error
 
@@ -105,7 +114,7 @@ async def load_swarm(state: ServerState, text: str) -> "MAILSwarmTemplate":
         ShuttingDown: the server stops.
     """
     async with state.loading:
-        served = await read_swarm(state.config, state.store, text, state.turns)
+        served = await read_swarm(state.config, state.store, text, state.turns, state.gateway)
         new = served.template
         try:
             state.registry.check_not_peer(new.name)
@@ -120,7 +129,7 @@ async def load_swarm(state: ServerState, text: str) -> "MAILSwarmTemplate":
             )
         except (ProtocolError, StoreLocked) as error:
             raise _bad_definition(error) from error
-        state.serve(served)
+        await state.serve(served)
     return new
 
 
@@ -155,14 +164,13 @@ def _in_file(swarm: SwarmConfig) -> Iterator[None]:
 
 
 def _tried(
-    config: ServerConfig, template: "MAILSwarmTemplate", store: Store, turns: TurnLimit | None
+    config: ServerConfig,
+    template: "MAILSwarmTemplate",
+    store: Store,
+    turns: TurnLimit | None,
+    gateway: Gateway | None,
 ) -> Served:
-    if getattr(template, "enable_interswarm", False):
-        raise ConfigError(
-            f"swarm '{template.name}' sets enable_interswarm, but servers do not exchange mail "
-            "with other swarms in this version; set it to false"
-        )
-    build = _builder(config, template, store, turns)
+    build = _builder(config, template, store, turns, gateway)
     swarm = build(_NOBODY, _NO_TOKEN)
     uses = tuple(filter(None, map(_model_use, swarm.agents)))
 
@@ -202,7 +210,13 @@ def _model_use(agent: "MAILAgent") -> ModelUse | None:
     return ModelUse(agent.name, llm, agent.tool_format, use_proxy)
 
 
-def _read(config: ServerConfig, store: Store, text: str, turns: TurnLimit | None) -> Served:
+def _read(
+    config: ServerConfig,
+    store: Store,
+    text: str,
+    turns: TurnLimit | None,
+    gateway: Gateway | None,
+) -> Served:
     from mail.api import MAILSwarmTemplate
 
     what = "the swarm definition in 'json'"
@@ -214,7 +228,7 @@ def _read(config: ServerConfig, store: Store, text: str, turns: TurnLimit | None
         parameters=RemoteParameters(tuple(swarm.remote_agent_params), models),
     )
     template = MAILSwarmTemplate.from_swarms_json(cast("Any", entry), references=policy)
-    return _tried(config, template, store, turns)
+    return _tried(config, template, store, turns, gateway)
 
 
 def _load(swarm: SwarmConfig) -> "MAILSwarmTemplate":
@@ -230,8 +244,13 @@ def _load(swarm: SwarmConfig) -> "MAILSwarmTemplate":
 
 
 def _builder(
-    config: ServerConfig, template: "MAILSwarmTemplate", store: Store, turns: TurnLimit | None
+    config: ServerConfig,
+    template: "MAILSwarmTemplate",
+    store: Store,
+    turns: TurnLimit | None,
+    gateway: Gateway | None,
 ) -> "Callable[..., MAILSwarm]":
+    expose = config.federation.expose
     settings = RuntimeSettings(
         max_steps=step_limit(config, template),
         task_token_limit=config.settings.task_token_limit,
@@ -245,6 +264,7 @@ def _builder(
         turn_limit=turns,
         shutdown_grace=config.limits.shutdown_grace,
         recent_events=_RECENT_EVENTS,
+        exposed=None if expose is None else frozenset(expose),
         recent_tasks=0,  # for code beside the runtime; routes read the store
     )
     clock = SystemClock()
@@ -263,6 +283,7 @@ def _builder(
             settings=settings,
             clock=clock,
             agents=agents,
+            gateway=gateway or GatewaySwitch(),
         )
 
     return build

@@ -24,7 +24,15 @@ from mail.core.wire import MAILInterswarmMessage
 from mail.db.base import Owner, Store
 from mail.errors import Forbidden, ProtocolError, TaskTaken, UnknownTask
 
-__all__ = ["MAX_RECIPIENTS", "MAX_SUBJECT", "Place", "check_peer_mail", "find_place", "opened"]
+__all__ = [
+    "MAX_RECIPIENTS",
+    "MAX_SUBJECT",
+    "Place",
+    "check_hints",
+    "check_peer_mail",
+    "find_place",
+    "opened",
+]
 
 MAX_SUBJECT: Final = 4096
 MAX_RECIPIENTS: Final = 256
@@ -68,8 +76,7 @@ def check_peer_mail(message: MAILInterswarmMessage, peer: str, swarm: str) -> No
         _check_name(payload.get(name) or "", f"payload.{name}", MAX_ID)
     for name in payload.get("recipient_swarms") or ():
         _check_name(name, "payload.recipient_swarms", MAX_ID)
-    if len(to_json(payload.get("routing_info"))) > _MAX_HINTS:
-        raise _wrong("payload.routing_info", f"must not be longer than {_MAX_HINTS} bytes")
+    check_hints(payload.get("routing_info"), "message.payload.routing_info")
     _check_parties(message)
 
 
@@ -127,6 +134,17 @@ def _check_name(name: str, field: str, most: int) -> None:
 def _wrong(field: str, problem: str) -> ProtocolError:
     text = f"invalid interswarm message: {field}: {problem}"
     return ProtocolError(text, [{"field": f"message.{field}", "problem": problem}])
+
+
+def check_hints(routing_info: object, field: str) -> None:
+    """Refuse routing information that is too long; ``field`` names it.
+
+    Raises:
+        ProtocolError: it is.
+    """
+    if len(to_json(routing_info)) > _MAX_HINTS:
+        problem = f"must not be longer than {_MAX_HINTS} bytes"
+        raise ProtocolError(f"{field}: {problem}", [{"field": field, "problem": problem}])
 
 
 def _shown(name: str) -> str:

@@ -245,21 +245,33 @@ async def _follow(session: Session, stream: Any, *, as_json: bool) -> int:
 
 
 async def _message_interswarm(session: Session, arguments: argparse.Namespace) -> int:
-    answer = await session.client.send_interswarm_message(
-        arguments.body,
-        arguments.user_token,
-        subject=arguments.subject,
-        targets=arguments.targets,
-        msg_type=arguments.msg_type,
-        task_id=arguments.task_id,
-        routing_info=arguments.routing_info,
-    )
-    response = answer.get("response")
-    if isinstance(response, str) and not session.wants_json(arguments):
-        session.screen.say(response)
-    else:
+    message: dict[str, Any] = {
+        "subject": arguments.subject,
+        "targets": arguments.targets,
+        "msg_type": arguments.msg_type,
+        "task_id": arguments.task_id,
+        "routing_info": arguments.routing_info,
+    }
+    client, said = session.client, (arguments.body, arguments.user_token)
+    if arguments.stream:
+        stream = await client.stream_interswarm_message(*said, **message)
+        return await _follow(session, stream, as_json=session.wants_json(arguments))
+    answer = await client.send_interswarm_message(*said, **message)
+    responses = answer.get("responses") or {"": answer.get("response")}
+    texts = {swarm: _text_of(response) for swarm, response in responses.items()}
+    if session.wants_json(arguments) or None in texts.values():
         session.screen.show_json(answer)
+    else:
+        for swarm, text in texts.items():
+            session.screen.say((f"{swarm}: " if swarm else "", "dim"), str(text))
     return DONE
+
+
+def _text_of(response: object) -> str | None:
+    """Return the text of a message, which some servers send alone."""
+    content = response.get("message") if isinstance(response, dict) else None
+    text = content.get("body") if isinstance(content, dict) else response
+    return text if isinstance(text, str) else None
 
 
 def _fields(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -310,11 +322,12 @@ def _configure_interswarm(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("body", help="the message")
     add("targets", type=targets, help="'[\"agent@swarm\"]' or agent@swarm")
-    add("user_token", help="the token to send with it")
+    add("user_token", help="your token for the other swarm ('' for agents of this server)")
     add("-s", "--subject", help="the subject")
     add("-t", "--msg-type", choices=("request", "broadcast"), help="default: request")
     add("-tid", "--task-id", metavar="ID", help="the task to continue, or a name for a new one")
     add("-ri", "--routing-info", metavar="JSON", type=json_object, help="routing hints")
+    add("--stream", action="store_true", help="show the events of the run as they happen")
     add_json(parser)
 
 
@@ -490,6 +503,28 @@ async def _swarm_remove(session: Session, arguments: argparse.Namespace) -> int:
     return session.tell(arguments, answer, f"swarm {answer.get('swarm_name')} removed")
 
 
+async def _outbox(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.get_outbox(
+        arguments.peer, after=arguments.after, limit=arguments.limit
+    )
+    if session.wants_json(arguments):
+        session.screen.show_json(answer)
+        return DONE
+    for mail in answer["mail"]:
+        place = f"{mail['id']}  {mail['state']}  {mail['kind']} for {mail['peer']}"
+        why = f": {mail['last_error']}" if mail["last_error"] else ""
+        about = f"  task {mail['task_id']} of {mail['owner']}, {mail['attempts']} attempts{why}"
+        session.screen.say(place, (about, "dim"))
+    if not answer["mail"]:
+        session.screen.say("no mail for other swarms")
+    return DONE
+
+
+async def _outbox_retry(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.retry_outbox(arguments.number)
+    return session.tell(arguments, answer, f"mail {answer.get('id')} is delivered again")
+
+
 async def _swarm_dump(session: Session, arguments: argparse.Namespace) -> int:
     answer = await session.client.dump_swarm()
     return session.tell(arguments, answer, f"swarm '{answer.get('swarm_name')}' dumped")
@@ -516,6 +551,19 @@ def _configure_discover(parser: argparse.ArgumentParser) -> None:
 
 def _configure_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="the other swarm's name")
+    add_json(parser)
+
+
+def _configure_outbox(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("-p", "--peer", metavar="SWARM", help="only mail for this swarm")
+    add("-a", "--after", metavar="N", type=int, default=0, help="only mail after number N")
+    add("-l", "--limit", metavar="N", type=int, default=100, help="at most so many (default 100)")
+    add_json(parser)
+
+
+def _configure_retry(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("number", type=int, help="the number of the mail, as `outbox` lists it")
     add_json(parser)
 
 
@@ -572,6 +620,22 @@ _SWARMS: Final = (
         _configure_name,
         _swarm_remove,
         "removing swarm",
+    ),
+    Command(
+        "outbox",
+        ("ob",),
+        "list mail for other swarms that is not done with (admins)",
+        _configure_outbox,
+        _outbox,
+        "getting outbox",
+    ),
+    Command(
+        "outbox-retry",
+        ("obr",),
+        "deliver mail for another swarm again (admins)",
+        _configure_retry,
+        _outbox_retry,
+        "retrying mail",
     ),
     Command(
         "swarm-dump",

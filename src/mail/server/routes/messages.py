@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mail.api import MAILSwarm
     from mail.core.runtime import FollowedRun, Run, RunEnd
 
-__all__ = ["MessageIn", "MessageOptions", "router"]
+__all__ = ["SUBJECT", "MessageIn", "MessageOptions", "Posting", "router"]
 
 
 MAX_TIMEOUT_SECONDS: Final = 3600.0
@@ -288,7 +288,7 @@ async def message(  # noqa: PLR0913 - what FastAPI resolves for it
         swarm = await state.pool.borrow(stack, caller, token)
         keyed = None if key is None else await state.keyed(request, caller, key)
         known = last_event_id if last_event_id is not None else after
-        posting = _Posting(request, state, caller, token, body, known or 0, swarm, stack)
+        posting = Posting(request, state, caller, token, body, known or 0, swarm, stack)
         if keyed is None:
             run: Run | FollowedRun = await posting.begin()
         else:
@@ -314,8 +314,14 @@ def _accepted(run: "Run | FollowedRun") -> Response:
 
 
 @dataclass(frozen=True, slots=True)
-class _Posting:
-    """A message on its way to its answer; what that takes is let go with ``held``."""
+class Posting:
+    """A message on its way to its answer; what that takes is let go with ``held``.
+
+    Attributes:
+        after: A stream that is repeated goes on after this event.
+        entrypoints: The agents that get a broadcast, if it is not just the one in the body.
+        pings: Whether the heartbeats of a stream are events.
+    """
 
     request: Request
     state: ServerState
@@ -325,6 +331,8 @@ class _Posting:
     after: int
     swarm: "MAILSwarm"
     held: AsyncExitStack
+    entrypoints: tuple[str, ...] = ()
+    pings: bool = True
 
     async def begin(self, once: IdempotencyRow | None = None) -> "Run":
         """Have the message accepted."""
@@ -340,6 +348,7 @@ class _Posting:
             resumes=body.resume_from == "breakpoint_tool_call",
         )
         asked = body.options.max_steps
+        several = {"entrypoints": self.entrypoints} if self.entrypoints else {}
         run: Run = await self.swarm.open_run(
             body.text,
             body.subject or SUBJECT,
@@ -352,6 +361,7 @@ class _Posting:
             stream_tokens=bool(body.stream_tokens),
             streamed=bool(body.stream),
             once=once,
+            **several,
         )
         return run
 
@@ -369,18 +379,22 @@ class _Posting:
         if self.body.stream:
             recheck = partial(self.state.auth.authenticate, self.token)
             events = streamed(run.events(), self.held.pop_all(), recheck)
-            return event_source(events, send_timeout=self.state.config.limits.send_timeout)
+            seconds = self.state.config.limits.send_timeout
+            return event_source(events, send_timeout=seconds, pings=self.pings)
         try:
             timeout = self.body.options.timeout or MAX_TIMEOUT_SECONDS
             end = await while_connected(self.request, run.end(timeout))
         except ShuttingDown:
             raise ShuttingDown(run.task_id) from None
-        return Response(status_code=CLIENT_GONE) if end is None else await self._told(end)
-
-    async def _told(self, end: "RunEnd") -> Response:
+        if end is None:
+            return Response(status_code=CLIENT_GONE)
         if end.status is TaskState.FAILED:
             failure = BudgetExceeded if end.over_budget else TaskFailed
             return mail_error_response(failure(end.body, end.task_id))
+        return await self.told(end)
+
+    async def told(self, end: "RunEnd") -> Response:
+        """Answer with the end of a run that has not failed."""
         shown = self.body.show_events
         answer = {
             "response": end.body,

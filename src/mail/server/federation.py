@@ -1,0 +1,321 @@
+"""Mail between this server's swarm and others: which token is whose, and what carries the mail.
+
+What peers may claim is checked by `mail.services.peer_mail`.
+"""
+
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Collection,
+    Mapping,
+    Sequence,
+    Set,
+)
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mail.auth.callers import Caller
+from mail.config.server import FederationConfig
+from mail.core.interswarm import (
+    PEER_ROLE,
+    DeliveryOutcome,
+    Gateway,
+)
+from mail.core.wire import MAILInterswarmMessage
+from mail.db.base import OutboxRow, Owner, Store
+from mail.errors import (
+    Forbidden,
+    ProtocolError,
+    ShuttingDown,
+    ToolError,
+    UnknownSwarm,
+    UnknownTask,
+)
+from mail.logcontext import note
+from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings
+from mail.net.registry import SwarmRegistry
+from mail.net.router import InterswarmRouter
+from mail.net.sse import SSEEvent
+from mail.server.errors import ServerBusy
+from mail.server.instances import InstancePool
+from mail.server.quotas import Quotas
+from mail.server.storage import StorageShares
+from mail.services.peer_mail import Place, check_peer_mail, find_place, opened
+
+if TYPE_CHECKING:
+    from mail.api import MAILSwarm
+
+__all__ = ["Federation", "GatewaySwitch", "peer_of"]
+
+
+def peer_of(registry: SwarmRegistry, caller: Caller) -> str:
+    """Return the swarm that a caller of the role ``agent`` speaks for.
+
+    That is the registered swarm whose name is the caller's id, or whose entry names the caller as
+    ``metadata.principal``.
+
+    Raises:
+        ProtocolError: it is this server's own swarm.
+        Forbidden: there is none, or more than one.
+    """
+    own = registry.local_swarm_name
+    entries = registry.get_all_endpoints()
+    found = [
+        name
+        for name, entry in entries.items()
+        if name != own and _principal(name, entry["metadata"]) == caller.id
+    ]
+    if not found and caller.id == own:
+        raise ProtocolError(f"'{own}' is this server's own swarm; its mail takes no HTTP")
+    if not found:
+        raise Forbidden(
+            f"no registered swarm has the principal '{caller.id}'; an administrator registers one "
+            "with POST /swarms"
+        )
+    if len(found) > 1:
+        raise Forbidden(
+            f"the registry has several swarms with the principal '{caller.id}': "
+            f"{', '.join(sorted(found)[:5])}"
+        )
+    return found[0]
+
+
+def _principal(name: str, metadata: Mapping[str, Any] | None) -> str:
+    """Return the id that the tokens of a swarm have."""
+    given = (metadata or {}).get("principal")
+    return given if isinstance(given, str) and given else name
+
+
+class GatewaySwitch:
+    """The other swarms as a server's instances see them, whichever swarm is served.
+
+    Attributes:
+        current: What carries the mail of the swarm that is served; None while nothing does.
+    """
+
+    def __init__(self) -> None:
+        self.current: Gateway | None = None
+
+    def check(self, swarm: str) -> None:
+        """See `Gateway.check`."""
+        if self.current is None:
+            raise ToolError("this server exchanges no mail with other swarms at the moment")
+        self.current.check(swarm)
+
+    def swarms(self) -> list[str]:
+        """See `Gateway.swarms`."""
+        return [] if self.current is None else self.current.swarms()
+
+    def wake(self, peers: Collection[str]) -> None:
+        """See `Gateway.wake`."""
+        if self.current is not None:
+            self.current.wake(peers)
+
+    async def discover(self, urls: Sequence[str]) -> tuple[list[str], list[str]]:
+        """See `Gateway.discover`."""
+        return ([], []) if self.current is None else await self.current.discover(urls)
+
+
+class _Link(NamedTuple):
+    """What carries the mail of one swarm."""
+
+    swarm: str
+    router: InterswarmRouter
+    sender: OutboxSender
+
+
+class Federation:
+    """What one server does for its swarm's mail to and from others.
+
+    Args:
+        config: ``[server.federation]``.
+        store: Where tasks and mail are.
+        registry: The swarms that the server knows.
+        pool: The instances of the swarm.
+        quotas: What each owner may take at once.
+        shares: What each owner may store.
+        gateway: What the instances were given.
+    """
+
+    def __init__(
+        self,
+        config: FederationConfig,
+        store: Store,
+        registry: SwarmRegistry,
+        pool: InstancePool,
+        quotas: Quotas,
+        shares: StorageShares,
+        gateway: GatewaySwitch,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._registry = registry
+        self._pool = pool
+        self._quotas = quotas
+        self._shares = shares
+        self._gateway = gateway
+        self._link: _Link | None = None
+
+    async def serve(self) -> None:
+        """Carry the mail of the swarm that is served; that of an earlier one waits for its return.
+
+        Does nothing for a swarm that exchanges no mail.
+        """
+        if self._link is not None and self._link.swarm == self.swarm:
+            return
+        await self.stop()
+        if self._pool.served.template.enable_interswarm:
+            router = InterswarmRouter(self._registry, self.swarm)
+            settings = SendingSettings(give_up_after=self._config.give_up_after)
+            sender = OutboxSender(
+                self._store, self.swarm, self._registry, router, self._settle, settings
+            )
+            self._link = _Link(self.swarm, router, sender)
+            self._gateway.current = PeerGateway(self._registry, sender)
+            await router.start()
+            await sender.start()
+
+    async def stop(self) -> None:
+        """Deliver no more mail; what was not delivered is in the store."""
+        link, self._link = self._link, None
+        self._gateway.current = None
+        if link is not None:
+            await link.sender.stop()
+            await link.router.stop()
+
+    @property
+    def swarm(self) -> str:
+        """The swarm that is served."""
+        return str(self._pool.served.template.name)
+
+    def check_enabled(self) -> None:
+        """See that the swarm exchanges mail with others.
+
+        Raises:
+            UnknownSwarm: it does not.
+        """
+        if not self._pool.served.template.enable_interswarm:
+            raise UnknownSwarm(
+                f"the swarm '{self.swarm}' exchanges no mail with other swarms; its definition "
+                "sets enable_interswarm to false"
+            )
+
+    # --- mail of people to other swarms -----------------------------------------------------------
+
+    def _router(self) -> InterswarmRouter:
+        if self._link is None:
+            raise ShuttingDown()
+        return self._link.router
+
+    async def ask(self, message: MAILInterswarmMessage) -> Any:
+        """Let another swarm run a person's task, and return the final message of the run.
+
+        Raises:
+            UnknownSwarm: the registry does not have it.
+            RoutingError: it does not answer, or not well.
+        """
+        answer = await self._router().post_user_message(message)
+        return answer.get("response")
+
+    async def stream(self, message: MAILInterswarmMessage) -> AsyncGenerator[SSEEvent, None]:
+        """Let another swarm run a person's task, and return the events of the run.
+
+        Raises:
+            UnknownSwarm, RoutingError: see `ask`.
+        """
+        return await self._router().stream_interswarm_user_message(message)
+
+    async def follow(
+        self, swarm: str, task_id: str, token: str, after: int
+    ) -> AsyncGenerator[SSEEvent, None]:
+        """Return the events of a person's task in another swarm after one of them.
+
+        Raises:
+            UnknownSwarm, RoutingError: see `ask`.
+        """
+        return await self._router().follow_interswarm_user_task(swarm, task_id, token, str(after))
+
+    # --- the outbox -------------------------------------------------------------------------------
+
+    async def retry(self, number: int) -> bool:
+        """Have mail delivered again, and tell whether there is such mail."""
+        if not await self._store.retry_outbox(self.swarm, number):
+            return False
+        if self._link is not None:
+            self._link.sender.probe(self._registry.get_all_endpoints())
+        return True
+
+    async def _settle(self, owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
+        """Tell the runtime that wrote mail what came of it."""
+        async with self._instance(owner) as swarm:
+            await swarm.settle_outbox(row, outcome)
+
+    # --- mail of peers ----------------------------------------------------------------------------
+
+    def peer_of(self, caller: Caller) -> str:
+        """Return the swarm that a caller speaks for; see `peer_of`."""
+        return peer_of(self._registry, caller)
+
+    async def take(
+        self, message: MAILInterswarmMessage, peer: str, token: str, size: int, *, may_open: bool
+    ) -> str:
+        """Hand mail of a peer to the runtime that it is for, once; return the receipt as JSON.
+
+        A repeated delivery gets the first receipt.
+
+        Args:
+            message: The wrapper, which `mail.core.schema.parse_interswarm_message` has accepted.
+            peer: The swarm that has sent it.
+            token: Its bearer token.
+            size: The bytes of the request.
+            may_open: Whether it may open a task.
+
+        Raises:
+            Forbidden, ProtocolError: see `check_peer_mail`.
+            UnknownTask: the peer takes part in no such task, whether or not there is one.
+            TaskTaken: the peer has another task of that id.
+            QuotaExceeded, StorageFull: the task's owner has as much as one gets.
+            ServerBusy, ShuttingDown: it cannot be taken now.
+        """
+        check_peer_mail(message, peer, self.swarm)
+        known = await self._store.find_inbox(self.swarm, peer, message["message_id"])
+        if known is not None:
+            return known
+        place = await find_place(self._store, self.swarm, message, peer, may_open=may_open)
+        note(task_id=place.task_id)
+        mail = opened(message, peer, place)
+        theirs = token if place.owner == Owner(self.swarm, PEER_ROLE, peer) else ""
+        async with self._instance(place.owner, theirs) as swarm:
+            await self._admit(place, size, swarm.open_tasks)
+            try:
+                taken: str = await swarm.take_peer_mail(mail)
+            except UnknownTask:
+                raise UnknownTask(message["payload"]["task_id"]) from None
+        return taken
+
+    async def _admit(self, place: Place, size: int, open_tasks: Set[str]) -> None:
+        """Count mail against the shares of whoever owns its task."""
+        if place.opens:
+            caller = Caller(place.owner.role, place.owner.id)
+            self._quotas.message(caller, place.task_id, open_tasks)
+        opens = place.opens and place.task_id not in open_tasks
+        await self._shares.admit(place.owner, size, opens=opens, resumes=not place.opens)
+
+    @asynccontextmanager
+    async def _instance(self, owner: Owner, token: str = "") -> "AsyncIterator[MAILSwarm]":
+        """Lend an owner's instance.
+
+        Raises:
+            ServerBusy: it cannot be had now.
+        """
+        caller = Caller(owner.role, owner.id)
+        needs_token = self._pool.served.needs_token and not token
+        if needs_token and self._pool.log_of(caller, owner.swarm) is None:
+            raise ServerBusy(
+                "the swarm calls its model with its callers' own tokens, and this task waits for "
+                "its owner to come back"
+            )
+        async with self._pool.lease(caller, token) as swarm:
+            if swarm.name != owner.swarm:
+                raise ServerBusy("another swarm is still at work for the task's owner")
+            yield swarm

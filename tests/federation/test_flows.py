@@ -1,0 +1,185 @@
+"""Whole servers that work on one task together, over SQLite and over PostgreSQL."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mail.core.interswarm import PEER_ROLE
+from mail.db.base import Owner, Store
+from tests.federation.harbour import HARBOUR, TIDE, WEATHER, harbour, weather
+from tests.federation.kit import Node, events_of, federation, token_of, until
+from tests.server.kit import frames
+from tests.support.databases import DATABASES
+
+Nodes = Mapping[str, Node]
+
+
+@pytest.fixture(params=list(DATABASES))
+def stores(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Store]:
+    """Return a database for each of the swarms."""
+    made = {}
+    for name in (HARBOUR, WEATHER, TIDE):
+        (tmp_path / name).mkdir()
+        made[name] = DATABASES[request.param](request, tmp_path / name).store()
+    return made
+
+
+@pytest.fixture
+async def nodes(stores: dict[str, Store]) -> AsyncIterator[Nodes]:
+    async with federation(harbour(), weather(), weather(TIDE), stores=stores) as nodes:
+        yield nodes
+
+
+def guest(swarm: str, peer: str = HARBOUR) -> Owner:
+    """Return the owner of another swarm's tasks."""
+    return Owner(swarm, PEER_ROLE, peer)
+
+
+async def state(node: Node, task_id: str, wanted: str) -> None:
+    """Wait until the harbour's task on another server has come to a state."""
+
+    async def check() -> bool:
+        row = await node.store.load_task(guest(node.name), task_id)
+        return row is not None and str(row.state) == wanted
+
+    await until(check)
+
+
+async def nothing_left(*nodes: Node) -> bool:
+    """Tell whether no server has mail for others left."""
+    return not any([await node.store.list_outbox(node.name) for node in nodes])
+
+
+async def test_a_request_is_answered_and_the_task_goes_on(nodes: Nodes) -> None:
+    home, away = nodes[HARBOUR], nodes[WEATHER]
+    first = await home.ask("ask wind@weather: 14:00?", task_id="crossing")
+    assert first["response"] == "wind@weather says: 14:00?, heard"
+    again = await home.ask("ask wind@weather: 15:00?", task_id="crossing")
+    assert again["response"] == "wind@weather says: 15:00?, heard"
+    await until(lambda: nothing_left(*nodes.values()))
+    task = await home.task("crossing")
+    assert task["task_owner"] == "user:ines@harbour"
+    assert task["remote_swarms"] == [WEATHER]
+    assert set(task["task_contributors"]) == {"user:ines@harbour", "swarm:harbour@weather"}
+    assert len(events_of(task, "interswarm_message_received")) == 2
+    assert len(events_of(task, "interswarm_message_sent")) >= 2
+    [row] = await away.store.list_tasks(guest(WEATHER))
+    assert row.task_owner == "user:ines@harbour"
+    assert set(row.task_contributors) >= {"user:ines@harbour", "swarm:harbour@weather"}
+    await state(away, row.task_id, "completed")
+
+
+async def senders(node: Node, owner: Owner) -> set[str]:
+    """Return who has written in an owner's tasks on a server."""
+    found = set()
+    for row in await node.store.list_tasks(owner):
+        for event in await node.store.events(owner, row.task_id):
+            if event.kind == "new_message":
+                found.add(event.extra["full_message"]["message"]["sender"]["address"])
+    return found
+
+
+async def test_a_broadcast_reaches_the_open_agents_of_all_swarms(nodes: Nodes) -> None:
+    home = nodes[HARBOUR]
+    assert (await home.ask("everywhere weather,tide: storm", task_id="storm"))["status"]
+    heard = {"chief", "wind", "dispatcher@harbour"}
+
+    async def all_heard() -> bool:
+        found = [await senders(nodes[name], guest(name)) for name in (WEATHER, TIDE)]
+        return all(heard <= each for each in found)
+
+    await until(all_heard)
+    await until(lambda: nothing_left(*nodes.values()))
+    for name in (WEATHER, TIDE):
+        assert "cellar" not in await senders(nodes[name], guest(name))
+        assert len(await nodes[name].store.list_tasks(guest(name))) == 1
+
+
+async def test_an_interrupt_acts_on_an_agent_at_work_elsewhere(nodes: Nodes) -> None:
+    home, away = nodes[HARBOUR], nodes[WEATHER]
+    asked = asyncio.create_task(home.ask("ask wind@weather: hang on", task_id="late"))
+    [row] = await until(lambda: away.store.list_tasks(guest(WEATHER)))
+    await state(away, row.task_id, "running")
+    told = await home.ask("interrupt wind@weather: 16:00", task_id="late")
+    assert told["response"] == "wind@weather says: 16:00, heard"
+    kinds = [event.kind for event in await away.store.events(guest(WEATHER), row.task_id)]
+    assert "turn_interrupted" in kinds
+    assert (await asked)["status"] == "completed"
+
+
+async def test_a_breakpoint_elsewhere_is_the_owners_to_answer(nodes: Nodes) -> None:
+    home, away = nodes[HARBOUR], nodes[WEATHER]
+    paused = await home.ask("ask wind@weather: consult him", task_id="doubt")
+    assert paused["status"] == "paused"
+    [call] = paused["breakpoints"]
+    assert (call["name"], json.loads(call["arguments"])["question"]) == (
+        "ask_captain",
+        "consult him",
+    )
+    [row] = await away.store.list_tasks(guest(WEATHER))
+    await state(away, row.task_id, "paused")
+    results = [{"call_id": call["call_id"], "content": "stay in port"}]
+    answer = await home.ask(
+        "",
+        task_id="doubt",
+        resume_from="breakpoint_tool_call",
+        kwargs={"breakpoint_tool_call_result": results},
+    )
+    assert answer["response"] == "wind@weather says: the captain says: stay in port"
+
+
+async def test_cancelling_a_task_cancels_it_everywhere(nodes: Nodes) -> None:
+    home, away = nodes[HARBOUR], nodes[WEATHER]
+    asked = asyncio.create_task(home.post("ask wind@weather: hang on", task_id="called-off"))
+    [row] = await until(lambda: away.store.list_tasks(guest(WEATHER)))
+    await state(away, row.task_id, "running")
+    cancelled = await home.client().post("/tasks/called-off/cancel")
+    assert cancelled.json()["status"] == "cancelled"
+    assert (await asked).json()["status"] == "cancelled"
+    await state(away, row.task_id, "cancelled")
+    await until(lambda: nothing_left(*nodes.values()))
+
+
+async def test_a_persons_message_to_another_swarm_is_answered(nodes: Nodes) -> None:
+    home = nodes[HARBOUR]
+    message: dict[str, Any] = {
+        "body": "14:00?",
+        "targets": ["chief@weather"],
+        "user_token": token_of("otto", WEATHER),
+        "task_id": "direct",
+    }
+    answer = await home.client().post("/interswarm/message", json=message)
+    assert answer.status_code == 200, answer.text
+    response = answer.json()["response"]
+    assert response["msg_type"] == "broadcast_complete"
+    assert response["message"]["body"] == "for otto: 14:00?"
+    assert (await nodes[WEATHER].task("direct", "otto"))["task_owner"] == "user:otto@weather"
+    assert (await home.client().get("/tasks/direct")).status_code == 404
+
+
+async def test_a_persons_message_to_another_swarm_is_streamed(nodes: Nodes) -> None:
+    home = nodes[HARBOUR]
+    message: dict[str, Any] = {
+        "body": "14:00?",
+        "targets": ["chief@weather"],
+        "user_token": token_of("otto", WEATHER),
+        "task_id": "streamed",
+        "stream": True,
+    }
+    answer = await home.client().post("/interswarm/message", json=message)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    events = frames(answer.text)
+    assert [event["event"] for event in events][-1] == "task_complete"
+    numbers = [int(event["id"]) for event in events if "id" in event]
+    stored = await nodes[WEATHER].store.events(Owner(WEATHER, "user", "otto"), "streamed")
+    assert numbers == [event.seq for event in stored]
+    rest = await home.client().post(
+        "/interswarm/message", json=message, headers={"Last-Event-ID": str(numbers[1])}
+    )
+    assert [int(event["id"]) for event in frames(rest.text) if "id" in event] == numbers[2:]
+    after = await nodes[WEATHER].store.events(Owner(WEATHER, "user", "otto"), "streamed")
+    assert len(after) == len(stored)

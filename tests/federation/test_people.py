@@ -1,0 +1,214 @@
+"""``POST /interswarm/message``: what people send to agents of this swarm and of others."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import pytest
+
+from mail.client import MAILClient
+from mail.config import ClientConfig
+from mail.errors import ClientHTTPError
+from tests.federation.harbour import HARBOUR, TIDE, WEATHER, harbour, weather
+from tests.federation.kit import Node, federation, token_of, until
+from tests.server.kit import frames
+
+Nodes = Mapping[str, Node]
+
+
+@pytest.fixture
+async def nodes() -> AsyncIterator[Nodes]:
+    async with federation(harbour(), weather(), weather(TIDE)) as nodes:
+        yield nodes
+
+
+def message(*targets: str, body: str = "14:00?", **more: Any) -> dict[str, Any]:
+    """Return a request's body, with otto's token for the one other swarm."""
+    swarms = {target.partition("@")[2] for target in targets} - {"", HARBOUR}
+    tokens = {swarm: token_of("otto", swarm) for swarm in sorted(swarms)}
+    given = {"user_token": next(iter(tokens.values()))} if len(tokens) == 1 else {}
+    given = {"user_tokens": tokens} if len(tokens) > 1 else given
+    return {"body": body, "targets": list(targets), **given, **more}
+
+
+async def test_agents_of_this_swarm_get_it_without_http(nodes: Nodes) -> None:
+    home = nodes[HARBOUR]
+    for target in ("dispatcher", "dispatcher@harbour"):
+        answer = await home.client().post("/interswarm/message", json=message(target, body="hello"))
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["response"]["message"]["body"] == "You said: hello"
+        assert answer.json()["response"]["msg_type"] == "broadcast_complete"
+        assert answer.json()["events"] is None
+    assert len((await home.client().get("/tasks")).json()) == 2
+
+
+async def test_a_broadcast_reaches_every_swarm_among_the_targets(nodes: Nodes) -> None:
+    home = nodes[HARBOUR]
+    said = message(
+        "dispatcher", "chief@weather", "chief@tide", msg_type="broadcast", task_id="storm"
+    )
+    answer = await home.client().post("/interswarm/message", json=said)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    texts = {swarm: each["message"]["body"] for swarm, each in found["responses"].items()}
+    assert texts == {
+        HARBOUR: "You said: 14:00?",
+        WEATHER: "for otto: 14:00?",
+        TIDE: "for otto: 14:00?",
+    }
+    assert found["response"] == found["responses"][HARBOUR]
+
+
+async def test_one_token_is_not_for_two_swarms(nodes: Nodes) -> None:
+    said = message("chief@weather", "chief@tide", msg_type="broadcast")
+    said["user_token"] = said.pop("user_tokens")[WEATHER]
+    answer = await nodes[HARBOUR].client().post("/interswarm/message", json=said)
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == "user_tokens"
+    assert (await nodes[WEATHER].client("otto").get("/tasks")).json() == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"targets": []}, "targets"),
+        ({"targets": "chief@weather"}, "targets"),
+        ({"targets": ["@weather"]}, "targets"),
+        ({"targets": ["chief@"]}, "targets"),
+        ({"targets": ["chief@weather", "wind@weather"]}, None),
+        ({"body": " "}, "body"),
+        ({"body": 7}, "body"),
+        ({"msg_type": "interrupt"}, "msg_type"),
+        ({"task_id": "a\nb"}, "task_id"),
+        ({"task_id": "a/events"}, "task_id"),
+        ({"strem": True}, "strem"),
+        ({"stream": "yes"}, "stream"),
+        ({"user_tokens": {"weather": 7}}, "user_tokens.weather"),
+        (
+            {"targets": ["dispatcher", "chief@weather"], "msg_type": "broadcast", "stream": True},
+            "stream",
+        ),
+    ],
+)
+async def test_a_malformed_message_is_400(
+    nodes: Nodes, changes: dict[str, Any], field: str | None
+) -> None:
+    said = message("chief@weather") | changes
+    answer = await nodes[HARBOUR].client().post("/interswarm/message", json=said)
+    assert answer.status_code == 400, answer.text
+    assert field is None or answer.json()["errors"][0]["field"].startswith(field)
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "status", "text"),
+    [
+        ("nobody@weather", "x", 502, "not found in swarm"),
+        ("cellar@weather", "x", 502, "enable_entrypoint is false"),
+        ("nobody", "x", 400, "not found in swarm"),
+        ("chief@nowhere", "x", 404, "nowhere"),
+    ],
+)
+async def test_what_goes_wrong_is_told_with_its_reason(
+    nodes: Nodes, target: str, body: str, status: int, text: str
+) -> None:
+    said = message(target, body=body)
+    answer = await nodes[HARBOUR].client().post("/interswarm/message", json=said)
+    assert answer.status_code == status, answer.text
+    assert text in answer.json()["detail"]
+    assert token_of("otto", WEATHER) not in answer.text
+
+
+async def test_a_server_that_is_away_is_502(nodes: Nodes) -> None:
+    nodes[WEATHER].server.stop.set()
+    await until(lambda: not nodes[WEATHER].server.servers[0].is_serving())
+    answer = (
+        await nodes[HARBOUR].client().post("/interswarm/message", json=message("chief@weather"))
+    )
+    assert answer.status_code == 502, answer.text
+
+
+async def test_heartbeats_can_be_left_out(nodes: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mail.core.runtime.runs import Run
+
+    whole = Run.events
+    monkeypatch.setattr(Run, "events", lambda self, ping_interval=0.05: whole(self, 0.05))
+    for ignore in (False, True):
+        for target in ("chief@weather", "chief@tide"):
+            said = message(
+                target,
+                body="hang on",
+                stream=True,
+                ignore_stream_pings=ignore,
+                task_id=f"h{ignore}",
+            )
+            seen = await _until_quiet(nodes[HARBOUR], said)
+            assert ("event: ping" in seen) is not ignore
+        cancel = await nodes[WEATHER].client("otto").post(f"/tasks/h{ignore}/cancel")
+        assert cancel.status_code == 200
+
+
+async def _until_quiet(node: Node, said: dict[str, Any]) -> str:
+    """Return what half a second of a stream holds."""
+    seen = ""
+    async with node.client().stream("POST", "/interswarm/message", json=said) as answer:
+        assert answer.status_code == 200
+        try:
+            async with asyncio.timeout(0.5):
+                async for text in answer.aiter_text():
+                    seen += text
+        except TimeoutError:
+            pass
+    return seen
+
+
+async def test_a_repeat_with_the_same_key_is_done_once_here(nodes: Nodes) -> None:
+    home = nodes[HARBOUR]
+    for stream in (False, True):
+        key = {"Idempotency-Key": f"once-{stream}"}
+        said = message("dispatcher", body="hello", stream=stream)
+        first, second = [
+            await home.client().post("/interswarm/message", json=said, headers=key)
+            for _ in range(2)
+        ]
+        assert first.status_code == second.status_code == 200
+        if stream:
+            assert frames(first.text)[-1]["data"] == frames(second.text)[-1]["data"]
+            assert second.headers["idempotency-replayed"] == "true"
+        else:
+            assert first.json() == second.json()
+    assert len((await home.client().get("/tasks")).json()) == 2
+
+
+async def test_a_local_stream_goes_on_after_an_event(nodes: Nodes) -> None:
+    home = nodes[HARBOUR]
+    said = message("dispatcher", body="hello", stream=True, task_id="here")
+    first = frames((await home.client().post("/interswarm/message", json=said)).text)
+    after = {"Last-Event-ID": first[0]["id"]}
+    rest = await home.client().post("/interswarm/message", json=said, headers=after)
+    assert [event["id"] for event in frames(rest.text)] == [event["id"] for event in first[1:]]
+
+
+class TestClient:
+    """The Python client."""
+
+    @pytest.fixture
+    async def client(self, nodes: Nodes) -> AsyncIterator[MAILClient]:
+        home, config = nodes[HARBOUR], ClientConfig(timeout=20)
+        async with MAILClient(home.url, token_of("ines", HARBOUR), config=config) as client:
+            yield client
+
+    async def test_it_sends_and_streams(self, client: MAILClient) -> None:
+        said = ("14:00?", token_of("otto", WEATHER))
+        answer = await client.send_interswarm_message(*said, targets=["chief@weather"])
+        assert answer["response"]["message"]["body"] == "for otto: 14:00?"
+        read = await client.send_interswarm_message(*said, targets=["chief@weather"], stream=True)
+        assert read["response"]["message"]["body"] == "for otto: 14:00?"
+        assert [event["event"] for event in read["events"] or ()][-1] == "task_complete"
+        stream = await client.stream_interswarm_message(*said, targets=["chief@weather"])
+        kinds = [event.event async for event in stream]
+        assert kinds[-1] == "task_complete"
+
+    async def test_a_streamed_failure_is_an_error(self, client: MAILClient) -> None:
+        said = ("fail", token_of("otto", WEATHER))
+        with pytest.raises(ClientHTTPError, match="failed"):
+            await client.send_interswarm_message(*said, targets=["chief@weather"], stream=True)
