@@ -312,7 +312,7 @@ async def pauses(attacker: Attacker) -> None:
 async def long_arguments(attacker: Attacker) -> None:
     """Have a model call a tool with far more than it may."""
     await attacker.repeat(
-        4, lambda: attacker.message(f"pause {3 * MB}", f"long-{secrets.token_hex(4)}")
+        1, lambda: attacker.message(f"pause {3 * MB}", f"long-{secrets.token_hex(4)}")
     )
 
 

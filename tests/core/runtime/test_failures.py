@@ -191,9 +191,10 @@ def _block_call(name: str, arguments: dict[str, Any]) -> AgentToolCall:
 
 
 @pytest.mark.parametrize("wire", ["completions", "responses", "anthropic"])
+@pytest.mark.parametrize("city", ["Oslo " * 100, ["Oslo"] * 100])
 @pytest.mark.parametrize("asks_caller", [False, True])
 async def test_arguments_over_the_limit_are_mended_and_not_kept(
-    store: Store, wire: str, asks_caller: bool
+    store: Store, wire: str, city: object, asks_caller: bool
 ) -> None:
     histories: list[list[dict[str, Any]]] = []
 
@@ -204,7 +205,7 @@ async def test_arguments_over_the_limit_are_mended_and_not_kept(
         if len(messages) > 1:
             return None, tool_calls(("task_complete", {"finish_message": "done"}))
         made = _block_call if wire == "anthropic" else partial(_call, wire=wire)
-        return None, [made("lookup", LONG)]
+        return None, [made("lookup", {**LONG, "city": city})]
 
     async def lookup(args: dict[str, Any]) -> str:
         assert args == {"city": "Oslo"}
@@ -221,7 +222,7 @@ async def test_arguments_over_the_limit_are_mended_and_not_kept(
     run = await runtime.open_run(RunRequest(message=user_message()))
     result = await run.result(5)
     assert result.status is (TaskState.PAUSED if asks_caller else TaskState.COMPLETED)
-    told = "530 bytes, where max_argument_bytes allows 500; make several calls"
+    told = "more than 500 bytes, which is max_argument_bytes; make several calls"
     problem = f"ERROR: the arguments of 'lookup' are too long: {told}"
     [_, replied, answered, _] = histories[1]
     assert problem in (answered.get("content") or answered.get("output"))

@@ -143,18 +143,21 @@ class Reply:
             ValueError: JSON cannot hold it.
         """
         kept = self
+        if most_of_call is not None:
+            cut = _too_long(self.calls, most_of_call, _least_size)
+            kept = _shortened(self, cut) if cut else self
         try:
             said, written = _in_json(kept)
         except ValueError as error:
             if "surrogates" not in str(error):
                 raise
-            kept = _without_surrogates(self)
+            kept = _without_surrogates(kept)
             said, written = _in_json(kept)
         size = max(said, sum(map(len, written)))
         if most is not None and size > most:
             raise AgentError(f"the reply has {size:,} bytes, and max_reply_bytes is {most:,}")
         if most_of_call is not None and said > most_of_call:
-            cut = _too_long(kept.calls, most_of_call)
+            cut = _too_long(kept.calls, most_of_call, _size)
             if cut:
                 return _shortened(kept, cut).storable(most, None)
         return replace(kept, written=tuple(text.decode() for text in written))
@@ -204,15 +207,25 @@ def _shortened(reply: Reply, cut: Mapping[str, dict[str, Any]]) -> Reply:
     return Reply(reply.text, calls)
 
 
-def _too_long(calls: Sequence[AgentToolCall], most: int) -> dict[str, dict[str, Any]]:
+def _too_long(
+    calls: Sequence[AgentToolCall], most: int, size: Callable[[Mapping[str, Any]], int]
+) -> dict[str, dict[str, Any]]:
     """Return what stands in place of the arguments of calls that have too many, by their ids."""
-    cut = {}
-    for call in calls:
-        size = 0 if call.tool_name in _NO_CALLS else len(to_json(call.tool_args))
-        if size > most:
-            told = f"{size:,} bytes, where max_argument_bytes allows {most:,}; make several calls"
-            cut[call.tool_call_id] = {TOO_LONG_KEY: told}
-    return cut
+    told = f"more than {most:,} bytes, which is max_argument_bytes; make several calls"
+    return {
+        call.tool_call_id: {TOO_LONG_KEY: told}
+        for call in calls
+        if call.tool_name not in _NO_CALLS and size(call.tool_args) > most
+    }
+
+
+def _least_size(arguments: Mapping[str, Any]) -> int:
+    """Return how many bytes arguments have at least, at a glance."""
+    return sum(len(value) for value in arguments.values() if isinstance(value, str))
+
+
+def _size(arguments: Mapping[str, Any]) -> int:
+    return len(to_json(arguments))
 
 
 def _with_arguments(entry: Entry, given: Mapping[str, dict[str, Any]]) -> Entry:
