@@ -186,9 +186,16 @@ async def find_place(
     for party in map(parse_task_contributor, message["task_contributors"]):
         if party.swarm == swarm and party.role == PEER_ROLE:
             places.append(Place(Owner(swarm, PEER_ROLE, party.id), task_id))
-    for place in dict.fromkeys(places):
-        if await _takes_part(store, peer, place, task_owner):
+    found = [
+        place
+        for place in dict.fromkeys(places)
+        if await _takes_part(store, peer, place, task_owner)
+    ]
+    for place in found[1:] and found:  # the peer may answer what any of them has asked
+        if await _has_asked(store, peer, place, message):
             return place
+    if found:
+        return found[0]
     if not may_open or is_ours:
         raise UnknownTask(wire_id)
     place = Place(Owner(swarm, PEER_ROLE, peer), task_id, opens=True)
@@ -208,6 +215,15 @@ async def _takes_part(store: Store, peer: str, place: Place, task_owner: str) ->
     # Its answer may be here before it is recorded that the question was delivered.
     mail = await store.task_outbox(place.owner, place.task_id)
     return any(row.peer == peer for row in mail)
+
+
+async def _has_asked(store: Store, peer: str, place: Place, message: MAILInterswarmMessage) -> bool:
+    """Tell whether a peer's response is the answer to a request of a task."""
+    payload: Any = message["payload"]
+    if message["msg_type"] != "response":
+        return False
+    mail = await store.task_outbox(place.owner, place.task_id)
+    return any((row.peer, row.ref) == (peer, payload["request_id"]) for row in mail)
 
 
 def opened(message: MAILInterswarmMessage, peer: str, place: Place) -> PeerMail:
