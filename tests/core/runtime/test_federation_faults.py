@@ -389,3 +389,47 @@ async def test_cancelling_a_paused_task_cancels_who_paused_it(store) -> None:
         await harbour.runtime().cancel_task("task-1")
         await reaches(weather, WEATHER, TaskState.CANCELLED)
         await is_over(network)
+
+
+class Watching:
+    """A store that remembers whether a task's whole log was read."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.replays = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def task_outbox(self, *args: Any) -> Any:
+        """See `mail.db.base.Store.task_outbox`."""
+        self.replays += 1
+        return await self._store.task_outbox(*args)
+
+
+async def test_a_task_is_remembered_between_two_messages_of_a_peer(store) -> None:
+    async with Network() as network:
+        harbour = network.add("harbour", asking, store=Watching(store))
+        weather = network.add("weather", lambda: {"wind": leader(echo)})
+        weather.store = Watching(weather.store)
+        for body in ("one", "two"):
+            await harbour.runtime().submit_and_wait(question(body), timeout=5)
+            await is_over(network)
+        assert (harbour.store.replays, weather.store.replays) == (0, 0)
+        await harbour.stop()
+        await harbour.runtime().submit_and_wait(question("three"), timeout=5)
+        assert harbour.store.replays == 1
+
+
+async def test_a_task_that_is_remembered_may_be_deleted_behind_the_back(store) -> None:
+    async with Network() as network:
+        harbour = network.add("harbour", asking, store=store)
+        network.add("weather", lambda: {"wind": leader(echo)})
+        await harbour.runtime().submit_and_wait(question("one"), timeout=5)
+        await is_over(network)
+        back = next(one for one in network.moved if one["target_swarm"] == "harbour")
+        await store.delete_task(HARBOUR, "task-1", ended=True)
+        mail = {**back, "message_id": "11111111-1111-4111-8111-111111111111"}
+        with pytest.raises(UnknownTask):
+            await harbour._hand(HARBOUR, "task-1", mail, opens=False)
+        assert await store.load_task(HARBOUR, "task-1") is None

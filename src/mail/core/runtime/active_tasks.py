@@ -1,11 +1,12 @@
 """The tasks in memory: their rows, running turns, open requests, open calls and waiting callers."""
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mail.clock import Clock
 from mail.core.envelope import Envelope
@@ -20,7 +21,10 @@ from mail.db.base import CallRow, TaskRow
 if TYPE_CHECKING:
     from mail.core.wire import MAILMessage
 
-__all__ = ["ActiveTask", "ActiveTasks"]
+__all__ = ["ActiveTask", "ActiveTasks", "Resting"]
+
+_MOST_RESTING: Final = 256
+_REST_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True, eq=False)
@@ -151,6 +155,10 @@ class ActiveTask:
         """Return what it has to do with other swarms, from now on if it had nothing yet."""
         return self.peering or self.take_up(Peering(self.host, asks=self.asks))
 
+    def rest(self) -> "Resting":
+        """Return what is worth knowing when the task goes on soon."""
+        return Resting(self.row, self.peers(), self.offer, self._latest, time.monotonic())
+
     @property
     def is_owed(self) -> bool:
         """Tell whether somebody waits for an answer of this run: a caller, or the host."""
@@ -185,13 +193,31 @@ class ActiveTask:
                 self.note_sent(envelope)
 
 
+class Resting(NamedTuple):
+    """What is known of a task without open calls that nothing happens to.
+
+    Attributes:
+        row: The task as it was committed last.
+        peering: What it has to do with other swarms.
+        offer: What the caller of its run lends the entrypoint.
+        latest: The latest time of its events.
+        since: When it was let go of (monotonic).
+    """
+
+    row: TaskRow
+    peering: Peering
+    offer: Offer
+    latest: str
+    since: float
+
+
 class ActiveTasks:
     """The live tasks of one owner, and the newest finished ones for synchronous accessors."""
 
     def __init__(self, recent: int) -> None:
         self._live: dict[str, ActiveTask] = {}
         self._recent: OrderedDict[str, TaskRow] = OrderedDict()
-        self._peerings: OrderedDict[str, Peering] = OrderedDict()
+        self._resting: OrderedDict[str, Resting] = OrderedDict()
         self._limit = recent
 
     def __iter__(self) -> Iterator[ActiveTask]:
@@ -222,10 +248,7 @@ class ActiveTasks:
         if not task.stored:
             return [task.task_id]
         self._recent[task.task_id] = task.row
-        if task.peering is not None:
-            self._peerings[task.task_id] = task.peering
-            if len(self._peerings) > self._limit:
-                self._peerings.popitem(last=False)
+        self._rest(task)
         dropped = []
         while len(self._recent) > self._limit:
             dropped.append(self._recent.popitem(last=False)[0])
@@ -234,11 +257,22 @@ class ActiveTasks:
     def forget(self, task_id: str) -> None:
         """Let go of a finished task that is deleted."""
         self._recent.pop(task_id, None)
-        self._peerings.pop(task_id, None)
+        self._resting.pop(task_id, None)
 
-    def peering(self, task_id: str) -> Peering | None:
-        """Give back what was known of a task's dealings with other swarms when it was let go."""
-        return self._peerings.pop(task_id, None)
+    def _rest(self, task: ActiveTask) -> None:
+        """Remember a task that other swarms take part in: one of their messages may follow soon."""
+        old = time.monotonic() - _REST_SECONDS
+        while self._resting and next(iter(self._resting.values())).since < old:
+            self._resting.popitem(last=False)
+        if task.peering is not None and not task.calls and not task.torn:
+            self._resting[task.task_id] = task.rest()
+            if len(self._resting) > _MOST_RESTING:
+                self._resting.popitem(last=False)
+
+    def resting(self, row: TaskRow) -> "Resting | None":
+        """Give back what was known of a task that was let go of, if the store has it as it was."""
+        known = self._resting.pop(row.task_id, None)
+        return known if known is not None and known.row == row else None
 
     def row(self, task_id: str) -> TaskRow | None:
         """Return the row of a live or recent task."""

@@ -351,15 +351,20 @@ class Submissions:
         row = await self.context.store.load_task(self.context.owner, task.task_id)
         if row is None:
             raise UnknownTask(task.task_id)
-        calls = await self.context.store.calls(self.context.owner, task.task_id)
         task.row, task.stored, task.fresh = row, True, False
-        task.calls = {(call.agent, call.call_id): call for call in calls}
         task.loaded = False
+        known = self.context.active_tasks.resting(row)
+        if known is not None:
+            task.offer = known.offer
+            task.continue_from(known.latest)
+            task.take_up(known.peering)
+            return
+        calls = await self.context.store.calls(self.context.owner, task.task_id)
+        task.calls = {(call.agent, call.call_id): call for call in calls}
         task.offer = await load_offer(self.context, task.task_id)
         task.continue_from(await self.context.store.latest_time(self.context.owner, task.task_id))
         if self.context.host or row.remote_swarms:
-            known = self.context.active_tasks.peering(task.task_id)
-            task.take_up(known or await load_peering(self.context, task.task_id))
+            task.take_up(await load_peering(self.context, task.task_id))
         if row.state is TaskState.PAUSED and not task.open_calls():
             task.change(state=TaskState.RUNNING)  # the turn that was to pause it was not stored
 
