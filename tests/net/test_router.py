@@ -20,7 +20,6 @@ from mail.net.peers import PeerAccess
 from mail.net.sse import SSEEvent
 from mail.testing import LegacyPeer, LoopbackPeer
 from tests.net.kit import HERE, OWNER, message, routing, wrapper
-from tests.stdlib.outside import PUBLIC, Outside
 
 FIELDS = [
     "message_id",
@@ -236,34 +235,23 @@ async def test_odd_answers_are_errors_of_the_peer(tmp_path: Path, kind: str) -> 
 
 
 async def test_addresses_are_checked_when_the_connection_is_made(tmp_path: Path) -> None:
-    world = Outside({"beta.example": [[PUBLIC], ["127.0.0.1"]]})
-    registry = SwarmRegistry(
-        "alpha",
-        HERE,
-        str(tmp_path / "r.json"),
-        access=PeerAccess(EgressPolicy(), "the setting", world.resolve, world.transport),
-    )
-    router = InterswarmRouter(registry, "alpha")
-    know(router, "http://beta.example")
-    for _ in range(2):  # the second answer of the resolver leads inside
+    answers = [["127.0.0.1"], ["127.0.0.2"]]
+    access = PeerAccess(EgressPolicy(("127.0.0.1",)), "the setting", lambda *_: answers.pop(0))
+    async with LoopbackPeer(name="beta") as peer:
+        registry = SwarmRegistry("alpha", HERE, str(tmp_path / "r.json"), access=access)
+        router = InterswarmRouter(registry, "alpha")
+        know(router, peer.url.replace("127.0.0.1", "beta.example"))
         await router.start()
-        world.handler = lambda request: web_answer({"status": "success"})
-        try:
-            await router.deliver(wrapper(), "forward")
-        except RoutingError as error:
-            assert "127.0.0.1 (from 'beta.example') is a loopback address" in str(error)
-            assert "the setting allows loopback" in str(error)
-        else:
-            assert world.connected == [PUBLIC]
+        await router.deliver(wrapper(), "forward")
         await router.stop()
-    assert world.connected == [PUBLIC]
-    await registry.aclose()
-
-
-def web_answer(body: Any) -> Any:
-    import httpx
-
-    return httpx.Response(200, json=body)
+        await router.start()  # the second answer of the resolver leads elsewhere
+        with pytest.raises(RoutingError) as caught:
+            await router.deliver(wrapper(), "forward")
+        assert "127.0.0.2 (from 'beta.example') is a loopback address" in str(caught.value)
+        assert "the setting allows loopback" in str(caught.value)
+        assert [one.path for one in peer.requests] == ["/interswarm/forward"]
+        await router.stop()
+        await registry.aclose()
 
 
 # --- mail that came in --------------------------------------------------------------------------

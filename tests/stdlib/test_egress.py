@@ -18,7 +18,7 @@ from mail.egress.client import (
     opened,
 )
 from mail.errors import ConfigError
-from tests.stdlib.outside import OTHER, PUBLIC, Outside
+from tests.stdlib.outside import NOT_PUBLIC, OTHER, PUBLIC, TRICKS, Outside
 
 NOWHERE = EgressPolicy()
 
@@ -44,54 +44,7 @@ def test_a_public_address_is_fetched_at_the_checked_ip_under_its_own_name(world:
     assert request.extensions["sni_hostname"] == "public.example"
 
 
-@pytest.mark.parametrize(
-    ("address", "kind"),
-    [
-        ("0.0.0.0", "unspecified"),  # noqa: S104
-        ("0.1.2.3", "private"),
-        ("10.0.0.1", "private"),
-        ("100.64.0.1", "private"),
-        ("100.100.100.200", "metadata"),
-        ("127.0.0.1", "loopback"),
-        ("127.255.255.254", "loopback"),
-        ("168.63.129.16", "metadata"),
-        ("169.254.169.254", "metadata"),
-        ("169.254.170.2", "link-local"),
-        ("172.16.0.1", "private"),
-        ("172.31.255.255", "private"),
-        ("192.0.0.192", "metadata"),
-        ("192.88.99.1", "6to4"),
-        ("::ffff:192.88.99.1", "6to4"),
-        ("192.168.1.1", "private"),
-        ("198.18.0.1", "private"),
-        ("203.0.113.1", "private"),
-        ("224.0.0.1", "multicast"),
-        ("239.255.255.250", "multicast"),
-        ("240.0.0.1", "private"),
-        ("255.255.255.255", "private"),
-        ("::", "unspecified"),
-        ("::1", "loopback"),
-        ("::127.0.0.1", "reserved"),
-        ("::ffff:127.0.0.1", "loopback"),
-        ("::ffff:169.254.169.254", "metadata"),
-        ("::ffff:a00:1", "private"),
-        ("64:ff9b::7f00:1", "loopback"),
-        ("64:ff9b::a9fe:a9fe", "metadata"),
-        ("64:ff9b:1::1", "reserved"),
-        ("100::1", "private"),
-        ("2001::1", "private"),
-        ("2001:db8::1", "private"),
-        ("3fff::1", "private"),
-        ("3fff:fff::1", "private"),
-        ("192.0.0.8", "private"),
-        ("2002:7f00:1::", "6to4"),
-        ("fc00::1", "private"),
-        ("fd00:ec2::254", "metadata"),
-        ("fe80::1", "link-local"),
-        ("fec0::1", "private"),
-        ("ff02::1", "multicast"),
-    ],
-)
+@pytest.mark.parametrize(("address", "kind"), NOT_PUBLIC)
 def test_what_is_not_public_is_refused_by_address_and_by_name(
     world: Outside, address: str, kind: str
 ) -> None:
@@ -166,43 +119,7 @@ def test_public_addresses_of_every_form_are_reached(world: Outside, address: str
     assert get(world, f"http://{literal}/") == f"hello from {literal}"
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://2130706433/",
-        "http://0x7f000001/",
-        "http://0x7f.0.0.1/",
-        "http://0177.0.0.1/",
-        "http://127.1/",
-        "http://127.0.0.1./",
-        "http://0/",
-        "http://[::1%25lo]/",
-        "http://[fe80::1%25eth0]/",
-        "http://[::ffff:7f00:1]:80/",
-        "http://public.example@127.0.0.1/",
-        "http://public.example:80@[::1]:80/",
-        "http://127.0.0.1#@public.example/",
-        "http://127.0.0.1?@public.example/",
-        "http://\uff11\uff12\uff17.0.0.1/",
-        "http://public%2eexample/",
-        "http://-x.example/",
-        "http://a..example/",
-        "http://" + "a." * 130 + "example/",
-        "http:///x",
-        "http://public.example:0/",
-        "http://public.example:99999/",
-        "http://public.example:x/",
-        "http://public.example\r\nHost: inside/",
-        "//public.example/",
-        "public.example",
-        "",
-        "file:///etc/passwd",
-        "ftp://public.example/",
-        "gopher://public.example/",
-        "unix:///run/docker.sock",
-        "data:text/plain,hello",
-    ],
-)
+@pytest.mark.parametrize("url", TRICKS)
 def test_tricks_with_the_spelling_lead_nowhere(world: Outside, url: str) -> None:
     with pytest.raises(FetchError):
         get(world, url)

@@ -26,6 +26,7 @@ from mail.egress.client import (
     guarded_request,
     opened,
 )
+from mail.egress.posts import GuardedPosts
 
 HERE = EgressPolicy(("127.0.0.1",))
 CONNECTIONS: list[object] = []
@@ -46,6 +47,10 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.do_GET()
 
     def log_message(self, *args: object) -> None:
         """Keep quiet."""
@@ -153,6 +158,25 @@ async def test_a_kept_connection_is_used_for_its_own_name_only(served: int) -> N
         url = f"https://tls.example:{served}/"
         await asyncio.gather(*(ask(client, url) for _ in range(3)))
     assert len(CONNECTIONS) <= 5
+
+
+async def test_posts_go_to_who_has_a_certificate_for_the_name(served: int) -> None:
+    CONNECTIONS.clear()
+    posts = GuardedPosts(HERE, "Tester/1", lambda *_: ["127.0.0.1"])
+
+    async def post(host: str) -> str:
+        url = f"https://{host}:{served}/"
+        answer = await posts.post(url, {}, b"{}", seconds=5, max_bytes=1000)
+        return answer.body.data.decode()
+
+    for _ in range(3):
+        assert await post("tls.example") == "tls.example"
+    assert len(CONNECTIONS) == 1
+    for other in ("other.example", "127.0.0.1"):  # the same address and port
+        with pytest.raises(FetchError, match="the connection failed"):
+            await post(other)
+    assert await post("TLS.example.") == "tls.example"
+    await posts.aclose()
 
 
 async def test_a_connection_that_nothing_uses_is_closed(served: int) -> None:

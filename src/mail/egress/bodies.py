@@ -11,7 +11,7 @@ from mail.egress.rules import FetchError
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["LimitedBody", "read_body"]
+__all__ = ["LimitedBody", "read_body", "read_limited"]
 
 _GZIP: Final = zlib.MAX_WBITS | 16
 _GZIP_OR_ZLIB: Final = zlib.MAX_WBITS | 32
@@ -39,8 +39,26 @@ async def read_body(response: "httpx.Response", max_bytes: int) -> LimitedBody:
     """
     if response.is_stream_consumed:  # an answer made in memory, by a test
         return LimitedBody(response.content[:max_bytes], len(response.content) <= max_bytes)
+    encoding = response.headers.get("content-encoding", "identity")
+    raw = cast("AsyncGenerator[bytes, None]", response.aiter_raw())
+    return await read_limited(encoding, raw, max_bytes)
+
+
+async def read_limited(
+    encoding: str, raw: AsyncGenerator[bytes, None], max_bytes: int
+) -> LimitedBody:
+    """Read at most ``max_bytes`` of an answer in pieces, as `read_body` does.
+
+    Args:
+        encoding: The value of the header ``Content-Encoding``.
+        raw: What arrives.
+        max_bytes: How much of it is read, once expanded.
+
+    Raises:
+        FetchError: see `read_body`.
+    """
     received = bytearray()
-    async with aclosing(_plain(response, max_bytes + 1)) as pieces:
+    async with aclosing(_plain(encoding, raw, max_bytes + 1)) as pieces:
         async for piece in pieces:
             received += piece
             if len(received) > max_bytes:
@@ -48,13 +66,14 @@ async def read_body(response: "httpx.Response", max_bytes: int) -> LimitedBody:
     return LimitedBody(bytes(received), complete=True)
 
 
-async def _plain(response: "httpx.Response", at_most: int) -> AsyncGenerator[bytes, None]:
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+async def _plain(
+    encoding: str, raw: AsyncGenerator[bytes, None], at_most: int
+) -> AsyncGenerator[bytes, None]:
+    encoding = encoding.strip().lower()
     is_plain = encoding in ("", "identity")
     if not is_plain and encoding not in ("gzip", "x-gzip", "deflate"):
         raise FetchError("the answer uses a compression that was not requested")
     unpacker = _Unpacker(at_most)
-    raw = cast("AsyncGenerator[bytes, None]", response.aiter_raw())
     async with aclosing(raw) as pieces:
         async for piece in pieces:
             if is_plain:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_REDIRECTS",
+    "PORTS",
     "AsideThreads",
     "EgressPolicy",
     "FetchError",
@@ -68,7 +69,7 @@ _MAX_BYTES: Final = 4 * 1024 * 1024
 _MAX_ATTEMPTS: Final = 4
 _MAX_HOSTS: Final = 1024
 _MAX_PORT: Final = 65535
-_PORTS: Final = {"http": 80, "https": 443}
+PORTS: Final = {"http": 80, "https": 443}
 # What a call may take beyond its limit of time until it is left behind.
 _GRACE: Final = 0.5
 
@@ -128,7 +129,7 @@ class GuardedTransport:
         if url.userinfo:
             raise RefusedAddress("a redirect to an address with credentials is not followed")
         host = check_host(url.scheme, url.raw_host.decode("ascii", "replace"), self._policy)
-        port = _PORTS[url.scheme] if url.port is None else url.port
+        port = PORTS[url.scheme] if url.port is None else url.port
         if not 0 < port <= _MAX_PORT:
             raise RefusedAddress(f"{port} is not a valid port")
         return host, port

@@ -17,6 +17,7 @@ from mail.egress.client import (
     EgressPolicy,
     FetchError,
     KeptConnections,
+    LimitedBody,
     NotPublic,
     Resolve,
     failure_text,
@@ -24,6 +25,7 @@ from mail.egress.client import (
     guarded_request,
     read_body,
 )
+from mail.egress.posts import GuardedPosts
 from mail.egress.rules import check_addresses, literal_address
 from mail.errors import MAILError, RoutingError
 from mail.redaction import redact
@@ -90,6 +92,10 @@ class PeerAccess:
             remember=_REMEMBERED_SECONDS,
             headers={"User-Agent": user_agent},
         )
+
+    def posts(self, user_agent: str) -> GuardedPosts:
+        """Return what delivers much mail, over connections that are kept."""
+        return GuardedPosts(self.policy, user_agent, self.resolve)
 
     def check_literal(self, url: str) -> None:
         """Refuse a URL with an IP address that must not be reached; a name is not resolved.
@@ -232,7 +238,7 @@ class PeerAccess:
         Raises:
             RoutingError: there is no such answer, or another status than 200.
         """
-        from pydantic_core import from_json, to_json
+        from pydantic_core import to_json
 
         try:
             async with self.answer(
@@ -248,13 +254,33 @@ class PeerAccess:
                 data = await read_body(response, max_bytes)
         except FetchError as error:
             raise RoutingError(str(error)) from None
+        return _object_in(data)
+
+    async def deliver(
+        self,
+        posts: GuardedPosts,
+        url: str,
+        body: Mapping[str, Any],
+        token: str,
+        *,
+        seconds: float,
+        max_bytes: int,
+    ) -> dict[str, Any]:
+        """Do as `post_object`, over connections that are kept for much mail."""
+        from pydantic_core import to_json
+
+        headers = bearer(token, "application/json")
         try:
-            found = from_json(data.data, allow_inf_nan=False)
-        except ValueError:
-            found = None
-        if not data.complete or not isinstance(found, dict):
-            raise RoutingError("the answer is not that of a MAIL server", status=_OK)
-        return found
+            answer = await posts.post(
+                url, headers, to_json(body), seconds=seconds, max_bytes=max_bytes
+            )
+        except NotPublic as error:
+            raise RoutingError(self._explained(error)) from None
+        except FetchError as error:
+            raise RoutingError(str(error)) from None
+        if answer.status != _OK:
+            raise _refusal(answer.status, answer.reason, answer.retry_after, answer.body.data)
+        return _object_in(answer.body)
 
     def _explained(self, error: NotPublic) -> str:
         if self.setting is None or self.policy.private:
@@ -281,14 +307,37 @@ async def check_accepted(response: "httpx.Response") -> None:
     if status == _OK:
         return
     body = await read_body(response, _LARGEST_ANSWER)
-    detail = _detail(body.data)
+    retry_after = response.headers.get("retry-after", "")
+    raise _refusal(status, response.reason_phrase, retry_after, body.data)
+
+
+def _refusal(status: int, reason: str, retry_after: str, body: bytes) -> RoutingError:
+    """Return the error for an answer that is no 200."""
+    detail = _detail(body)
     told = f": {detail}" if detail else ""
-    raise RoutingError(
-        f"HTTP status code {status}, reason '{response.reason_phrase}'{told}",
+    return RoutingError(
+        f"HTTP status code {status}, reason '{reason}'{told}",
         status=status,
         detail=detail,
-        retry_after=_seconds(response.headers.get("retry-after", "")),
+        retry_after=_seconds(retry_after),
     )
+
+
+def _object_in(body: LimitedBody) -> dict[str, Any]:
+    """Return the JSON object that is the whole of an answer.
+
+    Raises:
+        RoutingError: it is none.
+    """
+    from pydantic_core import from_json
+
+    try:
+        found = from_json(body.data, allow_inf_nan=False)
+    except ValueError:
+        found = None
+    if not body.complete or not isinstance(found, dict):
+        raise RoutingError("the answer is not that of a MAIL server", status=_OK)
+    return found
 
 
 def _detail(body: bytes) -> str:

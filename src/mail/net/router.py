@@ -30,6 +30,8 @@ from mail.net.user_streams import UserStream, data_of
 if TYPE_CHECKING:
     import httpx
 
+    from mail.egress.posts import GuardedPosts
+
 __all__ = ["Direction", "InterswarmRouter", "StreamHandler", "direction_to"]
 
 Direction = Literal["forward", "back"]
@@ -97,6 +99,7 @@ class InterswarmRouter:
         self.local_swarm_name = local_swarm_name
         self.session: httpx.AsyncClient | None = None
         self.message_handlers: dict[str, MessageHandler] = {}
+        self._posts: GuardedPosts | None = None
         self._access = access
         self._clock = SystemClock()
 
@@ -105,11 +108,16 @@ class InterswarmRouter:
     async def start(self) -> None:
         """Open the pool; does nothing when it is open."""
         if self.session is None:
-            self.session = self.access.session(f"MAIL-Interswarm-Router/{self.local_swarm_name}")
+            name = f"MAIL-Interswarm-Router/{self.local_swarm_name}"
+            self._posts = self.access.posts(name)
+            self.session = self.access.session(name)
 
     async def stop(self) -> None:
         """Close the pool, and with it what is under way."""
         session, self.session = self.session, None
+        posts, self._posts = self._posts, None
+        if posts is not None:
+            await posts.aclose()
         if session is not None:
             await session.aclose()
 
@@ -214,12 +222,13 @@ class InterswarmRouter:
             UnknownSwarm: the registry does not know that swarm.
         """
         endpoint = self._endpoint(message["target_swarm"])
-        client = self._opened()
+        if self._posts is None:
+            raise RoutingError(_NOT_OPEN)
         token = self._token(message["target_swarm"], message)
         wrapper = self._prep_message_for_interswarm(message)
         wrapper["auth_token"] = token
-        return await self.access.post_object(
-            client,
+        return await self.access.deliver(
+            self._posts,
             f"{_base_url(endpoint)}/interswarm/{direction}",
             {"message": wrapper},
             token,
