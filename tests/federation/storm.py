@@ -155,9 +155,14 @@ class Side:
         """Start the server and wait until it answers."""
         with (self.folder / "server.log").open("ab") as log:
             self.process = await asyncio.create_subprocess_exec(
-                str(Path(sys.executable).with_name("mail")), "server", cwd=self.folder, env=self.environment,
-                stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                str(Path(sys.executable).with_name("mail")),
+                "server",
+                cwd=self.folder,
+                env=self.environment,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
         async with asyncio.timeout(_SECONDS), httpx.AsyncClient(base_url=self.url) as client:
             while True:
                 assert self.process.returncode is None, self.log[-4000:]
