@@ -12,7 +12,17 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from benchmarks import abuse, crowd, edge, engine, flatness, interrupts, models, throughput
+from benchmarks import (
+    abuse,
+    crowd,
+    edge,
+    engine,
+    federation,
+    flatness,
+    interrupts,
+    models,
+    throughput,
+)
 
 REPORTS: Mapping[str, Callable[[], Awaitable[None]]] = {
     "engine": engine.report,
@@ -22,6 +32,7 @@ REPORTS: Mapping[str, Callable[[], Awaitable[None]]] = {
     "models": models.report,
     "edge": edge.report,
     "crowd": crowd.report,
+    "federation": federation.report,
 }
 
 NAMES = (*REPORTS, "abuse")
