@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-import httpx
+import aiohttp
 import uvicorn
 from fastapi import FastAPI
 
@@ -103,8 +103,7 @@ def _floor(path: Path, peer: str | None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         inserter.start()
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=256)
-        async with httpx.AsyncClient(base_url=peer or "", limits=limits, timeout=30) as client:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
             app.state.client = client
             yield
         inserter.stop()
@@ -116,8 +115,9 @@ def _floor(path: Path, peer: str | None) -> FastAPI:
         body = question.model_dump()
         await inserter.insert(question.model_dump_json())
         if peer is not None:
-            client: httpx.AsyncClient = app.state.client
-            (await client.post("/message", json=body)).raise_for_status()
+            client: aiohttp.ClientSession = app.state.client
+            async with client.post(f"{peer}/message", json=body, raise_for_status=True) as answer:
+                await answer.read()
         return {"response": f"Read {len(question.body)}.", "events": None}
 
     return app
