@@ -112,20 +112,24 @@ class Storm:
     async def _once_more(self, piece: bytes) -> None:
         """Deliver the same bytes on a connection of their own; the answer goes nowhere."""
         reader, writer = await asyncio.open_connection("127.0.0.1", self.upstream)
-        writer.write(piece)
-        with suppress(TimeoutError, OSError):
-            await writer.drain()
-            async with asyncio.timeout(1.0):
-                await reader.read(65536)
-        writer.transport.abort()
+        try:
+            writer.write(piece)
+            with suppress(TimeoutError, OSError):
+                await writer.drain()
+                async with asyncio.timeout(1.0):
+                    await reader.read(65536)
+        finally:
+            writer.transport.abort()
 
 
 async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with suppress(OSError):
-        while piece := await reader.read(65536):
-            writer.write(piece)
-            await writer.drain()
-    writer.transport.abort()
+    try:
+        with suppress(OSError):
+            while piece := await reader.read(65536):
+                writer.write(piece)
+                await writer.drain()
+    finally:
+        writer.transport.abort()
 
 
 @dataclass(eq=False)
@@ -343,7 +347,9 @@ async def settled(*sides: Side, seconds: float) -> None:
 
 def _unsettled(side: Side) -> int:
     running = open_jobs(side)
-    ready = side.rows("SELECT count(*) FROM messages WHERE state = 'ready'")[0][0]
+    # Notices of delays may wait in tasks that have ended.
+    query = "SELECT count(*) FROM messages JOIN tasks ON tasks.id = task AND is_running = 1"
+    ready = side.rows(f"{query} WHERE messages.state = 'ready'")[0][0]
     waiting = side.rows("SELECT count(*) FROM outbox WHERE state = 'waiting'")[0][0]
     return running + int(ready) + int(waiting)
 
