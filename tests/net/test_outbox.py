@@ -333,6 +333,37 @@ async def test_a_hint_that_a_peer_answers_ends_the_pause(tmp_path: Path) -> None
         await until(lambda: store.outcomes().count("delivered") == 2)
 
 
+async def test_a_peer_whose_health_returns_is_tried_at_once(tmp_path: Path) -> None:
+    settings = SendingSettings(first_pause=1e6, longest_pause=1e6)
+    store = WaitingMail()
+    async with LoopbackPeer(name="beta") as peer, routing(tmp_path, peer) as router:
+        registry = router.swarm_registry
+        assert isinstance(registry, SwarmRegistry)
+        registry.health_check_interval = 0.05
+        await registry.start_health_checks()
+        sender = OutboxSender(store, "alpha", registry, router, store.settle, settings)
+        await sender.start()
+        peer.failing = 503
+        for number in range(8):
+            store.add("beta", f"task-{number}")
+        sender.wake(["beta"])
+        await until(lambda: store.outcomes().count("delayed") == 8)
+        await until(lambda: not registry.endpoints["beta"]["is_active"])
+        store.add("beta", "late")
+        sender.wake(["beta"])
+        await until(lambda: store.outcomes().count("delayed") == 9)
+        peer.failing = None
+        await until(lambda: "delivered" in store.outcomes())
+        await sender.stop()
+        await registry.stop_health_checks()
+
+
+async def test_mail_that_got_no_answer_waits_for_seconds_at_most() -> None:
+    settings = SendingSettings()
+    longest = max(settings.pause(20, settings.longest_unanswered) for _ in range(200))
+    assert 5.0 < longest <= settings.longest_unanswered < max(settings.pause(20) for _ in range(99))
+
+
 async def test_old_mail_is_given_up_with_the_reason(tmp_path: Path) -> None:
     settings = replace(FAST, give_up_after=3600)
     store = WaitingMail()

@@ -62,6 +62,8 @@ class SendingSettings:
         give_up_after: How old mail may get undelivered.
         first_pause: The longest pause after a first failure; it doubles with each further one.
         longest_pause: What it grows to.
+        longest_unanswered: What it grows to for mail that was not answered at all: that is no
+            fault of the mail, and a peer that does not answer is held back as a whole.
         per_peer: How many deliveries to one peer go on at a time.
         at_once: How many go on in all.
     """
@@ -69,13 +71,15 @@ class SendingSettings:
     give_up_after: float = 24 * 3600.0
     first_pause: float = 1.0
     longest_pause: float = 300.0
+    longest_unanswered: float = 15.0
     per_peer: int = 32
     at_once: int = 256
 
-    def pause(self, failures: int) -> float:
+    def pause(self, failures: int, longest: float | None = None) -> float:
         """Return how long to wait after so many failures in a row; a random share of the most."""
         most = self.first_pause * 2.0 ** min(failures - 1, _LARGEST_POWER)
-        return random.uniform(0.0, min(most, self.longest_pause))  # noqa: S311 - no secret
+        longest = self.longest_pause if longest is None else longest
+        return random.uniform(0.0, min(most, longest))  # noqa: S311 - no secret
 
 
 class OutboxStore(Protocol):
@@ -173,12 +177,14 @@ class OutboxSender:
         """Begin to deliver, with what has waited since the last time; may be called again."""
         if self._running is None:
             self._running = asyncio.create_task(self._run(), name=f"outbox of {self._swarm}")
+            self._registry.returned = self._returned
 
     async def stop(self) -> None:
         """Stop within seconds. What is under way then is delivered after the next start."""
         running, self._running = self._running, None
         if running is None:
             return
+        self._registry.returned = None
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         flights = [*self._flights.values()]
@@ -188,6 +194,9 @@ class OutboxSender:
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
 
+    def _returned(self, name: str) -> None:
+        self.probe((name,))
+
     def wake(self, peers: Collection[str]) -> None:
         """Hear that there is new mail for these peers."""
         if peers:
@@ -196,9 +205,10 @@ class OutboxSender:
     def probe(self, peers: Collection[str]) -> None:
         """Hear that these peers may answer again, so that they are tried at once."""
         for name in peers:
-            if name in self._peers:
-                self._peers[name].until = 0.0
-        self.wake(peers)
+            peer = self._peers.get(name)
+            if peer is not None and peer.until > 0.0:
+                peer.until = 0.0
+                self._woken.set()
 
     def heard_from(self, peer: str) -> None:
         """Hear that a peer has sent something itself: mail that was held back for it may go."""
@@ -391,7 +401,8 @@ class OutboxSender:
             await self._give_up(flight, row, str(error))
             return
         held = flight.peer.until - time.monotonic()
-        pause = held if held > 0 else self._settings.pause(row.attempts)
+        longest = self._settings.longest_unanswered if error.status is None else None
+        pause = held if held > 0 else self._settings.pause(row.attempts, longest)
         next_at = _later(self._clock.now(), pause)
         self._look_in(pause)
         waits = row._replace(next_at=next_at)

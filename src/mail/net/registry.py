@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -105,6 +105,7 @@ class SwarmRegistry(SwarmEntries):
         self.health_check_interval: float = _INTERVAL
         self.health_check_task: asyncio.Task[None] | None = None
         self.session: httpx.AsyncClient | None = None
+        self.returned: Callable[[str], None] | None = None
         self.access = access or PeerAccess()
         self._max_swarms = max_swarms
         self._proposes = proposes
@@ -351,6 +352,8 @@ class SwarmRegistry(SwarmEntries):
         if latency is not None:
             found |= {"last_seen": datetime.now(UTC), "latency": latency}
         endpoints[name] = found
+        if found["is_active"] and not current["is_active"] and self.returned is not None:
+            self.returned(name)
 
     async def aclose(self) -> None:
         """Stop checking, forget volatile entries, and write the file.
