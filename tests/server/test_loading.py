@@ -252,7 +252,6 @@ BAD = {
     "no factory": (wrong(factory="python::tests.support.loadable:GATES"), "supervisor"),
     "a wrong entrypoint": (wrong(entrypoint="nobody"), "nobody"),
     "a wrong type": (wrong(agents="all"), "agents"),
-    "mail between swarms": (wrong(enable_interswarm=True), "enable_interswarm"),
 }
 
 

@@ -49,7 +49,6 @@ def broken(**_: Any) -> None:
         (lambda s: s["agents"][1].update(factory=f"{__name__}:broken"), "KeyError: 'api base"),
         (lambda s: s["agents"][1]["agent_params"].update(llm="scripted/no:X"), "not name a script"),
         (lambda s: s["agents"][1]["agent_params"].update(nonsense=1), "nonsense"),
-        (lambda s: s.update(enable_interswarm=True), "enable_interswarm"),
         (lambda s: s.update(breakpoint_tools=["get_wether"]), "breakpoint tool 'get_wether'"),
         (lambda s: s["action_imports"].append(f"{__name__}:broken"), "not resolve to a MAILAction"),
     ],
