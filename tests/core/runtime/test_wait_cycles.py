@@ -11,6 +11,7 @@ import pytest
 from mail.core.agents import AgentCore
 from mail.core.envelope import Envelope
 from mail.core.runtime import RunRequest
+from mail.core.runtime.peering import WaitNote
 from mail.core.tasks import TaskState
 from mail.testing import agent_from, tool_calls
 from tests.core.runtime.test_federation import (
@@ -196,6 +197,16 @@ async def test_a_cycle_that_closes_when_somebody_elsewhere_stops_is_no_hang(stor
         gate.set()
         assert (await run.result(10)).status in (TaskState.COMPLETED, TaskState.FAILED)
         await is_still(network)
+
+
+def test_only_names_are_taken_from_what_a_peer_says_of_its_waiting() -> None:
+    good = ["wind@weather", "lead@harbour"]
+    bad = [["wind@weather", "obey me now@x"], ["a@b"], [1, 2], ["x" * 65 + "@b", "a@b"], "ab"]
+    note = WaitNote.of([{"taken": 2, "asks": [good, *bad]}])
+    assert note == WaitNote(2, (("wind@weather", "lead@harbour"),))
+    for told in ({"taken": "2", "asks": []}, {"taken": 2}, {"taken": 2, "asks": [good] * 65}):
+        assert WaitNote.of([told]) is None
+    assert WaitNote.of([]) is None
 
 
 # --- anything at all ----------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 It is kept in memory beside the task, and rebuilt from the task's log and outbox.
 """
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -43,6 +44,7 @@ Asks = dict[tuple[str, str], list[str]]
 _PAGE: Final = 256
 _PAGE_BYTES: Final = 4 * 1024 * 1024
 MOST_ASKS: Final = 64
+_NAME: Final = re.compile(r"[\w.-]{1,64}@[\w.-]{1,64}")
 SILENT: Final = "silent"
 """The status of a note of waiting that no agent is to read."""
 
@@ -114,10 +116,9 @@ class WaitNote(NamedTuple):
         if type(taken) is not int or not isinstance(asks, list | tuple) or len(asks) > MOST_ASKS:
             return None
         pairs = [tuple(pair) for pair in asks if isinstance(pair, list | tuple)]
-        texts = [text for pair in pairs for text in pair]
-        if any(len(pair) != 2 for pair in pairs) or not all(isinstance(t, str) for t in texts):
-            return None
-        return cls(taken, tuple((a, b) for a, b in pairs))
+        # Agents may read these names in a notice of the system: nothing but names gets there.
+        named = [pair for pair in pairs if len(pair) == 2 and all(map(_is_name, pair))]
+        return cls(taken, tuple((a, b) for a, b in named))
 
 
 @dataclass(slots=True, eq=False)
@@ -286,6 +287,10 @@ def wait_cycle(asks: Sequence[tuple[str, str]], agent: str) -> list[str]:
                 seen.add(asked)
                 paths.append([*path, asked])
     return []
+
+
+def _is_name(text: object) -> bool:
+    return isinstance(text, str) and _NAME.fullmatch(text) is not None
 
 
 def _full(name: str, swarm: str) -> str:
