@@ -177,7 +177,7 @@ class OutboxSender:
         """Begin to deliver, with what has waited since the last time; may be called again."""
         if self._running is None:
             self._running = asyncio.create_task(self._run(), name=f"outbox of {self._swarm}")
-            self._registry.returned = self._returned
+            self._registry.returned = self.heard_from
 
     async def stop(self) -> None:
         """Stop within seconds. What is under way then is delivered after the next start."""
@@ -194,9 +194,6 @@ class OutboxSender:
             flight.cancel()
         await asyncio.gather(*flights, return_exceptions=True)
 
-    def _returned(self, name: str) -> None:
-        self.probe((name,))
-
     def wake(self, peers: Collection[str]) -> None:
         """Hear that there is new mail for these peers."""
         if peers:
@@ -205,13 +202,12 @@ class OutboxSender:
     def probe(self, peers: Collection[str]) -> None:
         """Hear that these peers may answer again, so that they are tried at once."""
         for name in peers:
-            peer = self._peers.get(name)
-            if peer is not None and peer.until > 0.0:
-                peer.until = 0.0
-                self._woken.set()
+            if name in self._peers:
+                self._peers[name].until = 0.0
+        self.wake(peers)
 
     def heard_from(self, peer: str) -> None:
-        """Hear that a peer has sent something itself: mail that was held back for it may go."""
+        """Hear that a peer is there: mail that was held back for it may go."""
         known = self._peers.get(peer)
         if known is not None and known.until > time.monotonic():
             self.probe([peer])

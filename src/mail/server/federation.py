@@ -278,6 +278,8 @@ class Federation:
             ServerBusy, ShuttingDown: it cannot be taken now.
         """
         check_peer_mail(message, peer, self.swarm)
+        if self._link is not None:
+            self._link.sender.heard_from(peer)
         known = await self._store.find_inbox(self.swarm, peer, message["message_id"])
         if known is not None:
             return known
