@@ -1,5 +1,6 @@
 """What a hostile peer tries, against a real server: refused, logged, and nothing has changed."""
 
+import asyncio
 import copy
 import logging
 import uuid
@@ -230,6 +231,24 @@ async def test_a_repeated_message_is_answered_again_and_done_once(node: Node) ->
         if event.kind == "new_message"
     ]
     assert heard.count(message["message_id"]) == 1
+
+
+async def test_a_repeated_message_has_its_receipt_when_its_task_is_gone(node: Node) -> None:
+    asked = wrapper(HARBOUR, WEATHER, task_owner=f"user:ines@{HARBOUR}")
+    task_id = asked["payload"]["task_id"]
+    first = await send(node, asked, HARBOUR)
+    told = wrapper(HARBOUR, WEATHER, p_task_id=task_id, task_owner=f"user:ines@{HARBOUR}")
+    told["task_contributors"].append(f"swarm:{HARBOUR}@{WEATHER}")
+    second = await send(node, told, HARBOUR, "back")
+    assert (first.status_code, second.status_code) == (200, 200)
+    owner = Owner(WEATHER, PEER_ROLE, HARBOUR)
+    async with asyncio.timeout(10):
+        while (row := await node.store.load_task(owner, task_id)) and row.state == "running":
+            await asyncio.sleep(0.02)
+    await node.store.delete_task(owner, task_id)
+    for message, direction, answer in ((told, "back", second), (asked, "forward", first)):
+        assert (await send(node, message, HARBOUR, direction)).json() == answer.json()
+    assert await node.store.load_task(owner, task_id) is None
 
 
 async def test_two_tasks_of_a_peer_with_one_id_stay_apart(node: Node) -> None:

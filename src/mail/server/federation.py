@@ -25,6 +25,7 @@ from mail.core.wire import MAILInterswarmMessage
 from mail.db.base import OutboxRow, Owner, Store
 from mail.errors import (
     Forbidden,
+    MAILError,
     ProtocolError,
     ShuttingDown,
     ToolError,
@@ -280,9 +281,17 @@ class Federation:
         check_peer_mail(message, peer, self.swarm)
         if self._link is not None:
             self._link.sender.heard_from(peer)
-        known = await self._store.find_inbox(self.swarm, peer, message["message_id"])
-        if known is not None:
+        try:
+            return await self._take(message, peer, token, size, may_open=may_open)
+        except MAILError:  # its task may be gone by now
+            known = await self._store.find_inbox(self.swarm, peer, message["message_id"])
+            if known is None:
+                raise
             return known
+
+    async def _take(
+        self, message: MAILInterswarmMessage, peer: str, token: str, size: int, *, may_open: bool
+    ) -> str:
         place = await find_place(self._store, self.swarm, message, peer, may_open=may_open)
         note(task_id=place.task_id)
         mail = opened(message, peer, place)

@@ -22,7 +22,7 @@ from mail.core.interswarm import (
 from mail.core.schema import MAX_ID
 from mail.core.wire import MAILInterswarmMessage
 from mail.db.base import Owner, Store
-from mail.errors import Forbidden, ProtocolError, TaskTaken, UnknownTask
+from mail.errors import Forbidden, ProtocolError, UnknownTask
 
 __all__ = [
     "MAX_RECIPIENTS",
@@ -176,7 +176,6 @@ async def find_place(
 
     Raises:
         UnknownTask: the peer takes part in no such task, whether or not there is one.
-        TaskTaken: the peer has another task of that id.
     """
     wire_id, task_owner = message["payload"]["task_id"], message["task_owner"]
     task_id = local_task_id(wire_id, task_owner)
@@ -198,11 +197,7 @@ async def find_place(
         return found[0]
     if not may_open or is_ours:
         raise UnknownTask(wire_id)
-    place = Place(Owner(swarm, PEER_ROLE, peer), task_id, opens=True)
-    row = await store.load_task(place.owner, task_id)
-    if row is not None and row.task_owner != task_owner:
-        raise TaskTaken(f"task '{wire_id}' of the swarm '{peer}' has another owner")
-    return place
+    return Place(Owner(swarm, PEER_ROLE, peer), task_id, opens=True)
 
 
 async def _takes_part(store: Store, peer: str, place: Place, task_owner: str) -> bool:

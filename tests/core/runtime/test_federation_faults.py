@@ -17,7 +17,7 @@ from mail.core.runtime import RunRequest
 from mail.core.tasks import TaskState
 from mail.db import open_store
 from mail.db.base import Owner
-from mail.errors import ProtocolError, UnknownAgent, UnknownTask
+from mail.errors import ProtocolError, TaskTaken, UnknownAgent, UnknownTask
 from mail.testing import KillingStore, KillPoint, agent_from
 from mail.testing.kills import KillWhen
 from tests.core.runtime.test_federation import (
@@ -204,7 +204,7 @@ async def test_what_does_not_fit_the_task_is_refused(store) -> None:
             await runtime.take_peer_mail(letter(to="rain"))
         assert await store.list_tasks(WEATHER) == []
         await runtime.take_peer_mail(letter("broadcast", to="all"))
-        with pytest.raises(ProtocolError, match="another owner"):
+        with pytest.raises(TaskTaken, match="another owner"):
             await runtime.take_peer_mail(letter(task_owner="user:eve@harbour"))
         with pytest.raises(ProtocolError, match="'paused' is not for swarm 'harbour' to say"):
             await runtime.take_peer_mail(letter("response", control=PeerControl("paused")))

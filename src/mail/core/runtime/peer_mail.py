@@ -23,6 +23,7 @@ from mail.core.interswarm import (
     PeerMail,
     local_task_id,
     unwrap,
+    wire_task_id,
 )
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import UNANSWERED, free_call_id
@@ -45,6 +46,7 @@ from mail.errors import (
     ProtocolError,
     ShuttingDown,
     TaskRunning,
+    TaskTaken,
     UnknownAgent,
     UnknownTask,
 )
@@ -106,7 +108,8 @@ class PeerDoor:
         Raises:
             UnknownTask: it cannot open a task, and there is none.
             UnknownAgent: a recipient is not here, or out of the peer's reach.
-            ProtocolError: the task is another owner's, or has too many contributors.
+            TaskTaken: the task is another owner's.
+            ProtocolError: it is not for that peer to say.
             ShuttingDown: the runtime takes no more mail.
             StoreError: it could not be stored.
         """
@@ -129,7 +132,8 @@ class PeerDoor:
                 if not task.stored and not await self._found(task, mail):
                     return mail.receipt
                 if mail.task_owner != task.row.task_owner:
-                    raise ProtocolError(f"task '{mail.envelope.task_id}' has another owner")
+                    wire_id = wire_task_id(self.context.owner.role, task_id)
+                    raise TaskTaken(f"task '{wire_id}' of swarm '{mail.peer}' has another owner")
                 known = await self._receipt(mail)
                 if known is not None:  # before anything is noted of it
                     return known
