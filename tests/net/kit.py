@@ -154,9 +154,10 @@ class WaitingMail:
         )
         return [(INES, row) for row in due][:limit]
 
-    async def next_outbox(self, swarm: str) -> str | None:
+    async def next_outbox(self, swarm: str, after: str | None = None) -> str | None:
         self._check()
-        return min((row.next_at for row in self._first()), default=None)
+        times = (row.next_at for row in self._first())
+        return min((time for time in times if after is None or time > after), default=None)
 
     async def load_task(self, owner: Owner, task_id: str) -> TaskRow | None:
         self._check()

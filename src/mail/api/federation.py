@@ -57,8 +57,8 @@ class _OwnMail:
             )
         return sorted(found, key=lambda each: each[1].id)[:limit]
 
-    async def next_outbox(self, swarm: str) -> str | None:
-        return await self._store.next_outbox(swarm)
+    async def next_outbox(self, swarm: str, after: str | None = None) -> str | None:
+        return await self._store.next_outbox(swarm, after)
 
     async def change_outbox(self, changes: Sequence[OutboxChange]) -> None:
         await self._store.change_outbox(changes)

@@ -623,10 +623,10 @@ class OutboxRecords(Protocol):
             untold: Mail for these peers only if its sender was told of no failure.
         """
 
-    async def next_outbox(self, swarm: str) -> str | None:
+    async def next_outbox(self, swarm: str, after: str | None = None) -> str | None:
         """Return the earliest ``next_at`` of what is first in a (task, peer), or None without any.
 
-        No text means at once.
+        No text means at once. With ``after``, only later times count.
         """
 
     async def task_outbox(self, owner: Owner, task_id: str) -> list[OutboxRow]:

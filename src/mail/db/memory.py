@@ -521,9 +521,10 @@ class MemoryStore:
         )
         return list(islice(due, limit))
 
-    async def next_outbox(self, swarm: str) -> str | None:
+    async def next_outbox(self, swarm: str, after: str | None = None) -> str | None:
         """See `mail.db.base.Store.next_outbox`."""
-        return min((row.next_at for _, row in self._first_waiting(swarm)), default=None)
+        times = (row.next_at for _, row in self._first_waiting(swarm))
+        return min((time for time in times if after is None or time > after), default=None)
 
     def _first_waiting(self, swarm: str) -> Iterator[tuple[Owner, OutboxRow]]:
         """What is first in each (task, peer), in order."""

@@ -582,11 +582,12 @@ class _OutboxRecords(Dialect):
             WHERE swarm_name = $1 AND next_at <= $2{which} ORDER BY outbox.id LIMIT $3"""
         return await self._outbox(text, *values)
 
-    async def next_outbox(self, swarm: str) -> str | None:
+    async def next_outbox(self, swarm: str, after: str | None = None) -> str | None:
+        later = "" if after is None else " AND next_at > $2"
         text = f"""
             SELECT next_at {self._first_waiting}
-            WHERE swarm_name = $1 ORDER BY next_at LIMIT 1"""
-        return await self._fetch(_first(_text), text, swarm)
+            WHERE swarm_name = $1{later} ORDER BY next_at LIMIT 1"""
+        return await self._fetch(_first(_text), text, swarm, *(() if after is None else (after,)))
 
     @property
     def _first_waiting(self) -> str:

@@ -96,8 +96,8 @@ class OutboxStore(Protocol):
     ) -> list[tuple[Owner, OutboxRow]]:
         """Return waiting mail that may be tried now: of each (task, peer) only the first."""
 
-    async def next_outbox(self, swarm: str) -> str | None:
-        """Return the earliest time at which mail may be tried, or None without any."""
+    async def next_outbox(self, swarm: str, after: str | None = None) -> str | None:
+        """Return the earliest time, after one, at which mail may be tried, or None."""
 
     async def change_outbox(self, changes: Sequence[OutboxChange]) -> None:
         """Commit what came of attempts that concern nobody but the outbox."""
@@ -219,9 +219,10 @@ class OutboxSender:
         while True:
             self._woken.clear()
             try:
-                await self._look()
+                now = self._clock.now()  # for both: what is not due yet comes later
+                await self._look(now)
                 if by_time:  # who writes mail says so; this is what an earlier process has left
-                    await self._note_next()
+                    await self._note_next(now)
                 failures = 0
             except Exception as error:  # noqa: BLE001 - one bad look must not be the last
                 failures += 1
@@ -248,15 +249,15 @@ class OutboxSender:
     def _look_in(self, seconds: float) -> None:
         heapq.heappush(self._timers, time.monotonic() + seconds)
 
-    async def _look(self) -> None:
-        """Find what may be sent now, and begin with it."""
+    async def _look(self, moment: str) -> None:
+        """Find what may be sent at a moment, and begin with it."""
         for name in [name for name, peer in self._peers.items() if _is_forgettable(peer)]:
             del self._peers[name]
         while self._in_the_air < self._settings.at_once:
             now = time.monotonic()
             rows = await self._store.due_outbox(
                 self._swarm,
-                self._clock.now(),
+                moment,
                 _ROWS_AT_ONCE,
                 without=[name for name, peer in self._peers.items() if not self._room(peer)],
                 untold=[name for name, peer in self._peers.items() if peer.until > now],
@@ -266,11 +267,10 @@ class OutboxSender:
             if len(rows) < _ROWS_AT_ONCE or len(self._flights) == before:
                 break
 
-    async def _note_next(self) -> None:
-        moment = await self._store.next_outbox(self._swarm)
-        seconds = self._seconds_until(moment or "")
-        if seconds > 0:
-            self._look_in(seconds)
+    async def _note_next(self, after: str) -> None:
+        moment = await self._store.next_outbox(self._swarm, after)
+        if moment is not None:
+            self._look_in(max(0.0, self._seconds_until(moment)))
 
     @property
     def _in_the_air(self) -> int:

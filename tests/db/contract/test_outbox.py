@@ -161,6 +161,7 @@ class TestHeads:
         await store.change_outbox([OutboxChange(first.id, "waiting", 1, LATER, "no answer")])
         assert await due(store) == ["c1"]
         assert await store.next_outbox("example") == ""
+        assert await store.next_outbox("example", "") == LATER
         assert await due(store, LATER) == ["a1", "c1"]
 
     async def test_the_next_time_is_that_of_the_earliest_first_one(
@@ -173,6 +174,7 @@ class TestHeads:
             [OutboxChange(a1, "waiting", 1, LATEST), OutboxChange(c1, "waiting", 1, LATER)]
         )
         assert await store.next_outbox("example") == LATER
+        assert await store.next_outbox("example", LATER) == LATEST
         await store.change_outbox([OutboxChange(c1, "delivered")])
         assert await store.next_outbox("example") == LATEST
         await store.change_outbox([OutboxChange(a1, "dead"), OutboxChange(a2, "done")])
