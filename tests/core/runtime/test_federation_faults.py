@@ -14,6 +14,7 @@ from mail.core.agents import AgentCore
 from mail.core.compose import Composer
 from mail.core.interswarm import DeliveryOutcome, PeerControl, PeerMail
 from mail.core.runtime import RunRequest
+from mail.core.runtime.peering import load_peering
 from mail.core.tasks import TaskState
 from mail.db import open_store
 from mail.db.base import Owner
@@ -208,6 +209,59 @@ async def test_what_does_not_fit_the_task_is_refused(store) -> None:
             await runtime.take_peer_mail(letter(task_owner="user:eve@harbour"))
         with pytest.raises(ProtocolError, match="'paused' is not for swarm 'harbour' to say"):
             await runtime.take_peer_mail(letter("response", control=PeerControl("paused")))
+
+
+async def test_refused_mail_costs_no_look_at_the_log(store, monkeypatch) -> None:
+    async with Network() as network:
+        network.add("harbour", asking)
+        weather = network.add("weather", lambda: {"wind": leader(completes)}, store=store)
+        first = letter("broadcast", to="all", message_id="b4a1f0f2-60c5-4d55-a1d1-3f0a5a1c5f01")
+        await weather.runtime("swarm", "harbour").take_peer_mail(first)
+        await reaches(weather, WEATHER, TaskState.COMPLETED)
+        await weather.stop()  # nothing of the task is in memory any more
+        runtime = weather.runtime("swarm", "harbour")
+        pages, read = [], store.events
+
+        async def reads(*args: Any, **more: Any) -> Any:
+            pages.append(args)
+            return await read(*args, **more)
+
+        monkeypatch.setattr(store, "events", reads)
+        for control in (PeerControl("paused"), PeerControl("paused", calls=({"call_id": "c1"},))):
+            with pytest.raises(ProtocolError, match="'paused' is not for swarm 'harbour' to say"):
+                await runtime.take_peer_mail(letter("response", control=control))
+        with pytest.raises(TaskTaken, match="another owner"):
+            await runtime.take_peer_mail(letter(task_owner="user:eve@harbour"))
+        with pytest.raises(UnknownAgent, match="no agent 'rain' here"):
+            await runtime.take_peer_mail(letter(to="rain"))
+        assert await runtime.take_peer_mail(first) == first.receipt
+        assert pages == []
+        await runtime.take_peer_mail(letter())
+        assert pages
+
+
+async def test_others_go_on_while_a_long_log_is_read(monkeypatch) -> None:
+    monkeypatch.setattr("mail.core.runtime.peering._PAGE", 1)
+    async with Network() as network:
+        network.add("harbour", asking)
+        weather = network.add("weather", lambda: {"wind": leader(completes)})
+        for _ in range(20):
+            await weather.runtime("swarm", "harbour").take_peer_mail(letter("broadcast", to="all"))
+        await weather.stop()
+        [row] = await weather.store.list_tasks(WEATHER)
+        beats, beating = 0, True
+
+        async def beat() -> None:
+            nonlocal beats
+            while beating:
+                beats += 1
+                await asyncio.sleep(0)
+
+        heart = asyncio.create_task(beat())
+        await load_peering(weather.runtime("swarm", "harbour")._context, row.task_id)
+        beating = False
+        await heart
+        assert beats >= len(await events(weather, WEATHER))
 
 
 async def test_a_contributor_can_neither_end_nor_resume_the_task(store) -> None:

@@ -39,7 +39,7 @@ from mail.core.runtime.turn_result import EventDraft
 from mail.core.schema import parse_interswarm_message
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
-from mail.db.base import CallRow, EventRow, InboxRow, OutboxChange, OutboxRow, Post
+from mail.db.base import CallRow, EventRow, InboxRow, OutboxChange, OutboxRow, Post, TaskRow
 from mail.errors import (
     AddressError,
     MailTaken,
@@ -124,19 +124,23 @@ class PeerDoor:
         return await asyncio.shield(work)
 
     async def _take(self, mail: PeerMail) -> str:
-        task_id = mail.envelope.task_id
+        self._check_control(mail)
+        task_id, store = mail.envelope.task_id, self.context.store
         try:
-            async with self.submissions.hold(task_id, new=mail.opens) as task:
+            async with self.submissions.hold(task_id, new=True) as task:
                 if self.context.draining:
                     raise ShuttingDown
-                if not task.stored and not await self._found(task, mail):
-                    return mail.receipt
-                if mail.task_owner != task.row.task_owner:
-                    wire_id = wire_task_id(self.context.owner.role, task_id)
-                    raise TaskTaken(f"task '{wire_id}' of swarm '{mail.peer}' has another owner")
+                # Nothing that is refused or repeated may cost a look at the task's whole log.
+                row = task.row if task.stored else None
+                row = row or await store.load_task(self.context.owner, task_id)
+                self._check_row(row, mail)
                 known = await self._receipt(mail)
                 if known is not None:  # before anything is noted of it
                     return known
+                if not _is_silent(mail.control):
+                    self._check_recipients(mail)
+                if not task.stored and not await self._found(task, row, mail):
+                    return mail.receipt
                 if mail.control is not None:
                     task.peers().speaks.add(mail.peer)
                 if _is_silent(mail.control):
@@ -154,25 +158,42 @@ class PeerDoor:
             return await self._receipt(mail) or mail.receipt
         return mail.receipt
 
+    def _check_control(self, mail: PeerMail) -> None:
+        """See that what mail means is for its sender to say: the host or a contributor."""
+        event, from_host = mail.control and mail.control.event, mail.peer == self.context.host
+        if event == ("paused" if from_host else "results"):
+            raise ProtocolError(f"metadata: '{event}' is not for swarm '{mail.peer}' to say")
+
+    def _check_row(self, row: TaskRow | None, mail: PeerMail) -> None:
+        """See that mail fits the row of its task, or may open one."""
+        if row is None and not mail.opens:
+            raise UnknownTask(mail.envelope.task_id)
+        if row is not None and mail.task_owner != row.task_owner:
+            wire_id = wire_task_id(self.context.owner.role, row.task_id)
+            raise TaskTaken(f"task '{wire_id}' of swarm '{mail.peer}' has another owner")
+
+    def _check_recipients(self, mail: PeerMail) -> None:
+        """See that a request is for somebody here; `_reached` tells whether it may reach them."""
+        if mail.envelope.kind == "request" and (mail.control is None or _note_of(mail)):
+            for recipient in mail.envelope.recipients:
+                if recipient["address"] not in ("all", *self.context.agents):
+                    raise UnknownAgent(f"no agent '{recipient['address']}' here")
+
     async def _receipt(self, mail: PeerMail) -> str | None:
         swarm, message_id = self.context.swarm, mail.envelope.id
         return await self.context.store.find_inbox(swarm, mail.peer, message_id)
 
-    async def _found(self, task: ActiveTask, mail: PeerMail) -> bool:
-        """Find the task of mail that may open one; False when it need not be opened for it."""
-        try:
-            await self.submissions.load(task)
-        except UnknownTask:
-            says = mail.control.event if mail.control else ""
-            if (
-                says not in ("", "waits")
-                or _is_silent(mail.control)
-                or self._is_farewell(task, mail)
-            ):
-                return False  # nothing to end here
-            runner = str(self.context.owner)
-            contributors = with_runner(mail.contributors, runner)
-            task.change(task_owner=mail.task_owner, task_contributors=contributors)
+    async def _found(self, task: ActiveTask, row: TaskRow | None, mail: PeerMail) -> bool:
+        """Take up the task of mail, or begin it; False when there is none and need not be."""
+        if row is not None:
+            await self.submissions.load(task, row)
+            return True
+        says = mail.control.event if mail.control else ""
+        if says not in ("", "waits") or _is_silent(mail.control) or self._is_farewell(task, mail):
+            return False  # nothing to end here
+        runner = str(self.context.owner)
+        contributors = with_runner(mail.contributors, runner)
+        task.change(task_owner=mail.task_owner, task_contributors=contributors)
         return True
 
     def _is_farewell(self, task: ActiveTask, mail: PeerMail) -> bool:
@@ -196,14 +217,10 @@ class PeerDoor:
             await self._end(task, mail, cancelled=control.status == TaskState.CANCELLED)
         elif control.event == "ended":
             await self._deliver(task, mail, ends=True)
-        elif control.event == "paused" and not from_host:
+        elif control.event == "paused":
             await self._pause(task, mail, control)
-        elif control.event == "results" and from_host:
-            await self._resume(task, mail, control)
         else:
-            raise ProtocolError(
-                f"metadata: '{control.event}' is not for swarm '{mail.peer}' to say"
-            )
+            await self._resume(task, mail, control)
 
     # --- what agents read ---------------------------------------------------------------------
 

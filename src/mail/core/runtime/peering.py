@@ -3,6 +3,7 @@
 It is kept in memory beside the task, and rebuilt from the task's log and outbox.
 """
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
@@ -312,6 +313,7 @@ async def load_peering(context: "RuntimeContext", task_id: str) -> Peering:
         for event in events:
             peering.replay(event)
         after = events[-1].seq
+        await asyncio.sleep(0)  # a long log must not hold up everybody else
     peering.requests.clear()
     for row in await store.task_outbox(owner, task_id):
         if row.kind == "request" and row.state != "dead":

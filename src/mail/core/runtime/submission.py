@@ -347,8 +347,9 @@ class Submissions:
             entrypoint=self.context.entrypoint,
         )
 
-    async def load(self, task: ActiveTask) -> None:
-        row = await self.context.store.load_task(self.context.owner, task.task_id)
+    async def load(self, task: ActiveTask, row: TaskRow | None = None) -> None:
+        """Take a task up from the store, where its row may have been read before."""
+        row = row or await self.context.store.load_task(self.context.owner, task.task_id)
         if row is None:
             raise UnknownTask(task.task_id)
         task.row, task.stored, task.fresh = row, True, False
