@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from mail.core.interswarm import DeliveryOutcome
+from mail.core.tasks import TaskState
 from mail.db import open_store
 from mail.db.base import OutboxChange, OutboxRow, Owner, Post, TaskRow
+from mail.db.memory import MemoryStore
 from mail.errors import ShuttingDown, ToolError, UnknownTask
 from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings
 from mail.net.registry import SwarmRegistry
@@ -476,6 +478,33 @@ async def test_mail_of_a_deleted_task_is_forgotten(tmp_path: Path) -> None:
         sender.wake(["beta"])
         await until(lambda: len(posted(peer)) == 2)
         await until_sent(store)
+
+
+async def test_last_words_of_a_deleted_task_are_sent(tmp_path: Path) -> None:
+    """Nobody hears of their delay, of their arrival, or of a peer that refuses them."""
+    store = MemoryStore()
+    asked: list[Any] = []
+
+    async def settle(*given: Any) -> None:
+        asked.append(given)
+
+    made = WaitingMail()
+    rows = [made.add(peer)._replace(sender="", id=0) for peer in ("beta", "gamma")]
+    done = TaskRow("trip", OWNER, (OWNER,), "", "guide", state=TaskState.COMPLETED)
+    async with LoopbackPeer(name="beta") as beta, LoopbackPeer(name="gamma") as gamma:
+        async with sending(tmp_path, store, beta, gamma, settle=settle) as sender:  # type: ignore[arg-type]
+            beta.failing, gamma.failing = 503, 422
+            await store.post(Post(owner=INES, task=done, outbox=tuple(rows)))
+            await store.delete_task(INES, "trip")
+            sender.wake(["beta", "gamma"])
+            await until(lambda: bool(posted(beta) and posted(gamma)))
+            beta.failing = None
+            async with asyncio.timeout(10):
+                while await store.list_outbox("alpha"):
+                    await asyncio.sleep(0.01)
+        assert len(posted(beta)) >= 2
+        assert len(posted(gamma)) == 1
+    assert asked == []
 
 
 async def test_stopping_takes_seconds_at_most_and_loses_nothing(tmp_path: Path) -> None:

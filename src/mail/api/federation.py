@@ -51,7 +51,7 @@ class _OwnMail:
         untold: Collection[str] = (),
     ) -> list[tuple[Owner, OutboxRow]]:
         found: list[tuple[Owner, OutboxRow]] = []
-        for owner in self._owners():
+        for owner in (*self._owners(), Owner.of_deleted(swarm)):
             found += await self._store.due_outbox(
                 swarm, now, limit, owner=owner, without=without, untold=untold
             )

@@ -73,6 +73,11 @@ class Owner(NamedTuple):
     def __str__(self) -> str:
         return f"{self.role}:{self.id}@{self.swarm}"
 
+    @classmethod
+    def of_deleted(cls, swarm: str) -> "Owner":
+        """Return whom the outbox names as the owner of a swarm's deleted tasks."""
+        return cls("", "deleted", swarm)
+
 
 class TaskRow(NamedTuple):
     """A task's current state; written whole with every commit of the task.
@@ -470,6 +475,9 @@ class SweepRecords(Protocol):
 
     async def delete_task(self, owner: Owner, task_id: str, *, ended: bool = False) -> None:
         """Make a task unknown, with all of its records. Its idempotency keys name no task then.
+
+        Mail for peers that waits and that the runtime itself wrote, such as the end of the task,
+        is still to be sent: the outbox has it under `Owner.of_deleted` until it is ``done``.
 
         Args:
             ended: Only one that has ended, not a paused one.

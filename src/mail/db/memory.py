@@ -181,7 +181,7 @@ class MemoryStore:
         self._write_outbox(task, post)
         if post.inbox is not None:
             self._take_mail(post.owner.swarm, post.inbox)
-        self._file(shelf, post.task)
+        self._file(post.owner, shelf, post.task)
         return Receipt(first_event, seqs, task.bytes)
 
     def _take_mail(self, swarm: str, row: InboxRow) -> None:
@@ -209,7 +209,23 @@ class MemoryStore:
             task.outbox[change.id] = row._replace(**change._asdict())
 
     def _drop_outbox(self, task: _Task, number: int) -> None:
-        del task.outbox[number], self._outbox[number]
+        owner, task_id = self._outbox.pop(number)
+        del task.outbox[number]
+        if owner == Owner.of_deleted(owner.id) and not task.outbox:
+            del self._shelves[owner].tasks[task_id]
+
+    def _bury(self, owner: Owner, task: _Task) -> None:
+        """Keep of a task's mail for peers what is sent although the task was deleted."""
+        grave = Owner.of_deleted(owner.swarm)
+        last_words = {n: r for n, r in task.outbox.items() if not r.sender and r.state == "waiting"}
+        for number in task.outbox.keys() - last_words.keys():
+            del self._outbox[number]
+        for number in last_words:
+            task_id = str(min(last_words))
+            self._outbox[number] = grave, task_id
+            last_words[number] = last_words[number]._replace(task_id=task_id)
+            row = task.row._replace(task_id=task_id)
+            self._shelf(grave).tasks[task_id] = _Task(row, outbox=last_words)
 
     def _deliver(self, task: _Task, deliveries: Sequence[Delivery]) -> tuple[int, ...]:
         if not deliveries:
@@ -220,7 +236,7 @@ class MemoryStore:
         self._next_seq = first + len(deliveries)
         return tuple(range(first, self._next_seq))
 
-    def _file(self, shelf: _Shelf, row: TaskRow) -> None:
+    def _file(self, owner: Owner, shelf: _Shelf, row: TaskRow) -> None:
         """Keep the list of finished tasks, and forget the oldest past the limit."""
         if row.state in _OPEN:
             shelf.finished.pop(row.task_id, None)
@@ -231,8 +247,7 @@ class MemoryStore:
             task = shelf.tasks.pop(forgotten)
             for key in task.keys:
                 del shelf.keys[key]
-            for number in task.outbox:
-                del self._outbox[number]
+            self._bury(owner, task)
 
     def _task(self, owner: Owner, task_id: str) -> _Task | None:
         shelf = self._shelves.get(owner)
@@ -398,8 +413,7 @@ class MemoryStore:
         for key in task.keys:
             shelf.keys[key] = IdempotencyRow(*shelf.keys[key][:3])
             shelf.loose_keys[key] = None
-        for number in task.outbox:
-            del self._outbox[number]
+        self._bury(owner, task)
         del shelf.tasks[task_id]
         shelf.finished.pop(task_id, None)
 
@@ -537,7 +551,7 @@ class MemoryStore:
 
     def _mail_for_peers(self, swarm: str) -> Iterator[tuple[Owner, OutboxRow]]:
         for number, (owner, task_id) in self._outbox.items():
-            if owner.swarm == swarm:
+            if owner.swarm == swarm or owner == Owner.of_deleted(swarm):
                 yield owner, self._shelves[owner].tasks[task_id].outbox[number]
 
     async def task_outbox(self, owner: Owner, task_id: str) -> list[OutboxRow]:
@@ -566,7 +580,8 @@ class MemoryStore:
     async def retry_outbox(self, swarm: str, number: int) -> bool:
         """See `mail.db.base.Store.retry_outbox`."""
         owner, task_id = self._outbox.get(number, (None, ""))
-        task = self._task(owner, task_id) if owner and owner.swarm == swarm else None
+        here = owner is not None and (owner.swarm == swarm or owner == Owner.of_deleted(swarm))
+        task = self._task(owner, task_id) if owner and here else None
         if task is None or task.outbox[number].state == "delivered":
             return False
         self._change_outbox(task, OutboxChange(number, "waiting"))

@@ -311,8 +311,14 @@ class _TaskRecords(Dialect):
         return await self._fetch_whole(_first(_text), ONE_RECORD, text, *owner, task_id)
 
 
-_BURIED: Final = "swarm_name = '' AND caller_role = 'deleted' AND caller_id = ''"
-"""Of deleted tasks whose records are still there. No swarm has such a name."""
+_BURIED: Final = "swarm_name = '' AND caller_role = 'deleted'"
+"""Of deleted tasks whose records are still there; see `Owner.of_deleted`."""
+
+_LAST_WORDS: Final = "outbox.state = 'waiting' AND outbox.sender = ''"
+"""Of mail for peers that is sent although its task was deleted."""
+
+_SENT_HERE: Final = f"(swarm_name = $1 OR {_BURIED} AND caller_id = $1 AND {_LAST_WORDS})"
+"""Of mail for peers of one swarm."""
 
 _PARTS: Final = {
     "messages": 64,
@@ -347,7 +353,7 @@ class _SweepRecords(Dialect):
             UPDATE idempotency SET task_id = '', message_id = '', first_event = 0, answer = NULL
             WHERE {_OWNED} AND task_id = $4""",
             f"""
-            UPDATE tasks SET swarm_name = '', caller_role = 'deleted', caller_id = '',
+            UPDATE tasks SET swarm_name = '', caller_role = 'deleted', caller_id = $1,
                 task_id = CAST({self._TASK_KEY} AS TEXT)
             WHERE {_OWNED} AND task_id = $4 AND NOT ({self._RUNNING}) AND {allowed}
             RETURNING {self._TASK_KEY}""",
@@ -356,7 +362,15 @@ class _SweepRecords(Dialect):
         await self._change_all(steps, *owner, task_id, conflict=problem)
 
     async def purge(self) -> bool:
-        text = f"SELECT {self._TASK_KEY} FROM tasks WHERE {_BURIED} LIMIT 1"
+        kept = f"EXISTS (SELECT 1 FROM outbox WHERE task = {{}} AND {_LAST_WORDS})"
+        whole = kept.format(f"tasks.{self._TASK_KEY}")
+        rest = [
+            f"EXISTS (SELECT 1 FROM {table} WHERE task = tasks.{self._TASK_KEY}{but})"
+            for table, but in self._parts(f" AND NOT {whole}").items()
+        ]
+        text = f"""
+            SELECT {self._TASK_KEY} FROM tasks
+            WHERE {_BURIED} AND (NOT {whole} OR {" OR ".join(rest)}) LIMIT 1"""
         key = await self._fetch(_first(_number), text)
         if key is None:
             return False
@@ -366,13 +380,18 @@ class _SweepRecords(Dialect):
             f"DELETE FROM journal WHERE message IN (SELECT seq FROM messages WHERE task = {task})"
         )
         parts = []
-        for table, most in _PARTS.items():
-            some = f"SELECT {self._ROW} FROM {table} WHERE task = {task} LIMIT {most}"
+        for table, but in self._parts(f" AND NOT {kept.format('$1')}").items():
+            some = f"SELECT {self._ROW} FROM {table} WHERE task = {task}{but} LIMIT {_PARTS[table]}"
             parts.append(f"DELETE FROM {table} WHERE {self._SOME.format(some)}")
         left = " AND ".join(f"NOT EXISTS (SELECT 1 FROM {t} WHERE task = $1)" for t in _PARTS)
         last = f"DELETE FROM tasks WHERE {self._TASK_KEY} = $1 AND {_BURIED} AND {left}"
         await self._change_all((journal, *parts, last), key)
         return True
+
+    def _parts(self, without_last_words: str) -> dict[str, str]:
+        """Return the tables with records to remove, each with a condition that spares some."""
+        spared = {"outbox": f" AND NOT ({_LAST_WORDS})", "task_texts": without_last_words}
+        return {table: spared.get(table, "") for table in _PARTS}
 
     async def ended_tasks(self, swarm: str, before: str, limit: int) -> list[tuple[Owner, str]]:
         text = f"""
@@ -579,14 +598,14 @@ class _OutboxRecords(Dialect):
                 values += peers
         text = f"""
             SELECT {OWNER_COLUMNS}, task_id, {_OUTBOX} {self._first_waiting}
-            WHERE swarm_name = $1 AND next_at <= $2{which} ORDER BY outbox.id LIMIT $3"""
+            WHERE {_SENT_HERE} AND next_at <= $2{which} ORDER BY outbox.id LIMIT $3"""
         return await self._outbox(text, *values)
 
     async def next_outbox(self, swarm: str, after: str | None = None) -> str | None:
         later = "" if after is None else " AND next_at > $2"
         text = f"""
             SELECT next_at {self._first_waiting}
-            WHERE swarm_name = $1{later} ORDER BY next_at LIMIT 1"""
+            WHERE {_SENT_HERE}{later} ORDER BY next_at LIMIT 1"""
         return await self._fetch(_first(_text), text, swarm, *(() if after is None else (after,)))
 
     @property
@@ -615,7 +634,7 @@ class _OutboxRecords(Dialect):
         text = f"""
             SELECT {OWNER_COLUMNS}, task_id, {_OUTBOX}
             FROM outbox JOIN tasks ON tasks.{self._TASK_KEY} = outbox.task
-            WHERE swarm_name = $1 AND outbox.id > $2{which} ORDER BY outbox.id LIMIT $3"""
+            WHERE {_SENT_HERE} AND outbox.id > $2{which} ORDER BY outbox.id LIMIT $3"""
         values = () if peer is None else (peer,)
         return await self._outbox(text, swarm, after, limit, *values)
 
@@ -636,7 +655,7 @@ class _OutboxRecords(Dialect):
             SET state = 'waiting', attempts = 0, next_at = '', last_error = '', told = FALSE,
                 created_at = $3
             WHERE id = $2 AND state <> 'delivered' AND EXISTS (
-                SELECT 1 FROM tasks WHERE tasks.{self._TASK_KEY} = outbox.task AND swarm_name = $1)
+                SELECT 1 FROM tasks WHERE tasks.{self._TASK_KEY} = outbox.task AND {_SENT_HERE})
             RETURNING 1"""
         now = datetime.now(UTC).isoformat()
         return bool(await self._change(text, swarm, number, now))

@@ -422,7 +422,14 @@ class OutboxSender:
         await self._settled(flight, row, DeliveryOutcome("undeliverable", text))
 
     async def _settled(self, flight: _Flight, row: OutboxRow, outcome: DeliveryOutcome) -> None:
-        await self._committed(flight, partial(self._settle, flight.owner, row, outcome))
+        commit: Callable[[], Awaitable[None]]
+        commit = partial(self._settle, flight.owner, row, outcome)
+        if flight.owner == Owner.of_deleted(self._swarm):  # there is nobody to tell
+            change = _change(row._replace(told=True))
+            if outcome.state != "delayed":
+                change = change._replace(state="done")
+            commit = partial(self._store.change_outbox, [change])
+        await self._committed(flight, commit)
 
     async def _committed(self, flight: _Flight, commit: Callable[[], Awaitable[None]]) -> None:
         """Commit what came of an attempt, however often that takes.
@@ -434,7 +441,7 @@ class OutboxSender:
             try:
                 await commit()
             except UnknownTask:
-                return  # it was deleted, and its mail with it
+                return  # it was deleted; what is sent all the same is found again
             except Exception as error:  # noqa: BLE001 - else the attempt would be made again
                 failures += 1
                 _log.warning("what came of mail is not committed yet: %s", redact(str(error)))

@@ -396,6 +396,34 @@ async def test_cancelling_the_task_cancels_it_everywhere(store) -> None:
             assert len(terminals(await events(side, owner))) == 1
 
 
+@pytest.mark.parametrize("away", [False, True])
+async def test_deleting_the_task_ends_it_everywhere(store, away) -> None:
+    begun = asyncio.Event()
+
+    async def hang(messages: list[dict[str, Any]], choice: object) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async with Network() as network:
+        harbour = network.add("harbour", asking, store=store)
+        core = AgentCore(function=hang, comm_targets=[], can_complete_tasks=True)
+        weather = network.add("weather", lambda: {"wind": core})
+        await harbour.runtime().submit(question())
+        await harbour.runtime().start()
+        await asyncio.wait_for(begun.wait(), 5)
+        await is_still(network)
+        network.down = {"weather"} if away else set()
+        await harbour.runtime().delete_task("task-1", cancel=True)
+        assert await store.list_tasks(HARBOUR) == []
+        if away:
+            assert len(await store.list_outbox("harbour")) == 1
+            assert await state(weather, WEATHER) is TaskState.RUNNING
+            network.down = set()
+            network.wake()
+        await reaches(weather, WEATHER, TaskState.CANCELLED)
+        await is_over(network)
+
+
 async def test_the_end_of_the_task_ends_what_still_goes_on_elsewhere(store) -> None:
     begun = asyncio.Event()
 

@@ -468,6 +468,35 @@ class TestDeletion:
         assert await due(store) == ["bob", "again"]
         assert await store.find_inbox("example", "beta", "m1") == taken().receipt
 
+    async def test_what_the_runtime_wrote_is_still_sent(self, store: Store, rows: Rows) -> None:
+        last = mail("end", sender="", kind="response", wrapper='{"a":"' + "x" * 50_000 + '"}')
+        given = mail("first"), last, mail("dead", sender="", state="dead")
+        _, end, _ = await send(store, rows, *given, task=rows.task(state=TaskState.COMPLETED))
+        await store.delete_task(rows.alice, "t1")
+        await send(store, rows, mail("again"))  # another task of the same id
+        while await store.purge():
+            pass
+        grave = Owner.of_deleted("example")
+        [(owner, found), _] = await store.due_outbox("example", EARLY, 100)
+        assert owner == grave
+        assert found == end._replace(task_id=found.task_id)
+        assert [row.ref for _, row in await store.list_outbox("example")] == ["end", "again"]
+        assert await store.due_outbox("example", EARLY, 9, owner=grave) == [(grave, found)]
+        assert await store.due_outbox("other", EARLY, 9) == []
+        assert await store.load_task(grave, found.task_id) is not None
+        assert await store.owners("example") == [rows.alice]
+        await store.change_outbox([OutboxChange(end.id, "waiting", 1, LATER, "no", True)])
+        assert await due(store) == ["again"]
+        assert await due(store, LATER) == ["end", "again"]
+        assert await store.retry_outbox("example", end.id)
+        assert not await store.retry_outbox("other", end.id)
+        assert await due(store) == ["end", "again"]
+        await store.change_outbox([OutboxChange(end.id, "done")])
+        assert await due(store) == ["again"]
+        while await store.purge():
+            pass
+        assert await store.load_task(grave, found.task_id) is None
+
     async def test_mail_for_a_peer_goes_in_steps(
         self, durable: Store, database: Database, rows: Rows
     ) -> None:

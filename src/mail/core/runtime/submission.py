@@ -254,8 +254,11 @@ class Submissions:
                 ending = self.committer.endings.cancel(task)
                 await self.committer.end(task, ending, cancel_mail=True)
             await self._remove(task)
+            peers = task.row.remote_swarms
         while await self.context.store.purge():
             pass
+        if self.context.gateway is not None:
+            self.context.gateway.wake(peers)  # mail in front of their last words is gone now
 
     async def _remove(self, task: ActiveTask) -> None:
         """Take a task out of the store, and out of memory as soon as its turns have ended."""
