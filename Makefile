@@ -29,7 +29,7 @@ endif
 .PHONY: help demo demo-federation serve test soak lint format docs openapi fuzz bench abuse lock clean
 
 help:  ## Show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMP)  ## Watch a swarm answer a question over HTTP: offline, no key needed
 	@$(BIN)/python scripts/demo.py

@@ -267,7 +267,8 @@ class FederationConfig(FileBacked):
     ``allow_private`` lets it reach loopback and private addresses, too; ``max_swarms`` is how many
     the registry holds, those that are only proposed included. ``expose`` are the agents that mail
     of other swarms may reach, among the entrypoint and those with ``enable_interswarm``; None for
-    all of these. Mail that another swarm has not taken after ``give_up_after`` seconds is given up.
+    all of these. Mail that another swarm has not taken after ``give_up_after`` seconds is given up,
+    at most six days: servers know a repeated delivery for seven.
     """
 
     table = "server.federation"
@@ -276,7 +277,7 @@ class FederationConfig(FileBacked):
     allow_private: bool = False
     max_swarms: _Positive = 1000
     expose: list[str] | None = None
-    give_up_after: _Wait = 24 * 3600.0
+    give_up_after: Annotated[float, Field(gt=0, le=6 * 24 * 3600.0)] = 24 * 3600.0
 
 
 class ServerConfig(FileBacked):

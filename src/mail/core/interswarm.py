@@ -121,12 +121,19 @@ class DeliveryOutcome(NamedTuple):
     """What came of an attempt to deliver mail to a peer.
 
     ``delivered``: the peer has it; ``runner`` is the contributor that took it. ``delayed``: the
-    first attempt failed and others follow. ``undeliverable``: nobody tries any more.
+    first attempt failed and others follow. ``undeliverable``: nobody tries any more. ``said`` are
+    the words of the other server that ``reason`` may end with.
     """
 
     state: Literal["delivered", "delayed", "undeliverable"]
     reason: str = ""
     runner: str = ""
+    said: str = ""
+
+    @property
+    def own_reason(self) -> str:
+        """The reason without the words of the other server, which are no notice of the system."""
+        return self.reason.removesuffix(f": {self.said}") if self.said else self.reason
 
 
 class Gateway(Protocol):

@@ -43,8 +43,10 @@ _ROWS_AT_ONCE: Final = 512
 _LOOK_AGAIN_SECONDS: Final = 60.0
 _AFTER_ERROR_SECONDS: Final = 1.0
 _LONGEST_COMMIT_PAUSE: Final = 30.0
-_MOST_GROUNDED: Final = 1024
+_MOST_GROUNDED: Final = 128
 _STOP_SECONDS: Final = 5.0
+_SLOW_SECONDS: Final = 4.0
+"""After so long without an answer the agent that sent mail is told; the attempt goes on."""
 _LONGEST_RETRY_AFTER: Final = 3600.0
 _LARGEST_POWER: Final = 30
 _ALREADY_THERE: Final = "already exists in swarm memory"
@@ -325,8 +327,10 @@ class OutboxSender:
     async def _deliver(self, flight: _Flight) -> None:
         owner, row, peer = flight
         is_probe, began = peer.failures >= _TRIPS_AFTER, time.monotonic()
+        attempt = asyncio.ensure_future(self._attempt(owner, row))
         try:
-            runner = await self._attempt(owner, row)
+            row = await self._told_if_slow(flight, attempt)
+            runner = await attempt
         except RoutingError as error:
             tried = row._replace(attempts=row.attempts + 1, last_error=str(error))
             if error.is_permanent:
@@ -334,7 +338,8 @@ class OutboxSender:
                 _log.warning(
                     "swarm %r refuses mail: %s%s", row.peer, error, self._advice(error, row)
                 )
-                await self._settled(flight, tried, DeliveryOutcome("undeliverable", str(error)))
+                outcome = DeliveryOutcome("undeliverable", str(error), said=error.detail)
+                await self._settled(flight, tried, outcome)
             else:
                 self._note_failure(peer, error, is_probe=is_probe)
                 await self._put_off(flight, tried, error)
@@ -343,6 +348,25 @@ class OutboxSender:
         _log.debug("mail delivered to swarm %r in %.3f s", row.peer, time.monotonic() - began)
         tried = row._replace(attempts=row.attempts + 1, last_error="", next_at="")
         await self._settled(flight, tried, DeliveryOutcome("delivered", runner=runner))
+
+    async def _told_if_slow(self, flight: _Flight, attempt: "asyncio.Future[str]") -> OutboxRow:
+        """Wait a while for the end of an attempt; then say that the mail waits, if that is new.
+
+        Returns:
+            The row, as it is stored by now.
+        """
+        row = flight.row
+        try:
+            done, _ = await asyncio.wait((attempt,), timeout=_SLOW_SECONDS)
+            if not done and not row.told:
+                reason = f"swarm '{row.peer}' has not answered for {_SLOW_SECONDS:g} seconds"
+                late = row._replace(last_error=reason)
+                await self._settled(flight, late, DeliveryOutcome("delayed", reason))
+                row = late._replace(told=True)
+        except BaseException:
+            attempt.cancel()
+            raise
+        return row
 
     def _advice(self, error: RoutingError, row: OutboxRow) -> str:
         if error.status != HTTPStatus.UNAUTHORIZED:
@@ -407,7 +431,8 @@ class OutboxSender:
             put_off = partial(self._store.change_outbox, [_change(waits)])
             await self._committed(flight, put_off)
         else:
-            await self._settled(flight, waits, DeliveryOutcome("delayed", str(error)))
+            outcome = DeliveryOutcome("delayed", str(error), said=error.detail)
+            await self._settled(flight, waits, outcome)
 
     async def _tell(self, flight: _Flight) -> None:
         """Say of new mail for a peer that does not answer that it has to wait."""

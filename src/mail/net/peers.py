@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http.client import responses
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -250,7 +251,7 @@ class PeerAccess:
                 seconds=seconds,
                 idle_seconds=seconds + 1,
             ) as response:
-                await check_accepted(response)
+                await check_accepted(response, token)
                 data = await read_body(response, max_bytes)
         except FetchError as error:
             raise RoutingError(str(error)) from None
@@ -279,7 +280,7 @@ class PeerAccess:
         except FetchError as error:
             raise RoutingError(str(error)) from None
         if answer.status != _OK:
-            raise _refusal(answer.status, answer.reason, answer.retry_after, answer.body.data)
+            raise _refusal(answer.status, answer.retry_after, answer.body.data, token)
         return _object_in(answer.body)
 
     def _explained(self, error: NotPublic) -> str:
@@ -297,8 +298,8 @@ def bearer(token: str, accept: str) -> dict[str, str]:
     }
 
 
-async def check_accepted(response: "httpx.Response") -> None:
-    """Refuse an answer that is no 200.
+async def check_accepted(response: "httpx.Response", token: str) -> None:
+    """Refuse an answer that is no 200; the token is blotted out in what it says.
 
     Raises:
         RoutingError: with its status and what it says.
@@ -308,12 +309,13 @@ async def check_accepted(response: "httpx.Response") -> None:
         return
     body = await read_body(response, _LARGEST_ANSWER)
     retry_after = response.headers.get("retry-after", "")
-    raise _refusal(status, response.reason_phrase, retry_after, body.data)
+    raise _refusal(status, retry_after, body.data, token)
 
 
-def _refusal(status: int, reason: str, retry_after: str, body: bytes) -> RoutingError:
-    """Return the error for an answer that is no 200."""
-    detail = _detail(body)
+def _refusal(status: int, retry_after: str, body: bytes, token: str) -> RoutingError:
+    """Return the error for an answer that is no 200; the words for its status are ours."""
+    reason = responses.get(status, "unknown")
+    detail = _detail(body, token)
     told = f": {detail}" if detail else ""
     return RoutingError(
         f"HTTP status code {status}, reason '{reason}'{told}",
@@ -340,7 +342,7 @@ def _object_in(body: LimitedBody) -> dict[str, Any]:
     return found
 
 
-def _detail(body: bytes) -> str:
+def _detail(body: bytes, token: str) -> str:
     """Return what an error says, as text of one short line without secrets."""
     from pydantic_core import from_json
 
@@ -351,7 +353,7 @@ def _detail(body: bytes) -> str:
     detail = found.get("detail") if isinstance(found, dict) else None
     if not isinstance(detail, str):
         return ""
-    text = redact(detail[:_LONGEST_DETAIL])
+    text = redact(detail.replace(token, "[redacted]")[:_LONGEST_DETAIL])
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 

@@ -107,7 +107,7 @@ class UserStream:
         try:
             async with AsyncExitStack() as stack:
                 response = await stack.enter_async_context(opening)
-                await check_accepted(response)
+                await check_accepted(response, self._token)
                 if not response.headers.get("content-type", "").startswith(_EVENT_STREAM):
                     raise RoutingError("the answer is not a stream of events", status=200)
                 self._held = stack.pop_all()

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pydantic_core import from_json, to_json
 
 from mail.clock import format_uuid
-from mail.core.addresses import create_agent_address
+from mail.core.addresses import create_agent_address, parse_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.interswarm import PeerControl
@@ -387,6 +387,9 @@ class Endings:
             message_id=message_id,
             timestamp=mail.moment,
         )
+        swarm = parse_agent_address(to)[1]
+        if swarm is not None:
+            answer = answer._replace(recipient_swarms=(swarm,))
         self.mail_delivery.send_away(mail, answer, control)
         mail.task.note_sent(answer)
 

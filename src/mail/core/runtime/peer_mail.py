@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from pydantic_core import from_json, to_json
 
@@ -22,6 +22,7 @@ from mail.core.interswarm import (
     PeerControl,
     PeerMail,
     local_task_id,
+    runner_name,
     unwrap,
     wire_task_id,
 )
@@ -54,6 +55,9 @@ from mail.errors import (
 __all__ = ["PeerDoor"]
 
 _OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
+_MOST_CALLS: Final = 128
+"""Of a peer's breakpoint calls so many wait in a task at a time; further ones are not shown."""
+_LONGEST_NAME: Final = 256
 _DELAYED: Final = (
     "Your message to {to} has not been delivered yet: {reason}. Delivery goes on; you will be told "
     "if it is given up."
@@ -413,7 +417,7 @@ class PeerDoor:
         if not rows:
             await self._file(task, mail, received)
             return
-        names = ", ".join(AgentToolCall.model_validate_json(row.call).tool_name for row in rows)
+        names = ", ".join(str(from_json(row.shown)["name"]) for row in rows)
         told = EventDraft(
             "breakpoint_tool_call",
             f"agent {rows[0].agent} used breakpoint tools {names}",
@@ -444,20 +448,28 @@ class PeerDoor:
         known = {AgentToolCall.model_validate_json(call.call).tool_call_id for call in open_calls}
         taken = {call.call_id for call in task.calls.values()}
         rows = []
-        for told in control.calls:
-            there, name = str(told.get("call_id", "")), str(told.get("name", ""))
-            if not there or there in known:
+        for told in control.calls[: _MOST_CALLS - len(open_calls)]:
+            there, name = told.get("call_id"), told.get("name")
+            if not _is_short(there) or not _is_short(name) or there in known:
                 continue
             known.add(there)
             call_id = free_call_id(there, taken)
             taken.add(call_id)
+            # Nobody needs the arguments to answer the call.
             made = AgentToolCall(
                 tool_name=name,
-                tool_args=_arguments(told.get("arguments")),
+                tool_args={},
                 tool_call_id=there,
                 completion={"role": "assistant", "content": None},
             )
-            shown = {**told, "id": call_id, "call_id": call_id}
+            shown = {
+                "arguments": _text(told.get("arguments")),
+                "name": name,
+                "id": call_id,
+                "call_id": call_id,
+                "type": "function_call",
+                "status": "completed",
+            }
             text = json.dumps(shown, ensure_ascii=False)
             rows.append(CallRow(agent, call_id, made.model_dump_json(), text))
         return rows
@@ -496,8 +508,7 @@ class PeerDoor:
     def _post(self, task: ActiveTask, mail: PeerMail) -> Post:
         """Return a commit for mail of a peer; what the peer says of its own part is noted."""
         if task.stored:
-            own = [name for name in mail.contributors if _swarm_of_contributor(name) == mail.peer]
-            self._contribute(task, own)
+            self._contribute(task, mail.peer, mail.contributors)
         return Post(
             owner=self.context.owner,
             task=task.row,
@@ -506,10 +517,20 @@ class PeerDoor:
             texts=(mail.envelope.body,),
         )
 
-    def _contribute(self, task: ActiveTask, names: Sequence[str]) -> None:
+    def _contribute(self, task: ActiveTask, peer: str, names: Sequence[str]) -> None:
+        """Note the parts that a peer has in the task: for swarms that are known to take part.
+
+        A MAIL 1.3.6 peer may know us by another id, so the first part is taken by its word.
+        """
         known = task.row.task_contributors
-        merged = tuple(dict.fromkeys((*known, *names)))[: max(MAX_CONTRIBUTORS, len(known))]
-        if len(merged) > len(known):
+        own = [name for name in names if _swarm_of_contributor(name) == peer]
+        swarms = {self.context.swarm, *map(_swarm_of_contributor, known)}
+        allowed = {runner_name(swarm, peer) for swarm in swarms}
+        new = [name for name in own if name in allowed]
+        if not new and all(_swarm_of_contributor(name) != peer for name in known):
+            new = [name for name in own if len(name) <= _LONGEST_NAME][:1]
+        merged = tuple(dict.fromkeys((*known, *new)))
+        if len(known) < len(merged) <= MAX_CONTRIBUTORS:
             task.change(task_contributors=merged)
 
     def _inbox(self, mail: PeerMail) -> InboxRow:
@@ -609,8 +630,7 @@ class PeerDoor:
             awaited = row.kind == "request" and (row.peer, row.ref) in task.peers().requests
             if told:
                 mail.events.append(self._sent(row.peer, mail.moment))
-            if _swarm_of_contributor(outcome.runner) == row.peer:
-                self._contribute(task, [outcome.runner])
+            self._contribute(task, row.peer, [outcome.runner])
             return OutboxChange(row.id, "delivered" if awaited else "done"), []
         change = OutboxChange(
             row.id, "waiting", row.attempts, row.next_at, outcome.reason, told=True
@@ -637,7 +657,7 @@ class PeerDoor:
         gone = outcome.state == "undeliverable"
         if row.sender:
             subject = Subject.UNDELIVERABLE if gone else Subject.DELIVERY_DELAYED
-            body = (_UNDELIVERABLE if gone else _DELAYED).format(to=to, reason=outcome.reason)
+            body = (_UNDELIVERABLE if gone else _DELAYED).format(to=to, reason=outcome.own_reason)
             self._notify(mail, row.sender, subject, body, row.ref)
             return []
         control = PeerControl.from_metadata(wrapper.get("metadata"))
@@ -645,7 +665,7 @@ class PeerDoor:
             return []
         lost = [ask for (peer, _), ask in task.peers().requests.items() if peer == row.peer]
         for ref, ask in self._refs(task, row.peer, lost):
-            body = _NOT_PASSED_ON.format(to=to, reason=outcome.reason)
+            body = _NOT_PASSED_ON.format(to=to, reason=outcome.own_reason)
             self._notify(mail, ask.asker, Subject.UNDELIVERABLE, body, ref)
         return lost
 
@@ -697,10 +717,10 @@ def _recipients(payload: Any) -> list[Any]:
     return payload["recipients"] if "recipients" in payload else [payload["recipient"]]
 
 
-def _arguments(text: object) -> dict[str, Any]:
-    """Return the arguments of a call that a peer shows; they only serve to be shown again."""
-    try:
-        found = from_json(text) if isinstance(text, str) else text
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+def _is_short(name: object) -> TypeGuard[str]:
+    return isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME
+
+
+def _text(arguments: object) -> str:
+    """Return the arguments of a call as a peer shows them; they only serve to be shown again."""
+    return arguments if isinstance(arguments, str) else "{}"
