@@ -20,7 +20,7 @@ from tests.docs.pages import PAGES, ROOT, blocks, name_of
 from tests.server.kit import serving
 
 ELSEWHERE = {"docs/examples.md"}  # tests/examples runs its program
-MOST_SKIPPED = 6
+MOST_SKIPPED = 7
 PROMISED = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
 """What a comment behind a ``print`` says is what the page must print."""
 LANGMEM_WARNS = "ignore:Importing Send from langgraph.constants is deprecated"

@@ -80,6 +80,11 @@ TASKLESS = {
     ("DELETE", "/swarms/{name:path}"),
     ("GET", "/swarms/dump"),
     ("POST", "/swarms/load"),
+    ("POST", "/interswarm/forward"),
+    ("POST", "/interswarm/back"),
+    ("POST", "/interswarm/message"),
+    ("GET", "/outbox"),
+    ("POST", "/outbox/{number}/retry"),
     ("GET", "/auth/check"),
     ("POST", "/auth/login"),
 }

@@ -48,7 +48,9 @@ def main() -> None:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
     asyncio.run(add_callers(open_store(arguments.store)))
-    config = settings(debug=True, max_running_tasks=0, max_streams=0, max_requests=0)
+    config = settings(
+        debug=True, max_running_tasks=0, max_streams=0, max_requests=0, anonymous_rate=0.0
+    )
     if arguments.shipped_limits:
         config = config.model_copy(update={"limits": LimitsConfig(shutdown_grace=0.5)})
     run_server(config, template=till(), store=open_store(arguments.store))

@@ -62,7 +62,13 @@ from mail.server.idempotency import replayed
 from mail.server.idempotent_response import answered_once
 from mail.server.openapi import EVENT_STREAM, errors
 from mail.server.piecewise import json_answer
-from mail.server.routes.messages import MAX_SUBJECT, MAX_TIMEOUT_SECONDS, MessageIn, Posting
+from mail.server.routes.messages import (
+    MAX_SUBJECT,
+    MAX_TIMEOUT_SECONDS,
+    NOT_BLANK,
+    MessageIn,
+    Posting,
+)
 from mail.server.routes.tasks import get_task_events
 from mail.server.routing import Handler, MAILRoute, MAILRouter
 from mail.server.state import ServerState, owner_of
@@ -196,7 +202,10 @@ _SUBJECT: Final = "Interswarm Message"
 class InterswarmMessageIn(RequestBody):
     """A message to agents of this swarm or of others."""
 
-    body: Annotated[str, Field(description="The text of the message.")]
+    body: Annotated[
+        str,
+        Field(description="The text of the message.", json_schema_extra={"pattern": NOT_BLANK}),
+    ]
     targets: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=2 * MAX_ID + 1)]],
         Field(

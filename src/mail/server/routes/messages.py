@@ -48,7 +48,7 @@ MSG_TYPES: Final = ("request", "response", "broadcast", "interrupt")
 _NO: Final[JsonDict] = {"default": False}
 RESUME_FROM: Final = ("user_response", "breakpoint_tool_call")
 
-_NOT_BLANK: Final = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
+NOT_BLANK: Final = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 """What `str.strip` leaves, spelt out: engines differ in what their ``\\s`` matches."""
 
 router = MAILRouter("messages")
@@ -94,7 +94,7 @@ def _message_rules(schema: dict[str, Any]) -> None:
     """Say in JSON Schema what `MessageIn` demands across its fields."""
 
     def text_in(name: str) -> dict[str, Any]:
-        return {name: {"type": "string", "pattern": _NOT_BLANK}}
+        return {name: {"type": "string", "pattern": NOT_BLANK}}
 
     fresh = {"resume_from": {"type": "null"}}
     resumed = {"resume_from": {"const": "user_response"}, "task_id": {"type": "string"}}
