@@ -63,8 +63,8 @@ async def test_one_token_is_not_for_two_swarms(nodes: Nodes) -> None:
     said = message("chief@weather", "chief@tide", msg_type="broadcast")
     said["user_token"] = said.pop("user_tokens")[WEATHER]
     answer = await nodes[HARBOUR].client().post("/interswarm/message", json=said)
-    assert answer.status_code == 400
-    assert answer.json()["errors"][0]["field"] == "user_tokens"
+    assert answer.status_code == 401
+    assert "user_tokens must hold your token" in answer.json()["detail"]
     assert (await nodes[WEATHER].client("otto").get("/tasks")).json() == {}
 
 
@@ -212,3 +212,10 @@ class TestClient:
         said = ("fail", token_of("otto", WEATHER))
         with pytest.raises(ClientHTTPError, match="failed"):
             await client.send_interswarm_message(*said, targets=["chief@weather"], stream=True)
+
+
+async def test_a_target_with_an_endless_name_is_refused(nodes: Nodes) -> None:
+    said = message("0" * 400, msg_type="request")
+    answer = await nodes[HARBOUR].client().post("/interswarm/message", json=said)
+    assert answer.status_code == 400
+    assert answer.json()["errors"][0]["field"] == "targets"

@@ -51,6 +51,8 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
 def _know_the_swarm(body: dict[str, Any]) -> None:
     if isinstance(body.get("entrypoint"), str) and body["entrypoint"].strip():
         body["entrypoint"] = ENTRYPOINT
+    if isinstance(body.get("targets"), list):  # whose agents there are, and for whom tokens
+        body["targets"] = [ENTRYPOINT]
     if body.get("resume_from") == "breakpoint_tool_call":
         body["task_id"] = f"waits for nothing {uuid.uuid4()}"  # 404; no task waits for these
     options = body.get("kwargs")

@@ -151,7 +151,9 @@ class Generation:
 
     def load(self, name: str) -> None:
         """Serve another swarm, as ``/swarms/load`` does once it has read it."""
-        self.app.state.mail.serve(replace(self.served[name]))  # another one, also of the same name
+        state = self.app.state.mail
+        state.pool.replace(replace(self.served[name]))  # another one, also of the same name
+        state.begin_recovery()
 
     async def ask(self, path: str, body: object, key: str, patience: int | None) -> Answer:
         """Post as alice; leave after so many steps, if at all."""

@@ -303,8 +303,9 @@ class InterswarmMessageIn(RequestBody):
         found: dict[str, list[str]] = {}
         for target in self.targets:
             name, swarm = parse_agent_address(target)
-            if not name or swarm == "":
-                raise refusal([{"field": "targets", "problem": "must be written agent@swarm"}])
+            if not name or swarm == "" or len(name) > MAX_ID:
+                problem = f"must be written agent@swarm, with at most {MAX_ID} characters each"
+                raise refusal([{"field": "targets", "problem": problem}])
             found.setdefault(swarm or local, []).append(name)
         return found
 
@@ -312,13 +313,15 @@ class InterswarmMessageIn(RequestBody):
         """Return the caller's token for another swarm; ``others`` is how many there are.
 
         Raises:
-            ProtocolError: there is none.
+            Unauthenticated: there is none.
         """
         token = (self.user_tokens or {}).get(swarm) or (self.user_token if others == 1 else "")
         if not token:
             field = "user_token" if others == 1 else "user_tokens"
-            problem = f"must hold your token for the swarm '{swarm[:MAX_ID]}'"
-            raise refusal([{"field": field, "problem": problem}])
+            raise Unauthenticated(
+                f"user token is required: {field} must hold your token for the swarm "
+                f"'{swarm[:MAX_ID]}'"
+            )
         return token
 
 
