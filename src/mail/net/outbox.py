@@ -169,6 +169,7 @@ class OutboxSender:
         self._peers: dict[str, _Peer] = {}
         self._flights: dict[_Key, asyncio.Task[None]] = {}
         self._grounded: set[_Key] = set()  # those that only wait for their commit
+        self._just_landed: set[_Key] = set()  # since the store was asked what is due
         self._timers: list[float] = []
         self._woken = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
@@ -257,6 +258,7 @@ class OutboxSender:
             del self._peers[name]
         while self._in_the_air < self._settings.at_once:
             now = time.monotonic()
+            self._just_landed.clear()
             rows = await self._store.due_outbox(
                 self._swarm,
                 moment,
@@ -287,6 +289,8 @@ class OutboxSender:
         for owner, row in sorted(rows, key=lambda each: (each[1].attempts, each[1].id)):
             peer = self._peers.setdefault(row.peer, _Peer())
             flight = _Flight(owner, row, peer)
+            if flight.key in self._just_landed:  # what was read may be done; there is another look
+                continue
             if flight.key in self._flights or self._in_the_air >= self._settings.at_once:
                 continue
             if peer.failures >= _TRIPS_AFTER and self._is_too_old(row):
@@ -313,6 +317,7 @@ class OutboxSender:
         self._ground(flight)
         self._grounded.discard(flight.key)
         del self._flights[flight.key]
+        self._just_landed.add(flight.key)
         if task.cancelled():
             return
         error = task.exception()
