@@ -41,6 +41,8 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
         # Whether a server answers there cannot be in the document; `tests.fuzz.server` has one.
         names = {"name": f"swarm-{len(case.body['name']) % 9}", "base_url": "http://peer.example"}
         case.body |= names | {"metadata": None, "auth_token": None, "volatile": True}
+    if isinstance(case.body, dict) and case.operation.path == "/interswarm/message":
+        case.body["targets"] = [ENTRYPOINT]  # which agents there are is not in the document
     if isinstance(case.body, dict) and case.operation.path == "/swarms/discover":
         case.body["discovery_urls"] = ["http://peer.example"]
     cursor = (case.query or {}).get("cursor")
@@ -51,8 +53,6 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
 def _know_the_swarm(body: dict[str, Any]) -> None:
     if isinstance(body.get("entrypoint"), str) and body["entrypoint"].strip():
         body["entrypoint"] = ENTRYPOINT
-    if isinstance(body.get("targets"), list):  # whose agents there are, and for whom tokens
-        body["targets"] = [ENTRYPOINT]
     if body.get("resume_from") == "breakpoint_tool_call":
         body["task_id"] = f"waits for nothing {uuid.uuid4()}"  # 404; no task waits for these
     options = body.get("kwargs")
