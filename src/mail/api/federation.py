@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pydantic_core import from_json
 
 from mail.core.addresses import parse_agent_address
-from mail.core.interswarm import PEER_ROLE, DeliveryOutcome, PeerMail
+from mail.core.interswarm import INBOX_AGE, PEER_ROLE, DeliveryOutcome, PeerMail
 from mail.core.runtime.interswarm import NO_ROUTER, Direction, Federation
 from mail.core.runtime.runtime import MAILRuntime
 from mail.core.schema import parse_interswarm_message, parse_message
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["FederatedSwarm", "LibraryFederation"]
 
 _PAGE: Final = 1000
-_INBOX_DAYS: Final = 7
 _LAST_MAIL_SECONDS: Final = 5.0
 _LAST_MAIL_STEP: Final = 0.02
 
@@ -132,7 +131,7 @@ class LibraryFederation:
         """Deliver what waits, check the health of peers, and go on with what they have begun."""
         self._is_stopped = False
         await self._open()
-        await self._store.drop_inbox(self._days_ago(_INBOX_DAYS), _PAGE)
+        await self._store.drop_inbox(self._ago(INBOX_AGE), _PAGE)
         for peer in await self._peers_with_work():
             await self._guest(peer).start()
         if self._registry.health_check_task is None:
@@ -227,8 +226,8 @@ class LibraryFederation:
             last = rows[-1][1].id
         return [owner.id for owner in owners if owner.role == PEER_ROLE]
 
-    def _days_ago(self, days: int) -> str:
-        moment = datetime.fromisoformat(self._clock.now()) - timedelta(days=days)
+    def _ago(self, age: timedelta) -> str:
+        moment = datetime.fromisoformat(self._clock.now()) - age
         return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
     async def _settle(self, owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, MutableMapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, ClassVar, Final, Literal, get_args
 
@@ -9,6 +10,7 @@ from pydantic import AfterValidator, Field
 
 from mail.config.env import DATABASE_URL, LOG_FORMAT, setting
 from mail.config.toml import FileBacked
+from mail.core.interswarm import INBOX_AGE
 
 __all__ = [
     "REMOTE_AGENT_PARAMS",
@@ -36,6 +38,7 @@ _ALL_INTERFACES: Final = "0.0.0.0"  # noqa: S104 - the documented default; token
 
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _BASE_URL: Final = re.compile(r"https?://(?:[A-Za-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?[!-~]*")
+_LONGEST_DELIVERY: Final = (INBOX_AGE - timedelta(days=1)).total_seconds()
 _MAX_HOURS: Final = 24 * 365 * 100
 _Provider = Literal[
     "openai",
@@ -277,7 +280,7 @@ class FederationConfig(FileBacked):
     allow_private: bool = False
     max_swarms: _Positive = 1000
     expose: list[str] | None = None
-    give_up_after: Annotated[float, Field(gt=0, le=6 * 24 * 3600.0)] = 24 * 3600.0
+    give_up_after: Annotated[float, Field(gt=0, le=_LONGEST_DELIVERY)] = 24 * 3600.0
 
 
 class ServerConfig(FileBacked):

@@ -8,6 +8,7 @@ import hashlib
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final, Literal, NamedTuple, Protocol, cast
 
 from mail.core.addresses import (
@@ -22,6 +23,7 @@ from mail.errors import ProtocolError
 
 __all__ = [
     "CONTROL",
+    "INBOX_AGE",
     "MAX_CONTRIBUTORS",
     "MAX_TASK_ID",
     "PEER_ROLE",
@@ -39,6 +41,9 @@ __all__ = [
 
 PEER_ROLE: Final = "swarm"
 """The role of a task's owner when the owner is another swarm."""
+
+INBOX_AGE: Final = timedelta(days=7)
+"""How long a repeated delivery of a peer is known as such; senders must have given up by then."""
 
 MAX_TASK_ID: Final = 240
 MAX_CONTRIBUTORS: Final = 16

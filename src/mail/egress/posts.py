@@ -38,10 +38,9 @@ _MAX_TARGETS: Final = 1024
 
 
 class PostAnswer(NamedTuple):
-    """What a server answered: its status with the reason, one header, and the body."""
+    """What a server answered: its status, one header, and the body."""
 
     status: int
-    reason: str
     retry_after: str
     body: LimitedBody
 
@@ -142,7 +141,7 @@ class GuardedPosts:
             if not body.complete:
                 response.close()  # what was not read cannot be followed by another answer
             retry_after = response.headers.get("Retry-After", "")
-            return PostAnswer(response.status, response.reason or "", retry_after, body)
+            return PostAnswer(response.status, retry_after, body)
 
     def _target(self, url: str) -> "URL":
         """Return an address as it is requested; one with a literal has been checked."""

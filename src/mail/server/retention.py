@@ -13,18 +13,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from mail.core.interswarm import INBOX_AGE
 from mail.db.base import Owner, Store
 from mail.errors import MAILError, StoreConflict
 
-__all__ = ["FIRST_STEP", "HOURLY_STEP", "INBOX_AGE", "Retention"]
+__all__ = ["FIRST_STEP", "HOURLY_STEP", "Retention"]
 
 FIRST_STEP: Final = timedelta(hours=1)
 """By how much the time of a sweep changes at most when a server starts."""
 HOURLY_STEP: Final = timedelta(hours=2)
 """By how much it changes at most with every hour that a server runs."""
-
-INBOX_AGE: Final = timedelta(days=7)
-"""How long a repeated delivery of a peer is known as such; senders must have given up by then."""
 
 _EVERY_SECONDS: Final = 3600.0
 _LAG_TO_TELL: Final = timedelta(days=1)

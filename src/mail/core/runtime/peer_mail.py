@@ -447,8 +447,10 @@ class PeerDoor:
         open_calls = [call for call in task.open_calls() if swarm_of_agent(call.agent) == mail.peer]
         known = {AgentToolCall.model_validate_json(call.call).tool_call_id for call in open_calls}
         taken = {call.call_id for call in task.calls.values()}
-        rows = []
-        for told in control.calls[: _MOST_CALLS - len(open_calls)]:
+        rows: list[CallRow] = []
+        for told in control.calls:
+            if len(open_calls) + len(rows) >= _MOST_CALLS:
+                break
             there, name = told.get("call_id"), told.get("name")
             if not _is_short(there) or not _is_short(name) or there in known:
                 continue
