@@ -173,7 +173,7 @@ class DeskRecords(Protocol):
         self,
         swarm: str,
         name: str,
-        which: LetterFilter = LetterFilter(),
+        which: LetterFilter,
         *,
         limit: int = 10,
         max_bytes: int | None = None,
