@@ -128,6 +128,13 @@ def test_a_wrong_budget_is_refused_at_the_start(write, text: str, problem: str) 
     [
         ("[server]\nport = '8000'", r"some.toml: \[server\] 'port': expected an integer, got text"),
         ("[server]\nport = 70000", r"\[server\] 'port': .*65535"),
+        *(
+            (
+                f"[server.federation]\ngive_up_after = {days * 86400}",
+                rf"\[server.federation\] 'give_up_after': .*{bound}",
+            )
+            for days, bound in ((0, "greater than 0"), (6.001, "less than or equal to 518400"))
+        ),
         ("[server]\ndebug = 1", r"'debug': expected true or false, got an integer"),
         ("[server]\nprot = 1", r"\[server\] 'prot' is not a known key; did you mean 'port'\?"),
         ("[server.swarm]\nnmae = 'x'", r"\[server.swarm\] 'nmae' .* did you mean 'name'"),

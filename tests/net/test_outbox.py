@@ -322,6 +322,8 @@ async def test_a_hint_that_a_peer_answers_ends_the_pause(tmp_path: Path) -> None
         store.add("beta", "late")
         sender.wake(["beta"])
         await until(lambda: store.outcomes().count("delayed") == 7)
+        late = store.settled[-1][1]
+        assert late.reason.removeprefix(late.own_reason) == ": told to fail"
         sender.heard_from("gamma")
         sender.heard_from("beta")
         await until(lambda: store.outcomes().count("delivered") == 1)
@@ -472,6 +474,57 @@ async def test_too_much_that_cannot_be_committed_is_sent_again_later(
         await until(lambda: len(sender._flights) <= 2)
     assert len(posted(peer)) == 5
     assert all(row.state == "waiting" for row in store.rows.values())
+
+
+async def test_hundreds_that_cannot_be_committed_do_not_stop_new_mail(tmp_path: Path) -> None:
+    store, busy = WaitingMail(), True
+
+    async def settle(owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
+        if busy and row.task_id.startswith("away"):
+            raise ShuttingDown
+        await store.settle(owner, row, outcome)
+
+    for number in range(600):
+        store.add("beta", f"away-{number}")
+    async with routing(tmp_path) as router:
+        sender = OutboxSender(store, "alpha", router.swarm_registry, Taking(), settle, FAST)  # type: ignore[arg-type]
+        await sender.start()
+        store.add("beta", "here")
+        sender.wake(["beta"])
+        await until(lambda: store.outcomes() == ["delivered"])
+        busy = False
+        await until(lambda: not sender._flights)
+        await sender.stop()
+
+
+class Taking:
+    """Stands for a router whose peers take everything at once."""
+
+    async def deliver(self, wrapper: Any, direction: str) -> dict[str, Any]:
+        return {"local_runner": f"swarm:alpha@{wrapper['target_swarm']}"}
+
+
+@pytest.mark.parametrize("status", [503, 422])
+async def test_the_words_of_a_peer_are_told_apart_from_the_reason(
+    tmp_path: Path, status: int
+) -> None:
+    """Of mail that is refused, that is put off, and that is given up."""
+    settings = SendingSettings(first_pause=0.01, longest_pause=0.01, give_up_after=0.5)
+    store = WaitingMail()
+    async with (
+        LoopbackPeer(name="beta") as peer,
+        sending(tmp_path, store, peer, settings=settings) as sender,
+    ):
+        peer.failing = status
+        for number in range(8):
+            store.add("beta", f"task-{number}")
+        sender.wake(["beta"])
+        await until(lambda: store.outcomes().count("undeliverable") >= 2)
+        await until_sent(store)
+    for _, outcome, _ in store.settled:
+        assert "told to fail" in outcome.reason
+        assert "told to fail" not in outcome.own_reason
+        assert len(outcome.own_reason) > 20
 
 
 async def test_mail_of_a_deleted_task_is_forgotten(tmp_path: Path) -> None:

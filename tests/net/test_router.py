@@ -200,6 +200,33 @@ async def test_a_refusal_carries_status_reason_and_detail(
         assert "tok" not in str(caught.value).replace("told", "")
 
 
+async def test_a_token_that_a_peer_repeats_is_blotted_out(tmp_path: Path) -> None:
+    """In its ``detail``, at the place where that is cut, and in the words beside its status."""
+    token = "a-token-with-nothing-special"
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        told = request.headers["Authorization"].removeprefix("Bearer ")
+        detail = f"{told} is wrong{' ' * 451}{told}"  # of which 500 characters are kept
+        return web.json_response({"detail": detail}, status=401, reason=f"Not {told}")
+
+    async with serving(answer) as url, routing(tmp_path) as router:
+        know(router, url, token)
+        asked: MAILInterswarmMessage = {**user_message(), "auth_token": token}
+        for send in (
+            router.deliver(wrapper(), "forward"),
+            router.send_interswarm_message_back(wrapper()),
+            router.post_user_message(asked),
+            router.stream_interswarm_user_message(asked),
+            router.follow_interswarm_user_task("beta", "trip", token),
+        ):
+            with pytest.raises(RoutingError) as caught:
+                await send
+            assert "status code 401, reason 'Unauthorized': [redacted] is wrong" in str(
+                caught.value
+            )
+            assert "a-token" not in str(caught.value) + caught.value.detail
+
+
 ANSWERS: dict[str, Callable[[], web.Response]] = {
     "no JSON": lambda: web.Response(text="<html>login</html>"),
     "no object": lambda: web.json_response([]),
@@ -446,6 +473,23 @@ async def test_a_users_message_is_checked_before_it_leaves(
                 await post(asked)
             assert str(caught.value) == f"error posting interswarm user message: {problem}"
         assert len(peer.requests) == before
+
+
+@pytest.mark.parametrize(("mebibytes", "taken"), [(7, True), (9, False)])
+async def test_a_users_answer_is_read_to_8_mebibytes(
+    tmp_path: Path, mebibytes: int, *, taken: bool
+) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        return web.json_response({"response": ANSWER, "events": "x" * (mebibytes << 20)})
+
+    async with serving(answer) as url, routing(tmp_path) as router:
+        know(router, url)
+        if taken:
+            found = await router.post_user_message(user_message())
+            assert len(found["events"]) == mebibytes << 20
+        else:
+            with pytest.raises(RoutingError, match="the answer is not that of a MAIL server"):
+                await router.post_user_message(user_message())
 
 
 async def test_a_users_refusal_names_the_swarm(tmp_path: Path) -> None:

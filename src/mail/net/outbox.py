@@ -113,7 +113,7 @@ class _Peer:
     """What is known of a swarm that gets mail.
 
     ``failures`` counts those in a row. Once there are too many, ``trips`` counts the probes that
-    failed, and nothing is tried ``until`` a moment.
+    failed, and nothing is tried ``until`` a moment. ``said`` are its own words in ``reason``.
     """
 
     flying: int = 0
@@ -121,6 +121,7 @@ class _Peer:
     trips: int = 0
     until: float = 0.0
     reason: str = ""
+    said: str = ""
 
 
 class _Flight(NamedTuple):
@@ -294,7 +295,7 @@ class OutboxSender:
             if flight.key in self._flights or self._in_the_air >= self._settings.at_once:
                 continue
             if peer.failures >= _TRIPS_AFTER and self._is_too_old(row):
-                self._begin(flight, self._give_up(flight, row, row.last_error or peer.reason))
+                self._begin(flight, self._give_up(flight, row, peer.reason, peer.said))
             elif peer.until > time.monotonic():
                 if not row.told:
                     self._begin(flight, self._tell(flight))
@@ -409,7 +410,7 @@ class OutboxSender:
 
     def _note_failure(self, peer: _Peer, error: RoutingError, *, is_probe: bool) -> None:
         """Count a failure; too many in a row hold all mail for the peer back for a while."""
-        peer.reason = str(error)
+        peer.reason, peer.said = str(error), error.detail
         peer.failures += 1
         now, pause = time.monotonic(), min(error.retry_after or 0.0, _LONGEST_RETRY_AFTER)
         # Of many that fail together, only the first one counts.
@@ -423,7 +424,7 @@ class OutboxSender:
     async def _put_off(self, flight: _Flight, row: OutboxRow, error: RoutingError) -> None:
         """Let mail wait for its next attempt, or give it up."""
         if self._is_too_old(row):
-            await self._give_up(flight, row, str(error))
+            await self._give_up(flight, row, str(error), error.detail)
             return
         held = flight.peer.until - time.monotonic()
         longest = self._settings.longest_unanswered if error.status is None else None
@@ -441,15 +442,15 @@ class OutboxSender:
 
     async def _tell(self, flight: _Flight) -> None:
         """Say of new mail for a peer that does not answer that it has to wait."""
-        reason = flight.peer.reason
+        reason, said = flight.peer.reason, flight.peer.said
         waits = flight.row._replace(last_error=reason)
-        await self._settled(flight, waits, DeliveryOutcome("delayed", reason))
+        await self._settled(flight, waits, DeliveryOutcome("delayed", reason, said=said))
 
-    async def _give_up(self, flight: _Flight, row: OutboxRow, reason: str) -> None:
+    async def _give_up(self, flight: _Flight, row: OutboxRow, reason: str, said: str) -> None:
         hours = self._settings.give_up_after / 3600
         text = f"not delivered within {hours:g} hours; the last attempt: {reason}"
         _log.warning("mail for swarm %r is given up: %s", row.peer, reason)
-        await self._settled(flight, row, DeliveryOutcome("undeliverable", text))
+        await self._settled(flight, row, DeliveryOutcome("undeliverable", text, said=said))
 
     async def _settled(self, flight: _Flight, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         commit: Callable[[], Awaitable[None]]
@@ -501,7 +502,7 @@ def _answers(peer: _Peer) -> None:
     """Note that a peer answers."""
     peer.failures = peer.trips = 0
     peer.until = 0.0
-    peer.reason = ""
+    peer.reason = peer.said = ""
 
 
 def _is_forgettable(peer: _Peer) -> bool:

@@ -145,6 +145,11 @@ async def test_a_request_goes_out_and_its_answer_comes_back(store, twice) -> Non
         task = await harbour.runtime().read_task("task-1")
         assert task.remote_swarms == ["weather"]
         assert task.task_contributors == ["user:ines@harbour", "swarm:harbour@weather"]
+        mail = [e.extra["full_message"]["message"] for e in task.events if e.kind == "new_message"]
+        wind = {"address_type": "agent", "address": "wind@weather"}
+        [_, farewell] = [one for one in mail if one.get("recipient") == wind]
+        assert farewell["subject"] == "::task_complete::"
+        assert farewell["recipient_swarm"] == "weather"
         told = [e.kind for e in task.events if e.kind.startswith("interswarm")]
         assert told[:2] == ["interswarm_message_sent", "interswarm_message_received"]
         assert told.count("interswarm_message_sent") == 2  # the request, and the end
