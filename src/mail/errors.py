@@ -24,6 +24,7 @@
     ├── ToolError (ValueError)          a tool call the agent can correct
     ├── StoreError                      the store could not do its work
     │   ├── StoreConflict               a delivery was already consumed
+    │   │   ├── DeskConflict            letters do not fit what is stored
     │   │   └── KeyTaken                an idempotency key was already used
     │   └── StoreLocked                 another process owns the store
     ├── PeerUnreachable (RuntimeError)  another swarm's server does not answer as one
@@ -53,6 +54,7 @@ __all__ = [
     "ClientError",
     "ClientHTTPError",
     "ConfigError",
+    "DeskConflict",
     "Forbidden",
     "KeyTaken",
     "MAILError",
@@ -229,6 +231,10 @@ class MailTaken(StoreConflict):
 
     def __init__(self) -> None:
         super().__init__("the message has been taken before")
+
+
+class DeskConflict(StoreConflict):
+    """Letters or members of a thread do not fit what is stored; nothing of the commit is."""
 
 
 class StoreLocked(StoreError):

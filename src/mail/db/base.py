@@ -23,6 +23,7 @@ from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
+from mail.db.desk import DeskPost, ShownRow
 
 __all__ = [
     "NEWEST_EVENTS",
@@ -297,6 +298,9 @@ class Post:
     ``inbox`` is mail of a peer that must be new. Of the task's mail for peers, ``outbox_changes``
     come first; ``answered`` removes requests to a peer, as (peer, ref); ``close_requests`` removes
     all requests but dead ones, because nobody waits for answers any more; ``outbox`` is added last.
+
+    ``desk`` are letters that go with the commit. If they are refused, so is the commit, and the
+    other way round.
     """
 
     owner: Owner
@@ -318,6 +322,7 @@ class Post:
     outbox_changes: tuple[OutboxChange, ...] = ()
     answered: tuple[tuple[str, str], ...] = ()
     close_requests: bool = False
+    desk: DeskPost | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -325,13 +330,15 @@ class TurnCommit(Post):
     """One commit of a turn on the delivery ``seq``.
 
     With ``done`` the delivery is consumed and its journal removed; with ``dead`` (which goes with
-    ``done``) it is put aside as undeliverable for that reason.
+    ``done``) it is put aside as undeliverable for that reason. ``shown`` are letters that stood in
+    the turn's request to a model; what was shown before stays as it is noted.
     """
 
     seq: int
     done: bool = True
     dead: str | None = None
     journal: tuple[JournalRow, ...] = ()
+    shown: tuple[ShownRow, ...] = ()
 
 
 class Receipt(NamedTuple):
@@ -382,6 +389,7 @@ class TaskRecords(Protocol):
         Raises:
             StoreConflict: ``post.new`` and the task exists.
             KeyTaken: the owner has used the key in ``post.once`` before.
+            DeskConflict: what is in ``post.desk`` is refused; see `DeskRecords.post_letters`.
             MailTaken: the mail in ``post.inbox`` was taken before; this comes before the others.
         """
 
@@ -390,7 +398,8 @@ class TaskRecords(Protocol):
 
         Raises:
             StoreConflict: the delivery is not waiting any more (already consumed or dropped).
-            MailTaken: the mail in ``turn.inbox`` was taken before; this comes before the other.
+            DeskConflict: what is in ``turn.desk`` is refused; see `DeskRecords.post_letters`.
+            MailTaken: the mail in ``turn.inbox`` was taken before; this comes before the others.
         """
 
     async def claim(self, owner: Owner, seq: int) -> int:

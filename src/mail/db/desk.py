@@ -4,6 +4,9 @@ A mailbox belongs to a participant, who is no agent of the swarm but writes to i
 agent. Letters are kept apart from the deliveries of tasks: they have no turn, and wait until their
 recipients fetch them. `DeskPost` is the one verb that adds something; it is a transaction, alone or
 as a part of a task's commit.
+
+Times are texts as `mail.clock.Clock.now` writes them, so that they can be compared. Names and ids
+are at most some hundred characters long, which the callers see to: databases index them.
 """
 
 from collections.abc import Sequence
@@ -13,12 +16,15 @@ from typing import Literal, NamedTuple, Protocol
 __all__ = [
     "DeskPost",
     "DeskRecords",
+    "DroppedLetters",
     "LetterFilter",
     "LetterKind",
+    "LetterPlace",
     "LetterRow",
     "MemberRow",
     "PageRow",
     "ReceiptRow",
+    "ShownRow",
     "ThreadRow",
 ]
 
@@ -53,7 +59,7 @@ class LetterRow(NamedTuple):
         recipients: The mailboxes it was written to, the sender's never among them.
         kind: See `LetterKind`. A notice about a thread names it.
         body: Its text.
-        created_at: When it was accepted; RFC 3339 text in UTC.
+        created_at: When it was accepted.
         subject: A line, or no text.
         thread_id: Its thread, or no text.
         reply_to: The letter that it answers, or no text.
@@ -84,7 +90,7 @@ class LetterRow(NamedTuple):
 
 
 class ReceiptRow(NamedTuple):
-    """What became of a letter at one recipient. Texts are RFC 3339 in UTC, or empty.
+    """What became of a letter at one recipient. No text where that has not happened.
 
     Attributes:
         letter_id: The letter.
@@ -103,6 +109,15 @@ class ReceiptRow(NamedTuple):
     ack_note: str = ""
 
 
+class ShownRow(NamedTuple):
+    """A letter that stood in an agent's request to its model: in which turn of the task, when."""
+
+    letter_id: str
+    name: str
+    turn: int
+    shown_at: str
+
+
 class PageRow(NamedTuple):
     """A page of letters that was returned; a repeated call with its id gets the same one."""
 
@@ -118,7 +133,7 @@ class LetterFilter(NamedTuple):
         thread_id: Only letters of this thread.
         since: Only letters accepted after this time.
         before: Only letters with a place below this one.
-        unread: Only letters that were not shown to it yet.
+        unread: Only letters that it is a recipient of and that were not shown to it yet.
     """
 
     thread_id: str = ""
@@ -127,16 +142,33 @@ class LetterFilter(NamedTuple):
     unread: bool = False
 
 
+class LetterPlace(NamedTuple):
+    """The place of a letter in the order of age: a look at old letters goes on behind it."""
+
+    created_at: str = ""
+    seq: int = 0
+
+
+class DroppedLetters(NamedTuple):
+    """How many letters were removed, and where to go on; no place when all were looked at."""
+
+    removed: int
+    place: LetterPlace | None
+
+
 @dataclass(slots=True, kw_only=True)
 class DeskPost:
     """What one transaction adds for a swarm. Every field but the swarm may be empty.
 
     ``members`` must be members of those threads, ``strangers`` must not be: (thread, name), both
-    as the store has them before. Then ``threads`` and ``joined`` are added, ``left`` are removed,
-    and ``letters`` are added with a receipt for each of their recipients.
+    as the store has them before. Then ``threads`` and ``joined`` are added, ``left`` are removed
+    (those who are no members are passed over), and ``letters`` are added with a receipt for each of
+    their recipients. What threads and letters take counts for ``payer``; without one, a letter
+    counts for its sender, and a thread for its creator.
     """
 
     swarm: str
+    payer: str = ""
     members: tuple[tuple[str, str], ...] = ()
     strangers: tuple[tuple[str, str], ...] = ()
     threads: tuple[ThreadRow, ...] = ()
@@ -156,7 +188,9 @@ class DeskRecords(Protocol):
         """Commit a `DeskPost`; return the places of its letters.
 
         Raises:
-            StoreConflict: a member is none, a stranger is one, or a thread exists.
+            DeskConflict: a member is none, a stranger is one, a thread or a letter with that id
+                exists, or who is to join a thread is a member or finds no such thread. Nothing is
+                stored then.
         """
 
     async def find_thread(
@@ -181,21 +215,26 @@ class DeskRecords(Protocol):
         """Return what a mailbox has, newest first.
 
         Without a thread these are the letters that it is a recipient of and that are visible to it;
-        with one, all letters of the thread, its own too, if it is a member. Letters that it is no
-        recipient of have an empty receipt.
+        with one, all letters of the thread, its own too, if it is a member (none otherwise).
+        Letters that it is no recipient of have an empty receipt.
 
         Args:
             swarm: The swarm.
             name: The mailbox.
             which: Which of them.
             limit: At most so many.
-            max_bytes: At most so many bytes of bodies, but at least one letter: no more is read.
+            max_bytes: At most about so many bytes, but at least one letter: no more is read. A
+                letter counts as in `letter_bytes`.
         """
 
     async def letters_by_id(
         self, swarm: str, letter_ids: Sequence[str]
     ) -> list[tuple[LetterRow, list[ReceiptRow]]]:
-        """Return letters with all of their receipts, newest first; unknown ones are left out."""
+        """Return letters with their receipts, newest first; unknown ones are left out.
+
+        The receipts are in the order of the recipients. Whoever asks sees to it that the letters
+        are for the eyes of its caller, and that they are not too many.
+        """
 
     async def unread_letters(self, swarm: str, name: str, limit: int = 1000) -> int:
         """Return how many visible letters were not shown to a mailbox yet; at most ``limit``."""
@@ -209,6 +248,8 @@ class DeskRecords(Protocol):
         page: PageRow | None = None,
     ) -> bool:
         """Note that letters were shown to a mailbox, for those that were not before.
+
+        What is unknown, or not for that mailbox, is passed over.
 
         Args:
             swarm: The swarm.
@@ -230,20 +271,50 @@ class DeskRecords(Protocol):
         """Note that a recipient acknowledges a letter; it counts as shown then.
 
         Returns:
-            False when it was acknowledged before or is not for that mailbox; nothing is changed.
+            False when it was acknowledged before, or is not for that mailbox or not visible to it
+            any more; nothing is changed.
         """
 
     async def overdue_letters(
-        self, swarm: str, sender: str, before: str, limit: int = 100
+        self,
+        swarm: str,
+        sender: str,
+        before: str,
+        limit: int = 100,
+        max_bytes: int | None = None,
     ) -> list[tuple[LetterRow, ReceiptRow]]:
-        """Return what a mailbox sent before a time and still wants acknowledged, oldest first."""
+        """Return what a mailbox sent before a time and still wants acknowledged, oldest first.
 
-    async def letter_bytes(self, swarm: str, sender: str) -> int:
-        """Return about how much the letters of a sender take."""
+        There is one entry for each recipient that it is visible to and that owes the
+        acknowledgement. For ``max_bytes`` see `letters`.
+        """
 
-    async def drop_letters(self, swarm: str, before: str, limit: int) -> int:
-        """Remove letters that were accepted before a time, with receipts; return how many.
+    async def letter_bytes(self, swarm: str, name: str) -> int:
+        """Return about how many bytes of threads and letters count for a mailbox.
 
-        A letter that is visible to a recipient who was not shown it stays. Pages of that age go,
-        too.
+        Of a letter these are its body, its subject, and 100 for itself and each of its recipients;
+        of a thread its title and 100. See ``DeskPost.payer``.
+        """
+
+    async def drop_letters(
+        self, swarm: str, before: str, limit: int, after: LetterPlace | None = None
+    ) -> DroppedLetters:
+        """Look at letters that were accepted before a time, oldest first, and remove some.
+
+        A letter stays if it is visible to a recipient who was not shown it. Receipts go with their
+        letters; threads stay.
+
+        Args:
+            swarm: The swarm.
+            before: The time.
+            limit: At most so many are looked at.
+            after: Behind which one, as the call before told.
+        """
+
+    async def drop_pages(self, before: str, limit: int) -> int:
+        """Remove pages, of any swarm, that were made before a time; return how many.
+
+        Args:
+            before: The time.
+            limit: At most so many, the oldest first.
         """

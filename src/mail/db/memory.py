@@ -33,6 +33,7 @@ from mail.db.base import (
     TokenRow,
     TurnCommit,
 )
+from mail.db.desk_memory import MemoryDesk
 from mail.db.rows import as_event, best_matches, distinct_words
 from mail.db.texts import commit_size, text_size
 from mail.errors import KeyTaken, MailTaken, StoreConflict
@@ -96,13 +97,14 @@ class _Shelf:
             self.tasks[row.task_id].keys.discard(key)
 
 
-class MemoryStore:
+class MemoryStore(MemoryDesk):
     """A `mail.db.base.Store` that lives and dies with the process."""
 
     durable: ClassVar = False
     """Nothing here survives the process."""
 
     def __init__(self, *, keep_finished: int = 1000) -> None:
+        super().__init__()
         self._keep_finished = keep_finished
         self._shelves: dict[Owner, _Shelf] = {}
         self._tokens: dict[str, TokenRow] = {}
@@ -128,6 +130,8 @@ class MemoryStore:
         if post.once is not None and post.once.key in shelf.keys:
             raise KeyTaken
         task_id = post.task.task_id
+        if not (post.new and task_id in shelf.tasks):
+            self._check_desk(post.desk)
         receipt = self._write(shelf, shelf.tasks.get(task_id), post)
         if post.once is not None and task_id in shelf.tasks:
             shelf.keys[post.once.key] = post.once._replace(first_event=receipt.first_event)
@@ -141,6 +145,8 @@ class MemoryStore:
         task = shelf.tasks.get(turn.task.task_id)
         if task is None or turn.seq not in task.ready:
             raise StoreConflict(f"delivery {turn.seq} is not waiting")
+        self._check_desk(turn.desk)
+        self._note_shown(turn.owner.swarm, turn.shown)
         if turn.done:
             task.settle(turn.seq)
         elif turn.journal:
@@ -181,6 +187,8 @@ class MemoryStore:
         self._write_outbox(task, post)
         if post.inbox is not None:
             self._take_mail(post.owner.swarm, post.inbox)
+        if post.desk is not None:
+            self._post_letters(post.desk)
         self._file(post.owner, shelf, post.task)
         return Receipt(first_event, seqs, task.bytes)
 

@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.base import Delivery, MemoryRow, OutboxRow, TaskRow
+from mail.db.desk import LetterRow, ThreadRow
 from mail.db.texts import Records, text_size
 
 __all__ = [
@@ -36,9 +37,11 @@ __all__ = [
     "best_matches",
     "distinct_words",
     "join_lists",
+    "letter_size",
     "list_text",
     "namespace_range",
     "namespace_text",
+    "thread_size",
     "tool_format",
 ]
 
@@ -159,6 +162,19 @@ def namespace_range(prefix: tuple[str, ...]) -> tuple[str, str]:
     """
     start = namespace_text(prefix)[:-1]
     return start, start + "^"
+
+
+_ROW_BYTES: Final = 100
+
+
+def letter_size(row: LetterRow) -> int:
+    """Return about how many bytes a letter takes, with its receipts."""
+    return text_size(row.body) + text_size(row.subject) + _ROW_BYTES * (1 + len(row.recipients))
+
+
+def thread_size(row: ThreadRow) -> int:
+    """Return about how many bytes a thread takes."""
+    return text_size(row.title) + _ROW_BYTES
 
 
 _AROUND_WORDS: Final = ".,;:!?…\"'()[]{}«»“”"

@@ -1,0 +1,340 @@
+"""The mail desk in dictionaries, as a part of `mail.db.memory`."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from mail.db.desk import (
+    DeskPost,
+    DroppedLetters,
+    LetterFilter,
+    LetterPlace,
+    LetterRow,
+    MemberRow,
+    PageRow,
+    ReceiptRow,
+    ShownRow,
+    ThreadRow,
+)
+from mail.db.rows import letter_size, thread_size
+from mail.errors import DeskConflict
+
+__all__ = ["MemoryDesk"]
+
+
+@dataclass(slots=True)
+class _Letter:
+    """A letter, whom it counts for, and its receipts by recipient."""
+
+    row: LetterRow
+    payer: str
+    receipts: dict[str, ReceiptRow]
+
+    @property
+    def place(self) -> LetterPlace:
+        return LetterPlace(self.row.created_at, self.row.seq)
+
+    def update(self, name: str, **changes: str | int) -> None:
+        """Change a receipt."""
+        self.receipts[name] = self.receipts[name]._replace(**changes)  # type: ignore[arg-type]
+
+    def show(self, name: str, moment: str, turn: int = 0) -> None:
+        """Note that it was shown to a recipient, if it was not before."""
+        if name in self.receipts and not self.receipts[name].shown_at:
+            self.update(name, shown_at=moment, turn=turn)
+
+
+@dataclass(slots=True)
+class _Desk:
+    """Everything of one swarm. Letters are in their order wherever they are kept."""
+
+    threads: dict[str, ThreadRow] = field(default_factory=dict)
+    members: dict[str, dict[str, MemberRow]] = field(default_factory=dict)
+    letters: dict[str, _Letter] = field(default_factory=dict)
+    boxes: dict[str, dict[str, _Letter]] = field(default_factory=lambda: defaultdict(dict))
+    discussions: dict[str, dict[str, _Letter]] = field(default_factory=lambda: defaultdict(dict))
+    pages: dict[tuple[str, str], PageRow] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+
+    def is_member(self, thread_id: str, name: str) -> bool:
+        return name in self.members.get(thread_id, ())
+
+    def is_visible(self, letter: _Letter, name: str) -> bool:
+        """Tell whether a recipient may see a letter at the moment."""
+        thread_id = letter.row.thread_id
+        return not thread_id or self.is_member(thread_id, name)
+
+    def check(self, post: DeskPost) -> None:
+        """Refuse what does not fit; nothing is changed.
+
+        Raises:
+            DeskConflict: see `mail.db.desk.DeskRecords.post_letters`.
+        """
+        self._check_members(post)
+        letters: set[str] = set()
+        for letter in post.letters:
+            if letter.letter_id in self.letters or letter.letter_id in letters:
+                raise DeskConflict(f"the letter '{letter.letter_id}' exists")
+            letters.add(letter.letter_id)
+
+    def _check_members(self, post: DeskPost) -> None:
+        for thread_id, name in post.members:
+            if not self.is_member(thread_id, name):
+                raise DeskConflict(f"'{name}' is no member of the thread '{thread_id}'")
+        for thread_id, name in post.strangers:
+            if self.is_member(thread_id, name):
+                raise DeskConflict(f"'{name}' is a member of the thread '{thread_id}'")
+        new: set[object] = set()
+        for thread in post.threads:
+            if thread.thread_id in self.threads or thread.thread_id in new:
+                raise DeskConflict(f"the thread '{thread.thread_id}' exists")
+            new.add(thread.thread_id)
+        for thread_id, name, *_ in post.joined:
+            known = thread_id in self.threads or thread_id in new
+            if not known or self.is_member(thread_id, name) or (thread_id, name) in new:
+                raise DeskConflict(f"'{name}' cannot join the thread '{thread_id}'")
+            new.add((thread_id, name))
+
+    def add(self, post: DeskPost, first: int) -> list[int]:
+        """Write what was checked; letters get their places from ``first`` on."""
+        for thread in post.threads:
+            self.threads[thread.thread_id] = thread
+            self.members[thread.thread_id] = {}
+            self.bytes[post.payer or thread.creator] += thread_size(thread)
+        for member in post.joined:
+            self.members[member.thread_id][member.name] = member
+        for thread_id, name in post.left:
+            self.members.get(thread_id, {}).pop(name, None)
+        for seq, row in enumerate(post.letters, first):
+            self._add_letter(row._replace(seq=seq), post.payer or row.sender)
+        return list(range(first, first + len(post.letters)))
+
+    def _add_letter(self, row: LetterRow, payer: str) -> None:
+        receipts = {name: ReceiptRow(row.letter_id, name) for name in row.recipients}
+        letter = self.letters[row.letter_id] = _Letter(row, payer, receipts)
+        self.bytes[payer] += letter_size(row)
+        for name in receipts:
+            self.boxes[name][row.letter_id] = letter
+        if row.thread_id:
+            self.discussions[row.thread_id][row.letter_id] = letter
+
+    def drop(self, letter: _Letter) -> None:
+        """Forget a letter."""
+        row = letter.row
+        del self.letters[row.letter_id]
+        self.bytes[letter.payer] -= letter_size(row)
+        for name in letter.receipts:
+            del self.boxes[name][row.letter_id]
+        if row.thread_id:
+            del self.discussions[row.thread_id][row.letter_id]
+
+    def found(self, name: str, which: LetterFilter) -> Iterator[_Letter]:
+        """Yield what a mailbox has, newest first."""
+        if not which.thread_id:
+            letters = self.boxes.get(name, {})
+        elif self.is_member(which.thread_id, name):
+            letters = self.discussions.get(which.thread_id, {})
+        else:
+            return
+        for letter in reversed(letters.values()):
+            row = letter.row
+            if (
+                row.created_at > which.since
+                and (which.before is None or row.seq < which.before)
+                and not (which.unread and not _is_unread(letter, name))
+                and self.is_visible(letter, name)
+            ):
+                yield letter
+
+
+def _is_unread(letter: _Letter, name: str) -> bool:
+    return name in letter.receipts and not letter.receipts[name].shown_at
+
+
+def _page(
+    entries: Iterable[tuple[LetterRow, ReceiptRow]], limit: int, max_bytes: int | None
+) -> list[tuple[LetterRow, ReceiptRow]]:
+    """Return the first entries within the bounds, but at least one."""
+    page: list[tuple[LetterRow, ReceiptRow]] = []
+    taken = 0
+    for row, receipt in islice(entries, limit):
+        taken += letter_size(row)
+        if page and max_bytes is not None and taken > max_bytes:
+            break
+        page.append((row, receipt))
+    return page
+
+
+class MemoryDesk:
+    """`mail.db.desk.DeskRecords`, which lives and dies with the process."""
+
+    def __init__(self) -> None:
+        self._desks: dict[str, _Desk] = {}
+        self._next_letter = 1
+
+    def _desk(self, swarm: str) -> _Desk:
+        desk = self._desks.get(swarm)
+        if desk is None:
+            desk = self._desks[swarm] = _Desk()
+        return desk
+
+    def _check_desk(self, post: DeskPost | None) -> None:
+        if post is not None:
+            self._desk(post.swarm).check(post)
+
+    def _post_letters(self, post: DeskPost) -> list[int]:
+        seqs = self._desk(post.swarm).add(post, self._next_letter)
+        self._next_letter += len(seqs)
+        return seqs
+
+    def _note_shown(self, swarm: str, shown: Iterable[ShownRow]) -> None:
+        letters = self._desk(swarm).letters
+        for row in shown:
+            if row.letter_id in letters:
+                letters[row.letter_id].show(row.name, row.shown_at, row.turn)
+
+    async def post_letters(self, post: DeskPost) -> list[int]:
+        """See `mail.db.desk.DeskRecords.post_letters`."""
+        self._check_desk(post)
+        return self._post_letters(post)
+
+    async def find_thread(
+        self, swarm: str, thread_id: str
+    ) -> tuple[ThreadRow, list[MemberRow]] | None:
+        """See `mail.db.desk.DeskRecords.find_thread`."""
+        desk = self._desk(swarm)
+        if thread_id not in desk.threads:
+            return None
+        return desk.threads[thread_id], list(desk.members[thread_id].values())
+
+    async def list_threads(
+        self, swarm: str, name: str, *, after: str = "", limit: int = 100
+    ) -> list[ThreadRow]:
+        """See `mail.db.desk.DeskRecords.list_threads`."""
+        desk = self._desk(swarm)
+        found = sorted(each for each in desk.threads if each > after and desk.is_member(each, name))
+        return [desk.threads[thread_id] for thread_id in found[:limit]]
+
+    async def letters(
+        self,
+        swarm: str,
+        name: str,
+        which: LetterFilter,
+        *,
+        limit: int = 10,
+        max_bytes: int | None = None,
+    ) -> list[tuple[LetterRow, ReceiptRow]]:
+        """See `mail.db.desk.DeskRecords.letters`."""
+        entries = (
+            (letter.row, letter.receipts.get(name, ReceiptRow(letter.row.letter_id, name)))
+            for letter in self._desk(swarm).found(name, which)
+        )
+        return _page(entries, limit, max_bytes)
+
+    async def letters_by_id(
+        self, swarm: str, letter_ids: Sequence[str]
+    ) -> list[tuple[LetterRow, list[ReceiptRow]]]:
+        """See `mail.db.desk.DeskRecords.letters_by_id`."""
+        letters = self._desk(swarm).letters
+        found = [letters[each] for each in {*letter_ids} if each in letters]
+        found.sort(key=lambda letter: letter.row.seq, reverse=True)
+        return [(letter.row, list(letter.receipts.values())) for letter in found]
+
+    async def unread_letters(self, swarm: str, name: str, limit: int = 1000) -> int:
+        """See `mail.db.desk.DeskRecords.unread_letters`."""
+        found = self._desk(swarm).found(name, LetterFilter(unread=True))
+        return sum(1 for _ in islice(found, limit))
+
+    async def show_letters(
+        self,
+        swarm: str,
+        name: str,
+        letter_ids: Sequence[str],
+        moment: str,
+        page: PageRow | None = None,
+    ) -> bool:
+        """See `mail.db.desk.DeskRecords.show_letters`."""
+        if page is not None:
+            pages = self._desk(swarm).pages
+            if (name, page.request_id) in pages:
+                return False
+            pages[name, page.request_id] = page
+        self._note_shown(swarm, (ShownRow(each, name, 0, moment) for each in letter_ids))
+        return True
+
+    async def find_page(self, swarm: str, name: str, request_id: str) -> PageRow | None:
+        """See `mail.db.desk.DeskRecords.find_page`."""
+        return self._desk(swarm).pages.get((name, request_id))
+
+    async def acknowledge_letter(
+        self, swarm: str, name: str, letter_id: str, moment: str, note: str = ""
+    ) -> bool:
+        """See `mail.db.desk.DeskRecords.acknowledge_letter`."""
+        desk = self._desk(swarm)
+        letter = desk.boxes.get(name, {}).get(letter_id)
+        if letter is None or letter.receipts[name].acked_at or not desk.is_visible(letter, name):
+            return False
+        letter.show(name, moment)
+        letter.update(name, acked_at=moment, ack_note=note)
+        return True
+
+    async def overdue_letters(
+        self,
+        swarm: str,
+        sender: str,
+        before: str,
+        limit: int = 100,
+        max_bytes: int | None = None,
+    ) -> list[tuple[LetterRow, ReceiptRow]]:
+        """See `mail.db.desk.DeskRecords.overdue_letters`."""
+        desk = self._desk(swarm)
+        entries = (
+            (letter.row, receipt)
+            for letter in desk.letters.values()
+            if letter.row.wants_ack
+            and letter.row.sender == sender
+            and letter.row.created_at < before
+            for receipt in sorted(letter.receipts.values())
+            if not receipt.acked_at and desk.is_visible(letter, receipt.name)
+        )
+        return _page(entries, limit, max_bytes)
+
+    async def letter_bytes(self, swarm: str, name: str) -> int:
+        """See `mail.db.desk.DeskRecords.letter_bytes`."""
+        return self._desk(swarm).bytes.get(name, 0)
+
+    async def drop_letters(
+        self, swarm: str, before: str, limit: int, after: LetterPlace | None = None
+    ) -> DroppedLetters:
+        """See `mail.db.desk.DeskRecords.drop_letters`."""
+        desk = self._desk(swarm)
+        old = [
+            letter
+            for letter in desk.letters.values()
+            if letter.row.created_at < before and letter.place > (after or LetterPlace())
+        ]
+        seen = sorted(old, key=lambda letter: letter.place)[:limit]
+        gone = [
+            letter
+            for letter in seen
+            if not any(
+                _is_unread(letter, name) and desk.is_visible(letter, name)
+                for name in letter.receipts
+            )
+        ]
+        for letter in gone:
+            desk.drop(letter)
+        return DroppedLetters(len(gone), seen[-1].place if len(seen) == limit else None)
+
+    async def drop_pages(self, before: str, limit: int) -> int:
+        """See `mail.db.desk.DeskRecords.drop_pages`."""
+        old = sorted(
+            (page.created_at, key, swarm)
+            for swarm, desk in self._desks.items()
+            for key, page in desk.pages.items()
+            if page.created_at < before
+        )[:limit]
+        for _, key, swarm in old:
+            del self._desks[swarm].pages[key]
+        return len(old)
