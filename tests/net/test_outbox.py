@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import time
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -104,6 +105,56 @@ async def test_a_peer_gets_only_so_much_at_once_and_others_do_not_wait(tmp_path:
         assert len(posted(slow)) == 3
 
 
+class SlowRouter:
+    """Delivers to all swarms but ``quick`` when `release` is set."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+        self.flying: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+
+    async def deliver(self, message: Any, direction: str) -> dict[str, Any]:
+        target = message["target_swarm"]
+        self.flying[target] += 1
+        self.most[target] = max(self.most[target], self.flying[target])
+        try:
+            if target != "quick":
+                await self.release.wait()
+        finally:
+            self.flying[target] -= 1
+        return {"local_runner": f"swarm:alpha@{target}"}
+
+
+@pytest.mark.parametrize(("peers", "least"), [(12, 4), (300, 1)])
+async def test_peers_that_take_long_leave_room_for_others(
+    tmp_path: Path, peers: int, least: int
+) -> None:
+    store, router = WaitingMail(), SlowRouter()
+    each = 40 if peers < 100 else 3
+    for peer in range(peers):
+        for number in range(each):
+            store.add(f"slow-{peer}", f"task-{number}")
+    registry = SwarmRegistry("alpha", "http://127.0.0.1:8000", str(tmp_path / "alpha.json"))
+    sender = OutboxSender(store, "alpha", registry, router, store.settle, FAST)  # type: ignore[arg-type]
+    await sender.start()
+    slow = [f"slow-{peer}" for peer in range(peers)]
+    await until(lambda: all(router.flying[name] >= least for name in slow))
+    waits = []
+    for number in range(20):
+        store.add("quick", f"task-{number}")
+        began = time.monotonic()
+        sender.wake(["quick"])
+        await until(lambda done=number: len(store.settled) == done + 1)
+        waits.append(time.monotonic() - began)
+    assert min(waits) < 0.1
+    assert max(router.most.values()) <= FAST.per_peer
+    assert router.flying.total() <= FAST.at_once + peers
+    router.release.set()
+    await until(lambda: len(store.settled) == 20 + peers * each, 30)
+    await sender.stop()
+    await registry.aclose()
+
+
 async def test_mail_goes_back_to_a_peer_that_takes_part_by_now(tmp_path: Path) -> None:
     store = WaitingMail()
     task = TaskRow("trip", OWNER, (OWNER, "user:x@gamma"), "", "guide")
@@ -151,18 +202,101 @@ async def until_sent(store: WaitingMail) -> None:
     await until(lambda: all(row.state == "dead" for row in store.rows.values()), 20)
 
 
-async def test_a_peer_that_refuses_the_token_is_told_with_what_would_help(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+class Refusing(LoopbackPeer):
+    """A peer that answers mail with `refusal`, while it has one: a status and a detail."""
+
+    refusal: tuple[int, str | None] | None = None
+
+    def _answered(self, asked: Any) -> tuple[int, dict[str, Any]]:
+        if asked.method != "POST" or self.refusal is None:
+            return LoopbackPeer._answered(self, asked)
+        status, detail = self.refusal
+        return status, {} if detail is None else {"detail": detail}
+
+
+@pytest.mark.parametrize(
+    ("status", "detail", "remedy"),
+    [
+        (401, "unknown key", "SWARM_AUTH_TOKEN_BETA must be a token that was made on its side"),
+        (403, "no registered swarm has the principal 'alpha'", "must have the swarm 'alpha' reg"),
+        (403, "role 'user' is not allowed", "must have the swarm 'alpha' registered"),
+        (404, "not found", "with enable_interswarm set to true"),
+        (404, "the swarm 'beta' exchanges no mail with other swarms", "must serve that swarm"),
+        (404, None, "must serve that swarm at the registered address"),
+        (400, None, "must serve that swarm at the registered address"),
+        (
+            400,
+            "invalid interswarm message: target_swarm: this server's swarm is 'x', not 'beta'",
+            "must serve that swarm at the registered address",
+        ),
+        (400, "'alpha' is this server's own swarm; its mail takes no HTTP", "must serve"),
+    ],
+)
+async def test_mail_waits_while_a_peer_is_set_up_wrongly(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+    detail: str | None,
+    remedy: str,
 ) -> None:
     store = WaitingMail()
-    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer):
-        peer.failing = 401
+    async with Refusing(name="beta") as peer, sending(tmp_path, store, peer) as sender:
+        peer.refusal = status, detail
+        rows = [store.add("beta"), store.add("beta"), store.add("beta", "other")]
+        began = time.monotonic()
+        sender.wake(["beta"])
+        await until(lambda: store.outcomes() == ["delayed"] * 2)
+        assert time.monotonic() - began < 5
+        reason = store.settled[0][1].reason
+        assert reason.startswith(f"HTTP status code {status}, ") and (detail or "") in reason
+        await until(lambda: len(posted(peer)) >= 6)
+        peer.refusal = None
+        await until_sent(store)
+    assert store.outcomes() == ["delayed"] * 2 + ["delivered"] * 3
+    assert posted(peer).index(rows[1].message_id) > posted(peer).index(rows[0].message_id)
+    told = [one.getMessage() for one in caplog.records if remedy in one.getMessage()]
+    assert len(told) == 1
+    assert told[0].startswith(f"swarm 'beta' takes no mail, which waits: HTTP status code {status}")
+
+
+@pytest.mark.parametrize(
+    ("status", "detail"),
+    [
+        (400, "no agent 'supervisor' here"),
+        (400, "parameter 'payload' is required"),
+        (400, "task is not running"),
+        (404, "task 'trip' not found"),
+        (404, "no mail instance found for task with id trip"),
+        (404, "no mail instance found for contributor: swarm:alpha@beta"),
+        (409, "task 'trip' of swarm 'alpha' has another owner"),
+        (413, None),
+        (422, "payload: field required"),
+    ],
+)
+async def test_what_is_wrong_with_the_mail_itself_is_told_at_once(
+    tmp_path: Path, status: int, detail: str | None
+) -> None:
+    store = WaitingMail()
+    async with Refusing(name="beta") as peer, sending(tmp_path, store, peer):
+        peer.refusal = status, detail
         store.add("beta")
         await until_sent(store)
     assert store.outcomes() == ["undeliverable"]
-    assert "swarm 'beta' refuses mail: HTTP status code 401" in caplog.text
-    assert "SWARM_AUTH_TOKEN_BETA must be a token that was made on its side" in caplog.text
-    assert "'mail token create --role agent --id alpha'" in caplog.text
+    assert len(posted(peer)) == 1
+
+
+async def test_mail_for_a_peer_that_never_takes_it_is_given_up_in_the_end(tmp_path: Path) -> None:
+    store = WaitingMail()
+    settings = replace(FAST, give_up_after=0.3)
+    async with (
+        Refusing(name="beta") as peer,
+        sending(tmp_path, store, peer, settings=settings),
+    ):
+        peer.refusal = 401, "unknown key"
+        store.add("beta")
+        await until_sent(store)
+    assert store.outcomes() == ["delayed", "undeliverable"]
+    assert "the last attempt: HTTP status code 401" in store.settled[1][1].reason
 
 
 async def test_a_first_failure_is_told_once_and_mail_arrives_in_the_end(tmp_path: Path) -> None:
@@ -651,7 +785,7 @@ async def test_tokens_are_in_no_log_and_no_row(
         store.add("beta")
         sender.wake(["beta"])
         await until(lambda: store.rows[1].attempts > 2)
-        peer.failing = 403
+        peer.failing = 422
         await until_sent(store)
         await sender.stop()
     assert store.outcomes() == ["delayed", "undeliverable"]

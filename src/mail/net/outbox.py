@@ -50,6 +50,14 @@ _SLOW_SECONDS: Final = 4.0
 _LONGEST_RETRY_AFTER: Final = 3600.0
 _LARGEST_POWER: Final = 30
 _ALREADY_THERE: Final = "already exists in swarm memory"
+_ABOUT_THE_MAIL: Final = frozenset({400, 404, 409, 422})
+_TOO_LARGE: Final = 413
+_NOT_FOUND: Final = 404
+_UNKNOWN_TASK: Final = ("task '", "no mail instance found")
+"""How the detail of a 404 begins, ours and that of MAIL 1.3.6, which concerns the task alone."""
+_MISDIRECTED: Final = ("invalid interswarm message: target_swarm", "is this server's own swarm")
+_FEW: Final = 4
+"""Deliveries that go on for one peer at a time when many go on for others."""
 
 _log = logging.getLogger("mail.outbox")
 
@@ -64,10 +72,11 @@ class SendingSettings:
         give_up_after: How old mail may get undelivered.
         first_pause: The longest pause after a first failure; it doubles with each further one.
         longest_pause: What it grows to.
-        longest_unanswered: What it grows to for mail that was not answered at all: that is no
-            fault of the mail, and a peer that does not answer is held back as a whole.
-        per_peer: How many deliveries to one peer go on at a time.
-        at_once: How many go on in all.
+        longest_unanswered: What it grows to for mail that was not answered, or that was refused
+            for no fault of its own: a peer that takes no mail is held back as a whole.
+        per_peer: How many deliveries to one peer go on at a time while fewer than half of
+            ``at_once`` go on; then it gets a few.
+        at_once: How many go on in all. Beyond that, each peer gets one.
     """
 
     give_up_after: float = 24 * 3600.0
@@ -114,6 +123,8 @@ class _Peer:
 
     ``failures`` counts those in a row. Once there are too many, ``trips`` counts the probes that
     failed, and nothing is tried ``until`` a moment. ``said`` are its own words in ``reason``.
+    ``refused`` is the last status with which it refused mail for a reason that its operator or ours
+    can remove.
     """
 
     flying: int = 0
@@ -122,6 +133,7 @@ class _Peer:
     until: float = 0.0
     reason: str = ""
     said: str = ""
+    refused: int | None = None
 
 
 class _Flight(NamedTuple):
@@ -257,7 +269,7 @@ class OutboxSender:
         """Find what may be sent at a moment, and begin with it."""
         for name in [name for name, peer in self._peers.items() if _is_forgettable(peer)]:
             del self._peers[name]
-        while self._in_the_air < self._settings.at_once:
+        while True:
             now = time.monotonic()
             self._just_landed.clear()
             rows = await self._store.due_outbox(
@@ -282,7 +294,14 @@ class OutboxSender:
         return len(self._flights) - len(self._grounded)
 
     def _room(self, peer: _Peer) -> int:
-        most = self._settings.per_peer if peer.failures < _TRIPS_AFTER else 1
+        """Return how many more deliveries to a peer may begin: few peers cannot take all places."""
+        settings, others = self._settings, self._in_the_air
+        if peer.failures >= _TRIPS_AFTER or others >= settings.at_once:
+            most = 1
+        elif others >= settings.at_once // 2:
+            most = min(_FEW, settings.per_peer)
+        else:
+            most = settings.per_peer
         return max(0, most - peer.flying)
 
     def _begin_all(self, rows: Iterable[tuple[Owner, OutboxRow]]) -> None:
@@ -292,7 +311,9 @@ class OutboxSender:
             flight = _Flight(owner, row, peer)
             if flight.key in self._just_landed:  # what was read may be done; there is another look
                 continue
-            if flight.key in self._flights or self._in_the_air >= self._settings.at_once:
+            if flight.key in self._flights:
+                continue
+            if peer.flying and self._in_the_air >= self._settings.at_once:
                 continue
             if peer.failures >= _TRIPS_AFTER and self._is_too_old(row):
                 self._begin(flight, self._give_up(flight, row, peer.reason, peer.said))
@@ -339,14 +360,13 @@ class OutboxSender:
             runner = await attempt
         except RoutingError as error:
             tried = row._replace(attempts=row.attempts + 1, last_error=str(error))
-            if error.is_permanent:
+            if _concerns_the_mail(error):
                 _answers(peer)
-                _log.warning(
-                    "swarm %r refuses mail: %s%s", row.peer, error, self._advice(error, row)
-                )
+                _log.warning("swarm %r refuses mail: %s", row.peer, error)
                 outcome = DeliveryOutcome("undeliverable", str(error), said=error.detail)
                 await self._settled(flight, tried, outcome)
             else:
+                self._advise(peer, row.peer, error)
                 self._note_failure(peer, error, is_probe=is_probe)
                 await self._put_off(flight, tried, error)
             return
@@ -374,13 +394,27 @@ class OutboxSender:
             raise
         return row
 
-    def _advice(self, error: RoutingError, row: OutboxRow) -> str:
-        if error.status != HTTPStatus.UNAUTHORIZED:
-            return ""
-        return (
-            f"; {token_variable(row.peer)} must be a token that was made on its side, with "
-            f"'mail token create --role agent --id {self._swarm}'"
-        )
+    def _advise(self, peer: _Peer, name: str, error: RoutingError) -> None:
+        """Say, once, how to make a peer accept mail that it refuses whatever the mail says."""
+        if not error.is_permanent or peer.refused == error.status:
+            return
+        peer.refused = error.status
+        if error.status == HTTPStatus.UNAUTHORIZED:
+            remedy = (
+                f"{token_variable(name)} must be a token that was made on its side, with "
+                f"'mail token create --role agent --id {self._swarm}'"
+            )
+        elif error.status == HTTPStatus.FORBIDDEN:
+            remedy = (
+                f"its server must have the swarm '{self._swarm}' registered, as the one that the "
+                f"token in {token_variable(name)} is for"
+            )
+        else:
+            remedy = (
+                "its server must serve that swarm at the registered address, with "
+                "enable_interswarm set to true"
+            )
+        _log.warning("swarm %r takes no mail, which waits: %s; %s", name, error, remedy)
 
     async def _attempt(self, owner: Owner, row: OutboxRow) -> str:
         """Hand the mail over, and return the contributor that has it; no text if it is not said.
@@ -427,7 +461,9 @@ class OutboxSender:
             await self._give_up(flight, row, str(error), error.detail)
             return
         held = flight.peer.until - time.monotonic()
-        longest = self._settings.longest_unanswered if error.status is None else None
+        # What is no fault of the mail may be mended at any moment.
+        is_peers = error.status is None or error.is_permanent
+        longest = self._settings.longest_unanswered if is_peers else None
         pause = held if held > 0 else self._settings.pause(row.attempts, longest)
         next_at = _later(self._clock.now(), pause)
         self._look_in(pause)
@@ -503,6 +539,22 @@ def _answers(peer: _Peer) -> None:
     peer.failures = peer.trips = 0
     peer.until = 0.0
     peer.reason = peer.said = ""
+    peer.refused = None
+
+
+def _concerns_the_mail(error: RoutingError) -> bool:
+    """Tell whether the same mail would always be refused.
+
+    Other refusals come from what an operator can change: tokens, registrations, the swarm that is
+    served. So does an answer without words of a MAIL server, such as that of a proxy.
+    """
+    if error.status == _TOO_LARGE:
+        return True
+    if error.status not in _ABOUT_THE_MAIL or not error.detail:
+        return False
+    if error.status == _NOT_FOUND:
+        return error.detail.startswith(_UNKNOWN_TASK)
+    return not any(words in error.detail for words in _MISDIRECTED)
 
 
 def _is_forgettable(peer: _Peer) -> bool:
