@@ -84,6 +84,7 @@ async def test_mail_is_delivered_when_the_peer_is_back(node: Node) -> None:
     number = before.json()["mail"][0]["id"]
     async with started(weather(), [HARBOUR]) as away:
         await register(node, away)
+        await register(away, node)
         again = await node.client("root").post(f"/outbox/{number}/retry")
         assert again.json() == {"status": "waiting", "id": number}
         await until(lambda: answered(node))

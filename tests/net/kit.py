@@ -159,6 +159,20 @@ class WaitingMail:
         times = (row.next_at for row in self._first())
         return min((time for time in times if after is None or time > after), default=None)
 
+    async def unanswered_outbox(
+        self,
+        swarm: str,
+        before: str,
+        after: int,
+        limit: int,
+        *,
+        owner: Owner | None = None,
+    ) -> list[tuple[Owner, OutboxRow]]:
+        self._check()
+        rows = (self.rows[number] for number in sorted(self.rows) if number > after)
+        old = (row for row in rows if row.state == "delivered" and row.created_at < before)
+        return [(INES, row) for row in old][:limit]
+
     async def load_task(self, owner: Owner, task_id: str) -> TaskRow | None:
         self._check()
         return self.task

@@ -529,7 +529,9 @@ async def test_old_mail_is_given_up_with_the_reason(tmp_path: Path) -> None:
         await until_sent(store)
     assert store.outcomes() == ["undeliverable"] * 8
     reason = store.settled[0][1].reason
-    assert reason.startswith("not delivered within 1 hours; the last attempt: HTTP status code 503")
+    assert reason.startswith(
+        "not delivered within 60 minutes; the last attempt: HTTP status code 503"
+    )
 
 
 async def test_old_mail_gets_a_last_attempt(tmp_path: Path) -> None:
@@ -539,6 +541,39 @@ async def test_old_mail_gets_a_last_attempt(tmp_path: Path) -> None:
     async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer):
         await until_sent(store)
     assert store.outcomes() == ["delivered"]
+
+
+async def test_requests_without_an_answer_are_closed_after_a_time(tmp_path: Path) -> None:
+    """Also those of an earlier process; one that cannot be closed now does not keep others back."""
+    store = WaitingMail()
+    old = (datetime.now(UTC) - timedelta(days=6)).isoformat()
+    older = (datetime.now(UTC) - timedelta(days=8)).isoformat()
+    store.add("beta", created_at=old, state="delivered")
+    closed: list[tuple[int, DeliveryOutcome]] = []
+
+    async def settle(owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
+        if row.task_id == "away":
+            raise ShuttingDown
+        if outcome.state == "unanswered":
+            del store.rows[row.id]
+        closed.append((row.id, outcome))
+
+    store.add("beta", "away", created_at=older, state="delivered")
+    late = store.add("beta", created_at=older, state="delivered")
+    async with LoopbackPeer(name="beta") as peer:
+        async with sending(tmp_path, store, peer, settle=settle):
+            await until(lambda: len(closed) == 1)
+        reason = "no answer came within 7 days"
+        assert closed == [(late.id, DeliveryOutcome("unanswered", reason))]
+        soon = replace(FAST, answer_within=0.3)
+        del store.rows[1]
+        async with sending(tmp_path, store, peer, settle=settle, settings=soon):
+            made = store.add("beta", "new", state="delivered")
+            await until(lambda: len(closed) == 2)
+            assert closed[1][0] == made.id
+            age = datetime.now(UTC) - datetime.fromisoformat(made.created_at)
+            assert age >= timedelta(seconds=0.3)
+    assert posted(peer) == []
 
 
 async def test_what_came_of_an_attempt_is_committed_however_long_that_takes(

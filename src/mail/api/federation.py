@@ -56,6 +56,14 @@ class _OwnMail:
             )
         return sorted(found, key=lambda each: each[1].id)[:limit]
 
+    async def unanswered_outbox(
+        self, swarm: str, before: str, after: int, limit: int
+    ) -> list[tuple[Owner, OutboxRow]]:
+        found: list[tuple[Owner, OutboxRow]] = []
+        for owner in self._owners():
+            found += await self._store.unanswered_outbox(swarm, before, after, limit, owner=owner)
+        return sorted(found, key=lambda each: each[1].id)[:limit]
+
     async def next_outbox(self, swarm: str, after: str | None = None) -> str | None:
         return await self._store.next_outbox(swarm, after)
 

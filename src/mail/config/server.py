@@ -271,7 +271,8 @@ class FederationConfig(FileBacked):
     the registry holds, those that are only proposed included. ``expose`` are the agents that mail
     of other swarms may reach, among the entrypoint and those with ``enable_interswarm``; None for
     all of these. Mail that another swarm has not taken after ``give_up_after`` seconds is given up,
-    at most six days: servers know a repeated delivery for seven.
+    at most six days: servers know a repeated delivery for seven. A request that has got no answer
+    ``answer_within`` seconds after it was written is closed.
     """
 
     table = "server.federation"
@@ -281,6 +282,7 @@ class FederationConfig(FileBacked):
     max_swarms: _Positive = 1000
     expose: list[str] | None = None
     give_up_after: Annotated[float, Field(gt=0, le=_LONGEST_DELIVERY)] = 24 * 3600.0
+    answer_within: Annotated[float, Field(gt=0, le=_MAX_HOURS * 3600)] = 7 * 24 * 3600.0
 
 
 class ServerConfig(FileBacked):

@@ -126,11 +126,12 @@ class DeliveryOutcome(NamedTuple):
     """What came of an attempt to deliver mail to a peer.
 
     ``delivered``: the peer has it; ``runner`` is the contributor that took it. ``delayed``: the
-    first attempt failed and others follow. ``undeliverable``: nobody tries any more. ``said`` are
+    first attempt failed and others follow. ``undeliverable``: nobody tries any more.
+    ``unanswered``: the peer took a request, and nobody waits for the answer any more. ``said`` are
     the words of the other server that ``reason`` may end with.
     """
 
-    state: Literal["delivered", "delayed", "undeliverable"]
+    state: Literal["delivered", "delayed", "undeliverable", "unanswered"]
     reason: str = ""
     runner: str = ""
     said: str = ""

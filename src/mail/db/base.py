@@ -646,6 +646,25 @@ class OutboxRecords(Protocol):
         No text means at once. With ``after``, only later times count.
         """
 
+    async def unanswered_outbox(
+        self,
+        swarm: str,
+        before: str,
+        after: int,
+        limit: int,
+        *,
+        owner: Owner | None = None,
+    ) -> list[tuple[Owner, OutboxRow]]:
+        """Return a page of the delivered requests that were written before a time, in order.
+
+        Args:
+            swarm: The local swarm.
+            before: RFC 3339 text in UTC.
+            after: Only requests with a greater number.
+            limit: At most so many.
+            owner: Only requests of this owner's tasks.
+        """
+
     async def task_outbox(self, owner: Owner, task_id: str) -> list[OutboxRow]:
         """Return a task's mail for peers in order, whatever its state."""
 

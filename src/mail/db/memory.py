@@ -562,6 +562,26 @@ class MemoryStore(MemoryDesk):
             if owner.swarm == swarm or owner == Owner.of_deleted(swarm):
                 yield owner, self._shelves[owner].tasks[task_id].outbox[number]
 
+    async def unanswered_outbox(
+        self,
+        swarm: str,
+        before: str,
+        after: int,
+        limit: int,
+        *,
+        owner: Owner | None = None,
+    ) -> list[tuple[Owner, OutboxRow]]:
+        """See `mail.db.base.Store.unanswered_outbox`."""
+        found = (
+            (whose, row)
+            for whose, row in self._mail_for_peers(swarm)
+            if row.state == "delivered"
+            and row.created_at < before
+            and row.id > after
+            and owner in (None, whose)
+        )
+        return list(islice(found, limit))
+
     async def task_outbox(self, owner: Owner, task_id: str) -> list[OutboxRow]:
         """See `mail.db.base.Store.task_outbox`."""
         task = self._task(owner, task_id)

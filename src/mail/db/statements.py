@@ -617,6 +617,28 @@ class _OutboxRecords(Dialect):
             ) AS head JOIN outbox ON outbox.id = head.id
             JOIN tasks ON tasks.{self._TASK_KEY} = outbox.task"""
 
+    async def unanswered_outbox(
+        self,
+        swarm: str,
+        before: str,
+        after: int,
+        limit: int,
+        *,
+        owner: Owner | None = None,
+    ) -> list[tuple[Owner, OutboxRow]]:
+        values: list[object] = [swarm, before, after, limit]
+        which = ""
+        if owner is not None:
+            values += owner
+            which = " AND (swarm_name, caller_role, caller_id) = ($5, $6, $7)"
+        text = f"""
+            SELECT {OWNER_COLUMNS}, task_id, {_OUTBOX}
+            FROM outbox JOIN tasks ON tasks.{self._TASK_KEY} = outbox.task
+            WHERE {_SENT_HERE} AND outbox.state = 'delivered' AND outbox.created_at < $2
+                AND outbox.id > $3{which}
+            ORDER BY outbox.id LIMIT $4"""
+        return await self._outbox(text, *values)
+
     async def task_outbox(self, owner: Owner, task_id: str) -> list[OutboxRow]:
         return await self._task_outbox(owner, task_id, "ORDER BY id")
 

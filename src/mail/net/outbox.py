@@ -42,6 +42,7 @@ _TRIPS_AFTER: Final = 5
 _ROWS_AT_ONCE: Final = 512
 _LOOK_AGAIN_SECONDS: Final = 60.0
 _AFTER_ERROR_SECONDS: Final = 1.0
+_SHORTEST_PAUSE: Final = 0.1
 _LONGEST_COMMIT_PAUSE: Final = 30.0
 _MOST_GROUNDED: Final = 128
 _STOP_SECONDS: Final = 5.0
@@ -70,6 +71,7 @@ class SendingSettings:
 
     Attributes:
         give_up_after: How old mail may get undelivered.
+        answer_within: How old a delivered request may get without an answer.
         first_pause: The longest pause after a first failure; it doubles with each further one.
         longest_pause: What it grows to.
         longest_unanswered: What it grows to for mail that was not answered, or that was refused
@@ -80,6 +82,7 @@ class SendingSettings:
     """
 
     give_up_after: float = 24 * 3600.0
+    answer_within: float = 7 * 24 * 3600.0
     first_pause: float = 1.0
     longest_pause: float = 300.0
     longest_unanswered: float = 15.0
@@ -109,6 +112,11 @@ class OutboxStore(Protocol):
 
     async def next_outbox(self, swarm: str, after: str | None = None) -> str | None:
         """Return the earliest time, after one, at which mail may be tried, or None."""
+
+    async def unanswered_outbox(
+        self, swarm: str, before: str, after: int, limit: int
+    ) -> list[tuple[Owner, OutboxRow]]:
+        """Return a page of the delivered requests that were written before a time."""
 
     async def change_outbox(self, changes: Sequence[OutboxChange]) -> None:
         """Commit what came of attempts that concern nobody but the outbox."""
@@ -186,6 +194,7 @@ class OutboxSender:
         self._timers: list[float] = []
         self._woken = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
+        self._reminder: asyncio.Task[None] | None = None
 
     # --- lifecycle ------------------------------------------------------------------------------
 
@@ -193,6 +202,7 @@ class OutboxSender:
         """Begin to deliver, with what has waited since the last time; may be called again."""
         if self._running is None:
             self._running = asyncio.create_task(self._run(), name=f"outbox of {self._swarm}")
+            self._reminder = asyncio.create_task(self._remind(), name="requests without answers")
             self._registry.returned = self.heard_from
 
     async def stop(self) -> None:
@@ -201,8 +211,10 @@ class OutboxSender:
         if running is None:
             return
         self._registry.returned = None
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
+        ending = [running, self._reminder] if self._reminder else [running]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
         flights = [*self._flights.values()]
         if flights:
             await asyncio.wait(flights, timeout=_STOP_SECONDS)
@@ -243,7 +255,7 @@ class OutboxSender:
             except Exception as error:  # noqa: BLE001 - one bad look must not be the last
                 failures += 1
                 _log.warning("mail for other swarms cannot be read: %s", redact(str(error)))
-                self._look_in(max(0.1, self._settings.pause(failures)))
+                self._look_in(max(_SHORTEST_PAUSE, self._settings.pause(failures)))
             by_time = await self._wait()
 
     async def _wait(self) -> bool:
@@ -348,6 +360,30 @@ class OutboxSender:
         else:
             _log.warning("mail for swarm %r waits: %s", flight.row.peer, redact(str(error)))
             self._look_in(_AFTER_ERROR_SECONDS)
+
+    # --- requests without answers ---------------------------------------------------------------
+
+    async def _remind(self) -> None:
+        """Close requests that were delivered long ago and have no answer."""
+        most = self._settings.answer_within
+        while True:
+            try:
+                await self._close_unanswered(_later(self._clock.now(), -most))
+            except Exception as error:  # noqa: BLE001 - one bad look must not be the last
+                _log.warning("unanswered requests cannot be read: %s", redact(str(error)))
+            await asyncio.sleep(min(_LOOK_AGAIN_SECONDS, max(_SHORTEST_PAUSE, most / 10)))
+
+    async def _close_unanswered(self, before: str) -> None:
+        reason = f"no answer came within {_span(self._settings.answer_within)}"
+        last = 0
+        while rows := await self._store.unanswered_outbox(self._swarm, before, last, _ROWS_AT_ONCE):
+            for owner, row in rows:
+                try:
+                    await self._settle(owner, row, DeliveryOutcome("unanswered", reason))
+                except Exception as error:  # noqa: BLE001 - others may be closed all the same
+                    text = redact(str(error))
+                    _log.warning("request %d for %r is not closed yet: %s", row.id, row.peer, text)
+            last = rows[-1][1].id
 
     # --- one delivery ---------------------------------------------------------------------------
 
@@ -483,8 +519,8 @@ class OutboxSender:
         await self._settled(flight, waits, DeliveryOutcome("delayed", reason, said=said))
 
     async def _give_up(self, flight: _Flight, row: OutboxRow, reason: str, said: str) -> None:
-        hours = self._settings.give_up_after / 3600
-        text = f"not delivered within {hours:g} hours; the last attempt: {reason}"
+        most = _span(self._settings.give_up_after)
+        text = f"not delivered within {most}; the last attempt: {reason}"
         _log.warning("mail for swarm %r is given up: %s", row.peer, reason)
         await self._settled(flight, row, DeliveryOutcome("undeliverable", text, said=said))
 
@@ -521,7 +557,7 @@ class OutboxSender:
                 await self._store.change_outbox([_change(flight.row._replace(next_at=next_at))])
                 return
             pause = self._settings.pause(failures)
-            await asyncio.sleep(min(max(0.1, pause), _LONGEST_COMMIT_PAUSE))
+            await asyncio.sleep(min(max(_SHORTEST_PAUSE, pause), _LONGEST_COMMIT_PAUSE))
 
     def _is_too_old(self, row: OutboxRow) -> bool:
         return self._seconds_until(row.created_at) < -self._settings.give_up_after
@@ -568,6 +604,14 @@ def _change(row: OutboxRow) -> OutboxChange:
 def _later(now: str, seconds: float) -> str:
     moment = datetime.fromisoformat(now) + timedelta(seconds=seconds)
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def _span(seconds: float) -> str:
+    """Return a time as people say it."""
+    for unit, length in (("days", 86400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:g} {unit}"
+    return f"{seconds:g} seconds"
 
 
 def _runner_of(receipt: dict[str, Any], peer: str) -> str:

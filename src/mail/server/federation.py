@@ -167,7 +167,10 @@ class Federation:
         await self.stop()
         if self._pool.served.template.enable_interswarm:
             router = InterswarmRouter(self._registry, self.swarm)
-            settings = SendingSettings(give_up_after=self._config.give_up_after)
+            settings = SendingSettings(
+                give_up_after=self._config.give_up_after,
+                answer_within=self._config.answer_within,
+            )
             sender = OutboxSender(
                 self._store, self.swarm, self._registry, router, self._settle, settings
             )

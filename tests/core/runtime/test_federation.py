@@ -10,10 +10,11 @@ import pytest
 from mail.core.actions import ActionCore
 from mail.core.agents import AgentCore
 from mail.core.events import TaskEvent
+from mail.core.interswarm import DeliveryOutcome
 from mail.core.runtime import RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
 from mail.db import open_store
-from mail.db.base import Owner
+from mail.db.base import OutboxRow, Owner
 from mail.errors import BreakpointError
 from mail.testing import agent_from
 from tests.support.federation import Network, Side, question, until
@@ -370,6 +371,123 @@ async def test_a_delay_is_told_once_and_the_task_waits(store) -> None:
         errors = [e for e in await events(harbour, HARBOUR) if e.kind == "interswarm_message_error"]
         assert [e.extra["swarm"] for e in errors] == ["weather"]
         assert "connection refused" in errors[0].extra["reason"]
+
+
+UNANSWERED = DeliveryOutcome("unanswered", "no answer came within 7 days")
+
+
+class Gated:
+    """Agents of a swarm that answer when their gates open."""
+
+    def __init__(self, *names: str) -> None:
+        self.gates = {name: asyncio.Event() for name in names}
+
+    def agents(self) -> dict[str, AgentCore]:
+        return {name: self._agent(gate) for name, gate in self.gates.items()}
+
+    def _agent(self, gate: asyncio.Event) -> AgentCore:
+        async def slow(messages: list[dict[str, Any]], choice: object) -> Any:
+            await gate.wait()
+            return await agent(echo).function(messages, choice)
+
+        return AgentCore(function=slow, comm_targets=["*@*"], enable_interswarm=True)
+
+
+async def delivered(side: Side, number: int) -> list[OutboxRow]:
+    """Wait until so many requests of a swarm are delivered, and return them."""
+    async with asyncio.timeout(5):
+        while True:
+            rows = [row for _, row in await side.store.list_outbox(side.name)]
+            if [row.state for row in rows] == ["delivered"] * number:
+                return rows
+            await asyncio.sleep(0.005)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_request_that_is_not_answered_in_time_is_closed(store, restarted) -> None:
+    """Its agent is told, and a late answer is an ordinary message."""
+    heard: list[str] = []
+
+    def lead(subject: str, body: str) -> Calls:
+        heard.append(f"{subject} {body}")
+        if subject == "Question":
+            return [ask("wind@weather", "wind?"), ask("rain@weather", "rain?")]
+        return [done("all heard")] if "rain?" in body else [WAIT]
+
+    gated = Gated("wind", "rain")
+    async with Network() as network:
+        harbour = network.add("harbour", lambda: {"lead": leader(lead)}, store=store)
+        network.add("weather", gated.agents)
+        await harbour.runtime().submit(question())
+        await harbour.runtime().start()
+        [wind, _] = await delivered(harbour, 2)
+        if restarted:
+            await harbour.stop()
+            await harbour.runtime().start()
+        for _ in range(2):
+            await harbour.runtime().settle_outbox(wind, UNANSWERED)
+        await until(lambda: len(heard) == 2)
+        assert heard[1].startswith("::undeliverable:: Your message to wind@weather was delivered")
+        assert "but no answer came within 7 days, so it is not waited for any more" in heard[1]
+        task = await harbour.runtime().read_task("task-1")
+        assert task.waiting_for == ["rain@weather"]
+        gated.gates["wind"].set()
+        await until(lambda: len(heard) == 3)
+        assert heard[2] == "Report echo wind?"
+        gated.gates["rain"].set()
+        await reaches(harbour, HARBOUR, TaskState.COMPLETED)
+        await is_over(network)
+        [error] = [e for e in await events(harbour, HARBOUR) if e.kind.endswith("message_error")]
+        assert error.extra["unanswered"] is True
+    assert len(heard) == 4
+
+
+async def test_a_task_that_waits_for_no_answer_any_more_can_stall(store) -> None:
+    gated = Gated("wind")
+    async with Network() as network:
+        harbour = network.add("harbour", asking, store=store)
+        network.add("weather", gated.agents)
+        await harbour.runtime().submit(question())
+        await harbour.runtime().start()
+        [row] = await delivered(harbour, 1)
+        await harbour.runtime().settle_outbox(row, UNANSWERED)
+        await reaches(harbour, HARBOUR, TaskState.COMPLETED)
+        [(status, text)] = terminals(await events(harbour, HARBOUR))
+        assert (status, text[:17]) == ("completed", "::undeliverable::")
+        gated.gates["wind"].set()
+        await is_over(network)
+
+
+async def test_no_request_is_closed_while_its_task_waits_for_its_caller(store) -> None:
+    def lead(messages: list[dict[str, Any]], choice: object) -> Calls:
+        return [ask("wind@weather"), ("review", {})]
+
+    async def never(arguments: dict[str, Any]) -> str:
+        raise AssertionError("breakpoint calls are not run")
+
+    def agents() -> dict[str, AgentCore]:
+        actions = {"review": ActionCore(function=never, name="review")}
+        core = AgentCore(
+            function=agent_from(lead),
+            comm_targets=["*@*"],
+            actions=actions,
+            enable_interswarm=True,
+            can_complete_tasks=True,
+        )
+        return {"lead": core}
+
+    gated = Gated("wind")
+    async with Network() as network:
+        harbour = network.add("harbour", agents, store=store, breakpoint_tools=["review"])
+        network.add("weather", gated.agents)
+        run = await harbour.runtime().open_run(RunRequest(message=question()))
+        assert (await run.result(5)).status is TaskState.PAUSED
+        [row] = await delivered(harbour, 1)
+        await harbour.runtime().settle_outbox(row, UNANSWERED)
+        assert await delivered(harbour, 1) == [row]
+        kinds = [event.kind for event in await events(harbour, HARBOUR)]
+        assert "interswarm_message_error" not in kinds
+        gated.gates["wind"].set()
 
 
 # --- ends ---------------------------------------------------------------------------------------

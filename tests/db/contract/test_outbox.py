@@ -341,6 +341,30 @@ class TestPages:
         assert await store.list_outbox("example", peer="unknown") == []
 
 
+class TestUnanswered:
+    async def test_delivered_requests_that_are_old_come_in_pages(
+        self, store: Store, rows: Rows
+    ) -> None:
+        sent = await send(
+            store, rows, *(mail(f"r{n}") for n in range(4)), mail("new", created_at=LATEST)
+        )
+        changes = [OutboxChange(row.id, "delivered") for row in sent if row.ref != "r1"]
+        await store.change_outbox([*changes, OutboxChange(sent[2].id, "dead")])
+        theirs = await send(store, rows, mail("bobs", state="delivered"), owner=rows.bob)
+        await send(store, rows, mail("other", state="delivered"), owner=OTHER)
+
+        async def old(before: str, after: int = 0, limit: int = 9, **which: Any) -> list[str]:
+            found = await store.unanswered_outbox("example", before, after, limit, **which)
+            return [f"{owner.id} {row.ref}" for owner, row in found]
+
+        assert await old(LATER) == ["alice r0", "alice r3", "bob bobs"]
+        assert await old(EARLY) == []
+        assert await old(LATER, limit=1) == ["alice r0"]
+        assert await old(LATER, after=sent[0].id) == ["alice r3", "bob bobs"]
+        assert await old(LATER, after=theirs[0].id) == []
+        assert await old(LATER, owner=rows.bob) == ["bob bobs"]
+
+
 class TestInbox:
     async def test_mail_is_taken_once_for_a_swarm(self, store: Store, rows: Rows) -> None:
         assert await store.find_inbox("example", "beta", "m1") is None

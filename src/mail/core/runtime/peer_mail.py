@@ -63,7 +63,17 @@ _DELAYED: Final = (
     "if it is given up."
 )
 _UNDELIVERABLE: Final = "Your message to {to} could not be delivered: {reason}"
+_UNANSWERED: Final = (
+    "Your message to {to} was delivered, but {reason}, so it is not waited for any more. An answer "
+    "that comes later is an ordinary message."
+)
 _OVER: Final = "The task is {state}; your message is kept until it is continued."
+_FAILED: Final = {
+    "delayed": ("is delayed", ""),
+    "undeliverable": ("cannot be delivered", "given_up"),
+    "unanswered": ("is not answered", "unanswered"),
+}
+"""Outcome to the words of its event, and the mark that `Peering.replay` knows it by."""
 _NOT_PASSED_ON: Final = "The results for {to} could not be delivered: {reason}"
 
 
@@ -578,7 +588,9 @@ class PeerDoor:
             ) as task:
                 if self.context.draining:
                     raise ShuttingDown
-                if await self._waits(task, row):
+                if outcome.state == "unanswered":
+                    await self._stop_waiting(task, row, outcome)
+                elif await self._waits(task, row):
                     await self._settle_in(task, row, outcome)
         except (UnknownTask, TaskRunning):
             return  # it was deleted, or is being so, and its mail with it
@@ -587,8 +599,33 @@ class PeerDoor:
         """Tell whether mail still waits for its delivery."""
         if (row.peer, row.message_id) in task.peers().unsent:
             return True
+        return await self._is_stored(row, "waiting")
+
+    async def _is_stored(self, row: OutboxRow, state: str) -> bool:
         rows = await self.context.store.task_outbox(self.context.owner, row.task_id)
-        return any(one.id == row.id and one.state == "waiting" for one in rows)
+        return any(one.id == row.id and one.state == state for one in rows)
+
+    async def _stop_waiting(
+        self, task: ActiveTask, row: OutboxRow, outcome: DeliveryOutcome
+    ) -> None:
+        """Close a request that has no answer, unless the task waits for its own caller."""
+        if task.row.state is TaskState.PAUSED or not await self._is_stored(row, "delivered"):
+            return
+        mail = Mail(task)
+        mail.events.append(self._error(row, outcome, mail.moment))
+        if row.sender:
+            body = _UNANSWERED.format(to=_addressed_to(row), reason=outcome.reason)
+            self._notify(mail, row.sender, Subject.UNDELIVERABLE, body, row.ref)
+        post = Post(
+            owner=self.context.owner,
+            task=task.row,
+            deliveries=mail.deliveries,
+            events=tuple(mail.events),
+            outbox_changes=(OutboxChange(row.id, "done"),),
+        )
+        receipt = await self.context.store.post(post)
+        task.peers().close((row.peer, row.ref))
+        await self.submissions.delivered(task, mail, post, receipt, None, reopened=False)
 
     async def _settle_in(self, task: ActiveTask, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         if row.told and outcome.state == "delayed":
@@ -654,15 +691,14 @@ class PeerDoor:
 
         When results for a peer's calls cannot be delivered, its answers will not come either.
         """
-        wrapper = from_json(row.wrapper)
-        to = ", ".join(one["address"] for one in _recipients(wrapper["payload"]))
+        to = _addressed_to(row)
         gone = outcome.state == "undeliverable"
         if row.sender:
             subject = Subject.UNDELIVERABLE if gone else Subject.DELIVERY_DELAYED
             body = (_UNDELIVERABLE if gone else _DELAYED).format(to=to, reason=outcome.own_reason)
             self._notify(mail, row.sender, subject, body, row.ref)
             return []
-        control = PeerControl.from_metadata(wrapper.get("metadata"))
+        control = PeerControl.from_metadata(from_json(row.wrapper).get("metadata"))
         if not gone or control is None or control.event != "results":
             return []
         lost = [ask for (peer, _), ask in task.peers().requests.items() if peer == row.peer]
@@ -678,11 +714,11 @@ class PeerDoor:
         self.mail_delivery.send(mail, notice._replace(ref=ref), Control(ControlKind.NOTICE))
 
     def _error(self, row: OutboxRow, outcome: DeliveryOutcome, moment: str) -> EventRow:
-        what = "cannot be delivered" if outcome.state == "undeliverable" else "is delayed"
+        what, mark = _FAILED[outcome.state]
         told: dict[str, Any] = {"swarm": row.peer, "message_id": row.message_id}
         told["reason"] = outcome.reason
-        if outcome.state == "undeliverable":
-            told["given_up"] = True
+        if mark:
+            told[mark] = True
         text = f"mail for swarm {row.peer} {what}: {outcome.reason}"
         return EventDraft("interswarm_message_error", text, told).row(moment)
 
@@ -715,8 +751,11 @@ def _swarm_of_contributor(name: str) -> str:
         return ""
 
 
-def _recipients(payload: Any) -> list[Any]:
-    return payload["recipients"] if "recipients" in payload else [payload["recipient"]]
+def _addressed_to(row: OutboxRow) -> str:
+    """Return the agents that mail is for, as text."""
+    payload = from_json(row.wrapper)["payload"]
+    recipients = payload["recipients"] if "recipients" in payload else [payload["recipient"]]
+    return ", ".join(one["address"] for one in recipients)
 
 
 def _is_short(name: object) -> TypeGuard[str]:

@@ -247,8 +247,10 @@ class Peering:
             peer = str(event.extra["swarm"])
             self.taken[peer] += 1
             self.note_quiet(peer, WaitNote.of(event.extra.get("waits", ())))
-        elif event.kind == "interswarm_message_error" and event.extra.get("given_up"):
-            self.sent[str(event.extra["swarm"])] -= 1
+        elif event.kind == "interswarm_message_error" and (
+            event.extra.get("given_up") or event.extra.get("unanswered")
+        ):
+            self.sent[str(event.extra["swarm"])] -= bool(event.extra.get("given_up"))
             lost = event.extra.get("message_id")
             for key in [key for key, ask in self.requests.items() if ask.message_id == lost]:
                 self.close(key)
