@@ -23,7 +23,7 @@ from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
-from mail.db.desk import DeskPost, ShownRow
+from mail.db.desk import DeskPost, DeskRecords, ShownRow
 
 __all__ = [
     "NEWEST_EVENTS",
@@ -729,6 +729,7 @@ class Store(
     MemoryRecords,
     TokenRecords,
     OutboxRecords,
+    DeskRecords,
     Protocol,
 ):
     """Durable state of any number of owners. Methods raise `mail.errors.StoreError`."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Executor
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
@@ -54,14 +54,14 @@ from mail.db.rows import (
 from mail.db.texts import Records
 from mail.errors import KeyTaken, StoreConflict
 
-__all__ = ["PUT_INBOX", "PUT_KEY", "Row", "Statements"]
+__all__ = ["MANY", "PARAMETERS", "PUT_INBOX", "PUT_KEY", "Dialect", "Row", "Statements", "Step"]
 
 T = TypeVar("T")
 Row = Any
 """The columns of a row, as the driver returns them."""
 
-_MANY: Final = 2**62
-_PARAMETERS: Final = 500
+MANY: Final = 2**62
+PARAMETERS: Final = 500
 """How many values a list in a statement has at most; databases bound it."""
 _OWNED: Final = "swarm_name = $1 AND caller_role = $2 AND caller_id = $3"
 
@@ -90,6 +90,22 @@ def _number(row: Row) -> int:
 
 def _text(row: Row) -> str:
     return str(row[0])
+
+
+class Step(NamedTuple):
+    """A statement of a transaction.
+
+    Attributes:
+        text: The statement.
+        values: Its parameters.
+        conflict: What is wrong when it returns no row; no text if it need not.
+        each: Parameters for one run after the other instead, whose rows nobody needs.
+    """
+
+    text: str
+    values: Sequence[object] = ()
+    conflict: str = ""
+    each: Sequence[Sequence[object]] | None = None
 
 
 class Dialect(ABC):
@@ -166,6 +182,15 @@ class Dialect(ABC):
         """
 
     @abstractmethod
+    async def _run(self, steps: Sequence[Step]) -> list[list[Row]]:
+        """Commit statements, and return the rows of each.
+
+        Raises:
+            DeskConflict: with the text of a step that returns no row and must; nothing is changed
+                then.
+        """
+
+    @abstractmethod
     def _as_task(self, row: Row) -> TaskRow: ...
 
     @abstractmethod
@@ -238,8 +263,8 @@ class _TaskRecords(Dialect):
 
     async def task_counts(self, owner: Owner, task_ids: Sequence[str]) -> dict[str, TaskCounts]:
         found: dict[str, TaskCounts] = {}
-        for at in range(0, len(task_ids), _PARAMETERS):
-            some = task_ids[at : at + _PARAMETERS]
+        for at in range(0, len(task_ids), PARAMETERS):
+            some = task_ids[at : at + PARAMETERS]
             places = ", ".join(f"${number}" for number in range(4, 4 + len(some)))
             text = f"""
                 SELECT task_id, next_event - 1, (
@@ -271,7 +296,7 @@ class _TaskRecords(Dialect):
             return await self._mail(owner, task_id, "AND state = 'ready' ORDER BY tier, seq")
         which = "AND state = 'ready' AND (tier, seq) > ($5, $6) ORDER BY tier, seq LIMIT $7"
         place = (-1, -1) if after is None else (after.tier, after.seq)
-        most = _MANY if limit is None else limit
+        most = MANY if limit is None else limit
         return await self._mail(owner, task_id, which, *place, most)
 
     async def all_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
@@ -441,7 +466,7 @@ class _EventRecords(Dialect):
         values: list[object] = [*owner, task_id, after]
         if max_bytes is not None:
             text = self._events_within
-            values += [_MANY if limit is None else limit, max_bytes]
+            values += [MANY if limit is None else limit, max_bytes]
         elif limit is not None:
             text += " LIMIT $6"
             values.append(limit)

@@ -15,7 +15,6 @@ from mail.db.desk import (
     ShownRow,
     ThreadRow,
 )
-from mail.db.memory import MemoryStore
 from mail.errors import DeskConflict, KeyTaken, StoreConflict
 
 Rows = Any
@@ -23,11 +22,6 @@ Rows = Any
 SWARM: Final = "example"
 ALL: Final = LetterFilter()
 UNREAD: Final = LetterFilter(unread=True)
-
-
-@pytest.fixture
-def store() -> MemoryStore:
-    return MemoryStore()
 
 
 def at(minute: int) -> str:

@@ -24,6 +24,7 @@ from mail.db.base import (
     TaskRow,
     TurnCommit,
 )
+from mail.db.desk_statements import DeskStatements, post_steps, shown_steps
 from mail.db.postgres.values import (
     Connection,
     escape_nul,
@@ -43,16 +44,16 @@ from mail.db.rows import (
     namespace_text,
     tool_format,
 )
-from mail.db.statements import PUT_INBOX, PUT_KEY, Row, Statements
+from mail.db.statements import PUT_INBOX, PUT_KEY, Row, Statements, Step
 from mail.db.texts import Parcel, Records, packed, text_size
-from mail.errors import KeyTaken, MailTaken, StoreConflict
+from mail.errors import DeskConflict, KeyTaken, MailTaken, StoreConflict
 
 __all__ = ["PostgresStatements"]
 
 T = TypeVar("T")
 
 
-class PostgresStatements(Statements):
+class PostgresStatements(Statements, DeskStatements):
     """The verbs of `mail.db.base.Store` in PostgreSQL."""
 
     _TASK_KEY = "key"
@@ -133,6 +134,9 @@ class PostgresStatements(Statements):
 
         return await self._write(work)
 
+    async def _run(self, steps: Sequence[Step]) -> list[list[Row]]:
+        return await self._write(partial(_run, tuple(steps)))
+
     def _as_task(self, row: Row) -> TaskRow:
         return task_of(row)
 
@@ -167,6 +171,21 @@ class PostgresStatements(Statements):
         if not rows:
             raise StoreConflict(f"the registry of '{swarm}' was changed by another process")
         return int(rows[0][0])
+
+
+async def _run(steps: Sequence[Step], db: Connection) -> list[list[Row]]:
+    """Run statements, and return the rows of each."""
+    found: list[list[Row]] = []
+    for step in steps:
+        rows: list[Row] = []
+        if step.each is None:
+            rows = await db.fetch(step.text, *step.values)
+        else:
+            await db.executemany(step.text, step.each)
+        if step.conflict and not rows:
+            raise DeskConflict(step.conflict)
+        found.append(rows)
+    return found
 
 
 _INSERT_TASK: Final = """
@@ -340,6 +359,8 @@ async def _commit_turn(parcel: Parcel, db: Connection) -> Receipt:
             raise StoreConflict(f"delivery {turn.seq} is not waiting")
     else:
         await _write_journal(db, turn.seq, task.key, turn.journal)
+    if turn.shown:
+        await _run(shown_steps(turn.owner.swarm, turn.shown), db)
     return await _write(db, parcel, task)
 
 
@@ -411,11 +432,12 @@ async def _write(db: Connection, parcel: Parcel, known: _Task) -> Receipt:
         await db.execute(_PUT_RESPONSE, *key, shown, post.response, task)
     if post.snapshot:
         await _update_snapshots(db, post.owner, post.task.task_id, task)
-    await _write_outbox(db, post, task)
+    await _write_mail(db, post, task)
     return Receipt(known.first_event, seqs, taken)
 
 
-async def _write_outbox(db: Connection, post: Post, task: int) -> None:
+async def _write_mail(db: Connection, post: Post, task: int) -> None:
+    """Write what leaves the task: mail for peers, and letters."""
     if post.outbox_changes:
         await _change_outbox(post.outbox_changes, task, db)
     if post.answered:
@@ -424,6 +446,8 @@ async def _write_outbox(db: Connection, post: Post, task: int) -> None:
         await db.execute(_CLOSE_OUTBOX, task)
     if post.outbox:
         await db.executemany(_ADD_OUTBOX, [(task, *row[1:-1]) for row in post.outbox])
+    if post.desk is not None:
+        await _run(post_steps(post.desk), db)
 
 
 async def _change_outbox(changes: Sequence[OutboxChange], task: int | None, db: Connection) -> None:

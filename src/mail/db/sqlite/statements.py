@@ -24,6 +24,7 @@ from mail.db.base import (
     TaskRow,
     TurnCommit,
 )
+from mail.db.desk_statements import DeskStatements, post_steps, shown_steps
 from mail.db.rows import (
     CALL_COLUMNS,
     MEMORY_COLUMNS,
@@ -37,16 +38,16 @@ from mail.db.rows import (
     tool_format,
 )
 from mail.db.sqlite.writer import Work
-from mail.db.statements import PUT_INBOX, PUT_KEY, Row, Statements
+from mail.db.statements import PUT_INBOX, PUT_KEY, Row, Statements, Step
 from mail.db.texts import Parcel, Records, packed, text_size
-from mail.errors import KeyTaken, MailTaken, StoreConflict
+from mail.errors import DeskConflict, KeyTaken, MailTaken, StoreConflict
 
 __all__ = ["SQLiteStatements"]
 
 T = TypeVar("T")
 
 
-class SQLiteStatements(Statements):
+class SQLiteStatements(Statements, DeskStatements):
     """The verbs of `mail.db.base.Store` in SQLite."""
 
     _TASK_KEY = "id"
@@ -115,6 +116,9 @@ class SQLiteStatements(Statements):
 
         return await self._write(work)
 
+    async def _run(self, steps: Sequence[Step]) -> list[list[Row]]:
+        return await self._write(partial(_run, tuple(steps)))
+
     def _as_task(self, row: Row) -> TaskRow:
         return as_task(row)
 
@@ -140,6 +144,21 @@ class SQLiteStatements(Statements):
 def _numbered(text: str) -> str:
     """Return a statement with its parameters as SQLite numbers them."""
     return text.replace("$", "?")
+
+
+def _run(steps: Sequence[Step], db: sqlite3.Cursor) -> list[list[Row]]:
+    """Run statements, and return the rows of each."""
+    found: list[list[Row]] = []
+    for step in steps:
+        text, rows = _numbered(step.text), []
+        if step.each is None:
+            rows = db.execute(text, step.values).fetchall()
+        else:
+            db.executemany(text, step.each)
+        if step.conflict and not rows:
+            raise DeskConflict(step.conflict)
+        found.append(rows)
+    return found
 
 
 _INSERT_TASK: Final = """
@@ -292,6 +311,8 @@ def _commit_turn(parcel: Parcel, db: sqlite3.Cursor) -> Receipt:
         _consume(db, turn, task.key)
     else:
         _write_journal(db, turn.seq, task.key, turn.journal)
+    if turn.shown:
+        _run(shown_steps(turn.owner.swarm, turn.shown), db)
     return _write(db, parcel, task, now)
 
 
@@ -376,11 +397,12 @@ def _write(db: sqlite3.Cursor, parcel: Parcel, known: _Task, now: str) -> Receip
         db.execute(_PUT_RESPONSE, (post.task.task_id, *post.owner, post.response, now, task))
     if post.snapshot:
         _update_snapshots(db, post.owner, post.task.task_id, task, now)
-    _write_outbox(db, post, task)
+    _write_mail(db, post, task)
     return Receipt(known.first_event, seqs, taken)
 
 
-def _write_outbox(db: sqlite3.Cursor, post: Post, task: int) -> None:
+def _write_mail(db: sqlite3.Cursor, post: Post, task: int) -> None:
+    """Write what leaves the task: mail for peers, and letters."""
     if post.outbox_changes:
         _change_outbox(post.outbox_changes, task, db)
     for peer, ref in post.answered:
@@ -389,6 +411,8 @@ def _write_outbox(db: sqlite3.Cursor, post: Post, task: int) -> None:
         db.execute(_CLOSE_OUTBOX, (task,))
     for row in post.outbox:
         db.execute(_ADD_OUTBOX, (task, *row[1:-1]))
+    if post.desk is not None:
+        _run(post_steps(post.desk), db)
 
 
 def _change_outbox(changes: Sequence[OutboxChange], task: int | None, db: sqlite3.Cursor) -> None:

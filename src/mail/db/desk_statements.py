@@ -1,0 +1,445 @@
+"""The mail desk in SQL, written once for SQLite and PostgreSQL: `mail.db.desk.DeskRecords`.
+
+What is read of a mailbox comes from its receipts: whatever others have, no more rows are looked at
+than are returned, but for those of threads that it has left. A page is bounded before the letters
+themselves are read.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from mail.db.desk import (
+    DeskPost,
+    DroppedLetters,
+    LetterFilter,
+    LetterPlace,
+    LetterRow,
+    MemberRow,
+    PageRow,
+    ReceiptRow,
+    ShownRow,
+    ThreadRow,
+)
+from mail.db.rows import letter_size, list_text, thread_size
+from mail.db.statements import MANY, PARAMETERS, Dialect, Row, Step
+from mail.errors import DeskConflict
+
+__all__ = ["DeskStatements", "post_steps", "shown_steps"]
+
+_VISIBLE: Final = """(r.thread_id = '' OR EXISTS (
+    SELECT 1 FROM desk_members AS m
+    WHERE m.swarm_name = r.swarm_name AND m.thread_id = r.thread_id AND m.name = r.name))"""
+"""Of a receipt of a letter that its recipient may see at the moment."""
+
+_REMOVABLE: Final = f"""NOT EXISTS (
+    SELECT 1 FROM desk_receipts AS r
+    WHERE r.letter = l.seq AND r.shown_at = '' AND {_VISIBLE})"""
+"""Of a letter that nobody has yet to see."""
+
+_THE_LETTER: Final = "(SELECT seq FROM desk_letters WHERE swarm_name = $1 AND letter_id = $2)"
+
+_IS_MEMBER: Final = (
+    "SELECT 1 FROM desk_members WHERE swarm_name = $1 AND thread_id = $2 AND name = $3"
+)
+
+_IS_STRANGER: Final = f"SELECT 1 WHERE NOT EXISTS ({_IS_MEMBER})"
+
+_ADD_THREAD: Final = """
+INSERT INTO desk_threads (swarm_name, thread_id, title, creator, created_at)
+VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING 1
+"""
+
+_JOIN: Final = """
+INSERT INTO desk_members (swarm_name, thread_id, name, joined_at, added_by)
+SELECT swarm_name, thread_id, $3, $4, $5 FROM desk_threads
+WHERE swarm_name = $1 AND thread_id = $2
+ON CONFLICT DO NOTHING RETURNING 1
+"""
+
+_LEAVE: Final = """
+DELETE FROM desk_members WHERE swarm_name = $1 AND thread_id = $2 AND name = $3
+"""
+
+_LATEST: Final = """
+SELECT latest FROM desk_letters WHERE swarm_name = $1 ORDER BY latest DESC LIMIT 1
+"""
+
+_ADD_LETTER: Final = f"""
+INSERT INTO desk_letters (
+    swarm_name, letter_id, sender, recipients, kind, body, created_at, subject, thread_id, reply_to,
+    file_id, urgent, wants_ack, task_owner, task_id, payer, size, latest
+) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17,
+    CASE WHEN $7 > coalesce(({_LATEST}), '') THEN $7 ELSE ({_LATEST}) END)
+ON CONFLICT DO NOTHING RETURNING seq
+"""
+
+_ADD_RECEIPT: Final = f"""
+INSERT INTO desk_receipts (
+    swarm_name, name, letter, thread_id, shown_at, turn, acked_at, owed_to, ack_note
+) VALUES ($1, $3, {_THE_LETTER}, $4, '', 0, '', $5, '')
+"""
+
+_ADD_USE: Final = """
+INSERT INTO desk_use (swarm_name, name, bytes) VALUES ($1, $2, $3)
+ON CONFLICT (swarm_name, name) DO UPDATE SET bytes = desk_use.bytes + excluded.bytes
+"""
+
+_SHOW: Final = f"""
+UPDATE desk_receipts SET shown_at = $5, turn = $4
+WHERE swarm_name = $1 AND name = $3 AND letter = {_THE_LETTER} AND shown_at = ''
+"""
+
+_ADD_PAGE: Final = """
+INSERT INTO desk_pages (swarm_name, name, request_id, letter_ids, created_at)
+VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING 1
+"""
+
+_LETTER: Final = """letter_id, sender, recipients, kind, body, created_at, subject,
+    desk_letters.thread_id, reply_to, file_id, urgent, wants_ack, task_owner, task_id, seq"""
+"""The columns of a `LetterRow`."""
+
+_RECEIPT: Final = "shown_at, turn, acked_at, ack_note"
+"""Those of a `ReceiptRow`, but for its letter and its name."""
+
+
+def post_steps(post: DeskPost) -> list[Step]:
+    """Return the statements that commit a `DeskPost`, what it demands first."""
+    swarm = post.swarm
+    steps = [
+        Step(_IS_MEMBER, (swarm, *one), f"'{one[1]}' is no member of the thread '{one[0]}'")
+        for one in post.members
+    ]
+    steps += [
+        Step(_IS_STRANGER, (swarm, *one), f"'{one[1]}' is a member of the thread '{one[0]}'")
+        for one in post.strangers
+    ]
+    steps += [
+        Step(_ADD_THREAD, (swarm, *row), f"the thread '{row.thread_id}' exists")
+        for row in post.threads
+    ]
+    steps += [
+        Step(_JOIN, (swarm, *row), f"'{row.name}' cannot join the thread '{row.thread_id}'")
+        for row in post.joined
+    ]
+    if post.left:
+        steps.append(Step(_LEAVE, each=[(swarm, *one) for one in post.left]))
+    for letter in post.letters:
+        steps += _letter_steps(swarm, letter, post.payer or letter.sender)
+    return [*steps, *_use_steps(post)]
+
+
+def _letter_steps(swarm: str, row: LetterRow, payer: str) -> list[Step]:
+    letter_id, sender, recipients, *rest, _ = row
+    values = (swarm, letter_id, sender, list_text(recipients), *rest, payer, letter_size(row))
+    owed_to = sender if row.wants_ack else ""
+    receipts = [
+        (swarm, letter_id, name, row.thread_id, owed_to) for name in dict.fromkeys(recipients)
+    ]
+    return [
+        Step(_ADD_LETTER, values, f"the letter '{letter_id}' exists"),
+        Step(_ADD_RECEIPT, each=receipts),
+    ]
+
+
+def _use_steps(post: DeskPost) -> list[Step]:
+    taken: Counter[str] = Counter()
+    for thread in post.threads:
+        taken[post.payer or thread.creator] += thread_size(thread)
+    for letter in post.letters:
+        taken[post.payer or letter.sender] += letter_size(letter)
+    return [Step(_ADD_USE, each=[(post.swarm, *use) for use in sorted(taken.items())])]
+
+
+def shown_steps(swarm: str, shown: Iterable[ShownRow]) -> list[Step]:
+    """Return the statements that note what was shown."""
+    return [Step(_SHOW, each=[(swarm, *row) for row in shown])]
+
+
+class _Page(NamedTuple):
+    """A query for letters and one's receipts of them, to be bounded and ordered, and its values.
+
+    Attributes:
+        text: Selects letter, name and `_RECEIPT`.
+        order: What of them orders the page; the two ways of writing it are for inside and outside.
+        values: The limit and the bytes come behind them.
+    """
+
+    text: str
+    order: str
+    values: list[object]
+
+
+class DeskStatements(Dialect):
+    """`mail.db.desk.DeskRecords`."""
+
+    async def post_letters(self, post: DeskPost) -> list[int]:
+        steps = post_steps(post)
+        found = await self._run(steps)
+        return [
+            int(rows[0][0])
+            for step, rows in zip(steps, found, strict=True)
+            if step.text is _ADD_LETTER
+        ]
+
+    async def find_thread(
+        self, swarm: str, thread_id: str
+    ) -> tuple[ThreadRow, list[MemberRow]] | None:
+        text = """
+            SELECT t.thread_id, title, creator, created_at, m.thread_id, name, joined_at, added_by
+            FROM desk_threads AS t LEFT JOIN desk_members AS m
+                ON m.swarm_name = t.swarm_name AND m.thread_id = t.thread_id
+            WHERE t.swarm_name = $1 AND t.thread_id = $2 ORDER BY m.id"""
+        rows = await self._fetch(_tuples, text, swarm, thread_id)
+        if not rows:
+            return None
+        members = [MemberRow(*row[4:]) for row in rows if row[4] is not None]
+        return ThreadRow(*rows[0][:4]), members
+
+    async def list_threads(
+        self, swarm: str, name: str, *, after: str = "", limit: int = 100
+    ) -> list[ThreadRow]:
+        text = """
+            SELECT t.thread_id, title, creator, created_at
+            FROM desk_members AS m JOIN desk_threads AS t
+                ON t.swarm_name = m.swarm_name AND t.thread_id = m.thread_id
+            WHERE m.swarm_name = $1 AND m.name = $2 AND m.thread_id > $3
+            ORDER BY m.thread_id LIMIT $4"""
+        rows = await self._fetch(_tuples, text, swarm, name, after, limit)
+        return [ThreadRow(*row) for row in rows]
+
+    async def letters(
+        self,
+        swarm: str,
+        name: str,
+        which: LetterFilter,
+        *,
+        limit: int = 10,
+        max_bytes: int | None = None,
+    ) -> list[tuple[LetterRow, ReceiptRow]]:
+        in_thread = bool(which.thread_id) and not which.unread
+        text, letter = (_OF_THREAD, "l.seq") if in_thread else (_OF_BOX, "letter")
+        values: list[object] = [swarm, name]
+
+        def parameter(value: object) -> str:
+            values.append(value)
+            return f"${len(values)}"
+
+        if in_thread:
+            text += f" AND l.thread_id = {parameter(which.thread_id)} AND l.thread_id <> ''"
+            text += f" AND {_MEMBER_NOW.format(f'${len(values)}')}"
+        elif which.thread_id:
+            text += f" AND r.thread_id = {parameter(which.thread_id)}"
+        if which.unread:
+            text += " AND shown_at = ''"
+        if which.before is not None:
+            text += f" AND {letter} < {parameter(which.before)}"
+        if which.since:
+            text += f" AND {_SINCE.format(letter=letter, since=parameter(which.since))}"
+        page = _Page(text, f"{letter} DESC", values)
+        return await self._page(page, "letter DESC", limit, max_bytes)
+
+    async def _page(
+        self, page: _Page, order: str, limit: int, max_bytes: int | None
+    ) -> list[tuple[LetterRow, ReceiptRow]]:
+        """Return a page of letters. Their sizes are looked at first, and the rest is not read."""
+        first = len(page.values) + 1
+        text = f"""
+            WITH page AS ({page.text} ORDER BY {page.order} LIMIT ${first}),
+            sized AS (
+                SELECT page.*, size, sum(size) OVER (
+                    ORDER BY {order} ROWS UNBOUNDED PRECEDING) AS total
+                FROM page JOIN desk_letters ON seq = letter)
+            SELECT {_LETTER}, name, {_RECEIPT} FROM sized JOIN desk_letters ON seq = letter
+            WHERE total <= CAST(${first + 1} AS BIGINT) OR total = sized.size
+            ORDER BY {order}"""
+        most = MANY if max_bytes is None else max_bytes
+        return await self._fetch(_entries, text, *page.values, limit, most)
+
+    async def letters_by_id(
+        self, swarm: str, letter_ids: Sequence[str]
+    ) -> list[tuple[LetterRow, list[ReceiptRow]]]:
+        wanted = list(dict.fromkeys(letter_ids))
+        letters: dict[int, LetterRow] = {}
+        receipts: dict[int, dict[str, ReceiptRow]] = {}
+        for at in range(0, len(wanted), PARAMETERS):
+            some = wanted[at : at + PARAMETERS]
+            named = ", ".join(f"${number}" for number in range(2, 2 + len(some)))
+            which = f"swarm_name = $1 AND letter_id IN ({named})"
+            text = f"SELECT {_LETTER} FROM desk_letters WHERE {which}"
+            for row in await self._fetch(_tuples, text, swarm, *some):
+                letter = _as_letter(row)
+                letters[letter.seq] = letter
+            text = f"""
+                SELECT letter, name, {_RECEIPT} FROM desk_receipts
+                WHERE letter IN (SELECT seq FROM desk_letters WHERE {which})"""
+            for seq, name, *rest in await self._fetch(_tuples, text, swarm, *some):
+                if seq in letters:
+                    row = ReceiptRow(letters[seq].letter_id, name, *rest)
+                    receipts.setdefault(seq, {})[name] = row
+        return [
+            (letters[seq], _in_order(letters[seq], receipts.get(seq, {})))
+            for seq in sorted(letters, reverse=True)
+        ]
+
+    async def unread_letters(self, swarm: str, name: str, limit: int = 1000) -> int:
+        text = f"""
+            SELECT count(*) FROM (
+                SELECT 1 FROM desk_receipts AS r
+                WHERE swarm_name = $1 AND name = $2 AND shown_at = '' AND {_VISIBLE} LIMIT $3
+            ) AS unread"""
+        ((count,),) = await self._fetch(_tuples, text, swarm, name, limit)
+        return int(count)
+
+    async def show_letters(
+        self,
+        swarm: str,
+        name: str,
+        letter_ids: Sequence[str],
+        moment: str,
+        page: PageRow | None = None,
+    ) -> bool:
+        steps = shown_steps(swarm, (ShownRow(each, name, 0, moment) for each in letter_ids))
+        if page is not None:
+            values = (swarm, name, page.request_id, list_text(page.letter_ids), page.created_at)
+            steps.insert(0, Step(_ADD_PAGE, values, "the request has its page"))
+        try:
+            await self._run(steps)
+        except DeskConflict:
+            return False
+        return True
+
+    async def find_page(self, swarm: str, name: str, request_id: str) -> PageRow | None:
+        text = """
+            SELECT request_id, letter_ids, created_at FROM desk_pages
+            WHERE swarm_name = $1 AND name = $2 AND request_id = $3"""
+        for key, letter_ids, created_at in await self._fetch(
+            _tuples, text, swarm, name, request_id
+        ):
+            return PageRow(key, tuple(json.loads(letter_ids)), created_at)
+        return None
+
+    async def acknowledge_letter(
+        self, swarm: str, name: str, letter_id: str, moment: str, note: str = ""
+    ) -> bool:
+        text = f"""
+            UPDATE desk_receipts AS r
+            SET acked_at = $4, ack_note = $5, owed_to = '',
+                shown_at = CASE WHEN shown_at = '' THEN $4 ELSE shown_at END
+            WHERE swarm_name = $1 AND name = $3 AND letter = {_THE_LETTER} AND acked_at = ''
+                AND {_VISIBLE}
+            RETURNING 1"""
+        return bool(await self._change(text, swarm, letter_id, name, moment, note))
+
+    async def overdue_letters(
+        self,
+        swarm: str,
+        sender: str,
+        before: str,
+        limit: int = 100,
+        max_bytes: int | None = None,
+    ) -> list[tuple[LetterRow, ReceiptRow]]:
+        text = f"""
+            SELECT letter, name, {_RECEIPT} FROM desk_receipts AS r
+            WHERE swarm_name = $1 AND owed_to = $2 AND owed_to <> '' AND {_VISIBLE}
+                AND (SELECT created_at FROM desk_letters WHERE seq = letter) < $3"""
+        page = _Page(text, "letter, name", [swarm, sender, before])
+        return await self._page(page, "letter, name", limit, max_bytes)
+
+    async def letter_bytes(self, swarm: str, name: str) -> int:
+        text = "SELECT bytes FROM desk_use WHERE swarm_name = $1 AND name = $2"
+        return sum(row[0] for row in await self._fetch(_tuples, text, swarm, name))
+
+    async def drop_letters(
+        self, swarm: str, before: str, limit: int, after: LetterPlace | None = None
+    ) -> DroppedLetters:
+        most = min(limit, PARAMETERS)
+        text = f"""
+            SELECT created_at, seq, {_REMOVABLE} FROM desk_letters AS l
+            WHERE swarm_name = $1 AND created_at < $2 AND (created_at, seq) > ($3, $4)
+            ORDER BY created_at, seq LIMIT $5"""
+        place = after or LetterPlace()
+        seen = await self._fetch(_tuples, text, swarm, before, *place, most)
+        old = [int(seq) for _, seq, removable in seen if removable]
+        removed = await self._drop(swarm, old) if old else 0
+        return DroppedLetters(removed, LetterPlace(*seen[-1][:2]) if len(seen) == most else None)
+
+    async def _drop(self, swarm: str, seqs: Sequence[int]) -> int:
+        """Remove those letters that may still go; who paid for them does no more."""
+        named = ", ".join(f"${number}" for number in range(2, 2 + len(seqs)))
+        which = f"l.swarm_name = $1 AND l.seq IN ({named})"
+        texts = (
+            f"""
+            UPDATE desk_use SET bytes = bytes - (
+                SELECT CAST(coalesce(sum(size), 0) AS BIGINT) FROM desk_letters AS l
+                WHERE {which} AND l.payer = desk_use.name AND {_REMOVABLE})
+            WHERE swarm_name = $1 AND name IN (SELECT payer FROM desk_letters AS l WHERE {which})
+            """,
+            f"""
+            DELETE FROM desk_receipts WHERE letter IN (
+                SELECT seq FROM desk_letters AS l WHERE {which} AND {_REMOVABLE})""",
+            f"""
+            DELETE FROM desk_letters AS l WHERE {which}
+                AND NOT EXISTS (SELECT 1 FROM desk_receipts AS r WHERE r.letter = l.seq)
+            RETURNING 1""",
+        )
+        return len(await self._change_all(texts, swarm, *seqs))
+
+    async def drop_pages(self, before: str, limit: int) -> int:
+        text = """
+            DELETE FROM desk_pages WHERE id IN (
+                SELECT id FROM desk_pages WHERE created_at < $1 ORDER BY created_at LIMIT $2)
+            RETURNING 1"""
+        return len(await self._change(text, before, limit))
+
+
+_OF_BOX: Final = f"""
+SELECT letter, name, {_RECEIPT} FROM desk_receipts AS r
+WHERE swarm_name = $1 AND name = $2 AND {_VISIBLE}"""
+"""What a mailbox is a recipient of."""
+
+_OF_THREAD: Final = """
+SELECT l.seq AS letter, CAST($2 AS TEXT) AS name, coalesce(shown_at, '') AS shown_at,
+    coalesce(turn, 0) AS turn, coalesce(acked_at, '') AS acked_at,
+    coalesce(ack_note, '') AS ack_note
+FROM desk_letters AS l
+LEFT JOIN desk_receipts AS r ON r.swarm_name = $1 AND r.name = $2 AND r.letter = l.seq
+WHERE l.swarm_name = $1"""
+"""What is in a thread, with the receipts of a mailbox."""
+
+_MEMBER_NOW: Final = """EXISTS (
+    SELECT 1 FROM desk_members WHERE swarm_name = $1 AND thread_id = {} AND name = $2)"""
+
+_SINCE: Final = """{letter} > coalesce((
+    SELECT seq FROM desk_letters WHERE swarm_name = $1 AND latest <= {since}
+    ORDER BY latest DESC, seq DESC LIMIT 1), 0)
+AND (SELECT created_at FROM desk_letters WHERE seq = {letter}) > {since}"""
+"""Of letters after a time. The first part finds where such begin; without jumps of the clock, the
+second one changes nothing."""
+
+
+def _tuples(rows: Iterable[Row]) -> list[tuple[Row, ...]]:
+    return [tuple(row) for row in rows]
+
+
+def _as_letter(row: Sequence[Row]) -> LetterRow:
+    """Make a letter of `_LETTER`."""
+    values = dict(zip(LetterRow._fields, row, strict=True))
+    values["recipients"] = tuple(json.loads(values["recipients"]))
+    values["urgent"], values["wants_ack"] = bool(values["urgent"]), bool(values["wants_ack"])
+    return LetterRow(**values)
+
+
+def _entries(rows: Iterable[Row]) -> list[tuple[LetterRow, ReceiptRow]]:
+    """Make letters of `_LETTER`, a name and `_RECEIPT`."""
+    found = []
+    for row in rows:
+        letter = _as_letter(row[:15])
+        found.append((letter, ReceiptRow(letter.letter_id, *row[15:])))
+    return found
+
+
+def _in_order(letter: LetterRow, receipts: dict[str, ReceiptRow]) -> list[ReceiptRow]:
+    """Return receipts in the order of the recipients."""
+    return [receipts[name] for name in dict.fromkeys(letter.recipients) if name in receipts]
