@@ -17,6 +17,7 @@ from mail.db.inspect import look_at_store
 from mail.db.postgres.store import PostgresStore
 from mail.db.sqlite.lock import DatabaseLock
 from mail.db.urls import open_store
+from mail.net.endpoints import missing_token
 from tests.support.postgres import PASSWORD, Cluster, execute, query
 
 SCRIPT = "scripted/mail.examples.scripts.support:DESK"
@@ -393,6 +394,23 @@ class TestPostgreSQL:
         assert "is served from it by another server (pid " in first
         assert second.endswith("up to date")
 
+    async def test_the_registry_in_it_is_read(self, cluster: Cluster, check: Check) -> None:
+        url = cluster.schema()
+        store = PostgresStore(url)
+        await store.open()
+        entry = {"base_url": "http://beta.example"}
+        text = json.dumps({"endpoints": {"beta": entry, "gamma": 7}})
+        try:
+            await store.save_registry("example-no-proxy", text, 0)
+        finally:
+            await store.close()
+        done = await asyncio.to_thread(check, "--store", url)
+        assert done.code == 0
+        wrong, missing, counted = done.of("registry")
+        assert wrong.startswith("warning in the database: entry 'gamma': ")
+        assert missing == f"warning {missing_token('beta', 'example-no-proxy')}"
+        assert counted == "ok in the database: 1 other swarm"
+
 
 class TestAuth:
     """The external service, and the tokens of our own."""
@@ -475,18 +493,22 @@ def test_the_registry_of_other_swarms_is_read(
     file = place / "registry.json"
     flags = ("--swarm-registry", str(file))
     assert check(*flags).of("registry") == []
+    # beta was registered with a token and delta without one: both are in the environment or nowhere
     entry = {"base_url": "http://beta.example", "auth_token_ref": "${SWARM_AUTH_TOKEN_BETA}"}
+    bare = {"base_url": "http://delta.example", "auth_token_ref": None}
     bad = {"base_url": "http://gamma.example", "auth_token_ref": "${OPENAI_API_KEY}"}
-    file.write_text(json.dumps({"endpoints": {"beta": entry, "gamma": bad}}))
+    file.write_text(json.dumps({"endpoints": {"beta": entry, "delta": bare, "gamma": bad}}))
     found = check(*flags)
     assert found.code == 0
     only = "a reference may only name ${SWARM_AUTH_TOKEN_GAMMA}, the variable of this swarm"
     assert found.of("registry") == [
         f"warning {file}: entry 'gamma': 'auth_token' is wrong: {only}; it is not used",
-        "warning no token for swarm 'beta': set SWARM_AUTH_TOKEN_BETA",
-        f"ok {file}: 1 other swarm",
+        f"warning {missing_token('beta', 'example-no-proxy')}",
+        f"warning {missing_token('delta', 'example-no-proxy')}",
+        f"ok {file}: 2 other swarms",
     ]
     monkeypatch.setenv("SWARM_AUTH_TOKEN_BETA", "t")
+    monkeypatch.setenv("SWARM_AUTH_TOKEN_DELTA", "t")
     assert len(check(*flags).of("registry")) == 2
     file.write_text("{")
     damaged = f"warning the registry {file} is damaged: it is not valid JSON"

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mail.auth.callers import Caller
 from mail.client import MAILClient
 from mail.config import ClientConfig
 from mail.errors import ClientHTTPError
@@ -40,6 +41,13 @@ async def test_agents_of_this_swarm_get_it_without_http(nodes: Nodes) -> None:
         assert answer.json()["response"]["msg_type"] == "broadcast_complete"
         assert answer.json()["events"] is None
     assert len((await home.client().get("/tasks")).json()) == 2
+
+
+async def test_agents_code_finds_the_servers_registry(nodes: Nodes) -> None:
+    state = nodes[HARBOUR].app.state.mail
+    async with state.pool.lease(Caller("user", "ines"), "") as swarm:
+        assert swarm.swarm_registry is state.registry
+        assert swarm.swarm_registry.get_swarm_endpoint(WEATHER)["base_url"] == nodes[WEATHER].url
 
 
 async def test_a_broadcast_reaches_every_swarm_among_the_targets(nodes: Nodes) -> None:

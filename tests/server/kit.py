@@ -155,6 +155,7 @@ class Template:
         settings: Any,
         clock: object,
         agents: Any,
+        swarm_registry: Any = None,
         gateway: Any = None,
     ) -> "Swarm":
         return Swarm(self, user_id, user_role, store, settings)

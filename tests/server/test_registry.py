@@ -13,6 +13,7 @@ from fastapi import FastAPI
 
 from mail.config.server import FederationConfig, ServerConfig, SwarmConfig
 from mail.db.memory import MemoryStore
+from mail.net.endpoints import missing_token
 from mail.net.peers import PeerAccess
 from mail.server.app import create_app
 from tests.net.test_registry import INWARD, inward
@@ -73,6 +74,11 @@ async def everything(client: httpx.AsyncClient) -> dict[str, Any]:
 
 def text_of(file: Path) -> str:
     return file.read_text() if file.exists() else ""
+
+
+def keep(file: Path, **entries: Any) -> None:
+    file.parent.mkdir()
+    file.write_text(json.dumps({"endpoints": entries}))
 
 
 async def test_two_servers_register_each_other_as_in_the_readme(
@@ -243,6 +249,31 @@ async def test_what_is_kept_survives_a_restart_and_volatile_entries_do_not(
         assert (await register(client, name="beta", **body)).status_code == 200
     async with serving(app_of(store, file, allow_private=True)) as client:
         assert len((await everything(client))["swarms"]) == 1
+
+
+@pytest.mark.parametrize("exchanges_mail", [True, False])
+async def test_a_server_that_starts_without_a_token_for_a_peer_says_how_to_get_one(
+    store: MemoryStore,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    exchanges_mail: bool,
+) -> None:
+    """Also for one that was registered without a token; not where no mail is exchanged."""
+    entry = {"base_url": "http://127.0.0.1:9"}
+    kept = {"beta": entry, "gamma": {**entry, "auth_token_ref": "${SWARM_AUTH_TOKEN_GAMMA}"}}
+    keep(file, **kept, delta=entry)
+    monkeypatch.setenv("SWARM_AUTH_TOKEN_DELTA", "t")
+    template: Any = Template()
+    template.enable_interswarm = exchanges_mail
+    async with serving(create_app(settings(file), template=template, store=store)):
+        pass
+    told = [r.getMessage() for r in caplog.records if "there is no token" in r.getMessage()]
+    assert (
+        told
+        == [missing_token(name, "test-swarm") for name in ("beta", "gamma")][: 2 * exchanges_mail]
+    )
 
 
 async def test_the_health_of_peers_is_followed(

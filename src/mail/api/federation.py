@@ -138,6 +138,7 @@ class LibraryFederation:
     async def start(self) -> None:
         """Deliver what waits, check the health of peers, and go on with what they have begun."""
         self._is_stopped = False
+        self._registry.warn_of_missing_tokens()
         await self._open()
         await self._store.drop_inbox(self._ago(INBOX_AGE), _PAGE)
         for peer in await self._peers_with_work():

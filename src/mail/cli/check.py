@@ -44,11 +44,16 @@ class Finding(NamedTuple):
 
 
 class StoreFound(NamedTuple):
-    """What is known about the store: whether it is durable, and how many tokens it has."""
+    """What is known about the store.
+
+    ``durable`` tells whether it is, ``tokens`` how many it has, ``registry`` what it holds of the
+    registry of other swarms.
+    """
 
     findings: list[Finding]
     durable: bool = True
     tokens: int | None = None
+    registry: str | None = None
 
 
 def check_server(flags: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> int:
@@ -66,8 +71,8 @@ def check_server(flags: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> in
         find_code(Path.cwd(), Path(config.swarm.source).parent)
         findings += _check_environment()
         findings += _check_swarm(config)
-        findings += _check_registry(config)
         store = _check_store(config)
+        findings += _check_registry(config, store)
         findings += store.findings
         findings += _check_auth(store)
         findings += _check_address(config)
@@ -210,34 +215,35 @@ def _check_environment() -> Iterator[Finding]:
         yield Finding("environment", "ok", "all variables that are set are valid")
 
 
-def _check_registry(config: "ServerConfig") -> Iterator[Finding]:
+def _check_registry(config: "ServerConfig", store: StoreFound) -> Iterator[Finding]:
     """Read the registry of other swarms, if there is one; none of its faults stops a server."""
-    from mail.config.server import resolve_store_url
-    from mail.net.endpoints import is_reference
-    from mail.net.registry_file import RegistryFile
+    from mail.net.endpoints import is_reference, missing_token, token_variable
+    from mail.net.registry_file import RegistryContent, RegistryFile
 
-    if resolve_store_url(config, current()).lower().startswith("postgres"):
-        yield Finding("registry", "ok", "in the database")
-        return
-    file = RegistryFile(config.swarm.registry_file)
-    if not file.exists():
+    own, file = config.swarm.name, RegistryFile(config.swarm.registry_file)
+    place = "in the database" if store.registry is not None else file.place
+    if store.registry is None and not file.exists():
         return
     try:
-        content = file.read()
+        shared = store.registry
+        content = file.read() if shared is None else RegistryContent.from_text(shared)
     except MAILError as error:
-        yield Finding("registry", "warning", str(error))
+        text = str(error) if store.registry is None else f"{place}: {error}"
+        yield Finding("registry", "warning", text)
         return
     for problem in content.problems:
-        yield Finding("registry", "warning", f"{file.path}: {problem}; it is not used")
+        yield Finding("registry", "warning", f"{place}: {problem}; it is not used")
     peers = {
-        n: e for n, e in content.endpoints.items() if n != content.about.get("local_swarm_name")
+        n: e
+        for n, e in content.endpoints.items()
+        if n not in (own, content.about.get("local_swarm_name"))
     }
     for name, entry in peers.items():
-        ref = entry["auth_token_ref"] or ""
-        if is_reference(ref) and setting(ref[2:-1]) is None:
-            yield Finding("registry", "warning", f"no token for swarm '{name}': set {ref[2:-1]}")
+        held = entry["auth_token_ref"]
+        if (held is None or is_reference(held)) and setting(token_variable(name)) is None:
+            yield Finding("registry", "warning", missing_token(name, own))
     count = f"{len(peers)} other swarm{'' if len(peers) == 1 else 's'}"
-    yield Finding("registry", "ok", f"{file.path}: {count}")
+    yield Finding("registry", "ok", f"{place}: {count}")
 
 
 def _check_swarm(config: "ServerConfig") -> Iterator[Finding]:
@@ -284,7 +290,8 @@ def _check_store(config: "ServerConfig") -> StoreFound:
         return StoreFound([Finding("store", "error", text)], durable)
     findings = [Finding("store", remark.status, remark.text, FAILED) for remark in remarks]
     tokens = next((r.tokens for r in remarks if r.tokens is not None), None)
-    return StoreFound(findings, durable, tokens)
+    registry = next((r.registry for r in remarks if r.registry is not None), None)
+    return StoreFound(findings, durable, tokens, registry)
 
 
 def _check_auth(store: StoreFound) -> Iterator[Finding]:

@@ -25,11 +25,13 @@ class Remark(NamedTuple):
         status: ``"error"`` when a server could not start, ``"warning"`` when somebody should know.
         text: What it is, and what to change; no secrets.
         tokens: How many tokens are in the store; None where that was not seen.
+        registry: What the store holds of the registry of other swarms, as JSON; None for nothing.
     """
 
     status: Literal["ok", "warning", "error"]
     text: str
     tokens: int | None = None
+    registry: str | None = None
 
 
 async def look_at_store(url: str, swarm: str) -> list[Remark]:
@@ -55,7 +57,8 @@ async def look_at_store(url: str, swarm: str) -> list[Remark]:
     except StoreError as error:
         return [Remark("error", str(error))]
     remarks = [Remark(status, text) for status, text in seen.remarks]
-    return [*remarks, _told(seen.version, packaged_migrations("postgresql"), seen.tokens)]
+    told = _told(seen.version, packaged_migrations("postgresql"), seen.tokens)
+    return [*remarks, told._replace(registry=seen.registry)]
 
 
 async def live_server(url: str, swarm: str) -> str | None:

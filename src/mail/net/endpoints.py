@@ -30,6 +30,7 @@ __all__ = [
     "is_reference",
     "is_token_reference",
     "make_endpoint",
+    "missing_token",
     "proposal_from_json",
     "refuse",
     "token_reference",
@@ -73,6 +74,16 @@ def token_variable(swarm_name: str) -> str:
     'SWARM_AUTH_TOKEN_SWARM_BETA'
     """
     return f"{TOKEN_PREFIX}_{_NOT_PLAIN.sub('_', swarm_name.upper())}"
+
+
+def missing_token(swarm_name: str, own_name: str) -> str:
+    """Return what an operator is told when there is no token for a swarm."""
+    return (
+        f"there is no token for swarm {swarm_name!r}, so nothing can be sent to it: run 'mail "
+        f"token create --role agent --id {own_name}' on its side, and set "
+        f"{token_variable(swarm_name)} to that token on this side before the next start, or "
+        "register it again with the token"
+    )
 
 
 def token_reference(swarm_name: str) -> str:

@@ -12,6 +12,7 @@ from mail.net.endpoints import (
     TOKEN_PREFIX,
     is_reference,
     is_token_reference,
+    missing_token,
     token_reference,
     token_variable,
 )
@@ -198,6 +199,15 @@ class SwarmEntries:
         names = sorted({ref[2:-1] for ref in refs if is_reference(ref)})
         return {name: setting(name) is not None for name in names}
 
+    def warn_of_missing_tokens(self) -> None:
+        """Say in the log, of each peer that there is no token for, how it gets one."""
+        for name in self._peers():
+            self._warn_of_missing_token(name)
+
+    def _warn_of_missing_token(self, name: str) -> None:
+        if self.get_resolved_auth_token(name) is None:
+            _log.warning("%s", missing_token(name, self.local_swarm_name))
+
     # --- the file -------------------------------------------------------------------------------
 
     def save_persistent_endpoints(self) -> None:
@@ -221,9 +231,6 @@ class SwarmEntries:
                 self._warn_of_owner(content)
             except StoreError as error:
                 _log.error("%s", error)
-        missing = [n for n, is_set in self.validate_environment_variables().items() if not is_set]
-        if missing:
-            _log.warning("tokens of registered swarms are not set: %s", ", ".join(missing))
 
     def _warn_of_owner(self, content: RegistryContent) -> None:
         owner = content.about.get("local_swarm_name", self.local_swarm_name)

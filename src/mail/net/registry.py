@@ -231,17 +231,6 @@ class SwarmRegistry(SwarmEntries):
             )
         self._warn_of_missing_token(name)
 
-    def _warn_of_missing_token(self, name: str) -> None:
-        if self.get_resolved_auth_token(name) is None:
-            _log.warning(
-                "there is no token for swarm %r, so nothing can be sent to it: run "
-                "'mail token create --role agent --id %s' on its side, and set %s to that token "
-                "on this side before the next start, or register it again with the token",
-                name,
-                self.local_swarm_name,
-                token_variable(name),
-            )
-
     async def _get_remote_swarm_info(self, swarm_url: str) -> SwarmFacts:
         """Ask a server about its swarm.
 

@@ -92,10 +92,12 @@ class GatewaySwitch:
 
     Attributes:
         current: What carries the mail of the swarm that is served; None while nothing does.
+        registry: The swarms that the server knows; None before it has read them.
     """
 
     def __init__(self) -> None:
         self.current: Gateway | None = None
+        self.registry: SwarmRegistry | None = None
 
     def check(self, swarm: str) -> None:
         """See `Gateway.check`."""
@@ -155,6 +157,7 @@ class Federation:
         self._quotas = quotas
         self._shares = shares
         self._gateway = gateway
+        gateway.registry = registry
         self._link: _Link | None = None
 
     async def serve(self) -> None:
@@ -176,6 +179,7 @@ class Federation:
             )
             self._link = _Link(self.swarm, router, sender)
             self._gateway.current = PeerGateway(self._registry, sender)
+            self._registry.warn_of_missing_tokens()
             await router.start()
             await sender.start()
 

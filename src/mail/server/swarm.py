@@ -17,7 +17,6 @@ from mail.config.server import (
     serves_example,
 )
 from mail.core.call_context import ModelRules
-from mail.core.interswarm import Gateway
 from mail.core.runtime.scheduler import TurnLimit
 from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Store
@@ -50,7 +49,7 @@ async def open_swarm(
     store: Store,
     template: "MAILSwarmTemplate | None" = None,
     turns: TurnLimit | None = None,
-    gateway: Gateway | None = None,
+    gateway: GatewaySwitch | None = None,
 ) -> Served:
     """Load the swarm, and build it once without starting it, so that mistakes show at the start.
 
@@ -78,7 +77,7 @@ async def read_swarm(
     store: Store,
     text: str,
     turns: TurnLimit | None = None,
-    gateway: Gateway | None = None,
+    gateway: GatewaySwitch | None = None,
 ) -> Served:
     """Read a swarm that came over the network, and build it once, as at the start.
 
@@ -168,7 +167,7 @@ def _tried(
     template: "MAILSwarmTemplate",
     store: Store,
     turns: TurnLimit | None,
-    gateway: Gateway | None,
+    gateway: GatewaySwitch | None,
 ) -> Served:
     build = _builder(config, template, store, turns, gateway)
     swarm = build(_NOBODY, _NO_TOKEN)
@@ -215,7 +214,7 @@ def _read(
     store: Store,
     text: str,
     turns: TurnLimit | None,
-    gateway: Gateway | None,
+    gateway: GatewaySwitch | None,
 ) -> Served:
     from mail.api import MAILSwarmTemplate
 
@@ -248,7 +247,7 @@ def _builder(
     template: "MAILSwarmTemplate",
     store: Store,
     turns: TurnLimit | None,
-    gateway: Gateway | None,
+    gateway: GatewaySwitch | None,
 ) -> "Callable[..., MAILSwarm]":
     expose = config.federation.expose
     settings = RuntimeSettings(
@@ -267,7 +266,7 @@ def _builder(
         exposed=None if expose is None else frozenset(expose),
         recent_tasks=0,  # for code beside the runtime; routes read the store
     )
-    clock = SystemClock()
+    clock, switch = SystemClock(), gateway or GatewaySwitch()
 
     def build(
         caller: Caller, token: str, agents: "Sequence[MAILAgent] | None" = None
@@ -283,7 +282,8 @@ def _builder(
             settings=settings,
             clock=clock,
             agents=agents,
-            gateway=gateway or GatewaySwitch(),
+            swarm_registry=switch.registry,
+            gateway=switch,
         )
 
     return build

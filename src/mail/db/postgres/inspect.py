@@ -23,11 +23,12 @@ SELECT current_schema() IS NOT NULL
 
 
 class Seen(NamedTuple):
-    """The number of the schema, remarks as (status, text), and the number of tokens."""
+    """The number of the schema, remarks as (status, text), the number of tokens, the registry."""
 
     version: int
     remarks: list[tuple[Literal["warning", "error"], str]]
     tokens: int | None
+    registry: str | None = None
 
 
 async def look_at_database(dsn: str, swarm: str) -> Seen:
@@ -88,6 +89,14 @@ async def _look(connection: Connection, swarm: str) -> Seen:
     if holder is not None:
         text = f"swarm '{swarm}' is served from it by {holder}; a second server is refused"
         remarks.append(("warning", text))
-    there = await connection.fetchval("SELECT to_regclass('tokens') IS NOT NULL")
-    tokens = await connection.fetchval("SELECT count(*) FROM tokens") if there else 0
-    return Seen(version, remarks, int(tokens))
+    tokens = registry = None
+    if await _has(connection, "tokens"):
+        tokens = await connection.fetchval("SELECT count(*) FROM tokens")
+    if await _has(connection, "swarm_registry"):
+        text = "SELECT content FROM swarm_registry WHERE swarm_name = $1"
+        registry = await connection.fetchval(text, swarm)
+    return Seen(version, remarks, int(tokens or 0), registry)
+
+
+async def _has(connection: Connection, table: str) -> bool:
+    return bool(await connection.fetchval("SELECT to_regclass($1) IS NOT NULL", table))
