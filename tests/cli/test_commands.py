@@ -14,6 +14,7 @@ import pytest
 
 from mail.cli import commands
 from mail.cli.commands import main
+from tests.swarms_json.definitions import good
 
 HEAVY = (
     *("litellm", "fastapi", "langmem", "openai", "aiohttp", "pydantic"),
@@ -197,6 +198,39 @@ def test_tokens_can_be_made_listed_and_revoked_as_json(mail: Run) -> None:
     assert again.returncode == 0
     (listed,) = json.loads(mail("token", "list", "--json").stdout)
     assert listed["revoked_at"] == revoked["revoked_at"]
+
+
+def test_a_token_of_an_agent_is_for_what_its_id_stands_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mail.toml").write_text('[server.swarm]\nname = "office"\nsource = "swarms.json"\n')
+    create = ["token", "create", "--store", "sqlite:///mail.db", "--id"]
+
+    def said(*arguments: str) -> tuple[int, str]:
+        code = main([*create, *arguments])
+        return code, capsys.readouterr().err
+
+    assert said("editor", "--role", "agent", "--participant")[1].startswith(
+        "note: the swarms file cannot be read; it must declare the participant 'editor'"
+    )
+    Path("swarms.json").write_text(json.dumps(good()))
+    assert said("editor", "--role", "agent", "--participant")[0] == 0
+    assert said("swarm-beta", "--role", "agent")[0] == 0
+    code, problem = said("edtor", "--role", "agent", "--participant")
+    assert code == 2
+    assert problem == (
+        "mail: the swarm 'office' declares no participant 'edtor' (participants: 'editor', "
+        "'reviewer'). Did you mean 'editor'?\n"
+    )
+    code, problem = said("editor", "--role", "agent")
+    assert code == 2
+    assert "'editor' is a participant of the swarm 'office'; add --participant" in problem
+    assert said("editor", "--role", "user")[0] == 0
+    assert said("editor", "--role", "user", "--participant") == (
+        2,
+        "mail: --participant goes with --role agent\n",
+    )
 
 
 @pytest.mark.parametrize(

@@ -35,12 +35,14 @@ TOKENS = {
     "alice": "mail_alice-token-000000000000000000",
     "bob": "mail_bob-token-00000000000000000000",
     "swarm": "mail_swarm-token-000000000000000000",
+    "editor": "mail_editor-token-00000000000000000",
 }
 CALLERS = {
     "admin": ("admin", "root"),
     "alice": ("user", "alice"),
     "bob": ("user", "bob"),
     "swarm": ("agent", "beta"),
+    "editor": ("agent", "editor"),
 }
 
 
@@ -135,6 +137,7 @@ class Template:
         )
         self.actions: list[Any] = []
         self.agents = [agent]
+        self.participants: list[dict[str, str]] = []
         self.others: tuple[str, ...] = ()  # further agents, which do the same
         self.options = options
         self.started: list[tuple[str, str]] = []

@@ -36,6 +36,7 @@ def good() -> list[dict[str, Any]]:
         "enable_db_agent_histories": False,
         "breakpoint_tools": ["send_payment"],
         "exclude_tools": ["send_interrupt"],
+        "participants": [{"name": "editor", "description": "Edits."}, {"name": "reviewer"}],
         "agents": [
             {
                 "name": "boss",

@@ -15,6 +15,7 @@ GONE = object()
 BOSS = "0.agents.0"
 CLERK = "0.agents.1"
 PAY = "0.actions.0"
+EDITOR = "0.participants.0"
 FORMAT = "Expected 'module:object' format"
 
 # Where, the new value (or GONE), what the error must say. The last column tells whether the formal
@@ -38,6 +39,18 @@ BROKEN: list[tuple[str, Any, tuple[str, ...], bool]] = [
     ("0.name", "head office", ("swarm name 'head office' must not contain white space",), True),
     ("0.name", "office@home", ("swarm name 'office@home' must not contain '@'", "'name'"), True),
     ("1.name", "office", ("duplicate swarm name 'office'",), False),
+    # participants
+    ("0.participants", {}, ("field 'participants' must be a list, actually got dict",), True),
+    (f"{EDITOR}.name", GONE, ("participant candidate must contain a 'name'", "number 1"), True),
+    (f"{EDITOR}", "editor", ("participant candidate must be a dict", "number 1"), True),
+    (f"{EDITOR}.description", 7, ("field 'description' must be a str", "'editor'"), True),
+    (f"{EDITOR}.name", "All", ("participant name 'All' is reserved", "'participants'"), True),
+    (f"{EDITOR}.name", "system", ("participant name 'system' is reserved",), True),
+    (f"{EDITOR}.name", "e@x", ("participant name 'e@x' must not contain '@'",), True),
+    (f"{EDITOR}.name", "", ("participant name must be at least 1 character",), True),
+    (f"{EDITOR}.name", "reviewer", ("duplicate participant name 'reviewer'",), False),
+    (f"{EDITOR}.name", "clerk", ("'clerk' is the name of an agent", "'participants'"), False),
+    ("0.participants", [{"name": f"p{n}"} for n in range(1001)], ("at most 1000 entries",), True),
     # fields of an agent
     (f"{CLERK}.name", GONE, ("agent candidate must contain a 'name' field", "number 2"), True),
     (f"{CLERK}.factory", GONE, ("must contain a 'factory' field (agent 'clerk')",), True),

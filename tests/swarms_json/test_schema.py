@@ -21,7 +21,7 @@ from mail.swarms_json import (
     build_swarms_from_swarms_json,
     load_swarms_json_from_string,
 )
-from mail.swarms_json.fields import ACTION, AGENT, SWARM, Candidate
+from mail.swarms_json.fields import ACTION, AGENT, PARTICIPANT, SWARM, Candidate
 from mail.swarms_json.references import ReferencePolicy
 from tests.docs.pages import PAGES, blocks
 from tests.swarms_json.definitions import ROOT, SCHEMA, fits, good
@@ -116,6 +116,10 @@ AGENTS = st.fixed_dictionaries(
         note=st.text(max_size=3),
     ),
 )
+PARTICIPANTS = st.fixed_dictionaries(
+    _mapping(name=st.sampled_from(["editor", "boss", "reviewer"])),
+    optional=_mapping(description=st.text(max_size=4), note=st.text(max_size=3)),
+)
 
 
 @st.composite
@@ -139,6 +143,7 @@ def swarms(draw: st.DrawFn) -> Any:
         exclude_tools=st.lists(st.just("help"), max_size=1),
         description=st.text(max_size=5),
         keywords=st.lists(st.sampled_from(["a", "b"]), max_size=2),
+        participants=st.lists(PARTICIPANTS, max_size=2),
         public=FLAG,
         enable_db_agent_histories=FLAG,
     )
@@ -201,7 +206,8 @@ def test_agents_and_actions_alone_agree_too(agent: Any, action: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "shape"), [("swarm", SWARM), ("agent", AGENT), ("action", ACTION)]
+    ("kind", "shape"),
+    [("swarm", SWARM), ("agent", AGENT), ("action", ACTION), ("participant", PARTICIPANT)],
 )
 def test_the_schema_has_the_fields_of_the_loader(kind: str, shape: Candidate) -> None:
     part = json.loads(SCHEMA.read_text(encoding="utf-8"))["$defs"][kind]

@@ -37,8 +37,9 @@ from mail.core.tasks import MAILTask
 from mail.core.tools.catalogue import CATALOGUE
 from mail.db.base import Owner, Store, SwarmClaim
 from mail.errors import ConfigError
+from mail.swarms_json.names import check_participant_names
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
-from mail.swarms_json.types import SwarmsJSONSwarm
+from mail.swarms_json.types import SwarmsJSONParticipant, SwarmsJSONSwarm
 from mail.swarms_json.utils import build_swarm_from_swarms_json, load_swarms_json_from_file
 from mail.version import VERSION
 
@@ -423,6 +424,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         keywords: Sequence[str] = (),
         public: bool = False,
         enable_db_agent_histories: bool = False,
+        *,
+        participants: Sequence[SwarmsJSONParticipant] = (),
     ) -> None:
         """Check that the parts fit together.
 
@@ -440,6 +443,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             keywords: For listings.
             public: Whether other swarms may list it.
             enable_db_agent_histories: Without a store, instances use ``DATABASE_URL``'s.
+            participants: Who else has a mailbox in the swarm, where a server serves it: objects
+                with ``name`` and ``description``.
 
         Raises:
             ConfigError: the parts do not fit together; the text says which.
@@ -454,6 +459,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         self.task_message_limit, self.public = task_message_limit, public
         self.description, self.keywords = description, text_list("keywords", keywords)
         self.enable_db_agent_histories = enable_db_agent_histories
+        check_participant_names([each["name"] for each in participants], self.agent_names)
+        self.participants = list(participants)
         self._validate()
 
     def _validate(self) -> None:
@@ -645,6 +652,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             keywords=data["keywords"],
             public=data["public"],
             enable_db_agent_histories=data["enable_db_agent_histories"],
+            participants=data["participants"],
         )
 
     @staticmethod

@@ -11,8 +11,10 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.common import positive
+from mail.cli.common import config_path, positive
 from mail.cli.stores import add_store_flags, missing_file, opened, server_settings
+from mail.config.env import CONFIG_PATH, overridden
+from mail.core.suggest import hinted
 from mail.errors import ConfigError, MAILError
 
 if TYPE_CHECKING:
@@ -33,7 +35,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     create = verbs.add_parser("create", help="create a token and print it once")
     create.add_argument("--role", required=True, choices=_ROLES, help="the role of the caller")
-    create.add_argument("--id", required=True, help="the caller's id (for agents: the swarm)")
+    identity = "the caller's id (for agents: the other swarm, or the participant)"
+    create.add_argument("--id", required=True, help=identity)
+    create.add_argument(
+        "--participant",
+        action="store_true",
+        help="with --role agent: the token of a participant that swarms.json declares",
+    )
     create.add_argument("--label", default="", help="a note shown in the list")
     create.add_argument("--expires-in", metavar="DAYS", type=_days, help="days until it expires")
     listing = verbs.add_parser("list", help="list tokens by their hashes")
@@ -72,6 +80,7 @@ async def _create(store: "Store", arguments: argparse.Namespace) -> None:
     from mail.auth.callers import check_caller_id, hash_token, new_token
     from mail.db.base import TokenRow
 
+    _check_participant(arguments)
     now = datetime.now(UTC)
     days: float | None = arguments.expires_in
     token = new_token()
@@ -89,6 +98,49 @@ async def _create(store: "Store", arguments: argparse.Namespace) -> None:
         return
     print(f"{row.role} token for '{row.id}', shown only once:", file=sys.stderr)
     print(token)
+
+
+def _check_participant(arguments: argparse.Namespace) -> None:
+    """See that an agent's token is for what its id stands for.
+
+    Raises:
+        ConfigError: the id is no participant of the swarm, or is one and that was not said.
+    """
+    given: bool = arguments.participant
+    if arguments.role != "agent":
+        if given:
+            raise ConfigError("--participant goes with --role agent")
+        return
+    swarm, declared = _declared(arguments)
+    name = repr(arguments.id)
+    if declared is None:
+        if given:
+            said = f"the swarms file cannot be read; it must declare the participant {name}"
+            print(f"note: {said}", file=sys.stderr)
+    elif given and arguments.id not in declared:
+        known = ", ".join(map(repr, sorted(declared))) or "none"
+        text = f"the swarm '{swarm}' declares no participant {name} (participants: {known})"
+        raise ConfigError(hinted(text, arguments.id, declared))
+    elif not given and arguments.id in declared:
+        raise ConfigError(
+            f"{name} is a participant of the swarm '{swarm}'; add --participant for its token, or "
+            "choose another id for a swarm"
+        )
+
+
+def _declared(arguments: argparse.Namespace) -> tuple[str, set[str] | None]:
+    """Return the server's swarm and its participants; None when its file cannot be read."""
+    from mail.config.server import ServerConfig, resolve_swarms_file
+    from mail.swarms_json.utils import load_swarms_json_from_file
+
+    with overridden(CONFIG_PATH, config_path(arguments.config)):
+        swarm = ServerConfig().swarm
+    try:
+        swarms = load_swarms_json_from_file(resolve_swarms_file(swarm))
+    except ConfigError:
+        return swarm.name, None
+    found = (each for each in swarms if each["name"] == swarm.name)
+    return swarm.name, {one["name"] for each in found for one in each["participants"]}
 
 
 async def _list(store: "Store", arguments: argparse.Namespace) -> None:

@@ -176,8 +176,12 @@ class Roles(Audience, SecurityBase):
         if wait := state.quotas.request(caller):
             await wait_turn(request, wait)  # else one caller's queue would keep all others out
         if caller.role not in self.roles:
-            raise Forbidden(f"invalid role: this requires {' or '.join(sorted(self.roles))}")
+            raise Forbidden(self._refusal())
         request.state.intake = state.intake
+
+    def _refusal(self) -> str:
+        """Say which token it takes."""
+        return f"invalid role: this requires {' or '.join(sorted(self.roles))}"
 
     async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
         """Return the caller that was admitted."""
@@ -198,12 +202,19 @@ class Peers(Roles):
 
         Raises:
             UnknownSwarm: the served swarm exchanges no mail.
-            Forbidden, ProtocolError: the caller speaks for no registered swarm.
+            Forbidden, ProtocolError: the caller speaks for no registered swarm, or is a
+                participant of this one.
         """
         await super().admit(request)
-        federation = state_of(request).federation
+        state, caller = state_of(request), _caller(request)
+        if state.is_participant(caller):
+            raise Forbidden(
+                f"'{caller.id}' is a participant of the swarm: its token is for the mail desk, "
+                "not for mail between swarms"
+            )
+        federation = state.federation
         federation.check_enabled()
-        request.state.peer = federation.peer_of(_caller(request))
+        request.state.peer = federation.peer_of(caller)
 
 
 PUBLIC: Final = Audience()

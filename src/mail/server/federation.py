@@ -46,7 +46,17 @@ from mail.services.peer_mail import Place, check_peer_mail, find_place, opened
 if TYPE_CHECKING:
     from mail.api import MAILSwarm
 
-__all__ = ["Federation", "GatewaySwitch", "peer_of"]
+__all__ = ["Federation", "GatewaySwitch", "peer_of", "swarms_of"]
+
+
+def swarms_of(registry: SwarmRegistry, caller: Caller) -> list[str]:
+    """Return the registered swarms that a caller of the role ``agent`` is the principal of."""
+    own = registry.local_swarm_name
+    return [
+        name
+        for name, entry in registry.get_all_endpoints().items()
+        if name != own and _principal(name, entry["metadata"]) == caller.id
+    ]
 
 
 def peer_of(registry: SwarmRegistry, caller: Caller) -> str:
@@ -60,12 +70,7 @@ def peer_of(registry: SwarmRegistry, caller: Caller) -> str:
         Forbidden: there is none, or more than one.
     """
     own = registry.local_swarm_name
-    entries = registry.get_all_endpoints()
-    found = [
-        name
-        for name, entry in entries.items()
-        if name != own and _principal(name, entry["metadata"]) == caller.id
-    ]
+    found = swarms_of(registry, caller)
     if not found and caller.id == own:
         raise ProtocolError(f"'{own}' is this server's own swarm; its mail takes no HTTP")
     if not found:

@@ -201,6 +201,14 @@ class ServerState:
         live, room = self.pool.live(caller, owner.swarm), self.quotas.room(caller)
         return TaskReader(self.store, owner, self.clock, live, room)
 
+    def is_participant(self, caller: Caller) -> bool:
+        """Tell whether a caller is a participant that the swarm declares.
+
+        A caller of the role ``agent`` is that or a peer, never both.
+        """
+        declared = self.template.participants
+        return caller.role == "agent" and any(each["name"] == caller.id for each in declared)
+
     def set_health(self, status: str) -> None:
         """Take what an administrator says about the server's health."""
         self.health = status

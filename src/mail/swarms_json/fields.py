@@ -16,6 +16,7 @@ from mail.errors import ConfigError
 __all__ = [
     "ACTION",
     "AGENT",
+    "PARTICIPANT",
     "SWARM",
     "Candidate",
     "check_field",
@@ -30,6 +31,7 @@ _REQUIRED: Final = object()
 _REFERENCE: Final = re.compile(r"(python::)?[^\s:.]+(\.[^\s:.]+)*:[^\s:.]+(\.[^\s:.]+)*")
 _URL_PREFIX: Final = "url::"
 _TOOL_FORMATS: Final = ("completions", "responses")
+MAX_PARTICIPANTS: Final = 1000
 _CLOSE: Final = 0.75
 _MOST_LETTERS: Final = 2
 """A name longer or shorter by more than that is another field, not a slip of the pen."""
@@ -108,6 +110,12 @@ def _above_zero(value: float | None) -> str | None:
     return "must be a number above 0"
 
 
+def _not_too_many(values: Sequence[object]) -> str | None:
+    if len(values) <= MAX_PARTICIPANTS:
+        return None
+    return f"must have at most {MAX_PARTICIPANTS} entries, actually got {len(values)}"
+
+
 _OFF = Field(bool, False)
 _NAMES = Field(list, (), str, check=_no_blanks)
 _CODE = Field(str, check=_reference)
@@ -128,6 +136,7 @@ SWARM: Final = Candidate(
         "keywords": _NAMES,
         "public": _OFF,
         "enable_db_agent_histories": _OFF,
+        "participants": Field(list, (), check=_not_too_many),
     },
 )
 AGENT: Final = Candidate(
@@ -156,6 +165,7 @@ ACTION: Final = Candidate(
         "timeout": Field(float, None, nullable=True, check=_above_zero),
     },
 )
+PARTICIPANT: Final = Candidate("participant", {"name": Field(str), "description": Field(str, "")})
 
 
 def check_fields(shape: Candidate, candidate: object) -> Mapping[str, Any]:

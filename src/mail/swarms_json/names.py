@@ -1,6 +1,6 @@
 """Which names agents, swarms and actions may have, and which tool names a swarm knows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from mail.core.schema import MAX_ID
@@ -13,12 +13,15 @@ __all__ = [
     "check_action_name",
     "check_agent_name",
     "check_distinct",
+    "check_participant_names",
     "check_swarm_name",
     "hinted",
 ]
 
 RESERVED_AGENT_NAMES: Final = frozenset({"all"})
 """``all`` addresses every agent of a swarm, so no agent can have that name."""
+
+_RESERVED_PARTICIPANTS: Final = frozenset({"system"})
 
 _SEPARATORS = "@:"
 _SHOWN: Final = 40
@@ -36,6 +39,26 @@ def check_agent_name(name: str) -> str:
     if name.lower() in RESERVED_AGENT_NAMES:
         raise ConfigError(f"agent name '{name}' is reserved: it addresses all agents of a swarm")
     return _one_word("agent", name)
+
+
+def check_participant_names(names: Sequence[str], agents: Iterable[str]) -> None:
+    """Check the names of a swarm's participants: agents and participants share its addresses.
+
+    Raises:
+        ConfigError: one is no good name for an agent, comes twice, or is an agent's.
+    """
+    check_distinct("participant", names)
+    taken = set(agents)
+    for name in names:
+        if not name:
+            raise ConfigError("participant name must be at least 1 character long, got 0")
+        if name.lower() in RESERVED_AGENT_NAMES | _RESERVED_PARTICIPANTS:
+            raise ConfigError(f"participant name '{name}' is reserved; choose another")
+        _one_word("participant", name)
+        if name in taken:
+            raise ConfigError(
+                f"participant name '{name}' is the name of an agent of the swarm; choose another"
+            )
 
 
 def check_swarm_name(name: str) -> str:

@@ -8,6 +8,7 @@ __all__ = [
     "SwarmsJSONAction",
     "SwarmsJSONAgent",
     "SwarmsJSONFile",
+    "SwarmsJSONParticipant",
     "SwarmsJSONSwarm",
     "ToolFormat",
 ]
@@ -44,6 +45,13 @@ class SwarmsJSONAgent(TypedDict):
     exclude_tools: list[str]
 
 
+class SwarmsJSONParticipant(TypedDict):
+    """A participant: one who is no agent of the swarm, and has a mailbox there."""
+
+    name: str
+    description: str
+
+
 class SwarmsJSONSwarm(TypedDict):
     """A swarm; ``action_imports`` are Python references to ready-made actions."""
 
@@ -60,6 +68,7 @@ class SwarmsJSONSwarm(TypedDict):
     keywords: list[str]
     public: bool
     enable_db_agent_histories: bool
+    participants: list[SwarmsJSONParticipant]
 
 
 class SwarmsJSONFile(TypedDict):

@@ -16,6 +16,7 @@ from mail.swarms_json.decode import check_plain, parse_json, read_text
 from mail.swarms_json.fields import (
     ACTION,
     AGENT,
+    PARTICIPANT,
     SWARM,
     check_field,
     check_fields,
@@ -26,6 +27,7 @@ from mail.swarms_json.names import (
     check_action_name,
     check_agent_name,
     check_distinct,
+    check_participant_names,
     check_swarm_name,
     hinted,
 )
@@ -90,6 +92,8 @@ def cross_validate_swarm(swarm: _Object, import_action: ImportAction | None = No
     for name in names:
         with _field_of(swarm, "name", f"agent '{name}'"):
             check_agent_name(name)
+    with _field_of(swarm, "participants"):
+        check_participant_names([each["name"] for each in swarm.get("participants", ())], names)
     _check_entrypoint(swarm, agents, names)
     _check_targets(swarm, agents, names)
     if not any(agent.get("can_complete_tasks") is True for agent in agents):
@@ -340,6 +344,7 @@ def build_swarm_from_swarms_json(
     swarm = filled(SWARM, cast("dict[str, Any]", candidate))
     swarm["agents"] = [filled(AGENT, agent) for agent in swarm["agents"]]
     swarm["actions"] = [filled(ACTION, action) for action in swarm["actions"]]
+    swarm["participants"] = [filled(PARTICIPANT, each) for each in swarm["participants"]]
     return cast("SwarmsJSONSwarm", swarm)
 
 
@@ -381,6 +386,7 @@ def validate_swarm_from_swarms_json(
     swarm = check_fields(SWARM, candidate)
     _each(swarm, "agents", _check_identity_and_rights)
     _each(swarm, "actions", lambda action: check_identity(ACTION, action))
+    _each(swarm, "participants", _check_participant)
     cross_validate_swarm(swarm, import_action)
     _each(swarm, "agents", _check_agent)
     _each(swarm, "actions", _check_action)
@@ -431,9 +437,14 @@ def _check_action(candidate: object) -> None:
     check_parameters(action["name"], action["parameters"])
 
 
+def _check_participant(candidate: object) -> None:
+    check_identity(PARTICIPANT, candidate)
+    check_fields(PARTICIPANT, candidate)
+
+
 def _each(swarm: Mapping[str, Any], field: str, check: Callable[[object], None]) -> None:
     """Check the parts in a field; an error says which part of which swarm it is about."""
-    for number, part in enumerate(swarm[field], 1):
+    for number, part in enumerate(swarm.get(field, ()), 1):
         try:
             check(part)
         except ConfigError as error:
