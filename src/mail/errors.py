@@ -15,6 +15,10 @@
     │   ├── TaskTaken                   another swarm's task has the id of another one of its tasks
     │   └── BreakpointError             a resume payload that does not fit the open calls
     │       └── AlreadyAnswered
+    ├── DeskError (ValueError)          a request about letters or threads cannot be honoured
+    │   ├── UnknownLetter
+    │   ├── UnknownThread
+    │   └── RequestReused               a request id stands for another letter
     ├── TaskFailed                      a run ended in failure; carries the reason
     │   ├── BudgetExceeded              the task has used up its tokens or its money
     │   └── TaskTimeout                 the caller stopped waiting; the task continues
@@ -55,6 +59,7 @@ __all__ = [
     "ClientHTTPError",
     "ConfigError",
     "DeskConflict",
+    "DeskError",
     "Forbidden",
     "KeyTaken",
     "MAILError",
@@ -62,6 +67,7 @@ __all__ = [
     "PeerUnreachable",
     "PortInUse",
     "ProtocolError",
+    "RequestReused",
     "RoutingError",
     "ShuttingDown",
     "StepFailed",
@@ -77,8 +83,10 @@ __all__ = [
     "ToolError",
     "Unauthenticated",
     "UnknownAgent",
+    "UnknownLetter",
     "UnknownSwarm",
     "UnknownTask",
+    "UnknownThread",
     "WrongReference",
 ]
 
@@ -154,6 +162,34 @@ class BreakpointError(TaskError):
 
 class AlreadyAnswered(BreakpointError):
     """The breakpoint call already has a result; it is not run twice."""
+
+
+class DeskError(MAILError, ValueError):
+    """A request about letters or threads cannot be honoured; nothing was changed."""
+
+
+class UnknownLetter(DeskError):
+    """There is no such letter, or it is not for the eyes of who asks."""
+
+    def __init__(self) -> None:
+        super().__init__("no such message")
+
+
+class UnknownThread(DeskError):
+    """There is no such thread, or who asks is not in it."""
+
+    def __init__(self) -> None:
+        super().__init__("no such thread")
+
+
+class RequestReused(DeskError):
+    """A sender has used the request id for another letter."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the request id was used for a different message; repeat that one unchanged, or use a "
+            "new id"
+        )
 
 
 class TaskFailed(MAILError):

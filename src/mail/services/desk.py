@@ -1,0 +1,794 @@
+"""The mail desk: what participants do with letters and threads, whichever way they ask for it.
+
+Nothing here knows HTTP. What is stored is the truth; the
+`Bell` only tells those who wait that it is worth looking.
+"""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal, NamedTuple
+from weakref import WeakValueDictionary
+
+from mail.clock import Clock, format_uuid
+from mail.core.schema import MAX_ID
+from mail.core.suggest import did_you_mean
+from mail.db.desk import (
+    DeskPost,
+    DeskRecords,
+    LetterFilter,
+    LetterKind,
+    LetterRow,
+    MemberRow,
+    PageRow,
+    ReceiptRow,
+    ThreadRow,
+)
+from mail.db.rows import letter_size, thread_size
+from mail.errors import (
+    DeskConflict,
+    Forbidden,
+    ProtocolError,
+    RequestReused,
+    UnknownLetter,
+    UnknownThread,
+)
+
+__all__ = [
+    "DEFAULT_PAGE",
+    "MAX_MEMBERS",
+    "MAX_NOTE",
+    "MAX_PAGE",
+    "MAX_SUBJECT",
+    "MAX_TITLE",
+    "MAX_WAIT_SECONDS",
+    "Bell",
+    "Draft",
+    "FetchedLetter",
+    "LetterPage",
+    "MailDesk",
+    "OpenedThread",
+    "SentLetter",
+    "ThreadView",
+    "check_claim",
+]
+
+MAX_MEMBERS: Final = 256
+"""Members of a thread, and recipients of a broadcast."""
+MAX_TITLE: Final = 200
+MAX_SUBJECT: Final = 1024
+MAX_NOTE: Final = 2000
+DEFAULT_PAGE: Final = 10
+MAX_PAGE: Final = 100
+MAX_WAIT_SECONDS: Final = 300.0
+PAGE_BYTES: Final = 1024 * 1024
+"""What the letters of a page may come to; it has one at least."""
+
+_REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_NO_LINE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_SHOWN_NAME: Final = 64
+_SHOWN_NAMES: Final = 10
+
+MembershipStatus = Literal["joined", "added", "already_participant"]
+
+
+class Draft(NamedTuple):
+    """What a participant wants to send.
+
+    Attributes:
+        content: The text, not empty.
+        subject: A line, or no text.
+        reply_to: The id of the letter that it answers, or no text.
+        urgent: Whether it wants attention at once.
+        wants_ack: Whether the sender asks for an acknowledgement.
+        request_id: The sender's name for this request, or no text; see `MailDesk.send_message`.
+    """
+
+    content: str
+    subject: str = ""
+    reply_to: str = ""
+    urgent: bool = False
+    wants_ack: bool = False
+    request_id: str = ""
+
+
+class SentLetter(NamedTuple):
+    """A letter that is stored; ``repeated`` if an earlier request with its id sent it."""
+
+    letter: LetterRow
+    repeated: bool = False
+
+
+class FetchedLetter(NamedTuple):
+    """A letter as a mailbox sees it.
+
+    Attributes:
+        letter: The letter.
+        read: Whether it was read before, or needs no reading: what the mailbox wrote itself.
+        receipts: What became of it at each recipient; for its sender and for operators only.
+    """
+
+    letter: LetterRow
+    read: bool
+    receipts: list[ReceiptRow] | None = None
+
+
+class LetterPage(NamedTuple):
+    """Letters, newest first.
+
+    Attributes:
+        letters: At most as many as were asked for, and about `PAGE_BYTES`.
+        unread: How many are unread afterwards, at most 1000.
+        next_before: The place to go on from, to older ones; None when the page is empty.
+    """
+
+    letters: list[FetchedLetter]
+    unread: int
+    next_before: int | None
+
+
+class ThreadView(NamedTuple):
+    """A thread with the names of its members in the order in which they joined."""
+
+    thread: ThreadRow
+    members: list[str]
+
+
+class OpenedThread(NamedTuple):
+    """A thread that was created, with the letter that opens it, if there is one."""
+
+    view: ThreadView
+    letter: LetterRow | None
+
+
+class Bell:
+    """Wakes those in this process who wait for letters. It is a hint: whoever hears it looks."""
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._waiting: dict[str, set[asyncio.Event]] = {}
+
+    @contextmanager
+    def listen(self, name: str) -> Iterator[asyncio.Event]:
+        """Yield an event that is set whenever there may be mail for a mailbox."""
+        rung = asyncio.Event()
+        listeners = self._waiting.setdefault(name, set())
+        listeners.add(rung)
+        try:
+            yield rung
+        finally:
+            listeners.discard(rung)
+            if not listeners and self._waiting.get(name) is listeners:
+                del self._waiting[name]
+
+    def ring(self, names: Iterable[str]) -> None:
+        """Wake those who wait for mail of some mailboxes."""
+        for name in names:
+            for rung in self._waiting.get(name, ()):
+                rung.set()
+
+    def close(self) -> None:
+        """Wake everybody, for good."""
+        self.closed = True
+        self.ring(list(self._waiting))
+
+
+def check_claim(name: str, claimed: str | None, own: str) -> None:
+    """Refuse a caller who says that it is another one; ``name`` is that of the argument.
+
+    Raises:
+        Forbidden: it does.
+    """
+    if claimed is not None and claimed != own:
+        raise Forbidden(f"{name} must be your own id, '{own}'")
+
+
+async def _take(_name: str, _size: int) -> None:
+    """Admit everything."""
+
+
+@dataclass(slots=True, eq=False)
+class MailDesk:
+    """The desk of one swarm; the callers have made sure that a mailbox's name is the caller's own.
+
+    Attributes:
+        store: Where letters and threads are.
+        swarm: The swarm.
+        mailboxes: Who has one: name to description.
+        clock: Time and ids.
+        max_bytes: What the content of a letter may come to.
+        admit: Called before something is stored with the mailbox that it counts for, and its
+            bytes; raises what refuses it.
+        bell: Who waits for letters.
+    """
+
+    store: DeskRecords
+    swarm: str
+    mailboxes: Mapping[str, str]
+    clock: Clock
+    max_bytes: int
+    admit: Callable[[str, int], Awaitable[None]] = _take
+    bell: Bell = field(default_factory=Bell)
+    _locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = field(
+        default_factory=WeakValueDictionary, init=False
+    )
+
+    # --- sending ------------------------------------------------------------------------------
+
+    async def send_message(
+        self, sender: str, draft: Draft, recipient_id: str | None, thread_id: str | None
+    ) -> SentLetter:
+        """Send a letter to one mailbox, or to the other members of a thread.
+
+        With a ``request_id`` the letter is sent once: a repeat gets the first one.
+
+        Raises:
+            ProtocolError: not exactly one of the two is given, the recipient is the sender or
+                nobody, or the draft is wrong. Nothing is stored.
+            UnknownThread: the sender is in no such thread.
+            RequestReused: the request id stands for another letter.
+        """
+        if (recipient_id is None) == (thread_id is None):
+            raise ProtocolError(
+                "give either recipient_id, for a direct message, or thread_id, for a post",
+                [{"field": "recipient_id", "problem": "exactly one of recipient_id and thread_id"}],
+            )
+        if thread_id is not None:
+            return await self._send(sender, draft, "thread", (), thread_id)
+        assert recipient_id is not None  # noqa: S101 - see above
+        if recipient_id == sender:
+            raise _wrong("recipient_id", "must not be yourself")
+        return await self._send(sender, draft, "direct", (recipient_id,))
+
+    async def broadcast_message(
+        self, sender: str, draft: Draft, recipient_ids: Sequence[str]
+    ) -> SentLetter:
+        """Send one letter to several mailboxes: to all of them, or to none.
+
+        A mailbox that is named twice gets it once, and the sender is left out.
+
+        Raises:
+            ProtocolError: nobody is left, somebody is unknown, or the draft is wrong.
+            RequestReused: the request id stands for another letter.
+        """
+        names = tuple(name for name in dict.fromkeys(recipient_ids) if name != sender)
+        if not names:
+            raise _wrong("recipient_ids", "must name somebody other than yourself")
+        if len(names) > MAX_MEMBERS:
+            raise _wrong("recipient_ids", f"must not name more than {MAX_MEMBERS} mailboxes")
+        return await self._send(sender, draft, "broadcast", names)
+
+    async def _send(
+        self,
+        sender: str,
+        draft: Draft,
+        kind: LetterKind,
+        recipients: tuple[str, ...],
+        thread_id: str = "",
+    ) -> SentLetter:
+        self._check_draft(draft)
+        letter = LetterRow(
+            letter_id=self._letter_id(sender, draft.request_id),
+            sender=sender,
+            recipients=recipients,
+            kind=kind,
+            body=draft.content,
+            created_at="",
+            subject=draft.subject,
+            thread_id=thread_id,
+            reply_to=draft.reply_to,
+            urgent=draft.urgent,
+            wants_ack=draft.wants_ack,
+        )
+        if not draft.request_id:
+            return SentLetter(await self._posted(letter))
+        async with self._held("request", sender, draft.request_id):
+            known = await self._sent_before(letter)
+            if known is not None:
+                return SentLetter(known, repeated=True)
+            return SentLetter(await self._posted(letter))
+
+    async def _posted(self, letter: LetterRow) -> LetterRow:
+        """Store a letter, with a thread's members of this moment as its recipients."""
+        if not letter.thread_id:
+            argument = "recipient_id" if letter.kind == "direct" else "recipient_ids"
+            self._check_known(argument, letter.recipients)
+            return await self._stored(letter)
+        async with self._held("thread", letter.thread_id):
+            view = await self._thread_of(letter.sender, letter.thread_id)
+            others = tuple(name for name in view.members if name != letter.sender)
+            return await self._stored(letter._replace(recipients=others))
+
+    async def _stored(self, letter: LetterRow) -> LetterRow:
+        if letter.reply_to:
+            await self._check_reply(letter.sender, letter.reply_to)
+        letter = letter._replace(created_at=self.clock.now())
+        member = ((letter.thread_id, letter.sender),) if letter.thread_id else ()
+        post = DeskPost(swarm=self.swarm, members=member, letters=(letter,))
+        (seq,) = await self._commit(letter.sender, post)
+        return letter._replace(seq=seq)
+
+    async def _sent_before(self, letter: LetterRow) -> LetterRow | None:
+        """Return the letter that an earlier request with the same id sent, or None.
+
+        Raises:
+            RequestReused: it is another one.
+        """
+        found = await self.store.letters_by_id(self.swarm, [letter.letter_id])
+        if not found:
+            return None
+        known = found[0][0]
+        same = letter._replace(created_at=known.created_at, seq=known.seq)
+        if letter.thread_id:  # its members may have changed
+            same = same._replace(recipients=known.recipients)
+        if same != known:
+            raise RequestReused
+        return known
+
+    def _letter_id(self, sender: str, request_id: str) -> str:
+        """Return a fresh id, or the one that the sender's request always has."""
+        if not request_id:
+            return self.clock.new_id()
+        name = "\0".join((self.swarm, sender, request_id)).encode()
+        return format_uuid(hashlib.sha256(name).digest()[:16], version=8)
+
+    async def _check_reply(self, sender: str, letter_id: str) -> None:
+        try:
+            await self._visible(sender, letter_id)
+        except UnknownLetter as error:
+            raise _wrong("reply_to", str(error)) from None
+
+    # --- reading ------------------------------------------------------------------------------
+
+    async def get_messages(  # noqa: PLR0913 - the documented arguments
+        self,
+        name: str,
+        *,
+        thread_id: str | None = None,
+        limit: int = DEFAULT_PAGE,
+        since: str | None = None,
+        before: int | None = None,
+        unread: bool = False,
+        mark_read: bool = True,
+        request_id: str | None = None,
+    ) -> LetterPage:
+        """Return a page of a mailbox's letters, and mark those that it has as read.
+
+        Without a thread these are the letters to the mailbox; with one, all letters of the thread,
+        its own too.
+
+        Args:
+            name: The mailbox.
+            thread_id: Only letters of this thread.
+            limit: At most so many, 1 to 100.
+            since: Only letters after this time: RFC 3339 with a zone.
+            before: Only letters before this place; see `LetterPage.next_before`.
+            unread: Only unread letters.
+            mark_read: Whether the letters of the page count as read from now on.
+            request_id: The caller's name for this request: a repeat gets the same page again.
+
+        Raises:
+            ProtocolError: an argument is wrong.
+            UnknownThread: the mailbox is in no such thread.
+        """
+        if not 1 <= limit <= MAX_PAGE:
+            raise _wrong("limit", f"must be 1 to {MAX_PAGE}")
+        after = "" if since is None else _moment(since)
+        _check_request_id(request_id or "")
+        if thread_id is not None:
+            await self._thread_of(name, thread_id)
+        known = await self._page(name, request_id)
+        if known is not None:
+            return await self._again(name, known)
+        which = LetterFilter(thread_id or "", after, before, unread)
+        rows = await self.store.letters(self.swarm, name, which, limit=limit, max_bytes=PAGE_BYTES)
+        now = self.clock.now()
+        new = [letter.letter_id for letter, receipt in rows if _is_unread(name, letter, receipt)]
+        page = (
+            PageRow(request_id, tuple(row.letter_id for row, _ in rows), now)
+            if request_id
+            else None
+        )
+        shown = new if mark_read else []
+        if (shown or page) and not await self.store.show_letters(
+            self.swarm, name, shown, now, page
+        ):
+            known = await self._page(name, request_id)  # a repeat at the same time was faster
+            assert known is not None  # noqa: S101 - pages of this age stay
+            return await self._again(name, known)
+        fetched = [
+            FetchedLetter(letter, not _is_unread(name, letter, receipt)) for letter, receipt in rows
+        ]
+        return await self._paged(name, fetched)
+
+    async def _page(self, name: str, request_id: str | None) -> PageRow | None:
+        if not request_id:
+            return None
+        return await self.store.find_page(self.swarm, name, request_id)
+
+    async def _again(self, name: str, page: PageRow) -> LetterPage:
+        """Return a page once more, as far as its letters are still for the mailbox's eyes."""
+        found = await self.store.letters_by_id(self.swarm, page.letter_ids)
+        threads = {letter.thread_id for letter, _ in found if letter.thread_id}
+        open_to = {thread for thread in threads if await self._is_member(name, thread)}
+        fetched = []
+        for letter, receipts in found:
+            if letter.thread_id and letter.thread_id not in open_to:
+                continue
+            own = next((each for each in receipts if each.name == name), None)
+            read = own is None or "" < own.shown_at < page.created_at
+            fetched.append(FetchedLetter(letter, read))
+        return await self._paged(name, fetched)
+
+    async def _paged(self, name: str, fetched: list[FetchedLetter]) -> LetterPage:
+        last = fetched[-1].letter.seq if fetched else None
+        return LetterPage(fetched, await self.check_new_messages(name), last)
+
+    async def check_new_messages(self, name: str) -> int:
+        """Return how many letters a mailbox has not read, at most 1000; nothing is marked."""
+        return await self.store.unread_letters(self.swarm, name)
+
+    async def wait_for_mail(self, name: str, seconds: float) -> int:
+        """Return how many unread letters a mailbox has, as soon as there are any.
+
+        Args:
+            name: The mailbox.
+            seconds: After which there may be none; at most `MAX_WAIT_SECONDS`.
+        """
+        deadline = asyncio.get_running_loop().time() + min(seconds, MAX_WAIT_SECONDS)
+        with self.bell.listen(name) as rung:
+            while True:
+                rung.clear()
+                count = await self.check_new_messages(name)
+                if count or self.bell.closed:
+                    return count
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        await rung.wait()
+                except TimeoutError:
+                    return 0
+
+    async def get_message(
+        self, name: str | None, letter_id: str, *, mark_read: bool = True
+    ) -> FetchedLetter:
+        """Return one letter; for its sender with its receipts.
+
+        Args:
+            name: The mailbox; None for an operator, who sees every letter and its receipts.
+            letter_id: The letter.
+            mark_read: Whether it counts as read from now on, if the mailbox is a recipient.
+
+        Raises:
+            UnknownLetter: there is none, or it is not for the mailbox's eyes.
+        """
+        letter, receipts = await self._visible(name, letter_id)
+        if name is None:
+            return FetchedLetter(letter, read=True, receipts=receipts)
+        if name == letter.sender:
+            return FetchedLetter(letter, read=True, receipts=receipts)
+        own = next((each for each in receipts if each.name == name), None)
+        read = own is None or bool(own.shown_at)
+        if mark_read and not read:
+            await self.store.show_letters(self.swarm, name, [letter_id], self.clock.now())
+        return FetchedLetter(letter, read)
+
+    async def acknowledge(
+        self, name: str, letter_id: str, note: str = ""
+    ) -> tuple[ReceiptRow, bool]:
+        """Acknowledge a letter; return the receipt, and whether it was acknowledged just now.
+
+        Raises:
+            ProtocolError: the note is too long.
+            UnknownLetter: there is none, or it is not for this mailbox.
+        """
+        if len(note) > MAX_NOTE or "\0" in note:
+            raise _wrong("note", f"must be a text of at most {MAX_NOTE} characters")
+        _, receipts = await self._visible(name, letter_id)
+        if all(each.name != name for each in receipts):
+            raise UnknownLetter
+        done = await self.store.acknowledge_letter(
+            self.swarm, name, letter_id, self.clock.now(), note
+        )
+        _, receipts = await self._visible(name, letter_id)
+        return next(each for each in receipts if each.name == name), done
+
+    async def overdue(self, sender: str, seconds: float) -> list[tuple[LetterRow, ReceiptRow]]:
+        """Return what a mailbox sent so long ago and still wants acknowledged, oldest first.
+
+        There is one entry for each recipient that has not acknowledged.
+        """
+        limit = datetime.fromisoformat(self.clock.now()) - timedelta(seconds=seconds)
+        before = limit.isoformat(timespec="microseconds")
+        return await self.store.overdue_letters(
+            self.swarm, sender, before, limit=MAX_PAGE, max_bytes=PAGE_BYTES
+        )
+
+    # --- threads ------------------------------------------------------------------------------
+
+    async def create_thread(
+        self,
+        creator: str,
+        title: str,
+        participants: Sequence[str],
+        initial_message: str | None = None,
+    ) -> OpenedThread:
+        """Open a thread; everybody else in it gets a notice, and the initial message if any.
+
+        Raises:
+            ProtocolError: the title is none, or somebody is unknown; nothing is stored.
+        """
+        if not title.strip() or len(title) > MAX_TITLE or _NO_LINE.search(title):
+            raise _wrong("title", f"must be a line of 1 to {MAX_TITLE} characters")
+        members = tuple(dict.fromkeys((creator, *participants)))
+        if len(members) > MAX_MEMBERS:
+            raise _wrong("participants", f"a thread has at most {MAX_MEMBERS} members")
+        self._check_known("participants", members[1:])
+        if initial_message is not None:
+            self._check_draft(Draft(initial_message), "initial_message")
+        now, others = self.clock.now(), members[1:]
+        thread = ThreadRow(self.clock.new_id(), title, creator, now)
+        letters = []
+        if others:
+            told = f"{creator} created the thread '{title}' ({thread.thread_id}) and added you."
+            letters.append(self._notice(told, others, thread.thread_id))
+        if initial_message is not None:
+            first = self._notice(initial_message, others, thread.thread_id)
+            letters.append(first._replace(sender=creator, kind="thread"))
+        post = DeskPost(
+            swarm=self.swarm,
+            threads=(thread,),
+            joined=tuple(MemberRow(thread.thread_id, name, now, creator) for name in members),
+            letters=tuple(letters),
+        )
+        seqs = await self._commit(creator, post)
+        letter = letters[-1]._replace(seq=seqs[-1]) if initial_message is not None else None
+        return OpenedThread(ThreadView(thread, list(members)), letter)
+
+    async def join_thread(self, name: str, thread_id: str) -> tuple[ThreadView, MembershipStatus]:
+        """Join a thread; the members, old and new, get a notice.
+
+        Raises:
+            UnknownThread: there is none.
+            ProtocolError: it is full.
+        """
+        async with self._held("thread", thread_id):
+            view = await self._find(thread_id)
+            if name in view.members:
+                return view, "already_participant"
+            _check_room(view)
+            told = f"{name} joined the thread '{view.thread.title}' ({thread_id})."
+            post = DeskPost(
+                swarm=self.swarm,
+                strangers=((thread_id, name),),
+                joined=(MemberRow(thread_id, name, self.clock.now(), name),),
+                letters=(self._notice(told, (*view.members, name), thread_id),),
+            )
+            await self._commit(name, post)
+            return ThreadView(view.thread, [*view.members, name]), "joined"
+
+    async def add_participant(
+        self, inviter: str, thread_id: str, name: str
+    ) -> tuple[ThreadView, MembershipStatus]:
+        """Add somebody to a thread; they get a notice, and the other members another one.
+
+        Raises:
+            UnknownThread: the inviter is in no such thread.
+            ProtocolError: nobody has that name, or the thread is full.
+        """
+        async with self._held("thread", thread_id):
+            view = await self._thread_of(inviter, thread_id)
+            self._check_known("agent_id_to_add", (name,))
+            if name in view.members:
+                return view, "already_participant"
+            _check_room(view)
+            title = view.thread.title
+            welcome = f"{inviter} added you to the thread '{title}' ({thread_id})."
+            letters = [self._notice(welcome, (name,), thread_id)]
+            others = tuple(member for member in view.members if member != inviter)
+            told = f"{inviter} added {name} to the thread '{title}'."
+            letters.append(self._notice(told, others, thread_id))
+            post = DeskPost(
+                swarm=self.swarm,
+                members=((thread_id, inviter),),
+                strangers=((thread_id, name),),
+                joined=(MemberRow(thread_id, name, self.clock.now(), inviter),),
+                letters=tuple(letters),
+            )
+            await self._commit(inviter, post)
+            return ThreadView(view.thread, [*view.members, name]), "added"
+
+    async def remove_participant(self, remover: str, thread_id: str, name: str) -> ThreadView:
+        """Remove somebody from a thread; the other members get a notice.
+
+        From then on the thread is unknown to who was removed, and its letters too.
+
+        Raises:
+            UnknownThread: the remover is in no such thread.
+            ProtocolError: nobody of that name is in it, or it is the thread's creator.
+            Forbidden: the remover is neither the creator nor who is to be removed.
+        """
+        async with self._held("thread", thread_id):
+            view = await self._thread_of(remover, thread_id)
+            creator = view.thread.creator
+            if name == creator:
+                raise _wrong("agent_id_to_remove", "the creator cannot be removed")
+            if remover not in (creator, name):
+                raise Forbidden(f"only '{creator}', who created the thread, may remove others")
+            if name not in view.members:
+                raise _wrong("agent_id_to_remove", f"'{name[:_SHOWN_NAME]}' is not in the thread")
+            left = [member for member in view.members if member != name]
+            done = "left" if remover == name else "was removed by the creator from"
+            told = f"{name} {done} the thread '{view.thread.title}'."
+            others = tuple(member for member in left if member != remover)
+            post = DeskPost(
+                swarm=self.swarm,
+                members=((thread_id, remover), (thread_id, name)),
+                left=((thread_id, name),),
+                letters=(self._notice(told, others, thread_id),),
+            )
+            await self._commit(remover, post)
+            return ThreadView(view.thread, left)
+
+    async def get_thread(self, name: str | None, thread_id: str) -> ThreadView:
+        """Return a thread of a member's; any thread for an operator, whose name is None.
+
+        Raises:
+            UnknownThread: there is none, or the mailbox is not in it.
+        """
+        if name is None:
+            return await self._find(thread_id)
+        return await self._thread_of(name, thread_id)
+
+    async def list_threads(self, name: str, after: str, limit: int) -> list[ThreadRow]:
+        """Return a page of the threads that a mailbox is in, by id, behind the one ``after``."""
+        if len(after) > MAX_ID:
+            raise _wrong("after", "must be the id of a thread")
+        return await self.store.list_threads(self.swarm, name, after=after, limit=limit)
+
+    # --- what they share ----------------------------------------------------------------------
+
+    async def _commit(self, payer: str, post: DeskPost) -> list[int]:
+        """Store a post that counts for a mailbox, and wake who gets letters.
+
+        Raises:
+            UnknownThread: another process changed the thread's members meanwhile.
+        """
+        post.payer = payer
+        sizes = (*map(letter_size, post.letters), *map(thread_size, post.threads))
+        await self.admit(payer, sum(sizes))
+        try:
+            seqs = await self.store.post_letters(post)
+        except DeskConflict as error:
+            if post.members:
+                raise UnknownThread from error
+            raise
+        self.bell.ring(name for letter in post.letters for name in letter.recipients)
+        return seqs
+
+    @asynccontextmanager
+    async def _held(self, *key: str) -> AsyncIterator[None]:
+        """Do one thing at a time with a thread, or for a request of a sender's."""
+        lock = self._locks.setdefault(key, asyncio.Lock())
+        async with lock:
+            yield
+
+    def _notice(self, text: str, recipients: Sequence[str], thread_id: str) -> LetterRow:
+        return LetterRow(
+            letter_id=self.clock.new_id(),
+            sender="",
+            recipients=tuple(recipients),
+            kind="notice",
+            body=text,
+            created_at=self.clock.now(),
+            thread_id=thread_id,
+        )
+
+    async def _find(self, thread_id: str) -> ThreadView:
+        found = None
+        if len(thread_id) <= MAX_ID and thread_id.isprintable():
+            found = await self.store.find_thread(self.swarm, thread_id)
+        if found is None:
+            raise UnknownThread
+        thread, members = found
+        return ThreadView(thread, [member.name for member in members])
+
+    async def _thread_of(self, name: str, thread_id: str) -> ThreadView:
+        view = await self._find(thread_id)
+        if name not in view.members:
+            raise UnknownThread
+        return view
+
+    async def _is_member(self, name: str, thread_id: str) -> bool:
+        try:
+            await self._thread_of(name, thread_id)
+        except UnknownThread:
+            return False
+        return True
+
+    async def _visible(
+        self, name: str | None, letter_id: str
+    ) -> tuple[LetterRow, list[ReceiptRow]]:
+        """Return a letter if it is for a mailbox's eyes at the moment."""
+        found = []
+        if len(letter_id) <= MAX_ID and letter_id.isprintable():
+            found = await self.store.letters_by_id(self.swarm, [letter_id])
+        if not found:
+            raise UnknownLetter
+        letter, receipts = found[0]
+        if name is None:
+            return letter, receipts
+        if letter.thread_id:
+            visible = await self._is_member(name, letter.thread_id)
+        else:
+            visible = name in (letter.sender, *letter.recipients)
+        if not visible:
+            raise UnknownLetter
+        return letter, receipts
+
+    def _check_known(self, argument: str, names: Iterable[str]) -> None:
+        """Refuse names of nobody; all of them are told."""
+        unknown = [name for name in names if name not in self.mailboxes]
+        if not unknown:
+            return
+        listing = ", ".join(f"'{name[:_SHOWN_NAME]}'" for name in unknown[:_SHOWN_NAMES])
+        more = f" and {len(unknown) - _SHOWN_NAMES} more" if len(unknown) > _SHOWN_NAMES else ""
+        hint = did_you_mean(unknown[0], self.mailboxes) if len(unknown) == 1 else ""
+        raise _wrong(argument, f"no mailbox of this swarm is named {listing}{more}.{hint}")
+
+    def _check_draft(self, draft: Draft, argument: str = "content") -> None:
+        if not draft.content:
+            raise _wrong(argument, "must not be empty")
+        size = len(draft.content.encode())
+        if size > self.max_bytes:
+            raise _wrong(
+                argument,
+                f"must not be longer than {self.max_bytes} bytes, got {size}; send less, or raise "
+                "[server.limits] max_message_bytes",
+            )
+        if len(draft.subject) > MAX_SUBJECT or _NO_LINE.search(draft.subject):
+            raise _wrong("subject", f"must be a line of at most {MAX_SUBJECT} characters")
+        _check_request_id(draft.request_id)
+
+
+def _is_unread(name: str, letter: LetterRow, receipt: ReceiptRow) -> bool:
+    return name in letter.recipients and not receipt.shown_at
+
+
+def _check_room(view: ThreadView) -> None:
+    if len(view.members) >= MAX_MEMBERS:
+        raise ProtocolError(f"the thread is full: it has {MAX_MEMBERS} members")
+
+
+def _check_request_id(request_id: str) -> None:
+    if request_id and not _REQUEST_ID.fullmatch(request_id):
+        raise _wrong("request_id", "must be 1 to 255 visible ASCII characters")
+
+
+def _moment(text: str) -> str:
+    """Return a time as the store writes it, so that they can be compared."""
+    try:
+        found = datetime.fromisoformat(text)
+        if found.tzinfo is None:
+            raise _wrong("since", "must have a time zone, as in 2026-03-30T12:00:00Z")
+        return found.astimezone(UTC).isoformat(timespec="microseconds")
+    except (OverflowError, ValueError) as error:
+        if isinstance(error, ProtocolError):
+            raise
+        raise _wrong("since", "must be a time as in 2026-03-30T12:00:00Z") from None
+
+
+def _wrong(argument: str, problem: str) -> ProtocolError:
+    text = f"{argument}: {problem}".removesuffix(".")
+    return ProtocolError(text, [{"field": argument, "problem": problem}])
