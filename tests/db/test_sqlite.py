@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from mail.core.tasks import TaskState
 from mail.db.base import IdempotencyRow, Owner, TokenRow
+from mail.db.desk import LetterFilter
 from mail.db.sqlite.store import SQLiteStore
 from mail.db.sqlite.writer import Work
 from mail.errors import StoreError, StoreLocked
@@ -25,15 +27,22 @@ CHILD = """
 import asyncio, sys
 from mail.core.tasks import TaskState
 from mail.db.base import EventRow, Owner, Post, TaskRow
+from mail.db.desk import DeskPost, LetterRow
 from mail.db.sqlite.store import SQLiteStore
+
+def letter(name):
+    row = LetterRow(name, "ann", ("bob", "cyd"), "broadcast", "x", "2026", wants_ack=True)
+    return DeskPost(swarm="example", letters=(row,))
 
 async def keep_posting(store, worker):
     for n in range(1_000_000):
         task = TaskRow(task_id=f"w{worker}-{n}", task_owner="o", task_contributors=(),
                        start_time="s", entrypoint="e")
         events = (EventRow(kind="new_message", timestamp="t"),) * 2
-        post = Post(owner=Owner("example", "user", "alice"), task=task, events=events, new=True)
+        post = Post(owner=Owner("example", "user", "alice"), task=task, events=events, new=True,
+                    desk=letter(task.task_id))
         await store.post(post)
+        await store.post_letters(letter(task.task_id + "-alone"))
         print(task.task_id, flush=True)
 
 async def main():
@@ -162,6 +171,13 @@ class TestDurability:
         assert len(kept) - len(acknowledged) <= 4
         for task_id in kept:
             assert [e.seq for e in await store.events(rows.alice, task_id)] == [1, 2]
+        letters = await store.letters("example", "bob", LetterFilter(), limit=100_000)
+        names = {row.letter_id for row, _ in letters}
+        assert {f"{task_id}-alone" for task_id in acknowledged} <= names
+        assert {name for name in names if not name.endswith("-alone")} == kept
+        found = await store.letters_by_id("example", sorted(names))
+        assert all([row.name for row in receipts] == ["bob", "cyd"] for _, receipts in found)
+        assert await store.letter_bytes("example", "ann") == 301 * len(names)
         await store.close()
 
     async def test_a_deletion_cut_off_by_kill_9_is_finished_later(
@@ -413,6 +429,45 @@ class TestPlans:
         plan = await self.plan(store, store.events(rows.alice, "t1", 7, 5, max_bytes=100))
         assert plan.count("task_events_by_task (task=? AND seq=?)") == 2
         assert "SCAN task_events" not in plan
+
+    LETTERS: ClassVar[dict[str, Callable[[SQLiteStore], Awaitable[Any]]]] = {
+        "r USING PRIMARY KEY (swarm_name=? AND name=?)": lambda store: store.letters(
+            "example", "bob", LetterFilter()
+        ),
+        "r USING PRIMARY KEY (swarm_name=? AND name=? AND letter>? AND letter<?)": (
+            lambda store: store.letters("example", "bob", LetterFilter(since="2026", before=9))
+        ),
+        "USING COVERING INDEX desk_letters_by_latest (swarm_name=? AND latest<?)": (
+            lambda store: store.letters("example", "bob", LetterFilter(since="2026"))
+        ),
+        "MATERIALIZE page SEARCH r USING COVERING INDEX desk_receipts_unread": (
+            lambda store: store.letters("example", "bob", LetterFilter(unread=True))
+        ),
+        "r USING COVERING INDEX desk_receipts_unread (swarm_name=? AND name=? AND shown_at=?)": (
+            lambda store: store.unread_letters("example", "bob")
+        ),
+        "l USING COVERING INDEX desk_letters_by_thread (swarm_name=? AND thread_id=?)": (
+            lambda store: store.letters("example", "bob", LetterFilter(thread_id="th"))
+        ),
+        "r USING INDEX desk_receipts_owed (swarm_name=? AND owed_to=?)": (
+            lambda store: store.overdue_letters("example", "ann", "2027")
+        ),
+        "USING COVERING INDEX desk_letters_by_age (swarm_name=?": lambda store: store.drop_letters(
+            "example", "2026", 100
+        ),
+        "sqlite_autoindex_desk_pages": lambda store: store.find_page("example", "bob", "r"),
+        "desk_members_by_name": lambda store: store.list_threads("example", "bob"),
+    }
+
+    @pytest.mark.parametrize("search", LETTERS)
+    async def test_a_mailbox_is_read_without_the_letters_of_others(
+        self, store: SQLiteStore, search: str
+    ) -> None:
+        plan = await self.plan(store, self.LETTERS[search](store))
+        assert search in plan
+        assert not re.search(r"SCAN (desk_|r\b|m\b)", plan)
+        page, *_ = re.split(r"SCAN (?:page|l)\b", plan)  # what comes then is bounded
+        assert "TEMP B-TREE" not in page
 
     async def plan(self, store: SQLiteStore, verb: Awaitable[Any]) -> str:
         """Run a verb of one statement and return how SQLite goes about it."""

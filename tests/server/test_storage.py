@@ -1,6 +1,7 @@
 """What callers store: their shares, deleting tasks, and deletion by age."""
 
 import asyncio
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from mail.config.server import LimitsConfig, RetentionConfig
 from mail.core.tasks import TaskState
 from mail.db.base import IdempotencyRow, InboxRow, Owner, Post, StoredUse, TaskRow
+from mail.db.desk import DeskPost, LetterFilter, LetterRow, PageRow
 from mail.db.memory import MemoryStore
 from mail.errors import StoreError
 from mail.server.app import create_app
@@ -275,6 +277,26 @@ async def put_tasks(store: MemoryStore, wall: Wall, ages: dict[str, int]) -> Non
         store._shelves[ALICE].tasks[task_id].updated_at = changed
 
 
+async def put_letters(
+    store: MemoryStore, wall: Wall, ages: dict[str, int], unread: Collection[str] = ()
+) -> None:
+    """Store letters that were written so many days ago, and show bob all but some."""
+    letters = tuple(
+        LetterRow(
+            name, "ann", ("bob",), "direct", "x", (wall.now - timedelta(days=days)).isoformat()
+        )
+        for name, days in ages.items()
+    )
+    await store.post_letters(DeskPost(swarm="test-swarm", letters=letters))
+    seen = [name for name in ages if name not in unread]
+    await store.show_letters("test-swarm", "bob", seen, wall.now.isoformat())
+
+
+async def letters_left(store: MemoryStore) -> set[str]:
+    found = await store.letters("test-swarm", "bob", LetterFilter(), limit=1000)
+    return {row.letter_id for row, _ in found}
+
+
 async def tasks_left(store: Any) -> set[str]:
     return {row.task_id for row in await store.list_tasks(ALICE)}
 
@@ -304,11 +326,38 @@ class TestAge:
         assert left == [0, 167]
 
     async def test_nothing_goes_unless_it_is_configured(self, store: MemoryStore) -> None:
-        assert RetentionConfig().tasks_days is None
+        assert RetentionConfig() == RetentionConfig(tasks_days=None, letters_days=None)
         wall = Wall()
         await put_tasks(store, wall, {"old": 9999})
+        await put_letters(store, wall, {"old": 9999})
         await retention(store, wall, None).sweep(FIRST_STEP)
         assert await tasks_left(store) == {"old"}
+        assert await letters_left(store) == {"old"}
+
+    async def test_letters_go_that_all_have_seen(self, store: MemoryStore) -> None:
+        wall = Wall()
+        ages = {"new": 29, "unread": 99, **{f"old{number}": 31 for number in range(450)}}
+        await put_letters(store, wall, ages, unread={"unread"})
+        await retention(store, wall, None, letter_days=30.0).sweep(FIRST_STEP)
+        assert await letters_left(store) == {"new", "unread"}
+
+    async def test_many_unread_letters_do_not_hide_those_behind_them(
+        self, store: MemoryStore
+    ) -> None:
+        wall = Wall()
+        unread = {f"unread{number}": 99 for number in range(450)}
+        await put_letters(store, wall, {**unread, "old": 31}, unread=set(unread))
+        await retention(store, wall, None, letter_days=30.0).sweep(FIRST_STEP)
+        assert await letters_left(store) == set(unread)
+
+    async def test_pages_of_letters_go_with_the_keys(self, store: MemoryStore) -> None:
+        wall = Wall()
+        for hours in (167, *range(169, 1200)):
+            page = PageRow(f"r{hours}", (), (wall.now - timedelta(hours=hours)).isoformat())
+            await store.show_letters("test-swarm", "bob", (), page.created_at, page)
+        await retention(store, wall, None).sweep(FIRST_STEP)
+        found = [await store.find_page("test-swarm", "bob", f"r{each}") for each in range(1200)]
+        assert [page.request_id for page in found if page] == ["r167"]
 
     async def test_a_clock_that_jumps_ahead_deletes_little(
         self, store: MemoryStore, caplog: pytest.LogCaptureFixture

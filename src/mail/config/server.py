@@ -241,15 +241,18 @@ class LimitsConfig(FileBacked):
 
 
 class RetentionConfig(FileBacked):
-    """``[server.retention]``: how long tasks are kept.
+    """``[server.retention]``: how long tasks and letters are kept.
 
-    ``tasks_days`` deletes tasks that have ended and were not changed for so many days; None keeps
-    them.
+    ``tasks_days`` deletes tasks that have ended and were not changed for so many days;
+    ``letters_days`` deletes letters of that age which all recipients have seen. None keeps them.
     """
 
     table = "server.retention"
 
     tasks_days: Annotated[float, Field(gt=0, le=_MAX_HOURS / 24, allow_inf_nan=False)] | None = None
+    letters_days: Annotated[float, Field(gt=0, le=_MAX_HOURS / 24, allow_inf_nan=False)] | None = (
+        None
+    )
 
 
 class OpenAIConfig(FileBacked):

@@ -28,15 +28,18 @@ from mail.errors import DeskConflict
 
 __all__ = ["DeskStatements", "post_steps", "shown_steps"]
 
-_VISIBLE: Final = """(r.thread_id = '' OR EXISTS (
+_VISIBLE: Final = """(r.thread_id = '' OR 1 = (
     SELECT 1 FROM desk_members AS m
     WHERE m.swarm_name = r.swarm_name AND m.thread_id = r.thread_id AND m.name = r.name))"""
-"""Of a receipt of a letter that its recipient may see at the moment."""
+"""Of a receipt of a letter that its recipient may see at the moment.
+
+For EXISTS, PostgreSQL would read all members of all threads first.
+"""
 
 _REMOVABLE: Final = f"""NOT EXISTS (
     SELECT 1 FROM desk_receipts AS r
-    WHERE r.letter = l.seq AND r.shown_at = '' AND {_VISIBLE})"""
-"""Of a letter that nobody has yet to see."""
+    WHERE r.letter = l.seq AND length(r.shown_at) = 0 AND {_VISIBLE})"""
+"""Of a letter that nobody has yet to see; written so that it leaves the index of unread ones."""
 
 _THE_LETTER: Final = "(SELECT seq FROM desk_letters WHERE swarm_name = $1 AND letter_id = $2)"
 
@@ -219,7 +222,8 @@ class DeskStatements(Dialect):
         max_bytes: int | None = None,
     ) -> list[tuple[LetterRow, ReceiptRow]]:
         in_thread = bool(which.thread_id) and not which.unread
-        text, letter = (_OF_THREAD, "l.seq") if in_thread else (_OF_BOX, "letter")
+        text = _OF_THREAD if in_thread else _UNREAD if which.unread else _OF_BOX
+        letter = "l.seq" if in_thread else "letter"
         values: list[object] = [swarm, name]
 
         def parameter(value: object) -> str:
@@ -231,8 +235,6 @@ class DeskStatements(Dialect):
             text += f" AND {_MEMBER_NOW.format(f'${len(values)}')}"
         elif which.thread_id:
             text += f" AND r.thread_id = {parameter(which.thread_id)}"
-        if which.unread:
-            text += " AND shown_at = ''"
         if which.before is not None:
             text += f" AND {letter} < {parameter(which.before)}"
         if which.since:
@@ -265,19 +267,19 @@ class DeskStatements(Dialect):
         receipts: dict[int, dict[str, ReceiptRow]] = {}
         for at in range(0, len(wanted), PARAMETERS):
             some = wanted[at : at + PARAMETERS]
-            named = ", ".join(f"${number}" for number in range(2, 2 + len(some)))
-            which = f"swarm_name = $1 AND letter_id IN ({named})"
-            text = f"SELECT {_LETTER} FROM desk_letters WHERE {which}"
-            for row in await self._fetch(_tuples, text, swarm, *some):
-                letter = _as_letter(row)
-                letters[letter.seq] = letter
+            text = f"""
+                SELECT {_LETTER} FROM desk_letters
+                WHERE swarm_name = $1 AND letter_id IN ({_places(2, some)})"""
+            found = [_as_letter(row) for row in await self._fetch(_tuples, text, swarm, *some)]
+            letters |= {letter.seq: letter for letter in found}
+            seqs = [letter.seq for letter in found]
             text = f"""
                 SELECT letter, name, {_RECEIPT} FROM desk_receipts
-                WHERE letter IN (SELECT seq FROM desk_letters WHERE {which})"""
-            for seq, name, *rest in await self._fetch(_tuples, text, swarm, *some):
-                if seq in letters:
-                    row = ReceiptRow(letters[seq].letter_id, name, *rest)
-                    receipts.setdefault(seq, {})[name] = row
+                WHERE letter IN ({_places(1, seqs)})"""
+            rows = await self._fetch(_tuples, text, *seqs) if seqs else []
+            for seq, name, *rest in rows:
+                receipt = ReceiptRow(letters[seq].letter_id, name, *rest)
+                receipts.setdefault(seq, {})[name] = receipt
         return [
             (letters[seq], _in_order(letters[seq], receipts.get(seq, {})))
             for seq in sorted(letters, reverse=True)
@@ -356,9 +358,11 @@ class DeskStatements(Dialect):
     ) -> DroppedLetters:
         most = min(limit, PARAMETERS)
         text = f"""
-            SELECT created_at, seq, {_REMOVABLE} FROM desk_letters AS l
-            WHERE swarm_name = $1 AND created_at < $2 AND (created_at, seq) > ($3, $4)
-            ORDER BY created_at, seq LIMIT $5"""
+            SELECT created_at, seq, {_REMOVABLE} FROM (
+                SELECT created_at, seq FROM desk_letters
+                WHERE swarm_name = $1 AND created_at < $2 AND (created_at, seq) > ($3, $4)
+                ORDER BY created_at, seq LIMIT $5
+            ) AS l ORDER BY created_at, seq"""
         place = after or LetterPlace()
         seen = await self._fetch(_tuples, text, swarm, before, *place, most)
         old = [int(seq) for _, seq, removable in seen if removable]
@@ -367,8 +371,7 @@ class DeskStatements(Dialect):
 
     async def _drop(self, swarm: str, seqs: Sequence[int]) -> int:
         """Remove those letters that may still go; who paid for them does no more."""
-        named = ", ".join(f"${number}" for number in range(2, 2 + len(seqs)))
-        which = f"l.swarm_name = $1 AND l.seq IN ({named})"
+        which = f"l.swarm_name = $1 AND l.seq IN ({_places(2, seqs)})"
         texts = (
             f"""
             UPDATE desk_use SET bytes = bytes - (
@@ -399,6 +402,11 @@ SELECT letter, name, {_RECEIPT} FROM desk_receipts AS r
 WHERE swarm_name = $1 AND name = $2 AND {_VISIBLE}"""
 """What a mailbox is a recipient of."""
 
+_UNREAD: Final = f"""
+SELECT letter, name, shown_at, 0 AS turn, '' AS acked_at, '' AS ack_note FROM desk_receipts AS r
+WHERE swarm_name = $1 AND name = $2 AND shown_at = '' AND {_VISIBLE}"""
+"""What of it was not shown yet: an index of these has all columns."""
+
 _OF_THREAD: Final = """
 SELECT l.seq AS letter, CAST($2 AS TEXT) AS name, coalesce(shown_at, '') AS shown_at,
     coalesce(turn, 0) AS turn, coalesce(acked_at, '') AS acked_at,
@@ -417,6 +425,11 @@ _SINCE: Final = """{letter} > coalesce((
 AND (SELECT created_at FROM desk_letters WHERE seq = {letter}) > {since}"""
 """Of letters after a time. The first part finds where such begin; without jumps of the clock, the
 second one changes nothing."""
+
+
+def _places(first: int, values: Sequence[object]) -> str:
+    """Return the parameters for values, from the one with that number on."""
+    return ", ".join(f"${number}" for number in range(first, first + len(values)))
 
 
 def _tuples(rows: Iterable[Row]) -> list[tuple[Row, ...]]:

@@ -225,6 +225,7 @@ def _retention(state: ServerState) -> Retention:
         swarm=lambda: str(state.template.name),
         key_hours=state.config.limits.idempotency_hours,
         task_days=state.config.retention.tasks_days,
+        letter_days=state.config.retention.letters_days,
         is_busy=state.pool.is_busy,
     )
 

@@ -1,4 +1,4 @@
-"""Deletion by age: idempotency keys, receipts of peers' mail, and tasks where settings say so.
+"""Deletion by age: keys and pages of requests, receipts of peers' mail, and what settings say.
 
 A sweep goes by a time of its own, kept in the store, that follows the clock by at most
 `HOURLY_STEP` an hour, ahead or back. So a clock that jumps ahead by years makes records go at
@@ -15,6 +15,7 @@ from typing import Final
 
 from mail.core.interswarm import INBOX_AGE
 from mail.db.base import Owner, Store
+from mail.db.desk import LetterPlace
 from mail.errors import MAILError, StoreConflict
 
 __all__ = ["FIRST_STEP", "HOURLY_STEP", "Retention"]
@@ -28,7 +29,9 @@ _EVERY_SECONDS: Final = 3600.0
 _LAG_TO_TELL: Final = timedelta(days=1)
 _KEYS_AT_ONCE: Final = 500
 _RECEIPTS_AT_ONCE: Final = 500
+_PAGES_AT_ONCE: Final = 500
 _TASKS_AT_ONCE: Final = 50
+_LETTERS_AT_ONCE: Final = 200
 
 _log = logging.getLogger("mail.server")
 
@@ -40,8 +43,9 @@ class Retention:
     Attributes:
         store: What it is deleted from.
         swarm: Returns the name of the swarm that is served.
-        key_hours: How long idempotency keys are kept.
+        key_hours: How long idempotency keys are kept, and the pages of letters that requests got.
         task_days: How long tasks are kept after their last change; None keeps them.
+        letter_days: How long letters that all recipients have seen are kept; None keeps them.
         is_busy: Tells whether an engine has a task in memory; such a task waits for the next sweep.
         now: The wall clock.
     """
@@ -51,6 +55,7 @@ class Retention:
     key_hours: float
     task_days: float | None
     is_busy: Callable[[Owner, str], bool]
+    letter_days: float | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     async def run(self) -> None:
@@ -63,7 +68,14 @@ class Retention:
 
     async def sweep(self, step: timedelta) -> None:
         """Delete once what is too old, and what is left of deleted tasks; failures are logged."""
-        for part in (self._sweep_keys, self._sweep_inbox, self._sweep_tasks, self._purge):
+        parts = (
+            self._sweep_keys,
+            self._sweep_inbox,
+            self._sweep_letters,
+            self._sweep_tasks,
+            self._purge,
+        )
+        for part in parts:
             try:
                 await part(step)
             except MAILError as error:
@@ -74,11 +86,29 @@ class Retention:
         before = (moment - timedelta(hours=self.key_hours)).isoformat()
         while await self.store.drop_keys(before, _KEYS_AT_ONCE) == _KEYS_AT_ONCE:
             pass
+        while await self.store.drop_pages(before, _PAGES_AT_ONCE) == _PAGES_AT_ONCE:
+            pass
 
     async def _sweep_inbox(self, step: timedelta) -> None:
         before = (await self._advance("inbox", step) - INBOX_AGE).isoformat()
         while await self.store.drop_inbox(before, _RECEIPTS_AT_ONCE) == _RECEIPTS_AT_ONCE:
             pass
+
+    async def _sweep_letters(self, step: timedelta) -> None:
+        if self.letter_days is None:
+            return
+        swarm = self.swarm()
+        moment = await self._advance(f"letters:{swarm}", step)
+        before = (moment - timedelta(days=self.letter_days)).isoformat()
+        removed, place = 0, LetterPlace()
+        while True:
+            seen = await self.store.drop_letters(swarm, before, _LETTERS_AT_ONCE, place)
+            removed += seen.removed
+            if seen.place is None:
+                break
+            place = seen.place
+        if removed:
+            _log.info("old letters deleted", extra={"letters": removed})
 
     async def _sweep_tasks(self, step: timedelta) -> None:
         if self.task_days is None:

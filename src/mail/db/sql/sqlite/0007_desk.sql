@@ -67,7 +67,7 @@ CREATE TABLE desk_receipts (
 ) WITHOUT ROWID;
 
 CREATE INDEX desk_receipts_by_letter ON desk_receipts (letter);
-CREATE INDEX desk_receipts_unread ON desk_receipts (swarm_name, name, letter, thread_id)
+CREATE INDEX desk_receipts_unread ON desk_receipts (swarm_name, name, shown_at, letter, thread_id)
     WHERE shown_at = '';
 CREATE INDEX desk_receipts_owed ON desk_receipts (swarm_name, owed_to, letter) WHERE owed_to <> '';
 
