@@ -79,17 +79,8 @@ class Endings:
         wire = message.to_wire()
         response = to_json(wire).decode()
         shown = message_event(response, message.timestamp, f"task_complete response from {agent}:")
-        calls, histories = self._close_calls(task)
-        self._settle_row(task, TaskState.COMPLETED)
         return self._ending(
-            task,
-            message,
-            TaskState.COMPLETED,
-            wire=wire,
-            response=response,
-            before=(shown,),
-            calls=calls,
-            histories=histories,
+            task, message, TaskState.COMPLETED, wire=wire, response=response, before=(shown,)
         )
 
     def complete_quietly(self, task: ActiveTask) -> Ending:
@@ -97,7 +88,6 @@ class Endings:
         message = self.context.composer.system_completion(
             task.task_id, Subject.TASK_COMPLETE, "nothing is left to do", task.now()
         )
-        self._settle_row(task, TaskState.COMPLETED)
         return self._ending(task, message, TaskState.COMPLETED)
 
     def end_for_host(self, task: ActiveTask, *, cancelled: bool) -> Ending:
@@ -107,23 +97,11 @@ class Endings:
             del owed[key]
         if cancelled:
             return self.cancel(task)
-        task.drop_people()
-        waiting = self.context.mailbox.queued_messages(task.task_id)
-        settled = tuple(mail.seq for mail in waiting if task.is_personal(mail.envelope))
+        settled = self._drop_people(task)
         message = self.context.composer.system_completion(
             task.task_id, Subject.TASK_COMPLETE, "the task was completed elsewhere", task.now()
         )
-        calls, histories = self._close_calls(task)
-        self._settle_row(task, TaskState.COMPLETED)
-        return self._ending(
-            task,
-            message,
-            TaskState.COMPLETED,
-            everybody=True,
-            calls=calls,
-            histories=histories,
-            settled=settled,
-        )
+        return self._ending(task, message, TaskState.COMPLETED, everybody=True, settled=settled)
 
     def pause(self, task: ActiveTask) -> Ending:
         """The task waits for the results of its open breakpoint calls."""
@@ -142,16 +120,10 @@ class Endings:
         A task over its budget goes on for nobody: every caller gets the reason, and with it the
         answer to users' mail that waits. The mail between agents is kept.
         """
-        settled: tuple[int, ...] = ()
-        if over_budget:
-            task.drop_people()
-            waiting = self.context.mailbox.queued_messages(task.task_id)
-            settled = tuple(mail.seq for mail in waiting if task.is_personal(mail.envelope))
+        settled = self._drop_people(task) if over_budget else ()
         message = self.context.composer.system_completion(
             task.task_id, Subject.TASK_ERROR, reason, task.now()
         )
-        calls, histories = self._close_calls(task)
-        self._settle_row(task, TaskState.FAILED)
         return self._ending(
             task,
             message,
@@ -159,8 +131,6 @@ class Endings:
             reason=reason,
             everybody=over_budget,
             over_budget=over_budget,
-            calls=calls,
-            histories=histories,
             settled=settled,
         )
 
@@ -170,18 +140,8 @@ class Endings:
         message = self.context.composer.system_completion(
             task.task_id, Subject.TASK_CANCELLED, reason, task.now()
         )
-        calls, histories = self._close_calls(task)
         task.drop_people()
-        self._settle_row(task, TaskState.CANCELLED)
-        return self._ending(
-            task,
-            message,
-            TaskState.CANCELLED,
-            reason=reason,
-            everybody=True,
-            calls=calls,
-            histories=histories,
-        )
+        return self._ending(task, message, TaskState.CANCELLED, reason=reason, everybody=True)
 
     def renew(self, task: ActiveTask, ending: Ending | None, post: Post) -> None:
         """Note messages that came after the ending was decided, but are stored before it."""
@@ -211,6 +171,12 @@ class Endings:
             waiter.end_at(last_event)
             task.waiters.remove(waiter)
         return due
+
+    def _drop_people(self, task: ActiveTask) -> tuple[int, ...]:
+        """Take back users' mail that nobody has read yet; return its numbers."""
+        task.drop_people()
+        waiting = self.context.mailbox.queued_messages(task.task_id)
+        return tuple(mail.seq for mail in waiting if task.is_personal(mail.envelope))
 
     def _settle_row(self, task: ActiveTask, state: TaskState) -> None:
         goes_on = bool(task.people) and not self.context.manual
@@ -276,10 +242,13 @@ class Endings:
         everybody: bool = False,
         over_budget: bool = False,
         breakpoints: Sequence[dict[str, Any]] = (),
-        calls: tuple[CallRow, ...] = (),
-        histories: tuple[HistoryRow, ...] = (),
         settled: tuple[int, ...] = (),
     ) -> Ending:
+        calls: tuple[CallRow, ...] = ()
+        histories: tuple[HistoryRow, ...] = ()
+        if status is not TaskState.PAUSED:
+            calls, histories = self._close_calls(task)
+            self._settle_row(task, status)
         settled += self._settle_finish(task) + self._settle_steps(task)
         told_away = self._tell_peers(task, message, status, everybody=everybody)
         told = {"response": message.body, "subject": message.subject, "status": status.value}

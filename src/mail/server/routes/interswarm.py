@@ -24,7 +24,7 @@ from mail.core.addresses import (
     parse_agent_address,
 )
 from mail.core.compose import Composer
-from mail.core.schema import MAX_ID, TaskId, parse_interswarm_message
+from mail.core.schema import MAX_ID, parse_interswarm_message
 from mail.core.tasks import TaskState
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
 from mail.errors import (
@@ -67,6 +67,7 @@ from mail.server.routes.messages import (
     MAX_TIMEOUT_SECONDS,
     NOT_BLANK,
     MessageIn,
+    NewTaskId,
     Posting,
 )
 from mail.server.routes.tasks import get_task_events
@@ -242,7 +243,7 @@ class InterswarmMessageIn(RequestBody):
         ),
     ] = None
     task_id: Annotated[
-        TaskId | None,
+        NewTaskId | None,
         Field(
             description="The task to continue, or the id of a new one; it must not end in "
             "`/events`. A new UUID by default."
@@ -268,13 +269,6 @@ class InterswarmMessageIn(RequestBody):
     @classmethod
     def _known_type(cls, value: str | None) -> str | None:
         return one_of(value, _MSG_TYPES, "invalid message type") if value else None
-
-    @field_validator("task_id", mode="after")
-    @classmethod
-    def _addressable(cls, value: str | None) -> str | None:
-        if value is not None and value.endswith("/events"):  # that is a path of another task
-            raise ValueError("must not end in '/events'; choose another id")
-        return value
 
     @field_validator("body", mode="after")
     @classmethod

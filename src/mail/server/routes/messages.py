@@ -7,7 +7,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
-from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 from pydantic.config import JsonDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -121,6 +128,16 @@ def _message_rules(schema: dict[str, Any]) -> None:
     ]
 
 
+def _addressable(value: str) -> str:
+    if value.endswith("/events"):  # that is a path of another task
+        raise ValueError("must not end in '/events'; choose another id")
+    return value
+
+
+NewTaskId = Annotated[TaskId, AfterValidator(_addressable)]
+"""The id of a task as a caller may choose it."""
+
+
 class MessageIn(RequestBody):
     """A message to the swarm.
 
@@ -172,7 +189,7 @@ class MessageIn(RequestBody):
         ),
     ] = None
     task_id: Annotated[
-        TaskId | None,
+        NewTaskId | None,
         Field(
             description="The id for the new task, or of the task to continue; it must not end in "
             "`/events`. A new UUID by default."
@@ -189,13 +206,6 @@ class MessageIn(RequestBody):
     kwargs_: Annotated[
         MessageOptions | None, Field(alias="kwargs", description="Options of the run.")
     ] = None
-
-    @field_validator("task_id", mode="after")
-    @classmethod
-    def _addressable(cls, value: str | None) -> str | None:
-        if value is not None and value.endswith("/events"):  # that is a path of another task
-            raise ValueError("must not end in '/events'; choose another id")
-        return value
 
     @field_validator("msg_type", mode="after")
     @classmethod
