@@ -11,7 +11,9 @@ from mail.cli import main
 from mail.db.memory import MemoryStore
 from mail.db.postgres.store import PostgresStore
 from mail.net import SwarmRegistry
+from mail.net.endpoints import public_key
 from mail.net.registry_table import shared_registry
+from mail.net.signatures import SigningKeys
 from mail.server.app import create_app
 from tests.net.test_registry import HERE
 from tests.server.kit import Template, config
@@ -57,6 +59,32 @@ async def proposing(file: Path, peer: str) -> SwarmRegistry:
 def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
     code = main(["swarms", *words])
     return (code, *capsys.readouterr())
+
+
+def test_the_key_of_the_server_is_shown_and_made_once(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, "key")
+    assert (code, out) == (2, "")
+    assert "[server.federation] signing_key is not set" in err
+    settings = file.parent.parent / "mail.toml"
+    settings.write_text("[server.federation]\nsigning_key = 'registries/key.pem'\n")
+    code, out, _ = run(capsys, "key")
+    assert code == 0
+    [key] = SigningKeys.read(file.parent / "key.pem").public
+    assert out == f"{key['kid']}\n"
+    code, out, _ = run(capsys, "key", "--json")
+    assert (code, json.loads(out)) == (0, {"keys": [key]})
+
+
+def test_the_keys_of_others_are_listed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    key = public_key(b"x" * 32)
+    endpoint = {"base_url": "https://beta.example", "public_keys": [key]}
+    file.parent.mkdir()
+    file.write_text(json.dumps({"endpoints": {"beta": endpoint}}))
+    assert run(capsys, "list")[1] == (
+        f"beta@https://beta.example  token: SWARM_AUTH_TOKEN_BETA  key: {key['kid']}\n"
+    )
 
 
 def test_an_empty_registry(file: Path, capsys: pytest.CaptureFixture[str]) -> None:

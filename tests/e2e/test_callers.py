@@ -71,6 +71,7 @@ TASKLESS = {
     ("GET", "/docs"),
     ("GET", "/docs/{name}"),
     ("GET", "/openapi.yaml"),
+    ("GET", "/.well-known/mail.json"),
     ("GET", "/swarms"),
     ("POST", "/swarms"),
     ("POST", "/swarms/register"),

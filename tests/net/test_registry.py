@@ -19,11 +19,12 @@ from mail.net import SwarmRegistry
 from mail.net.endpoints import is_token_reference, token_reference, token_variable
 from mail.net.health import HealthChecks
 from mail.net.peers import PeerAccess
+from mail.net.signatures import KEYS_PATH
 from mail.net.types import SwarmEndpoint
 from mail.testing import LoopbackPeer
 from tests.stdlib.outside import OTHER, PUBLIC, Outside
 
-KEYS = set(SwarmEndpoint.__annotations__)
+KEYS = set(SwarmEndpoint.__required_keys__)
 HERE = "http://localhost:8000"
 
 
@@ -106,7 +107,7 @@ async def test_registering_asks_the_peer_about_itself(file: Path, world: Outside
     assert (found["public"], found["volatile"], found["is_active"]) == (True, True, True)
     assert found["metadata"] == {"team": "b"}
     assert found["last_seen"] is not None
-    assert [str(request.url.path) for request in world.requests] == ["/"]
+    assert [str(request.url.path) for request in world.requests] == ["/", KEYS_PATH]
     assert "authorization" not in world.requests[0].headers
     assert registry.get_resolved_auth_token("beta") == "tok"
     assert set(registry.get_active_endpoints()) == {"alpha", "beta"}

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from mail.errors import StoreError
 from mail.net import SwarmRegistry
+from mail.net.endpoints import public_key
 from mail.net.registry_file import RegistryContent, RegistryFile
 from mail.net.types import SwarmEndpoint
 from tests.net.test_registry import HERE, alpha, root, text_of
@@ -84,12 +85,19 @@ def test_a_file_has_the_documented_keys(file: Path, world: Outside) -> None:
     assert set(found) == {*ABOUT, "endpoints"}
     assert set(found["endpoints"]) == {"alpha", "beta"}
     for entry in found["endpoints"].values():
-        assert set(entry) == set(SwarmEndpoint.__annotations__)
+        assert set(entry) == set(SwarmEndpoint.__required_keys__)
     kept = found["endpoints"]["beta"]
     assert kept["auth_token_ref"] == "${SWARM_AUTH_TOKEN_BETA}"
     assert kept["metadata"] == {"a": 1}
     assert kept["last_seen"].endswith("+00:00")
     assert "s3cret" not in file.read_text()
+
+
+def test_keys_come_back_from_the_file(file: Path, world: Outside) -> None:
+    key = public_key(b"x" * 32)
+    asyncio.run(register(file, world, public_key=key))
+    assert json.loads(file.read_text())["endpoints"]["beta"]["public_keys"] == [key]
+    assert alpha(file, world).get_all_endpoints()["beta"]["public_keys"] == [key]
 
 
 def test_only_the_owner_may_read_it(file: Path, world: Outside) -> None:
@@ -150,6 +158,10 @@ def test_a_token_in_a_file_works_is_reported_and_is_not_written_again(
         {"base_url": None},
         {"metadata": {"secret": "x"}},
         {"metadata": 7},
+        {"public_keys": "x"},
+        {"public_keys": ["x"]},
+        {"public_keys": [public_key(b"x" * 32) | {"kid": "mine"}]},
+        {"public_keys": [public_key(b"x" * 32)] * 9},
     ],
 )
 def test_an_entry_that_cannot_be_used_is_reported_and_stays_in_the_file(

@@ -14,6 +14,7 @@ from mail.net.types import (
     GetStatusResponse,
     GetSwarmsDumpResponse,
     GetSwarmsResponse,
+    GetWellKnownResponse,
     GetWhoamiResponse,
     PostInterswarmBackResponse,
     PostInterswarmForwardResponse,
@@ -139,6 +140,7 @@ REGISTRATION_WRONG = {
     "base_url": [*NO_TEXT, "", "ftp://x", "http://127.0.0.1:1", "http://me:pass@x"],
     "auth_token": [*NO_TEXT, "a b", "${OPENAI_API_KEY}", "x" * 4097],
     "metadata": ["x", 7, True, ["x"], {"api_key": "x"}, {"x": "x" * 5000}],
+    "public_key": [7, True, ["x"], "", "x" * 43, {}, {"kty": "OKP", "crv": "Ed25519", "x": "x"}],
     "volatile": NO_FLAG,
 }
 NEIGHBOUR = "beta"
@@ -215,6 +217,7 @@ TABLE = [
         required=("json",),
         wrong={"json": [*NO_TEXT, "", "{", "{}", "[1]"]},
     ),
+    Row("GET", "/.well-known/mail.json", PUBLIC, GetWellKnownResponse),
     Row("GET", "/swarms", PUBLIC, GetSwarmsResponse),
     Row("GET", "/swarms/registry", ADMIN, GetRegistryResponse),
     *(

@@ -173,6 +173,7 @@ def test_every_route_declares_its_audience(app: FastAPI) -> None:
         ("DELETE", "/tasks/{task_id:path}"): people,
         ("GET", "/swarms/dump"): ["admin"],
         ("POST", "/swarms/load"): ["admin"],
+        ("GET", "/.well-known/mail.json"): [],
         ("GET", "/swarms"): [],
         ("GET", "/swarms/registry"): ["admin"],
         ("POST", "/swarms"): ["admin"],

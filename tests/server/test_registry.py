@@ -99,6 +99,7 @@ async def test_two_servers_register_each_other_as_in_the_readme(
         "swarm_description",
         "keywords",
         "metadata",
+        "public_keys",
     }
     assert (shown[1]["base_url"], shown[1]["version"]) == (peer, "1.3")
     assert (shown[1]["swarm_description"], shown[1]["keywords"]) == ("a swarm for tests", ["test"])

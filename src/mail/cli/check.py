@@ -71,6 +71,7 @@ def check_server(flags: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> in
         find_code(Path.cwd(), Path(config.swarm.source).parent)
         findings += _check_environment()
         findings += _check_swarm(config)
+        findings += _check_signing_key(config)
         store = _check_store(config)
         findings += _check_registry(config, store)
         findings += store.findings
@@ -244,6 +245,24 @@ def _check_registry(config: "ServerConfig", store: StoreFound) -> Iterator[Findi
             yield Finding("registry", "warning", missing_token(name, own))
     count = f"{len(peers)} other swarm{'' if len(peers) == 1 else 's'}"
     yield Finding("registry", "ok", f"{place}: {count}")
+
+
+def _check_signing_key(config: "ServerConfig") -> Iterator[Finding]:
+    """Read the key for signatures; the server makes one that is not there yet."""
+    from mail.net.signatures import SigningKeys
+
+    path = config.federation.signing_key
+    if path is None:
+        return
+    if not Path(path).exists():
+        yield Finding("signatures", "ok", f"{path}: the server makes a key at its first start")
+        return
+    try:
+        keys = SigningKeys.read(path)
+    except ConfigError as error:
+        yield Finding("signatures", "error", str(error))
+    else:
+        yield Finding("signatures", "ok", f"{path}: signs with the key {keys.public[0]['kid']}")
 
 
 def _check_swarm(config: "ServerConfig") -> Iterator[Finding]:

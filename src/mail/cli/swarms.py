@@ -31,6 +31,10 @@ def _add_registry_commands(actions: "argparse._SubParsersAction[argparse.Argumen
     listing = actions.add_parser("list", help="list the other swarms that the server knows")
     accept = actions.add_parser("accept", help="register a proposed swarm")
     remove = actions.add_parser("remove", help="remove a swarm, or its proposal")
+    key = actions.add_parser("key", help="show the key with which the server signs its mail")
+    key.add_argument("-c", "--config", metavar="PATH", help="configuration file")
+    key.add_argument("--json", action="store_true", help="print JSON")
+    key.set_defaults(work=_key)
     for parser, work in ((listing, _list), (accept, _accept), (remove, _remove)):
         if parser is not listing:
             parser.add_argument("name", metavar="NAME", help="the swarm")
@@ -109,12 +113,30 @@ def _show(arguments: argparse.Namespace, registry: "SwarmRegistry") -> int:
         return DONE
     for peer in peers:
         name = peer["swarm_name"]
-        print(cleaned(f"{name}@{peer['base_url']}  token: {token_variable(name)}"))
+        keys = "".join(f"  key: {key['kid']}" for key in peer.get("public_keys", ()))
+        print(cleaned(f"{name}@{peer['base_url']}  token: {token_variable(name)}{keys}"))
     for proposal in proposed:
         place = f"{proposal['swarm_name']}@{proposal['base_url']}"
         print(cleaned(f"{place}  proposed by {proposal['listed_by']}"))
     if not peers and not proposed:
         print("no other swarms are registered")
+    return DONE
+
+
+def _key(arguments: argparse.Namespace) -> int:
+    """Print the thumbprints of the server's keys; the file is made if there is none."""
+    from mail.config.server import ServerConfig
+    from mail.net.signatures import SigningKeys
+
+    with overridden(CONFIG_PATH, config_path(arguments.config)):
+        path = ServerConfig().federation.signing_key
+    if path is None:
+        raise ConfigError("this server does not sign: [server.federation] signing_key is not set")
+    keys = SigningKeys.ensure(path).public
+    if arguments.json:
+        print(json.dumps({"keys": keys}))
+    else:
+        print("\n".join(key["kid"] for key in keys))
     return DONE
 
 

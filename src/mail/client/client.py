@@ -359,6 +359,7 @@ class MAILClient(HTTPClient):
         auth_token: str | None = None,
         volatile: bool = True,
         metadata: dict[str, Any] | None = None,
+        public_key: str | dict[str, Any] | None = None,
     ) -> PostSwarmsResponse:
         """Register a remote swarm with the server (``POST /swarms``; admins only).
 
@@ -368,12 +369,16 @@ class MAILClient(HTTPClient):
             auth_token: The bearer token the server uses to call the remote swarm.
             volatile: Discard the registration when the server stops.
             metadata: Any further data to store with it.
+            public_key: The key with which it must sign its mail: a JSON Web Key, or the thumbprint
+                of one that its server shows. All that its server shows now by default.
         """
         payload: dict[str, Any] = {"name": name, "base_url": base_url, "volatile": volatile}
         if auth_token is not None:
             payload["auth_token"] = auth_token
         if metadata is not None:
             payload["metadata"] = metadata
+        if public_key is not None:
+            payload["public_key"] = public_key
         answer = await self._request_object("POST", "/swarms", payload)
         return cast("PostSwarmsResponse", answer)
 

@@ -1,5 +1,7 @@
 """Entries of the registry: how one is made, what must not be in it, and its form in JSON."""
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -11,17 +13,19 @@ from typing_extensions import TypedDict
 
 from mail.egress.rules import EgressPolicy, FetchError, check_host
 from mail.errors import ConfigError, ProtocolError
-from mail.net.types import ProposedSwarm, SwarmEndpoint, SwarmEndpointCleaned
+from mail.net.types import ProposedSwarm, PublicKey, SwarmEndpoint, SwarmEndpointCleaned
 from mail.redaction import redacted
 from mail.swarms_json.names import check_swarm_name
 from mail.version import get_protocol_version
 
 __all__ = [
+    "MOST_KEYS",
     "TOKEN_PREFIX",
     "SwarmFacts",
     "check_base_url",
     "check_metadata",
     "check_name",
+    "check_public_key",
     "check_token",
     "cleaned",
     "endpoint_from_json",
@@ -32,12 +36,18 @@ __all__ = [
     "make_endpoint",
     "missing_token",
     "proposal_from_json",
+    "public_key",
+    "raw_key",
     "refuse",
+    "shown_keys",
     "token_reference",
     "token_variable",
 ]
 
 TOKEN_PREFIX: Final = "SWARM_AUTH_TOKEN"  # noqa: S105 - the beginning of names of variables
+
+MOST_KEYS: Final = 8
+"""Public keys that one swarm may have."""
 
 _MAX_URL: Final = 2048
 _MAX_METADATA: Final = 4096
@@ -48,6 +58,7 @@ _NOT_PLAIN: Final = re.compile(r"[^A-Z0-9]")
 _REFERENCE: Final = re.compile(r"\$\{(.*)\}", re.DOTALL)
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,4096}")
 _URL: Final = re.compile(r"[\x21-\x7e]+")
+_RAW_KEY: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
 class SwarmFacts(TypedDict):
@@ -187,6 +198,52 @@ def check_metadata(metadata: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return copy
 
 
+def public_key(raw: bytes) -> PublicKey:
+    """Return the 32 bytes of an Ed25519 key as a JSON Web Key."""
+    x = _base64url(raw)
+    members = f'{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}'  # as RFC 7638 wants them
+    kid = _base64url(hashlib.sha256(members.encode()).digest())
+    return {"kty": "OKP", "crv": "Ed25519", "x": x, "kid": kid}
+
+
+def raw_key(key: PublicKey) -> bytes:
+    """Return the 32 bytes of a key."""
+    return base64.urlsafe_b64decode(key["x"] + "=")
+
+
+def check_public_key(value: Any, field: str = "public_key") -> PublicKey:
+    """Return a key as it is stored; other members of it are left out.
+
+    Raises:
+        ProtocolError: it is no Ed25519 key, or is not named by its thumbprint.
+    """
+    given = value if isinstance(value, Mapping) else {}
+    x = given.get("x")
+    if (given.get("kty"), given.get("crv")) != ("OKP", "Ed25519") or not (
+        isinstance(x, str) and _RAW_KEY.fullmatch(x)
+    ):
+        raise refuse(field, "must be an Ed25519 key as a JSON Web Key: kty, crv and x")
+    key = public_key(base64.urlsafe_b64decode(x + "="))
+    if given.get("kid", key["kid"]) != key["kid"]:
+        raise refuse(field, f"its kid must be its thumbprint, {key['kid']}")
+    return key
+
+
+def shown_keys(document: Mapping[str, Any]) -> list[PublicKey]:
+    """Return the keys that a server shows; those that cannot be used are left out."""
+    found, listed = [], document.get("keys")
+    for each in listed[:MOST_KEYS] if isinstance(listed, list) else ():
+        try:
+            found.append(check_public_key(each))
+        except ProtocolError:
+            continue
+    return found
+
+
+def _base64url(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
 def facts_of(answer: Any) -> SwarmFacts:
     """Read what a server says about its swarm in its ``GET /``; what is too long is cut.
 
@@ -216,9 +273,10 @@ def make_endpoint(
     auth_token_ref: str | None = None,
     metadata: dict[str, Any] | None = None,
     volatile: bool = False,
+    public_keys: Sequence[PublicKey] = (),
 ) -> SwarmEndpoint:
     """Make the entry of a swarm that has answered just now."""
-    return {
+    made: SwarmEndpoint = {
         "swarm_name": swarm_name,
         "base_url": base_url,
         "version": facts["version"],
@@ -233,6 +291,9 @@ def make_endpoint(
         "public": facts["public"],
         "volatile": volatile,
     }
+    if public_keys:
+        made["public_keys"] = [*public_keys]
+    return made
 
 
 def cleaned(endpoint: SwarmEndpoint) -> SwarmEndpointCleaned:
@@ -248,6 +309,7 @@ def cleaned(endpoint: SwarmEndpoint) -> SwarmEndpointCleaned:
         "swarm_description": endpoint["swarm_description"],
         "keywords": endpoint["keywords"],
         "metadata": endpoint["metadata"],
+        "public_keys": endpoint.get("public_keys", []),
     }
 
 
@@ -293,6 +355,7 @@ def endpoint_from_json(name: str, entry: Any) -> SwarmEndpoint:
         auth_token_ref=None if token is None else check_token(name, token),
         metadata=check_metadata(metadata),
         volatile=entry.get("volatile") is True,
+        public_keys=_keys(entry.get("public_keys")),
     )
     made["last_seen"] = _instant(entry.get("last_seen"))
     made["is_active"] = entry.get("is_active") is not False
@@ -329,6 +392,13 @@ def _words(value: Any) -> list[str]:
         return []
     words = (_text(word, _MAX_WORD) for word in value if isinstance(word, str))
     return [word for word, _ in zip(words, range(_MAX_KEYWORDS), strict=False)]
+
+
+def _keys(value: Any) -> list[PublicKey]:
+    """Read the keys of an entry; to leave one out would let the swarm go unsigned."""
+    if not (value is None or (isinstance(value, list) and len(value) <= MOST_KEYS)):
+        raise refuse("public_keys", f"must be a list of at most {MOST_KEYS} keys")
+    return [check_public_key(each, "public_keys") for each in value or ()]
 
 
 def _is_number(value: Any) -> TypeGuard[float]:

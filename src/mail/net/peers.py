@@ -35,6 +35,8 @@ from mail.version import get_version
 if TYPE_CHECKING:
     import httpx
 
+    from mail.net.signatures import SigningKeys
+
 __all__ = ["PeerAccess", "bearer", "check_accepted"]
 
 SECONDS: Final = 10.0
@@ -42,6 +44,8 @@ _CONNECT_SECONDS: Final = 5.0
 _REMEMBERED_SECONDS: Final = 10.0
 _LARGEST_ANSWER: Final = 64 * 1024
 _LARGEST_LISTING: Final = 1024 * 1024
+_LARGE: Final = 64 * 1024
+"""Bytes of a body that is not signed on the event loop."""
 _LONGEST_DETAIL: Final = 500
 _LONGEST_NUMBER: Final = 9
 _OK: Final = 200
@@ -59,18 +63,20 @@ class PeerAccess:
         setting: What allows private addresses; named when one is refused.
         resolve: Answers what addresses a host has; the system's resolver by default.
         transport: Makes the connections; for tests.
+        keys: What posts are signed with; None if they are not.
     """
 
     policy: EgressPolicy = _PRIVATE_TOO
     setting: str | None = None
     resolve: Resolve | None = None
     transport: "httpx.AsyncBaseTransport | None" = None
+    keys: "SigningKeys | None" = None
 
     @classmethod
-    def of_server(cls, allow_private: bool) -> "PeerAccess":
+    def of_server(cls, allow_private: bool, keys: "SigningKeys | None" = None) -> "PeerAccess":
         """Return how a server reaches others: private addresses only where its settings say so."""
         policy = _PRIVATE_TOO if allow_private else EgressPolicy()
-        return cls(policy, "[server.federation] allow_private")
+        return cls(policy, "[server.federation] allow_private", keys=keys)
 
     def client(self) -> "httpx.AsyncClient":
         """Return a client that reaches nothing else."""
@@ -193,9 +199,12 @@ class PeerAccess:
 
         Raises:
             FetchError: there is no answer, or it breaks off.
+            RoutingError: it cannot be signed.
         """
         import httpx
 
+        if content is not None:
+            headers = {**headers, **await self._signature(method, url, content)}
         limits = httpx.Timeout(idle_seconds, connect=_CONNECT_SECONDS, pool=None)
         request = guarded_request(
             client, method, url, headers=headers, content=content, timeout=limits
@@ -270,11 +279,10 @@ class PeerAccess:
         """Do as `post_object`, over connections that are kept for much mail."""
         from pydantic_core import to_json
 
-        headers = bearer(token, "application/json")
+        content = to_json(body)
+        headers = bearer(token, "application/json") | await self._signature("POST", url, content)
         try:
-            answer = await posts.post(
-                url, headers, to_json(body), seconds=seconds, max_bytes=max_bytes
-            )
+            answer = await posts.post(url, headers, content, seconds=seconds, max_bytes=max_bytes)
         except NotPublic as error:
             raise RoutingError(self._explained(error)) from None
         except FetchError as error:
@@ -282,6 +290,14 @@ class PeerAccess:
         if answer.status != _OK:
             raise _refusal(answer.status, answer.retry_after, answer.body.data, token)
         return _object_in(answer.body)
+
+    async def _signature(self, method: str, url: str, content: bytes) -> dict[str, str]:
+        """Return the headers that sign a request; none without keys."""
+        if self.keys is None:
+            return {}
+        if len(content) <= _LARGE:
+            return self.keys.headers(method, url, content)
+        return await asyncio.to_thread(self.keys.headers, method, url, content)
 
     def _explained(self, error: NotPublic) -> str:
         if self.setting is None or self.policy.private:

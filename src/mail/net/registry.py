@@ -14,19 +14,22 @@ from mail.net.endpoints import (
     check_base_url,
     check_metadata,
     check_name,
+    check_public_key,
     check_token,
     facts_of,
     is_reference,
     make_endpoint,
     proposal_from_json,
     refuse,
+    shown_keys,
     token_variable,
 )
 from mail.net.entries import Endpoints, RegistryStorage, SwarmEntries
 from mail.net.health import HealthChecks
 from mail.net.peers import PeerAccess
 from mail.net.registry_file import RegistryContent
-from mail.net.types import ProposedSwarm, SwarmEndpoint
+from mail.net.signatures import KEYS_PATH
+from mail.net.types import ProposedSwarm, PublicKey, SwarmEndpoint
 from mail.version import get_protocol_version
 
 if TYPE_CHECKING:
@@ -182,6 +185,7 @@ class SwarmRegistry(SwarmEntries):
         auth_token: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         volatile: bool = True,
+        public_key: str | Mapping[str, Any] | None = None,
     ) -> None:
         """Register another swarm, or register it anew, once its server has answered.
 
@@ -195,6 +199,9 @@ class SwarmRegistry(SwarmEntries):
                 for the environment variable that holds it.
             metadata: A small JSON object to store with it. It is shown to anybody.
             volatile: Forget it at the end of this process.
+            public_key: The key with which it must sign its mail: a JSON Web Key, or the thumbprint
+                of one that its server shows. By default it is all keys that its server shows now,
+                if it shows any.
 
         Raises:
             ProtocolError: an argument is wrong (also a ValueError).
@@ -212,17 +219,30 @@ class SwarmRegistry(SwarmEntries):
         if facts["name"] not in (None, name):
             other = str(facts["name"])[:_SHOWN]
             raise refuse("base_url", f"the server there serves the swarm {other!r}, not {name!r}")
+        keys = await self._keys_of(name, url, public_key)
         ref = token if volatile else self._get_auth_token_ref(name, token)
         entry = make_endpoint(
-            name, url, facts, auth_token_ref=ref, metadata=meta, volatile=volatile
+            name,
+            url,
+            facts,
+            auth_token_ref=ref,
+            metadata=meta,
+            volatile=volatile,
+            public_keys=keys,
         )
         put = partial(self._put, entry)
         await asyncio.to_thread(self._apply if volatile else self._commit, put)
-        _log.info("swarm %r is registered at %s", name, url)
+        signed = f", and signs with {', '.join(key['kid'] for key in keys)}" if keys else ""
+        _log.info("swarm %r is registered at %s%s", name, url, signed)
+        self._take_token(entry, token)
+
+    def _take_token(self, entry: SwarmEndpoint, token: str | None) -> None:
+        """Keep the token of a new entry in memory, and say what is missing for the next start."""
+        name, ref, volatile = entry["swarm_name"], entry["auth_token_ref"], entry["volatile"]
         if token is None or is_reference(token):
             self._tokens.pop(name, None)
         else:
-            self._tokens[name] = (url, token)
+            self._tokens[name] = (entry["base_url"], token)
         if ref and not volatile and setting(token_variable(name)) is None:
             _log.warning(
                 "the token for swarm %r is not kept: set %s before the next start",
@@ -243,6 +263,39 @@ class SwarmRegistry(SwarmEntries):
         except ValueError as error:  # a FetchError is one
             text = f"failed to get remote swarm info from {swarm_url}: {error}"
             raise PeerUnreachable(text, [{"field": "base_url", "problem": str(error)}]) from None
+
+    async def _keys_of(
+        self, name: str, url: str, asked: str | Mapping[str, Any] | None
+    ) -> list[PublicKey]:
+        """Return the keys that a swarm must sign with from now on; none if it need not.
+
+        Raises:
+            ProtocolError: its server does not show the key that was asked for, or shows none and
+                had one before.
+        """
+        if isinstance(asked, Mapping):
+            return [check_public_key(asked)]
+        problem = "it shows none that can be used"
+        try:
+            async with self.access.client() as client:
+                shown = shown_keys(await self.access.get_object(client, f"{url}{KEYS_PATH}"))
+        except ValueError as error:  # a FetchError is one
+            shown, problem = [], str(error)
+        known = self.get_swarm_endpoint(name)
+        if asked is not None:
+            chosen = [key for key in shown if key["kid"] == asked]
+            if not chosen:
+                kids = ", ".join(key["kid"] for key in shown)
+                there = f"it shows {kids}" if kids else problem
+                raise refuse("public_key", f"the server there shows no such key: {there}")
+            return chosen
+        if not shown and known is not None and known.get("public_keys"):
+            raise refuse(
+                "public_key",
+                f"'{name}' has signed its mail so far, and its server shows no key at {KEYS_PATH} "
+                f"now ({problem}); remove the swarm first if it does not sign any more",
+            )
+        return shown
 
     def _put(self, entry: SwarmEndpoint, endpoints: Endpoints, proposed: dict[str, Any]) -> None:
         name, before = entry["swarm_name"], endpoints.get(entry["swarm_name"])

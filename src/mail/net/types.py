@@ -28,6 +28,7 @@ __all__ = [
     "GetStatusResponse",
     "GetSwarmsDumpResponse",
     "GetSwarmsResponse",
+    "GetWellKnownResponse",
     "GetWhoamiResponse",
     "LoggedEvent",
     "LoginResponse",
@@ -44,6 +45,7 @@ __all__ = [
     "PostSwarmsLoadResponse",
     "PostSwarmsResponse",
     "ProposedSwarm",
+    "PublicKey",
     "RegisteredSwarm",
     "ServerEvent",
     "StreamEvent",
@@ -440,11 +442,35 @@ class OpenAIErrorAnswer(TypedDict):
     detail: Annotated[str, Field(description="The message again.")]
 
 
+@with_config(_COMPLETE)
+class PublicKey(TypedDict):
+    """A public key for signatures, as a JSON Web Key (RFC 8037)."""
+
+    kty: Annotated[Literal["OKP"], Field(description="The kind of key.")]
+    crv: Annotated[Literal["Ed25519"], Field(description="The curve.")]
+    x: Annotated[str, Field(description="The key: 32 bytes in base64url.")]
+    kid: Annotated[str, Field(description="Its thumbprint (RFC 7638), which names it.")]
+
+
+@with_config(_COMPLETE)
+class GetWellKnownResponse(TypedDict):
+    """Who serves here, for servers of other swarms."""
+
+    protocol_version: Annotated[str, Field(description="The version of the MAIL protocol.")]
+    swarm_name: Annotated[str, Field(description="The swarm that is served.")]
+    base_url: Annotated[str, Field(description="Where other swarms reach the server.")]
+    keys: Annotated[
+        list[PublicKey],
+        Field(description="The keys with which it signs its mail; none if it does not."),
+    ]
+
+
 class SwarmEndpoint(TypedDict):
     """One entry of a registry.
 
     ``auth_token_ref`` is ``${SWARM_AUTH_TOKEN_<NAME>}``, or the token itself in the memory of the
     process that was given it. ``latency`` is in seconds. ``volatile`` entries end with the process.
+    ``public_keys`` are those with which the swarm must sign its mail; without them it need not.
     """
 
     swarm_name: str
@@ -460,6 +486,7 @@ class SwarmEndpoint(TypedDict):
     metadata: dict[str, Any] | None
     public: bool
     volatile: bool
+    public_keys: NotRequired[list[PublicKey]]
 
 
 @with_config(_COMPLETE)
@@ -478,6 +505,10 @@ class SwarmEndpointCleaned(TypedDict):
     keywords: Annotated[list[str], Field(description="Search terms.")]
     metadata: Annotated[
         dict[str, Any] | None, Field(description="What was stored with the registration.")
+    ]
+    public_keys: Annotated[
+        NotRequired[list[PublicKey]],
+        Field(description="The keys with which it must sign its mail; with none it need not."),
     ]
 
 

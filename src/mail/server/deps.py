@@ -19,7 +19,7 @@ from mail.auth.callers import Caller
 from mail.auth.guards import extract_token
 from mail.errors import Forbidden
 from mail.logcontext import note
-from mail.server.intake import KEY_HEADER, wait_turn
+from mail.server.intake import BODY_CHECK, KEY_HEADER, wait_turn
 from mail.server.middleware import CALLER, WAITS, WORKS
 from mail.server.state import ServerState, state_of
 
@@ -204,6 +204,7 @@ class Peers(Roles):
             UnknownSwarm: the served swarm exchanges no mail.
             Forbidden, ProtocolError: the caller speaks for no registered swarm, or is a
                 participant of this one.
+            Unauthenticated: the request is not signed as that swarm must sign.
         """
         await super().admit(request)
         state, caller = state_of(request), _caller(request)
@@ -214,7 +215,8 @@ class Peers(Roles):
             )
         federation = state.federation
         federation.check_enabled()
-        request.state.peer = federation.peer_of(caller)
+        request.state.peer = peer = federation.peer_of(caller)
+        request.scope["state"][BODY_CHECK] = federation.check_signature(request, peer)
 
 
 PUBLIC: Final = Audience()

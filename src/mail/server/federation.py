@@ -6,12 +6,14 @@ What peers may claim is checked by `mail.services.peer_mail`.
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
+    Callable,
     Collection,
     Mapping,
     Sequence,
     Set,
 )
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mail.auth.callers import Caller
@@ -36,6 +38,7 @@ from mail.logcontext import note
 from mail.net.outbox import OutboxSender, PeerGateway, SendingSettings
 from mail.net.registry import SwarmRegistry
 from mail.net.router import InterswarmRouter
+from mail.net.signatures import SignatureRules, SignedRequest, check_digest, check_signature
 from mail.net.sse import SSEEvent
 from mail.server.errors import ServerBusy
 from mail.server.instances import InstancePool
@@ -44,6 +47,8 @@ from mail.server.storage import StorageShares
 from mail.services.peer_mail import Place, check_peer_mail, find_place, opened
 
 if TYPE_CHECKING:
+    from starlette.requests import Request
+
     from mail.api import MAILSwarm
 
 __all__ = ["Federation", "GatewaySwitch", "peer_of", "swarms_of"]
@@ -163,6 +168,9 @@ class Federation:
         self._shares = shares
         self._gateway = gateway
         gateway.registry = registry
+        self._rules = SignatureRules(
+            config.require_signatures, config.signature_max_age, config.clock_skew
+        )
         self._link: _Link | None = None
 
     async def serve(self) -> None:
@@ -268,6 +276,24 @@ class Federation:
     def peer_of(self, caller: Caller) -> str:
         """Return the swarm that a caller speaks for; see `peer_of`."""
         return peer_of(self._registry, caller)
+
+    def check_signature(self, request: "Request", peer: str) -> Callable[[bytes], None] | None:
+        """Check the signature of a peer's request, as far as that goes without its body.
+
+        Returns:
+            What checks the body; None when it is not signed and need not be.
+
+        Raises:
+            Unauthenticated: see `mail.net.signatures.check_signature`.
+        """
+        entry = self._registry.get_swarm_endpoint(peer)
+        scope, host = request.scope, request.headers.get("host", "")
+        # A proxy may have changed what it was sent to; the path is behind that of our address.
+        base = self._config.base_url or f"{scope['scheme']}://{host}"
+        path = scope.get("raw_path", scope["path"].encode()).decode("latin-1")
+        signed = SignedRequest(request.method, f"{base}{path}", request.headers)
+        digest = check_signature(signed, entry.get("public_keys", ()) if entry else (), self._rules)
+        return None if digest is None else partial(check_digest, digest)
 
     async def take(
         self, message: MAILInterswarmMessage, peer: str, token: str, size: int, *, may_open: bool

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mail.auth.callers import Caller
 
 __all__ = [
+    "BODY_CHECK",
     "KEY_HEADER",
     "Intake",
     "JSONRequest",
@@ -37,6 +38,8 @@ __all__ = [
 ]
 
 KEY_HEADER: Final = "Idempotency-Key"
+BODY_CHECK: Final = "mail.body_check"
+"""In the state of a request: what refuses its body before anything is made of it, or None."""
 _LARGE: Final = 16 * 1024
 """Bytes of a body that is not parsed on the event loop."""
 _BODY: Final = "mail.body"
@@ -136,11 +139,17 @@ async def body_of(request: Request) -> bytes:
     """Return the body of a caller's request. Something has to be made of it next.
 
     Raises:
+        Unauthenticated: it is not the one that was signed.
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
     held = request.scope["state"]
     if _BODY not in held:
-        held[_BODY] = await _intake(request).receive(request)
+        intake = _intake(request)
+        body = await intake.receive(request)
+        check: Callable[[bytes], None] | None = held.get(BODY_CHECK)
+        if check is not None:
+            await intake.apart(request, len(body), partial(check, body))
+        held[_BODY] = body
     text: bytes = held[_BODY]
     return text
 

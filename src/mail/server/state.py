@@ -20,6 +20,7 @@ from mail.errors import ShuttingDown, StoreError
 from mail.net.peers import PeerAccess
 from mail.net.registry import SwarmRegistry
 from mail.net.registry_table import shared_registry
+from mail.net.signatures import SigningKeys
 from mail.server.federation import Federation, GatewaySwitch
 from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
@@ -261,6 +262,8 @@ def _make_registry(
     config: ServerConfig, template: "MAILSwarmTemplate", store: Store
 ) -> SwarmRegistry:
     """Return the registry of a server; its file is read, and not written."""
+    key = config.federation.signing_key
+    keys = None if key is None else SigningKeys.ensure(key)
     return SwarmRegistry(
         template.name,
         base_url(config),
@@ -268,7 +271,7 @@ def _make_registry(
         template.description,
         template.keywords,
         template.public,
-        access=PeerAccess.of_server(config.federation.allow_private),
+        access=PeerAccess.of_server(config.federation.allow_private, keys),
         max_swarms=config.federation.max_swarms,
         proposes=True,
         storage=shared_registry(store, template.name, config.swarm.registry_file),

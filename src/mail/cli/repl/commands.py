@@ -459,6 +459,7 @@ async def _swarm_register(session: Session, arguments: argparse.Namespace) -> in
         arguments.base_url,
         auth_token=arguments.auth_token,
         volatile=arguments.volatile,
+        public_key=arguments.public_key,
     )
     lines = [f"swarm {answer.get('swarm_name')} registered"]
     if arguments.auth_token and not arguments.volatile:
@@ -477,6 +478,7 @@ async def _swarms_registry(session: Session, arguments: argparse.Namespace) -> i
             *(["volatile"] if swarm["volatile"] else []),
             *([] if swarm["is_active"] else ["not responding"]),
             *([] if swarm["has_token"] or not swarm["token_variable"] else ["no token"]),
+            *(f"key {key['kid']}" for key in swarm.get("public_keys") or ()),
         ]
         place = f"{swarm['swarm_name']}@{swarm['base_url']}"
         session.screen.say(place, (f"  ({', '.join(facts)})" if facts else "", "dim"))
@@ -541,6 +543,7 @@ def _configure_register(parser: argparse.ArgumentParser) -> None:
     add("base_url", help="the base URL of its server")
     add("auth_token", nargs="?", help="the token this server uses to call it")
     add("-V", "--volatile", action="store_true", help="forget it when the server stops")
+    add("-k", "--public-key", metavar="THUMBPRINT", help="the key with which it signs its mail")
     add_json(parser)
 
 

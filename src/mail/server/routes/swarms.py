@@ -5,7 +5,7 @@ import logging
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -13,11 +13,13 @@ from mail.auth.callers import Caller
 from mail.errors import UnknownSwarm
 from mail.net.endpoints import cleaned, token_variable
 from mail.net.registry import SwarmRegistry
+from mail.net.signatures import KEYS_PATH
 from mail.net.types import (
     DeleteSwarmResponse,
     GetRegistryResponse,
     GetSwarmsDumpResponse,
     GetSwarmsResponse,
+    GetWellKnownResponse,
     PostSwarmsDiscoverResponse,
     PostSwarmsLoadResponse,
     PostSwarmsResponse,
@@ -31,6 +33,7 @@ from mail.server.openapi import errors
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState
 from mail.server.swarm import load_swarm
+from mail.version import get_protocol_version
 
 __all__ = ["DiscoveryIn", "RegistrationIn", "SwarmIn", "router"]
 
@@ -40,6 +43,12 @@ router = MAILRouter("swarms")
 _log = logging.getLogger("mail.server")
 
 PathName = Annotated[str, Path(description="The name of the swarm.")]
+
+
+def _text_or_object(value: object) -> object:
+    if not isinstance(value, str | dict):
+        raise ValueError("must be text or an object")  # noqa: TRY004 - pydantic wants it
+    return value
 
 
 class SwarmIn(RequestBody):
@@ -86,6 +95,20 @@ class RegistrationIn(RequestBody):
     metadata: Annotated[
         dict[str, Any] | None,
         Field(description="A small object to store with it, which `GET /swarms` shows."),
+    ] = None
+    public_key: Annotated[
+        Any,
+        BeforeValidator(
+            _text_or_object,
+            json_schema_input_type=Annotated[str, Field(min_length=1, max_length=64)]
+            | dict[str, Any]
+            | None,
+        ),
+        Field(
+            description="The key with which it must sign its mail: an Ed25519 key as a JSON Web "
+            "Key, or the thumbprint of one that its server shows. All that its server shows now "
+            "by default."
+        ),
     ] = None
     volatile: Annotated[
         bool | None,
@@ -137,6 +160,22 @@ async def list_swarms(state: State) -> GetSwarmsResponse:
     """List the public swarms that the server knows."""
     found = state.registry.get_public_endpoints().values()
     return {"swarms": [cleaned(endpoint) for endpoint in found]}
+
+
+@router.get(KEYS_PATH, dependencies=[Depends(PUBLIC)])
+async def introduce_server(state: State) -> GetWellKnownResponse:
+    """Get the keys with which the server signs its mail to other swarms.
+
+    Whoever registers the swarm keeps them, and asks for signatures by them from then on.
+    """
+    registry = state.registry
+    keys = registry.access.keys
+    return {
+        "protocol_version": get_protocol_version(),
+        "swarm_name": registry.local_swarm_name,
+        "base_url": registry.local_base_url,
+        "keys": [] if keys is None else keys.public,
+    }
 
 
 @router.get("/swarms/registry", dependencies=[Depends(ADMIN)])
@@ -235,6 +274,7 @@ async def _register(state: ServerState, caller: Caller, body: RegistrationIn) ->
         body.auth_token,
         body.metadata,
         volatile=body.volatile is not False,
+        public_key=body.public_key,
     )
     return _registered(caller, body.name)
 
