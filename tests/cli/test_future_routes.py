@@ -63,6 +63,12 @@ CASES = [
         "swarm b registered\n",
     ),
     (
+        "sr b http://b --public-key thumb",
+        ("POST", "/swarms", {"status": "registered", "swarm_name": "b"}),
+        {"name": "b", "base_url": "http://b", "volatile": False, "public_key": "thumb"},
+        "swarm b registered\n",
+    ),
+    (
         "sr b http://b",
         ("POST", "/swarms", {"status": "registered", "swarm_name": "b"}),
         {"name": "b", "base_url": "http://b", "volatile": False},

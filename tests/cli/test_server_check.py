@@ -18,6 +18,7 @@ from mail.db.postgres.store import PostgresStore
 from mail.db.sqlite.lock import DatabaseLock
 from mail.db.urls import open_store
 from mail.net.endpoints import missing_token
+from mail.net.signatures import SigningKeys
 from tests.support.postgres import PASSWORD, Cluster, execute, query
 
 SCRIPT = "scripted/mail.examples.scripts.support:DESK"
@@ -485,6 +486,24 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"status", "part", "text"} == found["checks"][0].keys()
     assert main(["server", "--json"]) == 2
     assert capsys.readouterr().err == "mail: --json requires --check\n"
+
+
+def test_the_key_for_signatures_is_read_and_not_made(check: Check, place: Path) -> None:
+    settings, file = place / "mail.toml", place / "key.pem"
+    settings.write_text(
+        f"{settings.read_text()}[server.federation]\nsigning_key = 'key.pem'\n", encoding="utf-8"
+    )
+    made = "ok key.pem: the server makes a key at its first start"
+    assert check().of("signatures") == [made]
+    file.write_text("hello")
+    file.chmod(0o600)
+    found = check()
+    wrong = "key.pem, which must hold 1 to 8 private keys as PEM, and holds 0"
+    assert found.code == 2
+    assert found.of("signatures") == [f"error [server.federation] signing_key names {wrong}"]
+    file.unlink()
+    [key] = SigningKeys.ensure(file).public
+    assert check().of("signatures") == [f"ok key.pem: signs with the key {key['kid']}"]
 
 
 def test_the_registry_of_other_swarms_is_read(

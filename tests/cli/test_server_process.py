@@ -272,6 +272,11 @@ WRONG = [
         "source.toml: [server.swarm] 'source': swarms file 'gone.json'",
     ),
     (["--config", "store.toml"], 2, "store.toml: [server.store] 'url': a store URL cannot begin"),
+    (
+        ["--config", "key.toml"],
+        2,
+        "mail: [server.federation] signing_key names slow.json/key.pem, which cannot be made: ",
+    ),
     (["--swarm-name", "suport"], 2, "Did you mean 'support'?"),
     (
         ["--host", "192.0.2.1"],
@@ -289,6 +294,10 @@ def test_a_mistake_is_one_line_before_anything_else(
 ) -> None:
     (tmp_path / "source.toml").write_text("[server.swarm]\nsource = 'gone.json'\n")
     (tmp_path / "store.toml").write_text("[server.store]\nurl = 'mysql://u:hunter2@h/d'\n")
+    (tmp_path / "key.toml").write_text(
+        "[server.federation]\nsigning_key = 'slow.json/key.pem'\n"
+        "[server.swarm]\nname = 'example-no-proxy'\n"
+    )
     write_slow_swarm(tmp_path, entrypoint="boss")
     check_refused(Place(tmp_path, 0).run("server", "--port", "0", *flags), code, words)
     assert not (tmp_path / "mail.db").exists()

@@ -92,7 +92,7 @@ SENT = [
     (
         "/swarms",
         lambda c: c.register_swarm(
-            "b", "http://b", auth_token="t", volatile=False, metadata={"k": 1}
+            "b", "http://b", auth_token="t", volatile=False, metadata={"k": 1}, public_key="p"
         ),
         {
             "name": "b",
@@ -100,6 +100,7 @@ SENT = [
             "volatile": False,
             "auth_token": "t",
             "metadata": {"k": 1},
+            "public_key": "p",
         },
     ),
     ("/swarms/load", lambda c: c.load_swarm_from_json("{}"), {"json": "{}"}),

@@ -604,7 +604,7 @@ def test_a_wrong_file_of_keys_is_named_and_not_shown(tmp_path: Path, case: str) 
     file = write(tmp_path / "key.pem", text)
     with pytest.raises(ConfigError, match=problem) as refused:
         SigningKeys.read(file)
-    assert str(refused.value).startswith(f"[server.federation] signing_key: {file} ")
+    assert str(refused.value).startswith(f"[server.federation] signing_key names {file}, which ")
     assert b"PRIVATE" not in str(refused.value).encode()
 
 

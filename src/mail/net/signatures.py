@@ -204,7 +204,7 @@ def _private_keys(text: bytes, file: Path) -> list["Ed25519PrivateKey"]:
 
 
 def _wrong(file: Path, problem: str) -> ConfigError:
-    return ConfigError(f"[server.federation] signing_key: {file} {problem}")
+    return ConfigError(f"[server.federation] signing_key names {file}, which {problem}")
 
 
 class _Pinned:

@@ -90,6 +90,7 @@ class ServerState:
     _key_locks: OwnersLocks = field(default_factory=OwnersLocks, init=False)
     shares: StorageShares = field(init=False)
     _pool: InstancePool | None = field(default=None, init=False)
+    _keys: SigningKeys | None = field(default=None, init=False)
     _registry: SwarmRegistry | None = field(default=None, init=False)
     _federation: Federation | None = field(default=None, init=False)
     _recovery: "asyncio.Task[None] | None" = field(default=None, init=False)
@@ -99,12 +100,15 @@ class ServerState:
         self.shares = StorageShares(self.store, self.config.limits)
 
     async def prepare(self) -> None:
-        """Load the swarm and see that it can be built. Calling it again is fine.
+        """Load the swarm, see that it can be built, and read the key. Calling it again is fine.
 
         Raises:
             ConfigError: it cannot.
         """
         if self._pool is None:
+            key = self.config.federation.signing_key
+            if key is not None:
+                self._keys = await asyncio.to_thread(SigningKeys.ensure, key)
             limits = self.config.limits
             self._pool = InstancePool(
                 await self.open_swarm(),
@@ -136,7 +140,8 @@ class ServerState:
 
     async def open_registry(self) -> None:
         """Read the registry, and begin to check the peers."""
-        made = asyncio.to_thread(_make_registry, self.config, self.template, self.store)
+        access = PeerAccess.of_server(self.config.federation.allow_private, self._keys)
+        made = asyncio.to_thread(_make_registry, self.config, self.template, self.store, access)
         self._registry = await made
         await self._registry.start_health_checks()
         self._federation = Federation(
@@ -259,11 +264,9 @@ class ServerState:
 
 
 def _make_registry(
-    config: ServerConfig, template: "MAILSwarmTemplate", store: Store
+    config: ServerConfig, template: "MAILSwarmTemplate", store: Store, access: PeerAccess
 ) -> SwarmRegistry:
     """Return the registry of a server; its file is read, and not written."""
-    key = config.federation.signing_key
-    keys = None if key is None else SigningKeys.ensure(key)
     return SwarmRegistry(
         template.name,
         base_url(config),
@@ -271,7 +274,7 @@ def _make_registry(
         template.description,
         template.keywords,
         template.public,
-        access=PeerAccess.of_server(config.federation.allow_private, keys),
+        access=access,
         max_swarms=config.federation.max_swarms,
         proposes=True,
         storage=shared_registry(store, template.name, config.swarm.registry_file),
