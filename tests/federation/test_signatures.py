@@ -1,6 +1,5 @@
 """Signed mail between servers: what is signed is taken, and nothing else that claims to be."""
 
-import asyncio
 import hashlib
 import json
 import re
@@ -50,7 +49,16 @@ from mail.net.signatures import (
 )
 from mail.net.types import PublicKey
 from tests.federation.harbour import HARBOUR, WEATHER, harbour, weather
-from tests.federation.kit import Node, federation, register, settings, started, token_of, wrapper
+from tests.federation.kit import (
+    Node,
+    federation,
+    register,
+    settings,
+    started,
+    token_of,
+    until,
+    wrapper,
+)
 from tests.federation.test_attacks import EVIL, know, owners, told
 
 FORWARD = "/interswarm/forward"
@@ -389,10 +397,21 @@ async def test_a_swarm_that_does_not_sign_is_told_so_and_its_agents_too(tmp_path
     async with federation(
         harbour(), weather(), configs={WEATHER: requiring(settings(WEATHER))}
     ) as nodes:
-        async with asyncio.timeout(20):
-            await nodes[HARBOUR].post(ORDER, task_id="t-1", timeout=3)
-        mail = (await nodes[HARBOUR].client("root").get("/outbox")).json()["mail"]
-        assert "require_signatures" in json.dumps(mail)
+        later = {"Prefer": "respond-async"}
+        posted = await nodes[HARBOUR].client().post("/message", json={"body": ORDER}, headers=later)
+        assert posted.status_code == 202, posted.text
+
+        async def is_told() -> bool:
+            waiting = await nodes[HARBOUR].client("root").get("/outbox")
+            return "require_signatures" in waiting.text
+
+        await until(is_told)
+
+        async def agent_knows() -> bool:
+            task = await nodes[HARBOUR].task(posted.json()["task_id"])
+            return "::delivery_delayed::" in json.dumps(task["events"])
+
+        await until(agent_knows)
         assert await owners(nodes[WEATHER]) == set()
 
 

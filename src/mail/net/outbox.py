@@ -437,8 +437,8 @@ class OutboxSender:
         peer.refused = error.status
         if error.status == HTTPStatus.UNAUTHORIZED:
             remedy = (
-                f"{token_variable(name)} must be a token that was made on its side, with "
-                f"'mail token create --role agent --id {self._swarm}'"
+                f"unless it is about signatures, {token_variable(name)} must be a token that was "
+                f"made on its side, with 'mail token create --role agent --id {self._swarm}'"
             )
         elif error.status == HTTPStatus.FORBIDDEN:
             remedy = (
