@@ -11,9 +11,10 @@ are at most some hundred characters long, which the callers see to: databases in
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple, Protocol
 
 __all__ = [
+    "PAGES_KEPT",
     "DeskPost",
     "DeskRecords",
     "DroppedLetters",
@@ -27,6 +28,9 @@ __all__ = [
     "ShownRow",
     "ThreadRow",
 ]
+
+PAGES_KEPT: Final = 1000
+"""How many pages of requests a mailbox has at most; a new one takes the place of the oldest."""
 
 LetterKind = Literal["direct", "thread", "broadcast", "notice"]
 """A letter to one, to the members of a thread, to several, or what the desk itself tells."""
@@ -256,7 +260,7 @@ class DeskRecords(Protocol):
             name: The mailbox.
             letter_ids: The letters.
             moment: When.
-            page: To be stored in the same transaction.
+            page: To be stored in the same transaction; see `PAGES_KEPT`.
 
         Returns:
             False when there is a page with that id already; nothing is changed then.

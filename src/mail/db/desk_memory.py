@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from mail.db.desk import (
+    PAGES_KEPT,
     DeskPost,
     DroppedLetters,
     LetterFilter,
@@ -54,7 +55,7 @@ class _Desk:
     letters: dict[str, _Letter] = field(default_factory=dict)
     boxes: dict[str, dict[str, _Letter]] = field(default_factory=lambda: defaultdict(dict))
     discussions: dict[str, dict[str, _Letter]] = field(default_factory=lambda: defaultdict(dict))
-    pages: dict[tuple[str, str], PageRow] = field(default_factory=dict)
+    pages: dict[str, dict[str, PageRow]] = field(default_factory=lambda: defaultdict(dict))
     bytes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def is_member(self, thread_id: str, name: str) -> bool:
@@ -256,16 +257,18 @@ class MemoryDesk:
     ) -> bool:
         """See `mail.db.desk.DeskRecords.show_letters`."""
         if page is not None:
-            pages = self._desk(swarm).pages
-            if (name, page.request_id) in pages:
+            pages = self._desk(swarm).pages[name]
+            if page.request_id in pages:
                 return False
-            pages[name, page.request_id] = page
+            pages[page.request_id] = page
+            if len(pages) > PAGES_KEPT:
+                del pages[next(iter(pages))]
         self._note_shown(swarm, (ShownRow(each, name, 0, moment) for each in letter_ids))
         return True
 
     async def find_page(self, swarm: str, name: str, request_id: str) -> PageRow | None:
         """See `mail.db.desk.DeskRecords.find_page`."""
-        return self._desk(swarm).pages.get((name, request_id))
+        return self._desk(swarm).pages.get(name, {}).get(request_id)
 
     async def acknowledge_letter(
         self, swarm: str, name: str, letter_id: str, moment: str, note: str = ""
@@ -330,11 +333,12 @@ class MemoryDesk:
     async def drop_pages(self, before: str, limit: int) -> int:
         """See `mail.db.desk.DeskRecords.drop_pages`."""
         old = sorted(
-            (page.created_at, key, swarm)
+            (page.created_at, swarm, name, page.request_id)
             for swarm, desk in self._desks.items()
-            for key, page in desk.pages.items()
+            for name, pages in desk.pages.items()
+            for page in pages.values()
             if page.created_at < before
         )[:limit]
-        for _, key, swarm in old:
-            del self._desks[swarm].pages[key]
+        for _, swarm, name, request_id in old:
+            del self._desks[swarm].pages[name][request_id]
         return len(old)

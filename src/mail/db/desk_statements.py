@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from mail.db.desk import (
+    PAGES_KEPT,
     DeskPost,
     DroppedLetters,
     LetterFilter,
@@ -97,6 +98,12 @@ WHERE swarm_name = $1 AND name = $3 AND letter = {_THE_LETTER} AND shown_at = ''
 _ADD_PAGE: Final = """
 INSERT INTO desk_pages (swarm_name, name, request_id, letter_ids, created_at)
 VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING 1
+"""
+
+_DROP_PAGES: Final = f"""
+DELETE FROM desk_pages WHERE id IN (
+    SELECT id FROM desk_pages WHERE swarm_name = $1 AND name = $2
+    ORDER BY id DESC LIMIT 10 OFFSET {PAGES_KEPT})
 """
 
 _LETTER: Final = """letter_id, sender, recipients, kind, body, created_at, subject,
@@ -305,7 +312,10 @@ class DeskStatements(Dialect):
         steps = shown_steps(swarm, (ShownRow(each, name, 0, moment) for each in letter_ids))
         if page is not None:
             values = (swarm, name, page.request_id, list_text(page.letter_ids), page.created_at)
-            steps.insert(0, Step(_ADD_PAGE, values, "the request has its page"))
+            steps[:0] = [
+                Step(_ADD_PAGE, values, "the request has its page"),
+                Step(_DROP_PAGES, (swarm, name)),
+            ]
         try:
             await self._run(steps)
         except DeskConflict:

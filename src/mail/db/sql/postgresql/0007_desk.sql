@@ -80,7 +80,8 @@ CREATE TABLE desk_use (
     PRIMARY KEY (swarm_name, name)
 );
 
--- Which letters a request returned; a repeated one gets them again. Rows go when they are old.
+-- Which letters a request returned; a repeated one gets them again. Rows go when they are
+-- old, or many.
 CREATE TABLE desk_pages (
     id BIGINT PRIMARY KEY GENERATED ALWAYS AS IDENTITY,
     swarm_name TEXT NOT NULL,
@@ -91,4 +92,5 @@ CREATE TABLE desk_pages (
     UNIQUE (swarm_name, name, request_id)
 );
 
+CREATE INDEX desk_pages_by_name ON desk_pages (swarm_name, name, id);
 CREATE INDEX desk_pages_by_age ON desk_pages (created_at);

@@ -79,7 +79,8 @@ CREATE TABLE desk_use (
     PRIMARY KEY (swarm_name, name)
 ) WITHOUT ROWID;
 
--- Which letters a request returned; a repeated one gets them again. Rows go when they are old.
+-- Which letters a request returned; a repeated one gets them again. Rows go when they are
+-- old, or many.
 CREATE TABLE desk_pages (
     id INTEGER PRIMARY KEY,
     swarm_name TEXT NOT NULL,
@@ -90,4 +91,5 @@ CREATE TABLE desk_pages (
     UNIQUE (swarm_name, name, request_id)
 );
 
+CREATE INDEX desk_pages_by_name ON desk_pages (swarm_name, name);
 CREATE INDEX desk_pages_by_age ON desk_pages (created_at);
