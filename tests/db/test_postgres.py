@@ -15,12 +15,10 @@ import pytest
 
 from mail.core.tasks import TaskState
 from mail.db.base import HistoryRow
-from mail.db.postgres import reader as postgres_reader
 from mail.db.postgres import store as postgres
 from mail.db.postgres import writer as postgres_writer
 from mail.db.postgres.connect import as_store_error
-from mail.db.postgres.reader import Reader
-from mail.db.postgres.store import PostgresStore
+from mail.db.postgres.store import PostgresStore, Reader
 from mail.db.postgres.values import jsonb_text, moment
 from mail.db.postgres.writer import _OutcomeUnknown
 from mail.errors import ConfigError, StoreError
@@ -159,7 +157,7 @@ class TestSilence:
 
     @pytest.fixture(autouse=True)
     def _impatient(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for module in (postgres_reader, postgres_writer):
+        for module in (postgres, postgres_writer):
             monkeypatch.setattr(module, "ANSWER_SECONDS", 0.3)
         monkeypatch.setattr(postgres_writer, "_ASK_SECONDS", 0.3)
         monkeypatch.setattr(postgres_writer, "_PATIENCE", 0.0)

@@ -13,8 +13,7 @@ from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.interswarm import PeerControl
 from mail.core.runtime.active_tasks import ActiveTask
-from mail.core.runtime.breakpoints import UNANSWERED
-from mail.core.runtime.client_tools import take_back
+from mail.core.runtime.breakpoints import UNANSWERED, take_back
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.peering import Ask, swarm_of

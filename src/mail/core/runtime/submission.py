@@ -17,8 +17,7 @@ from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.interswarm import PeerControl
 from mail.core.runtime.active_tasks import ActiveTask
-from mail.core.runtime.breakpoints import match_answers
-from mail.core.runtime.client_tools import check_offer, load_offer, offer_row
+from mail.core.runtime.breakpoints import check_offer, load_offer, match_answers, offer_row
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.mailbox import LaneKey

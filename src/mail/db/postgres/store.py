@@ -2,32 +2,109 @@
 
 The loop runs in a thread of the store, so that callers of any number of event loops may share it,
 as they may with SQLite. Writes go to `mail.db.postgres.writer.Writer` and share commits. Reads are
-single statements, run by `mail.db.postgres.reader.Reader`; like writes they are tried again when
-they fail for a passing reason. Closing finishes what was asked for, within `_CLOSE_SECONDS`.
+single statements, run by `Reader`, that leave the writer its place; like writes they are tried
+again when they fail for a passing reason. Closing finishes what was asked for, within
+`_CLOSE_SECONDS`.
 """
 
 import asyncio
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, Final, Literal, NamedTuple, TypeVar
+from collections.abc import Coroutine
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar, cast
 
 from mail.db.base import SwarmClaim
 from mail.db.migrate import packaged_migrations
-from mail.db.postgres.connect import Retries, check_dsn, in_store_terms, make_pool, with_retries
+from mail.db.postgres.connect import (
+    ANSWER_SECONDS,
+    Retries,
+    borrowed,
+    check_dsn,
+    in_store_terms,
+    make_pool,
+    with_retries,
+)
 from mail.db.postgres.migrate import check_encoding, migrate, missing_tables
-from mail.db.postgres.reader import Reader
 from mail.db.postgres.statements import PostgresStatements
 from mail.db.postgres.swarm_lock import ClaimKeeper
 from mail.db.postgres.values import Pool
 from mail.db.postgres.writer import Work, Writer
 from mail.errors import StoreError
 
-__all__ = ["PostgresStore"]
+__all__ = ["PostgresStore", "Reader"]
 
 T = TypeVar("T")
 
 _CLOSE_SECONDS: Final = 5.0
 _BREAK_OFF_SECONDS: Final = 1.0
+
+
+class Reader:
+    """Runs queries for callers of any event loop."""
+
+    def __init__(
+        self, pool: Pool, loop: asyncio.AbstractEventLoop, retries: Retries | None = None
+    ) -> None:
+        """Take the pool, its loop, and the retries that its users share."""
+        self._retries = retries or Retries()
+        self._pool = pool
+        self._loop = loop
+        # One connection is for the writer, which may have lost its own.
+        self._places = asyncio.Semaphore(pool.get_max_size() - 1)
+        self._under_way: set[asyncio.Task[Any]] = set()
+        self._gate = threading.Lock()
+        self._open = True
+        self._expired = False
+
+    async def run(self, query: Work[T]) -> T:
+        """Run a query and return its result.
+
+        Raises:
+            StoreError: it failed, or the reader is closed.
+        """
+        return await asyncio.wrap_future(self._begin(self._read(query)))
+
+    def close(self) -> None:
+        """Take no more; what is under way goes on, without further attempts."""
+        with self._gate:
+            self._open = False
+
+    def under_way(self) -> set[asyncio.Task[Any]]:
+        """Return the reads that go on. Call it in the loop, after `close`."""
+        return set(self._under_way)
+
+    def expire(self) -> None:
+        """From now on, what is broken off ends with a StoreError. Call it in the loop."""
+        self._expired = True
+
+    def _begin(self, reading: Coroutine[Any, Any, T]) -> Future[T]:
+        with suppress(RuntimeError), self._gate:  # that one when the loop is closed
+            if self._open:
+                return asyncio.run_coroutine_threadsafe(reading, self._loop)
+        reading.close()
+        raise StoreError("the store is closed")
+
+    async def _read(self, query: Work[T]) -> T:
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._under_way.add(task)
+        try:
+            with in_store_terms():
+                return await self._retries.run(lambda: self._once(query), lambda: self._open)
+        except (StoreError, asyncio.CancelledError):
+            if self._expired:
+                raise StoreError("the store is closed") from None
+            raise
+        finally:
+            self._under_way.discard(task)
+
+    async def _once(self, query: Work[T]) -> T:
+        async with (
+            asyncio.timeout(ANSWER_SECONDS),
+            self._places,
+            borrowed(self._pool, ANSWER_SECONDS) as connection,
+        ):
+            return await query(connection)
 
 
 class _Session(NamedTuple):
