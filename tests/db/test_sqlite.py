@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
@@ -255,6 +256,27 @@ class TestGroupCommit:
         assert statements.count("COMMIT") == 3
         assert len(wakeups) == 3
         assert len(await store.list_tasks(rows.alice)) == 100
+
+    async def test_what_one_pass_of_the_loop_hands_in_is_one_commit(
+        self, store: SQLiteStore, rows: Rows
+    ) -> None:
+        statements: list[str] = []
+        await write(store, lambda c: c.connection.set_trace_callback(statements.append))
+        statements.clear()
+        posts = []
+        for n in range(10):
+            posts.append(asyncio.ensure_future(store.post(rows.post(f"t{n}"))))
+            posts[-1].get_loop().call_soon(time.sleep, 0.005)  # the thread has time to begin
+        await asyncio.gather(*posts)
+        assert statements.count("COMMIT") == 1
+
+    async def test_closing_commits_what_was_handed_in_just_before(
+        self, store: SQLiteStore, rows: Rows
+    ) -> None:
+        post = asyncio.ensure_future(store.post(rows.post()))
+        asyncio.get_running_loop().call_soon(store._close)  # before the loop's pass is over
+        await post
+        assert query(store, "SELECT task_id FROM tasks") == [("t1",)]
 
 
 class TestFailures:

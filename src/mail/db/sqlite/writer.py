@@ -1,8 +1,9 @@
 """The thread that writes, with group commit.
 
 While a commit waits for the disk, units of work collect in a queue; the next commit takes them
-all, at most `BATCH_LIMIT`. If a unit fails, the batch is rolled back and its units are committed
-one by one, so that no other unit fails with it.
+all, at most `BATCH_LIMIT`. What one pass of an event loop hands in is queued at its end: else the
+thread would begin with the first unit, and commit it alone. If a unit fails, the batch is rolled
+back and its units are committed one by one, so that no other unit fails with it.
 
 Other processes may write to the file. SQLite itself would look rarely whether it is free, and
 hardly ever between two commits of a process that writes all the time. So we look often, and one
@@ -58,6 +59,7 @@ class Writer:
         self._turn_ends = 0.0
         self._queue: SimpleQueue[_Unit | None] = SimpleQueue()
         self._gate = threading.Lock()
+        self._collected: dict[asyncio.AbstractEventLoop, list[_Unit]] = {}
         self._open = True
         # Daemon: a store that was never closed must not keep the interpreter alive.
         self._thread = threading.Thread(target=self._loop, name="mail-sqlite-writer", daemon=True)
@@ -71,18 +73,33 @@ class Writer:
         Raises:
             StoreError: the unit failed and left nothing behind, or the writer is closed.
         """
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
         with self._gate:
             if not self._open:
                 raise StoreError("the store is closed")
-            self._queue.put(_Unit(work, future))
+            collected = self._collected.get(loop)
+            if collected is None:
+                self._collected[loop] = collected = []
+                loop.call_soon(self._hand_over, loop)
+            collected.append(_Unit(work, future))
         return future
+
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._gate:
+            self._enqueue(loop)
+
+    def _enqueue(self, loop: asyncio.AbstractEventLoop) -> None:
+        for unit in self._collected.pop(loop, ()):
+            self._queue.put(unit)
 
     def close(self) -> None:
         """Commit what is queued and end the thread; blocks until that is done."""
         with self._gate:
             if self._open:
                 self._open = False
+                for loop in [*self._collected]:
+                    self._enqueue(loop)
                 self._queue.put(None)
         self._thread.join()
 
