@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -85,7 +85,10 @@ def text_size(text: str) -> int:
 
 def commit_size(post: Post) -> int:
     """Return about how many bytes the records of a commit take."""
-    records = _records(post)
+    return _records_size(_records(post))
+
+
+def _records_size(records: Sequence[str]) -> int:
     ascii_only = all(map(str.isascii, records))  # most are: no call for each of them
     size = sum(map(len, records)) if ascii_only else sum(map(text_size, records))
     return size + _ROW_BYTES * len(records)
@@ -316,7 +319,16 @@ class Parcel:
         event_sizes: The bytes of each event with the texts put back.
     """
 
-    __slots__ = ("_made", "_post", "bytes", "event_sizes", "post", "takes_long", "texts")
+    __slots__ = (
+        "_made",
+        "_post",
+        "_records",
+        "bytes",
+        "event_sizes",
+        "post",
+        "takes_long",
+        "texts",
+    )
 
     post: Post
     texts: dict[str, str]
@@ -326,18 +338,21 @@ class Parcel:
     def __init__(self, post: Post) -> None:
         self._post = post
         self._made = False
-        self.takes_long = sum(map(len, _records(post))) > _QUICK
+        self._records = _records(post)
+        self.takes_long = sum(map(len, self._records)) > _QUICK
 
     def opened(self) -> "Parcel":
         """Return the parcel with its attributes. Long texts take time: call it in a thread."""
         if not self._made:
-            post = self._post
-            self.event_sizes = [_event_size(row) for row in post.events]
-            records = _records(post)
+            post, records = self._post, self._records
+            self.event_sizes = [text_size(row.extra + row.description) for row in post.events]
             changed = " " in {text[:1] for text in records}
-            small = not changed and max(map(len, records), default=0) <= LARGE
-            self.post, self.texts = (post, {}) if small else _packed(post)
-            self.bytes = commit_size(self.post)
+            if changed or max(map(len, records), default=0) > LARGE:
+                self.post, self.texts = _packed(post)
+                self.bytes = commit_size(self.post)
+            else:
+                self.post, self.texts = post, {}
+                self.bytes = _records_size(records)
             self._made = True
         return self
 
@@ -354,10 +369,6 @@ async def packed(post: Post, thread: Executor) -> Parcel:
         if not opening.cancelled():
             opening.exception()
     return parcel
-
-
-def _event_size(row: EventRow) -> int:
-    return text_size(row.extra) + text_size(row.description)
 
 
 def _records(post: Post) -> list[str]:
