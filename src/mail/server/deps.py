@@ -56,7 +56,7 @@ async def _state(request: Request) -> ServerState:  # async: FastAPI runs functi
 
 
 def _token_of(request: Request) -> str:
-    token: str = request.state.token
+    token: str = request.scope["state"]["token"]
     return token
 
 
@@ -172,12 +172,12 @@ class Roles(Audience, SecurityBase):
         caller = await state.auth.authenticate(token)
         place[WORKS]()
         note(caller_role=caller.role, caller_id=caller.id)
-        place[CALLER], request.state.token = caller, token
+        place[CALLER], place["token"] = caller, token
         if wait := state.quotas.request(caller):
             await wait_turn(request, wait)  # else one caller's queue would keep all others out
         if caller.role not in self.roles:
             raise Forbidden(self._refusal())
-        request.state.intake = state.intake
+        place["intake"] = state.intake
 
     def _refusal(self) -> str:
         """Say which token it takes."""
@@ -215,8 +215,9 @@ class Peers(Roles):
             )
         federation = state.federation
         federation.check_enabled()
-        request.state.peer = peer = federation.peer_of(caller)
-        request.scope["state"][BODY_CHECK] = federation.check_signature(request, peer)
+        place = request.scope["state"]
+        place["peer"] = peer = federation.peer_of(caller)
+        place[BODY_CHECK] = federation.check_signature(request, peer)
 
 
 PUBLIC: Final = Audience()
@@ -232,13 +233,13 @@ Peer = Annotated[Caller, Depends(PEERS)]
 
 
 def _caller(request: Request) -> Caller:
-    caller: Caller = request.state.caller
+    caller: Caller = request.scope["state"][CALLER]
     return caller
 
 
 def peer_name(request: Request) -> str:
     """Return the swarm that a request of another swarm's server comes from."""
-    peer: str = request.state.peer
+    peer: str = request.scope["state"]["peer"]
     return peer
 
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import to_json
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from mail.config.server import LimitsConfig
 from mail.core.schema import problems_in
 from mail.server.bodies import RequestBody, check_names, parse_object, refusal
 from mail.server.keylocks import KeyLocks
-from mail.server.middleware import WAITS, WORKS
+from mail.server.middleware import CALLER, WAITS, WORKS
 from mail.server.quotas import Quotas
 
 if TYPE_CHECKING:
@@ -71,14 +71,13 @@ class Intake:
             QuotaExceeded: too many bodies of the caller's, or too many bytes, are still coming.
             BodyTooLarge, BodyTooSlow: it is more, or takes longer, than the server takes.
         """
-        caller: Caller = request.state.caller
+        caller: Caller = request.scope["state"][CALLER]
         length = request.headers.get("content-length", "")
         declared = min(int(length), self._max_bytes) if length.isdecimal() else 0
         if wait := self._quotas.body_bytes(caller, declared):
             await wait_turn(request, wait)
         with self._quotas.body(caller):
-            # Not `request.body()`, which would keep it.
-            text = b"".join([piece async for piece in request.stream()])
+            text = await _whole_body(request)
         if len(text) > declared:
             self._quotas.owe_bytes(caller, len(text) - declared)
         return text
@@ -103,8 +102,20 @@ class Intake:
         """Do what takes the longer the larger a body is; in a thread, if it is a large one."""
         if size <= _LARGE:
             return work()
-        async with self._callers.hold(request.state.caller), self._thread:
+        async with self._callers.hold(request.scope["state"][CALLER]), self._thread:
             return await asyncio.to_thread(work)
+
+
+async def _whole_body(request: Request) -> bytes:
+    """Read a body; `Request.body` would keep it, and `Request.stream` takes a generator for it."""
+    pieces: list[bytes] = []
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
 
 
 class JSONRequest(Request):
@@ -218,5 +229,5 @@ def _fields(model: type[RequestBody], path: str, values: dict[str, Any]) -> dict
 
 
 def _intake(request: Request) -> Intake:
-    intake: Intake = request.state.intake  # set by `mail.server.deps.Audience`
+    intake: Intake = request.scope["state"]["intake"]  # set by `mail.server.deps.Audience`
     return intake

@@ -8,7 +8,7 @@ import math
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Set
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final
 from weakref import WeakValueDictionary
@@ -115,8 +115,7 @@ class Quotas:
         """Count what a body had more than it was said to have."""
         self._bytes.take(caller, size)
 
-    @contextmanager
-    def body(self, caller: Caller) -> Iterator[None]:
+    def body(self, caller: Caller) -> AbstractContextManager[None]:
         """Hold one of the caller's places for a request whose body is still coming.
 
         There are as many as requests in a burst: bodies that trickle in keep none from others.
@@ -124,8 +123,7 @@ class Quotas:
         limit = self._limits.request_burst if self._limits.request_rate else 0
         what = f"{limit} requests whose bodies are still arriving"
         excuse = ("send complete requests", "request_burst")
-        with _counted(self._bodies, caller, limit, what, *excuse):
-            yield
+        return _counted(self._bodies, caller, limit, what, *excuse)
 
     def room(self, caller: Caller) -> Room:
         """Return the room for large events that all answers to a caller share."""

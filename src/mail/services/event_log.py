@@ -276,7 +276,7 @@ class EventLog:
         """Hand committed events to the readers."""
         if not rows:
             return
-        size = sum(_EVENT_BYTES + len(row.description) + len(row.extra) for row in rows)
+        size = sum([_EVENT_BYTES + len(row.description) + len(row.extra) for row in rows])
         self._keep(task_id, first, rows, size)
         readers = self._readers.get(task_id)
         if not readers:
@@ -323,7 +323,7 @@ class EventLog:
 
     def forget(self, task_id: str) -> None:
         """Let go of a task's newest events."""
-        self._recent_bytes -= sum(size for _, _, size in self._recent.pop(task_id, ()))
+        self._recent_bytes -= sum([size for _, _, size in self._recent.pop(task_id, ())])
         if not self._readers.get(task_id, True):
             del self._readers[task_id]
 

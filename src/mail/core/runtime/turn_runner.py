@@ -392,10 +392,7 @@ class TurnRunner:
             key = LaneKey(turn.task.task_id, turn.agent)
             messages = await self.context.histories.view(key, incoming, fresh=turn.task.fresh)
             # Nothing is awaited between this look at the account and the call.
-            settings = self.context.settings
-            budgets = settings.task_token_limit, settings.task_cost_limit, settings.task_byte_limit
-            limited = any(budget is not None for budget in budgets)
-            reason = refusal(turn.task, turn.agent, settings) if limited else None
+            reason = refusal(turn.task, turn.agent, self.context.settings)
             if reason is not None:
                 await self.committer.refuse(turn, reason)
                 return None
