@@ -31,7 +31,7 @@ FILES = {"mail.db", "mail.db.lock", "mail.toml"}
 BASES = (ROOT, ROOT / "src" / "mail")
 FOLDERS = (
     "tests|scripts|src|spec|docs|benchmarks|server|core|llm|db|cli|factories|utils|config|auth|egress"
-    "|logs|responses_api"
+    "|logs|mcp|responses_api"
 )
 
 

@@ -248,12 +248,12 @@ class Server(uvicorn.Server):
 
 @contextlib.asynccontextmanager
 async def running_server(
-    app: Starlette, limits: LimitsConfig | None = None
+    app: Starlette, limits: LimitsConfig | None = None, port: int = 0
 ) -> AsyncIterator[Server]:
     """Serve an app on a free port, over connections held to the limits when they are given."""
     options = uvicorn.Config(
         app,
-        port=0,
+        port=port,
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=2,

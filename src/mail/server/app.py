@@ -37,6 +37,7 @@ from mail.server.quotas import Quotas
 from mail.server.retention import Retention
 from mail.server.routes import (
     interswarm,
+    mcp,
     messages,
     pages,
     responses,
@@ -63,6 +64,7 @@ DESCRIBED: Final = (
     interswarm.router,
     interswarm.outbox,
     responses.router,
+    mcp.router,
     tokens.router,
     tokens.authority,
 )
@@ -125,6 +127,7 @@ def create_app(
     )
     app.router.route_class = MAILRoute
     app.state.mail, app.state.auth, app.state.debug = state, auth, config.debug
+    app.state.mcp = mcp.McpDoor(app)
     _add_routes(app, state)
     return app
 
@@ -190,6 +193,7 @@ def _lifespan(
                 stack.push_async_callback(owned.close)
             stack.push_async_callback(state.auth.close)
             stack.push_async_callback(_close_models)
+            stack.push_async_callback(app.state.mcp.close)
             await state.open_registry()
             stack.push_async_callback(state.close_registry)
             await stack.enter_async_context(_working(state))

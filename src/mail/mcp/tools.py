@@ -1,0 +1,422 @@
+"""The tools that MCP clients get. Each is a few requests to the HTTP API, and obeys its rules.
+
+Whoever calls a tool does so with a token, as with ``curl``: what the API refuses, the tool refuses
+with the same words. Docs: ``docs/mcp-server.md``.
+"""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+import httpx
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
+
+from mail.core.suggest import hinted
+from mail.errors import ToolError
+
+__all__ = ["PROFILES", "Api", "McpTool", "Progress", "timeline", "tools_of"]
+
+Progress = Callable[[int, str], Awaitable[None]]
+"""Tells a waiting client how many events there are by now, and what the newest says."""
+
+PROFILES: Final = ("tasks", "all")
+"""Sets of tools: a client loads only what it needs."""
+
+_RUNNING: Final = "running"
+_LONGEST_WAIT: Final = 300.0
+_LOOK_SECONDS: Final = 1.0
+_MARGIN_SECONDS: Final = 30.0
+_GATEWAY_TIMEOUT: Final = 504
+_NOT_FOUND: Final = 404
+_TIMELINE_EVENTS: Final = 200
+_LONGEST_LINE: Final = 300
+_LONGEST_ANSWER: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The HTTP API as one caller sees it; ``client`` knows its address and sends the token."""
+
+    client: httpx.AsyncClient
+
+    async def ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
+        """Make a request and return the object that it is answered with.
+
+        Args:
+            method, path: The request.
+            options: Those of `httpx.AsyncClient.request`.
+
+        Raises:
+            Refused: the answer is an error.
+            ToolError: there is no answer, or it is none of a MAIL server.
+        """
+        try:
+            response = await self.client.request(method, path, **options)
+        except httpx.TimeoutException:
+            raise ToolError("the MAIL server did not answer in time") from None
+        except httpx.HTTPError as error:
+            raise ToolError(f"the MAIL server cannot be reached ({type(error).__name__})") from None
+        try:
+            answer = response.json() if response.content else {}
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise ToolError(f"HTTP {response.status_code}, and no answer of a MAIL server")
+        if response.is_error:
+            detail = answer.get("detail") or response.reason_phrase
+            raise Refused(str(detail), response.status_code, answer.get("task_id"))
+        return answer
+
+
+class Refused(ToolError):
+    """The server answered with an error; ``task_id`` is the task that exists all the same."""
+
+    def __init__(self, detail: str, status: int, task_id: str | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.task_id = task_id
+
+
+class Arguments(BaseModel):
+    """The arguments of a tool."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+_TaskId = Annotated[str, Field(min_length=1, max_length=256, description="The task's id.")]
+_Wait = Annotated[
+    float,
+    Field(
+        ge=0,
+        le=_LONGEST_WAIT,
+        description="Seconds to wait for the answer. The task goes on after that.",
+    ),
+]
+
+
+class SubmitTask(Arguments):
+    """Give the swarm a task, or write to one that you have given it."""
+
+    message: Annotated[str, Field(min_length=1, description="What is to be done.")]
+    task_id: Annotated[
+        str, Field(max_length=256, description="A task of yours to go on with; else a new one.")
+    ] = ""
+    agent: Annotated[
+        str, Field(max_length=256, description="The agent to ask, if not the usual one.")
+    ] = ""
+    wait_seconds: _Wait = 60.0
+    request_id: Annotated[
+        str,
+        Field(
+            max_length=255,
+            pattern=r"^[\x21-\x7e]*$",
+            description="Any text of yours. A repeated call with the same one does nothing twice.",
+        ),
+    ] = ""
+
+
+class GetTask(Arguments):
+    """Tell how a task is: its state, its answer, what waits for you, its newest events."""
+
+    task_id: _TaskId
+    wait_seconds: _Wait = 0.0
+    events: Annotated[int, Field(ge=0, le=100, description="How many events to show.")] = 10
+
+
+class ListTasks(Arguments):
+    """List your tasks, newest first."""
+
+    limit: Annotated[int, Field(ge=1, le=100)] = 10
+    cursor: Annotated[str, Field(description="The next_cursor of the page before.")] = ""
+
+
+class AnswerBreakpoint(Arguments):
+    """Give the result of a tool call that a paused task waits for."""
+
+    task_id: _TaskId
+    call_id: Annotated[str, Field(min_length=1, description="The call, as get_task shows it.")]
+    result: Annotated[str, Field(description="What the call gave.")]
+    wait_seconds: _Wait = 60.0
+
+
+class InterruptAgent(Arguments):
+    """Interrupt an agent at work on a task of yours: it reads this before anything else."""
+
+    task_id: _TaskId
+    message: Annotated[str, Field(min_length=1)]
+    agent: Annotated[str, Field(max_length=256, description="The agent, if not the usual one.")] = (
+        ""
+    )
+
+
+class CancelTask(Arguments):
+    """Stop a task of yours. A later message can continue it."""
+
+    task_id: _TaskId
+
+
+async def _submit(api: Api, given: SubmitTask, progress: Progress | None) -> dict[str, Any]:
+    resumed: dict[str, Any] = {"resume_from": "user_response"} if given.task_id else {}
+    if given.task_id and await _state(api, given.task_id) == _RUNNING:
+        resumed = {}
+    body = {"body": given.message, "task_id": given.task_id or str(uuid.uuid4()), **resumed}
+    if given.agent:
+        body["entrypoint"] = given.agent
+    headers = {"Idempotency-Key": given.request_id} if given.request_id else {}
+    if given.request_id and not given.task_id:  # a repeat must be the same request
+        body["task_id"] = str(uuid.uuid5(uuid.NAMESPACE_URL, f"mail:{given.request_id}"))
+    return await _posted(api, body, given.wait_seconds, progress, headers)
+
+
+async def _answer(api: Api, given: AnswerBreakpoint, progress: Progress | None) -> dict[str, Any]:
+    result = {"call_id": given.call_id, "content": given.result}
+    body = {
+        "task_id": given.task_id,
+        "resume_from": "breakpoint_tool_call",
+        "kwargs": {"breakpoint_tool_call_result": result},
+    }
+    return await _posted(api, body, given.wait_seconds, progress)
+
+
+async def _interrupt(api: Api, given: InterruptAgent, progress: Progress | None) -> dict[str, Any]:
+    state = await _state(api, given.task_id)
+    if state != _RUNNING:
+        raise ToolError(f"the task is not running, it is {state}; use submit_task to go on with it")
+    body = {"body": given.message, "task_id": given.task_id, "msg_type": "interrupt"}
+    if given.agent:
+        body["entrypoint"] = given.agent
+    return await _posted(api, body, 0.0, progress)
+
+
+async def _get(api: Api, given: GetTask, progress: Progress | None) -> dict[str, Any]:
+    loop = asyncio.get_running_loop()
+    until = loop.time() + given.wait_seconds
+    while await _state(api, given.task_id) == _RUNNING and loop.time() < until:
+        await asyncio.sleep(min(_LOOK_SECONDS, until - loop.time()))
+        if progress is not None:
+            await _tell(api, given.task_id, progress)
+    record = await _record(api, given.task_id, given.events)
+    shown = {name: record.get(name) for name in ("task_id", "status", "title", "waiting_for")}
+    shown["answer"] = await _last_answer(api, record)
+    shown["breakpoints"] = record.get("breakpoints") or []
+    shown["events"] = _lines(record["events"])
+    return {name: value for name, value in shown.items() if value not in (None, [], "")}
+
+
+async def _list(api: Api, given: ListTasks, progress: Progress | None) -> dict[str, Any]:
+    params = {"limit": str(given.limit)} | ({"cursor": given.cursor} if given.cursor else {})
+    page = await api.ask("GET", "/tasks", params=params)
+    shown = ("task_id", "status", "title", "start_time")
+    tasks = [{name: task.get(name) for name in shown} for task in page["tasks"].values()]
+    return {"tasks": tasks, "next_cursor": page["next_cursor"]}
+
+
+async def _cancel(api: Api, given: CancelTask, progress: Progress | None) -> dict[str, Any]:
+    task = await api.ask("POST", f"{_path(given.task_id)}/cancel")
+    return {"task_id": task["task_id"], "status": task["status"]}
+
+
+async def _posted(
+    api: Api,
+    body: Mapping[str, Any],
+    seconds: float,
+    progress: Progress | None,
+    headers: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Post a message; wait for the end of its run, for so long."""
+    task_id, given = body["task_id"], dict(headers or {})
+    if seconds <= 0:
+        given["Prefer"] = "respond-async"
+        return await api.ask("POST", "/message", json=body, headers=given)
+    waits = {**body, "kwargs": {**body.get("kwargs", {}), "timeout": seconds}}
+    posting = api.ask(
+        "POST", "/message", json=waits, headers=given, timeout=seconds + _MARGIN_SECONDS
+    )
+    try:
+        answer = await _watched(api, task_id, posting, progress)
+    except Refused as error:
+        if error.status == _GATEWAY_TIMEOUT and error.task_id:
+            hint = "it goes on; ask for it with get_task"
+            return {"task_id": error.task_id, "status": _RUNNING, "note": hint}
+        raise
+    told = {
+        "task_id": answer["task_id"],
+        "status": answer["status"],
+        "answer": _cut(answer["response"]),
+    }
+    return told | ({"breakpoints": answer["breakpoints"]} if answer.get("breakpoints") else {})
+
+
+async def _watched(
+    api: Api, task_id: str, work: Awaitable[dict[str, Any]], progress: Progress | None
+) -> dict[str, Any]:
+    """Await work, and tell now and then how the task goes on."""
+    if progress is None:
+        return await work
+    working = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait((working,), timeout=_LOOK_SECONDS))[0]:
+            await _tell(api, task_id, progress)
+    finally:
+        working.cancel()
+    return await working
+
+
+async def _tell(api: Api, task_id: str, progress: Progress) -> None:
+    with suppress(ToolError):  # it is only news
+        record = await _record(api, task_id, 1)
+        for event in record["events"]:
+            await progress(record["event_count"], _line(event))
+
+
+async def _state(api: Api, task_id: str) -> str:
+    task = await api.ask("GET", _path(task_id), params={"limit": "1"})
+    return str(task["status"])
+
+
+async def _record(api: Api, task_id: str, events: int) -> dict[str, Any]:
+    """Return a task with its newest events."""
+    first = await api.ask("GET", _path(task_id), params={"limit": "1"})
+    after = max(0, first["event_count"] - events)
+    if not events:
+        return first | {"events": []}
+    limit = {"after": str(after), "limit": str(events)}
+    return await api.ask("GET", _path(task_id), params=limit)
+
+
+async def _last_answer(api: Api, record: Mapping[str, Any]) -> str | None:
+    """Return the answer of a task's last run, if that has ended."""
+    if record["status"] == _RUNNING or not record["event_count"]:
+        return None
+    after = max(0, record["event_count"] - _TIMELINE_EVENTS)
+    page = await api.ask("GET", _path(record["task_id"]), params={"after": str(after)})
+    for event in reversed(page["events"]):
+        if event["event"] in ("task_complete", "task_error"):
+            answer = from_json(event["data"]).get("response")
+            return None if answer is None else _cut(str(answer))
+    return None
+
+
+def _cut(text: str) -> str:
+    """Return a text as it is, or what a client can bear of it."""
+    if len(text) <= _LONGEST_ANSWER:
+        return text
+    return f"{text[:_LONGEST_ANSWER]}… ({len(text)} characters in all; GET /tasks/ID has them)"
+
+
+async def timeline(api: Api, task_id: str) -> str:
+    """Return a task's newest events, a line each.
+
+    Raises:
+        Refused: there is no such task.
+        ToolError: the server does not answer.
+    """
+    record = await _record(api, task_id, _TIMELINE_EVENTS)
+    return "\n".join(_lines(record["events"]))
+
+
+def _lines(events: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [_line(event) for event in events]
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    data = from_json(event["data"])
+    whole = data.get("extra_data", {}).get("full_message")
+    told = _letter(whole["message"]) if whole else " ".join(data.get("description", "").split())
+    line = " ".join(filter(None, (data.get("timestamp"), event["event"], told)))
+    return line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…"
+
+
+def _letter(message: Mapping[str, Any]) -> str:
+    recipients = message.get("recipients") or [message["recipient"]]
+    to = ", ".join(recipient["address"] for recipient in recipients)
+    body = " ".join(message["body"].split())
+    return f"{message['sender']['address']} -> {to}: {message['subject']}: {body}"
+
+
+def _path(task_id: str) -> str:
+    return f"/tasks/{quote(task_id, safe='')}"
+
+
+@dataclass(frozen=True)
+class McpTool:
+    """A tool: its name, the profile that it belongs to, its arguments, and what it does.
+
+    What it does for a client is in the docstring of its arguments. ``reads`` tells that it changes
+    nothing.
+    """
+
+    name: str
+    profile: str
+    arguments: type[Arguments]
+    run: Callable[[Api, Any, Progress | None], Awaitable[dict[str, Any]]]
+    reads: bool = False
+
+    @property
+    def description(self) -> str:
+        """What it is for."""
+        return " ".join((self.arguments.__doc__ or "").split())
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments, without what no model needs."""
+        whole = self.arguments.model_json_schema()
+        properties = whole.get("properties", {})
+        for field in properties.values():
+            for name in ("title", "pattern", "maxLength", "minLength"):
+                field.pop(name, None)
+            if field.get("default") == "":
+                del field["default"]
+        shown = {"type": "object", "properties": properties}
+        if whole.get("required"):
+            shown["required"] = whole["required"]
+        return shown | {"additionalProperties": False}
+
+    async def call(
+        self, api: Api, given: Mapping[str, Any], progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """Run it.
+
+        Raises:
+            ToolError: the arguments are wrong, or the server refuses; the text says why.
+        """
+        try:
+            arguments = self.arguments.model_validate(dict(given))
+        except ValidationError as error:
+            raise ToolError("; ".join(map(self._told, error.errors()))) from None
+        return await self.run(api, arguments, progress)
+
+    def _told(self, error: Mapping[str, Any]) -> str:
+        name = ".".join(map(str, error["loc"]))
+        if error["type"] == "extra_forbidden":
+            return hinted(f"there is no argument '{name}'", name, self.arguments.model_fields)
+        return f"{name}: {error['msg']}"
+
+
+_TOOLS: Final = (
+    McpTool("submit_task", "tasks", SubmitTask, _submit),
+    McpTool("get_task", "tasks", GetTask, _get, reads=True),
+    McpTool("list_tasks", "tasks", ListTasks, _list, reads=True),
+    McpTool("answer_breakpoint", "tasks", AnswerBreakpoint, _answer),
+    McpTool("interrupt_agent", "tasks", InterruptAgent, _interrupt),
+    McpTool("cancel_task", "tasks", CancelTask, _cancel),
+)
+
+
+def tools_of(profiles: Sequence[str]) -> dict[str, McpTool]:
+    """Return the tools of some profiles by name; of all without any.
+
+    Raises:
+        ToolError: there is no such profile.
+    """
+    for name in profiles:
+        if name not in PROFILES:
+            raise ToolError(f"unknown profile {name!r}; there are {', '.join(PROFILES)}")
+    everything = not profiles or "all" in profiles
+    return {tool.name: tool for tool in _TOOLS if everything or tool.profile in profiles}

@@ -1,0 +1,127 @@
+"""``POST /mcp``: the tools of `mail.mcp` for clients that speak MCP over streamable HTTP.
+
+No session is kept: each request stands for itself, with its own token, and any server process can
+answer it. The tools ask this server's own routes with the caller's token, inside the process.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import httpx
+from fastapi import Query
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from mail.errors import ProtocolError, ToolError
+from mail.mcp.tools import Api, tools_of
+from mail.server.deps import BearerToken, Person
+from mail.server.middleware import WAITS
+from mail.server.openapi import EVENT_STREAM, errors
+from mail.server.routing import MAILRouter
+
+if TYPE_CHECKING:
+    from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+__all__ = ["McpDoor", "router"]
+
+_PROFILES: Final = "mcp_profiles"
+_TOKEN: Final = "token"  # noqa: S105 - the name of an attribute
+
+router = MAILRouter("mcp")
+
+
+@dataclass(slots=True, eq=False)
+class McpDoor:
+    """The SDK's side of the route: begun by the first request, ended by `close`.
+
+    Attributes:
+        app: The application that the tools ask.
+    """
+
+    app: Any
+    _serving: "asyncio.Task[None] | None" = field(default=None, init=False)
+    _begun: "asyncio.Future[StreamableHTTPSessionManager] | None" = field(default=None, init=False)
+
+    async def manager(self) -> "StreamableHTTPSessionManager":
+        """Return what answers requests; the first call imports the SDK."""
+        if self._begun is None:
+            self._begun = asyncio.get_running_loop().create_future()
+            # The SDK's task group must be left by the task that entered it.
+            self._serving = asyncio.create_task(self._serve(self._begun), name="mcp")
+        return await asyncio.shield(self._begun)
+
+    async def close(self) -> None:
+        """End what goes on."""
+        if self._serving is not None:
+            self._serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._serving
+
+    async def _serve(self, begun: "asyncio.Future[StreamableHTTPSessionManager]") -> None:
+        try:
+            made = await asyncio.to_thread(self._make)
+            async with made.run():
+                begun.set_result(made)
+                await asyncio.Event().wait()
+        except Exception as error:
+            if begun.done():
+                raise
+            begun.set_exception(error)
+
+    def _make(self) -> "StreamableHTTPSessionManager":
+        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+
+        from mail.mcp.server import make_server
+
+        return StreamableHTTPSessionManager(make_server(self._connected), stateless=True)
+
+    def _connected(self, ctx: Any) -> tuple[Api, list[str]]:
+        request: Request = ctx.request
+        transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
+        client = httpx.AsyncClient(
+            transport=transport,
+            base_url="http://mail",
+            headers={"Authorization": f"Bearer {getattr(request.state, _TOKEN)}"},
+            timeout=None,  # noqa: S113 - the routes have their own limits
+        )
+        return Api(client), getattr(request.state, _PROFILES)
+
+
+class _Handed(Response):
+    """An answer that the SDK gives."""
+
+    def __init__(self, manager: "StreamableHTTPSessionManager") -> None:
+        super().__init__()
+        self._manager = manager
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._manager.handle_request(scope, receive, send)
+
+
+@router.post("/mcp", response_class=Response, responses={**EVENT_STREAM, **errors(400)})
+async def mcp(
+    request: Request,
+    caller: Person,
+    token: BearerToken,
+    tools: Annotated[
+        str, Query(description="The profiles of tools to offer, separated by commas.")
+    ] = "",
+) -> Response:
+    """Speak MCP: list the tools and call them.
+
+    The body is a JSON-RPC request of the Model Context Protocol over streamable HTTP, without
+    sessions. Tools act with the caller's own token.
+    """
+    profiles = [name for name in (part.strip() for part in tools.split(",")) if name]
+    try:
+        tools_of(profiles)
+    except ToolError as error:
+        raise ProtocolError(f"tools: {error}") from None
+    door: McpDoor = request.app.state.mcp
+    setattr(request.state, _PROFILES, profiles)
+    manager = await door.manager()
+    request.scope["state"][WAITS]()  # what the tools ask takes places of its own
+    return _Handed(manager)

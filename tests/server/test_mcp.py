@@ -1,0 +1,218 @@
+"""`POST /mcp` in the hands of the real MCP client, in both eras of the protocol."""
+
+import asyncio
+import importlib.resources
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx2
+import pytest
+import tiktoken
+from fastapi import FastAPI
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from mail.mcp.tools import tools_of
+from mail.server.app import create_app
+from tests.server.kit import Script, Server, Template, bearer, config, running_server
+
+ERAS = ("auto", "legacy")
+
+
+@pytest.fixture
+async def server(app: FastAPI) -> AsyncIterator[Server]:
+    async with running_server(app) as server:
+        yield server
+
+
+@asynccontextmanager
+async def client(server: Server, who: str = "alice", era: str = "auto", query: str = ""):
+    async with httpx2.AsyncClient(headers=bearer(who), timeout=10) as http:
+        transport = streamable_http_client(f"{server.url}/mcp{query}", http_client=http)
+        async with Client(transport, mode=era) as client:
+            yield client
+
+
+async def use(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
+    """Call a tool that succeeds."""
+    result = await client.call_tool(name, arguments)
+    assert not result.is_error, result.content
+    assert json.loads(result.content[0].text) == result.structured_content
+    return result.structured_content
+
+
+async def refused(client: Client, name: str, **arguments: Any) -> str:
+    """Call a tool that says what is wrong."""
+    result = await client.call_tool(name, arguments)
+    assert result.is_error
+    return result.content[0].text
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_a_task_is_submitted_answered_and_looked_at(server: Server, era: str) -> None:
+    async with client(server, era=era) as mcp:
+        answer = await use(mcp, "submit_task", message="good morning")
+        assert answer["status"] == "completed" and answer["answer"] == "You said: good morning"
+        again = await use(mcp, "submit_task", message="once more", task_id=answer["task_id"])
+        assert again == answer | {"answer": "You said: once more"}
+        task = await use(mcp, "get_task", task_id=answer["task_id"], events=3)
+        assert task["answer"] == "You said: once more" and len(task["events"]) == 3
+        listed = await use(mcp, "list_tasks")
+        assert [one["task_id"] for one in listed["tasks"]] == [answer["task_id"]]
+        text = (await mcp.read_resource(f"mail://tasks/{answer['task_id']}/timeline")).contents[0]
+        assert "new_message alice -> supervisor: New Message: good morning" in text.text
+        [resource] = (await mcp.list_resources()).resources
+        assert str(resource.uri) == text.uri
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_waiting_ends_before_the_task_and_news_come_meanwhile(
+    server: Server,
+    script: Script,
+    era: str,
+) -> None:
+    news: list[str] = []
+
+    async def heard(progress: float, total: float | None, message: str | None) -> None:
+        news.append(str(message))
+
+    async with client(server, era=era) as mcp:
+        asked = {"message": "hang on", "wait_seconds": 1.5}
+        result = await mcp.call_tool("submit_task", asked, progress_callback=heard)
+        told = result.structured_content
+        assert told["status"] == "running" and "get_task" in told["note"]
+        assert "hang on" in news[0]
+        waiting = asyncio.create_task(
+            use(mcp, "get_task", task_id=told["task_id"], wait_seconds=20)
+        )
+        await asyncio.sleep(0)
+        script.gate.set()
+        assert (await waiting)["answer"] == "You said: hang on"
+
+
+async def test_a_task_is_interrupted_and_cancelled(server: Server, script: Script) -> None:
+    async with client(server) as mcp:
+        task = await use(mcp, "submit_task", message="hang", wait_seconds=0)
+        await script.entered.wait()
+        told = await use(mcp, "interrupt_agent", task_id=task["task_id"], message="stop that")
+        assert told == {"task_id": task["task_id"], "status": "running"}
+        gone = await use(mcp, "cancel_task", task_id=task["task_id"])
+        assert gone["status"] == "cancelled"
+        text = await refused(mcp, "interrupt_agent", task_id=task["task_id"], message="and that")
+        assert "not running, it is cancelled; use submit_task" in text
+
+
+async def test_a_call_that_is_cancelled_leaves_its_task_at_work(
+    server: Server, script: Script
+) -> None:
+    async with client(server) as mcp:
+        call = asyncio.create_task(use(mcp, "submit_task", message="hang on", wait_seconds=60))
+        await script.entered.wait()
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        [task] = (await use(mcp, "list_tasks"))["tasks"]
+        assert task["status"] == "running"
+        script.gate.set()
+        done = await use(mcp, "get_task", task_id=task["task_id"], wait_seconds=20)
+        assert done["answer"] == "You said: hang on"
+
+
+async def test_a_repeated_request_begins_nothing_twice(server: Server, script: Script) -> None:
+    async with client(server) as mcp:
+        first = await use(mcp, "submit_task", message="just once", request_id="r-1")
+        second = await use(mcp, "submit_task", message="just once", request_id="r-1")
+        assert first == second and script.calls == 1
+        other = await refused(mcp, "submit_task", message="something else", request_id="r-1")
+        assert "Idempotency-Key" in other
+
+
+async def test_a_breakpoint_is_answered(store: Any, script: Script) -> None:
+    template = Template(script, breakpoint_tools=["help"])
+    served = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
+    async with running_server(served) as server, client(server) as mcp:
+        paused = await use(mcp, "submit_task", message="waste time")
+        assert paused["status"] == "paused"
+        [call] = paused["breakpoints"]
+        shown = await use(mcp, "get_task", task_id=paused["task_id"])
+        assert [one["call_id"] for one in shown["breakpoints"]] == [call["call_id"]]
+        wrong = {"task_id": paused["task_id"], "call_id": "none", "result": "x"}
+        assert "none" in await refused(mcp, "answer_breakpoint", **wrong)
+        right = {"task_id": paused["task_id"], "call_id": call["call_id"], "result": "no help"}
+        done = await use(mcp, "answer_breakpoint", **right)
+        assert done["status"] == "completed" and "no help" in done["answer"]
+
+
+async def test_bad_calls_are_told_what_is_wrong(server: Server) -> None:
+    async with client(server) as mcp:
+        assert "Did you mean 'message'?" in await refused(mcp, "submit_task", mesage="hi")
+        assert "wait_seconds" in await refused(mcp, "submit_task", message="hi", wait_seconds=301)
+        assert "wait_seconds" in await refused(mcp, "submit_task", message="hi", wait_seconds="1")
+        assert "not found" in await refused(mcp, "get_task", task_id="none")
+        assert "out of tokens" in await refused(mcp, "submit_task", message="fail")
+        with pytest.raises(MCPError, match="unknown tool"):
+            await mcp.call_tool("submit", {})
+        for uri in ("mail://tasks/none/timeline", "file:///etc/passwd"):
+            with pytest.raises(MCPError):
+                await mcp.read_resource(uri)
+
+
+async def test_callers_are_kept_apart(server: Server) -> None:
+    async with client(server) as alice, client(server, "bob") as bob:
+        task = await use(alice, "submit_task", message="mine")
+        assert (await use(bob, "list_tasks"))["tasks"] == []
+        for name, more in (
+            ("get_task", {}),
+            ("cancel_task", {}),
+            ("submit_task", {"message": "x"}),
+        ):
+            assert "not found" in await refused(bob, name, task_id=task["task_id"], **more)
+
+
+@pytest.mark.parametrize(
+    ("headers", "query", "status"),
+    [
+        ({}, "", 401),
+        ({"Authorization": "Bearer mail_x"}, "", 401),
+        (bearer("swarm"), "", 403),
+        (bearer("alice"), "?tools=tsaks", 400),
+    ],
+)
+async def test_whoever_does_not_belong_is_refused(
+    server: Server, headers: dict[str, str], query: str, status: int
+) -> None:
+    async with httpx2.AsyncClient(headers=headers) as http:
+        ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        answer = await http.post(f"{server.url}/mcp{query}", json=ask)
+        assert answer.status_code == status and answer.json()["detail"]
+
+
+async def test_there_is_no_stream_without_a_request(server: Server) -> None:
+    async with httpx2.AsyncClient(headers=bearer("alice")) as http:
+        assert (await http.get(f"{server.url}/mcp")).status_code == 405
+
+
+async def test_a_client_goes_on_after_a_restart(app: FastAPI, store: Any, script: Script) -> None:
+    async with running_server(app) as first:
+        port = first.servers[0].sockets[0].getsockname()[1]
+        async with client(first, era="legacy") as mcp:
+            await use(mcp, "submit_task", message="before")
+            first.stop.set()
+            while first.servers and first.servers[0].is_serving():
+                await asyncio.sleep(0.01)
+            again = create_app(config(), template=Template(script), store=store)  # type: ignore[arg-type]
+            async with running_server(again, port=port):
+                assert (await use(mcp, "submit_task", message="after"))["answer"]
+
+
+def test_the_tools_take_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    # LiteLLM brings an encoding along; tiktoken itself would fetch it.
+    folder = importlib.resources.files("litellm.litellm_core_utils.tokenizers")
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
+    tools = [
+        {"name": t.name, "description": t.description, "inputSchema": t.schema}
+        for t in tools_of(["tasks"]).values()
+    ]
+    assert len(tiktoken.get_encoding("cl100k_base").encode(json.dumps(tools))) < 1500
