@@ -38,6 +38,7 @@ from tests.server.contract import (
     DOCUMENT,
     EVENTS,
     LIMIT,
+    MCP,
     MESSAGE_WRONG,
     NEIGHBOUR,
     NOTHING,
@@ -224,7 +225,7 @@ def test_the_page_lists_these_routes_for_these_roles() -> None:
         if len(cells) == 3 and (found := re.match(r"\[`([A-Z]+ /[^`]*)`\]", cells[0])):
             roles = set() if cells[1] == "anybody" else set(cells[1].split(", "))
             listed[found[1]] = roles
-    on_page = [row for row in USUAL if row.on_page]
+    on_page = [row for row in (*USUAL, MCP) if row.on_page]
     assert listed == {row.name: set(row.who) for row in on_page}
 
 
@@ -239,7 +240,7 @@ async def test_the_application_has_these_routes_and_no_others() -> None:
             assert audience is not None
             for method in route.methods:
                 declared[f"{method} {route.path.replace(':path', '')}"] = set(audience.roles)
-        assert declared == {row.name: set(row.who) for row in rows}
+        assert declared == {row.name: set(row.who) for row in (*rows, MCP)}
 
 
 @pytest.mark.parametrize("row", ALL, ids=names(ALL))
@@ -325,7 +326,7 @@ def test_a_place_in_a_log_is_a_number_wherever_it_is_said(http: httpx.Client) ->
     assert frames(after.text)[0]["id"] == "2"  # the header wins
 
 
-@pytest.mark.parametrize("row", [row for row in ALL if row.who], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in (*ALL, MCP) if row.who], ids=lambda row: row.name)
 def test_each_wrong_role_is_403_whatever_the_body_is(http: httpx.Client, row: Row) -> None:
     path = some(row)
     for role in {"admin", "user", "agent"} - row.who:

@@ -64,7 +64,6 @@ DESCRIBED: Final = (
     interswarm.router,
     interswarm.outbox,
     responses.router,
-    mcp.router,
     tokens.router,
     tokens.authority,
 )
@@ -143,7 +142,7 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
     )
     install_error_handlers(app, shape)
     app.openapi = lambda: state.document.content  # type: ignore[method-assign]  # for all servers
-    routers = [*DESCRIBED]
+    routers = [*DESCRIBED, mcp.router]
     if not isinstance(state.auth, BuiltinAuth):
         routers.remove(tokens.authority)
     if state.config.docs:

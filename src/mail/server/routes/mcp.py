@@ -19,7 +19,6 @@ from mail.errors import ProtocolError, ToolError
 from mail.mcp.tools import Api, tools_of
 from mail.server.deps import BearerToken, Person
 from mail.server.middleware import WAITS
-from mail.server.openapi import EVENT_STREAM, errors
 from mail.server.routing import MAILRouter
 
 if TYPE_CHECKING:
@@ -30,7 +29,8 @@ __all__ = ["McpDoor", "router"]
 _PROFILES: Final = "mcp_profiles"
 _TOKEN: Final = "token"  # noqa: S105 - the name of an attribute
 
-router = MAILRouter("mcp")
+router = MAILRouter(include_in_schema=False)
+"""Described by the protocol itself: no part of the OpenAPI document."""
 
 
 @dataclass(slots=True, eq=False)
@@ -101,7 +101,7 @@ class _Handed(Response):
         await self._manager.handle_request(scope, receive, send)
 
 
-@router.post("/mcp", response_class=Response, responses={**EVENT_STREAM, **errors(400)})
+@router.post("/mcp")
 async def mcp(
     request: Request,
     caller: Person,
