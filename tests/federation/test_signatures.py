@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import random
 import re
 import stat
 import uuid
@@ -239,6 +240,10 @@ ATTACKS: dict[str, tuple[Any, str]] = {
     "no name of a key": (lambda: changed("Signature-Input", r';keyid="[^"]+"', ""), "keyid"),
     "a signature of another length": (lambda: changed("Signature", ":.*:", ":AAAA:"), "not fit"),
     "nonsense": (lambda: changed("Signature-Input", ".*", "((("), "Malformed"),
+    "components without end": (
+        lambda: changed("Signature-Input", '"@path"', " ".join(f'"x{n}"' for n in range(500))),
+        "longer than 2048",
+    ),
     "an unknown component": (
         lambda: changed("Signature-Input", '"@path"', '"@planet"'),
         "@planet",
@@ -565,6 +570,28 @@ def test_the_signature_of_rfc_9421_b_2_6_fits(changes: dict[str, str], reason: s
     )
     with pytest.raises(Unauthenticated, match=reason):
         check_signature(request, [key], SignatureRules(max_age=1e9))
+
+
+def test_damaged_headers_are_refused_and_break_nothing() -> None:
+    """What is not noticed changes nothing, such as the label, which no signature covers."""
+    rng, headers, body = random.Random(7), *signed(mail())
+    signs = [*map(chr, range(1, 256)), *'"();=:,@' * 20]
+    refused = 0
+    for _ in range(500):
+        damaged = {name.lower(): text for name, text in headers.items()}
+        name = rng.choice([*damaged])
+        at = rng.randrange(len(damaged[name]))
+        rest = damaged[name][at + rng.randrange(3) :]
+        damaged[name] = damaged[name][:at] + rng.choice(["", rng.choice(signs)]) + rest
+        request = SignedRequest("POST", f"http://weather.example{FORWARD}", damaged)
+        try:
+            digest = check_signature(request, [shown(KEY)], SignatureRules())
+        except Unauthenticated:
+            refused += 1
+        else:
+            assert digest is not None
+            check_digest(digest, body)
+    assert refused > 400
 
 
 def test_a_key_is_named_by_its_thumbprint_as_in_rfc_8037() -> None:

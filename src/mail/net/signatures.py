@@ -42,6 +42,9 @@ _COVERED: Final = ("@method", "@path")
 """What we sign; the library adds ``content-digest``."""
 _NEEDED: Final = ("@method", "content-digest")
 _ANY_PATH: Final = frozenset({'"@path"', '"@target-uri"', '"@request-target"'})
+_OURS: Final = frozenset({"signature", "signature-input", "content-digest"})
+_LONGEST: Final = 2048
+"""Characters of these headers: it takes the longer the more they name."""
 _LIFETIME: Final = timedelta(seconds=300)
 _LARGEST_FILE: Final = 64 * 1024
 _MODE: Final = 0o600
@@ -255,6 +258,8 @@ def check_signature(
             "the mail of this swarm must be signed: this server has its key; if the swarm does not "
             "sign any more, an administrator removes it and registers it again"
         )
+    if sum(len(text) for name, text in request.headers.items() if name.lower() in _OURS) > _LONGEST:
+        raise _refused(f"its headers are longer than {_LONGEST} characters")
     covered = _verified(request, keys, rules)
     if _ANY_PATH.isdisjoint(covered):
         raise _refused("it does not cover the path")
