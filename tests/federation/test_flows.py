@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from mail.api import MAILSwarmTemplate
 from mail.core.interswarm import PEER_ROLE
 from mail.db.base import Owner, Store
+from mail.llm.script import Script, Steps, call
+from mail.llm.script_view import ScriptView
 from tests.federation.harbour import HARBOUR, TIDE, WEATHER, harbour, weather
-from tests.federation.kit import Node, events_of, federation, token_of, until
+from tests.federation.kit import Agent, Node, events_of, federation, swarm, token_of, until
 from tests.server.kit import frames
 from tests.support.databases import DATABASES
 
@@ -142,6 +145,56 @@ async def test_cancelling_a_task_cancels_it_everywhere(nodes: Nodes) -> None:
     assert (await asked).json()["status"] == "cancelled"
     await state(away, row.task_id, "cancelled")
     await until(lambda: nothing_left(*nodes.values()))
+
+
+def captain(view: ScriptView) -> Steps:
+    """Greet buoy, send wind round, and turn back when its wait is refused."""
+    if any(result.content.startswith("ERROR") for result in view.new_results):
+        return call("send_response", target="buoy@tide", subject="Re", body="turn back")
+    if view.mail.sender_type == "user":
+        return call("send_request", target="buoy@tide", subject="Greeting", body="hello?")
+    if view.subject == "Greeting":
+        return call("send_request", target="wind@weather", subject="Order", body="go round")
+    if view.subject == "Order":
+        return call("await_message")
+    return call("task_complete", finish_message=view.body)
+
+
+def sailor(asks: str) -> Script:
+    """Return what asks somebody when it is sent round, and passes the answer on."""
+
+    def script(view: ScriptView) -> Steps:
+        if view.subject == "Greeting":
+            return call("send_response", target=view.sender, subject="Greeting", body="hello")
+        if view.subject == "Order":
+            return call("send_request", target=asks, subject="Order", body="go round")
+        return call("task_complete", finish_message=view.body)
+
+    return script
+
+
+def ring() -> list[MAILSwarmTemplate]:
+    """Return three swarms: the captain asks wind, who asks buoy, who asks the captain."""
+    crew = {
+        HARBOUR: ("captain", captain),
+        WEATHER: ("wind", sailor("buoy@tide")),
+        TIDE: ("buoy", sailor("captain@harbour")),
+    }
+    return [
+        swarm(place, **{name: Agent(script=script, leads=True, open=True, targets=["*@*"])})
+        for place, (name, script) in crew.items()
+    ]
+
+
+async def test_three_servers_that_wait_in_a_ring_are_told_so(stores: dict[str, Store]) -> None:
+    async with federation(*ring(), stores=stores) as nodes:
+        answer = await nodes[HARBOUR].ask("go", task_id="round")
+        assert answer["response"] == "turn back"
+        task = await nodes[HARBOUR].task("round")
+        [refused] = [e for e in task["events"] if e["event"] == "agent_error"]
+        path = "captain -> wind@weather -> buoy@tide -> captain"
+        assert f"wait for each other: {path}" in json.loads(refused["data"])["description"]
+        await until(lambda: nothing_left(*nodes.values()))
 
 
 async def test_a_persons_message_to_another_swarm_is_answered(nodes: Nodes) -> None:

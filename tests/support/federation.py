@@ -5,26 +5,20 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from mail.clock import SystemClock
-from mail.core.addresses import create_agent_address, create_user_address, parse_task_contributor
+from mail.core.addresses import create_agent_address, create_user_address
 from mail.core.agents import AgentCore
 from mail.core.compose import Composer
-from mail.core.interswarm import (
-    PEER_ROLE,
-    DeliveryOutcome,
-    PeerControl,
-    PeerMail,
-    local_task_id,
-    unwrap,
-)
+from mail.core.interswarm import DeliveryOutcome
 from mail.core.runtime import MAILRuntime, RuntimeSettings
 from mail.core.schema import parse_interswarm_message
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
 from mail.db.base import OutboxChange, OutboxRow, Owner, Store
 from mail.db.memory import MemoryStore
 from mail.errors import MAILError, ShuttingDown, ToolError
+from mail.services.peer_mail import find_place, opened
 
 FAR = "9999-01-01T00:00:00+00:00"
 
@@ -58,7 +52,7 @@ class Side:
             given = {
                 "entrypoint": next(iter(agents)),
                 "print_llm_streams": False,
-                "settings": RuntimeSettings(shutdown_grace=0),
+                "settings": RuntimeSettings(shutdown_grace=0, hint_pause=0.01),
                 **self.options,
             }
             self.runtimes[owner] = MAILRuntime(
@@ -74,45 +68,14 @@ class Side:
             )
         return self.runtimes[owner]
 
-    async def take(self, wrapper: MAILInterswarmMessage) -> str:
-        """Do what a server does with a wrapper: give it to the runtime whose task it is about."""
+    async def take(self, wrapper: MAILInterswarmMessage, *, opens: bool = True) -> str:
+        """Do what a server does with a wrapper; return the name of the runtime that took it."""
         wrapper = parse_interswarm_message(wrapper)
-        peer, wire, owner = (
-            wrapper["source_swarm"],
-            wrapper["payload"]["task_id"],
-            wrapper["task_owner"],
-        )
-        found = parse_task_contributor(owner)
-        candidates: list[tuple[Owner, str]] = []
-        if found.swarm == self.name:
-            candidates.append((Owner(found.swarm, found.role, found.id), wire))
-        else:
-            for name in wrapper["task_contributors"]:
-                one = parse_task_contributor(name)
-                if one.swarm == self.name:
-                    candidates.append((Owner(*_turned(one)), local_task_id(wire, owner)))
-        for candidate, task_id in candidates:
-            row = await self.store.load_task(candidate, task_id)
-            takes_part = row and (peer == candidate.id or peer in row.remote_swarms)
-            if row and row.task_owner == owner and takes_part:
-                return await self._hand(candidate, task_id, wrapper, opens=False)
-        assert found.swarm != self.name, "no such task"
-        host = Owner(self.name, PEER_ROLE, peer)
-        return await self._hand(host, local_task_id(wire, owner), wrapper, opens=True)
-
-    async def _hand(
-        self, owner: Owner, task_id: str, wrapper: MAILInterswarmMessage, *, opens: bool
-    ) -> str:
-        mail = PeerMail(
-            peer=wrapper["source_swarm"],
-            envelope=unwrap(wrapper, self.name, task_id),
-            task_owner=wrapper["task_owner"],
-            contributors=tuple(wrapper["task_contributors"]),
-            control=PeerControl.from_metadata(wrapper.get("metadata")),
-            receipt=str(owner),
-            opens=opens,
-        )
-        return await self.runtime(owner.role, owner.id).take_peer_mail(mail)
+        peer = wrapper["source_swarm"]
+        place = await find_place(self.store, self.name, wrapper, peer, may_open=opens)
+        runtime = self.runtime(place.owner.role, place.owner.id)
+        receipt = from_json(await runtime.take_peer_mail(opened(wrapper, peer, place)))
+        return str(receipt["local_runner"])
 
     async def stop(self) -> None:
         """Stop its runtimes, as when its process ends in good order."""
@@ -120,10 +83,6 @@ class Side:
         for runtime in stopping.values():
             await runtime.shutdown(grace=0)
         self.network.wake()
-
-
-def _turned(one: Any) -> tuple[str, str, str]:
-    return one.swarm, one.role, one.id
 
 
 class Way:
@@ -142,6 +101,9 @@ class Way:
     def wake(self, peers: Collection[str]) -> None:
         self._network.wake()
 
+    async def hint(self, swarm: str, wrapper: MAILInterswarmMessage) -> bool:
+        return await self._network.hint(swarm, wrapper)
+
     async def discover(self, urls: Sequence[str]) -> tuple[list[str], list[str]]:
         return [], []
 
@@ -150,7 +112,8 @@ class Network:
     """Moves the mail of all sides.
 
     ``down`` names swarms that cannot be reached at the moment. ``twice`` repeats every delivery and
-    what is told of it. ``mortal`` is what stands for the death of a process.
+    what is told of it. ``mortal`` is what stands for the death of a process. ``loses_hint`` says of
+    each hint whether it is lost.
     """
 
     def __init__(self) -> None:
@@ -158,6 +121,8 @@ class Network:
         self.down: set[str] = set()
         self.refusals: list[tuple[str, str]] = []
         self.moved: list[MAILInterswarmMessage] = []
+        self.hinted: list[MAILInterswarmMessage] = []
+        self.loses_hint: Callable[[], bool] = lambda: False
         self.twice = False
         self.mortal: tuple[type[BaseException], ...] = ()
         self._wanted = asyncio.Event()
@@ -184,6 +149,25 @@ class Network:
         for side in self.sides.values():
             await side.stop()
         assert not self.errors, self.errors
+
+    @property
+    def hints(self) -> int:
+        """How many hints there were."""
+        return len(self.hinted)
+
+    async def hint(self, swarm: str, wrapper: MAILInterswarmMessage) -> bool:
+        """Deliver a message that may be lost, unless it is."""
+        self.hinted.append(wrapper)
+        source = wrapper["source_swarm"]
+        if self.loses_hint() or swarm in self.down or self.sides[source].stripped:
+            return False
+        try:
+            await self.sides[swarm].take(from_json(to_json(wrapper)), opens=False)
+        except ShuttingDown:
+            return False
+        except MAILError:
+            return True
+        return True
 
     async def _move(self) -> None:
         while True:
@@ -229,7 +213,7 @@ class Network:
                 assert await there.take(wrapper) == runner
         except ShuttingDown:
             return False
-        except (MAILError, AssertionError) as error:
+        except MAILError as error:
             self.refusals.append((row.peer, str(error)))
             await runtime.settle_outbox(row, DeliveryOutcome("undeliverable", str(error)))
             return True

@@ -78,9 +78,13 @@ class _Gateway(PeerGateway):
     """Begins to deliver when there is something to deliver."""
 
     def __init__(
-        self, registry: "SwarmRegistry", sender: OutboxSender, begin: Callable[[], None]
+        self,
+        registry: "SwarmRegistry",
+        sender: OutboxSender,
+        router: InterswarmRouter,
+        begin: Callable[[], None],
     ) -> None:
-        super().__init__(registry, sender)
+        super().__init__(registry, sender, router)
         self._begin = begin
 
     def wake(self, peers: Collection[str]) -> None:
@@ -128,7 +132,7 @@ class LibraryFederation:
             _OwnMail(store, self._owners), owner.swarm, registry, self._router, self._settle,
             clock=clock,
         )  # fmt: skip
-        self.gateway = _Gateway(registry, self._sender, self._begin)
+        self.gateway = _Gateway(registry, self._sender, self._router, self._begin)
         self._opening: asyncio.Task[None] | None = None
         self._checks_health = False
         self._is_stopped = False

@@ -27,6 +27,7 @@ __all__ = [
     "MAX_CONTRIBUTORS",
     "MAX_TASK_ID",
     "PEER_ROLE",
+    "SILENT",
     "DeliveryOutcome",
     "Gateway",
     "PeerControl",
@@ -52,28 +53,52 @@ MAX_CONTRIBUTORS: Final = 16
 CONTROL: Final = "mail"
 """The key of a wrapper's metadata under which MAIL servers tell each other what mail means."""
 
+SILENT: Final = "silent"
+"""The status of a control of a message that no agent is to read."""
+
+_EVENTS: Final = ("", "ended", "paused", "results", "waits")
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _MARK: Final = "#"
+_UNREADABLE: Final = f"metadata.{CONTROL}: not a note of a MAIL server"
 
 
 class PeerControl(NamedTuple):
     """What a message means to the runtime that gets it, beside its words for agents.
 
-    ``waits`` comes from either side: nothing goes on at the sender, and it waits for nobody but the
-    receiver. ``calls`` is one `WaitNote`.
     ``ended`` comes from either side: the task's run, or the contributor's part in it, is over;
     ``status`` says how. ``paused`` comes from a contributor: ``calls`` are its open breakpoint
     calls as callers see them. ``results`` goes to a contributor: ``calls`` are ``{call_id,
-    content}`` objects that answer such calls.
+    content}`` objects that answer such calls. ``waits`` with the status `SILENT` is a message that
+    brings nothing but reports. No event is an ordinary message.
+
+    Attributes:
+        event: See above.
+        status: See above.
+        calls: See above.
+        runner: The runtime that sends it, as the contributors name it; no text if it does not say.
+        reports: What is known of waiting; see `mail.core.runtime.waiting.Report`.
     """
 
-    event: Literal["ended", "paused", "results", "waits"]
+    event: Literal["", "ended", "paused", "results", "waits"] = ""
     status: str = ""
     calls: tuple[dict[str, Any], ...] = ()
+    runner: str = ""
+    reports: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it comes with a message that no agent is to read, and that is stored nowhere."""
+        return self.event == "waits" and self.status == SILENT
 
     def to_metadata(self) -> dict[str, Any]:
         """Return the metadata of the wrapper."""
-        told = {"event": self.event, "status": self.status, "calls": list(self.calls)}
+        told = {
+            "event": self.event,
+            "status": self.status,
+            "calls": list(self.calls),
+            "runner": self.runner,
+            "reports": list(self.reports),
+        }
         return {CONTROL: {key: value for key, value in told.items() if value}}
 
     @classmethod
@@ -86,16 +111,23 @@ class PeerControl(NamedTuple):
         told = (metadata or {}).get(CONTROL)
         if told is None:
             return None
-        calls = told.get("calls", []) if isinstance(told, dict) else None
+        if not isinstance(told, dict):
+            raise ProtocolError(_UNREADABLE)
+        event, status = told.get("event", ""), told.get("status", "")
+        calls, reports = told.get("calls", []), told.get("reports", [])
         if not (
-            isinstance(told, dict)
-            and told.get("event") in ("ended", "paused", "results", "waits")
-            and isinstance(told.get("status", ""), str)
-            and isinstance(calls, list)
-            and all(isinstance(call, dict) for call in calls)
+            event in _EVENTS
+            and isinstance(status, str)
+            and isinstance(told.get("runner", ""), str)
+            and _are_objects(calls)
+            and _are_objects(reports)
         ):
-            raise ProtocolError(f"metadata.{CONTROL}: not a note of a MAIL server")
-        return cls(told["event"], told.get("status", ""), tuple(calls))
+            raise ProtocolError(_UNREADABLE)
+        return cls(event, status, tuple(calls), told.get("runner", ""), tuple(reports))
+
+
+def _are_objects(told: object) -> bool:
+    return isinstance(told, list) and all(isinstance(each, dict) for each in told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,6 +191,14 @@ class Gateway(Protocol):
         """Hear that mail for these swarms has been committed. A hint: the truth is in the store.
 
         Without names it says that a runtime has begun, and mail may wait from the last time.
+        """
+
+    async def hint(self, swarm: str, wrapper: MAILInterswarmMessage) -> bool:
+        """Try once to deliver a message that may be lost: it is in no outbox.
+
+        Returns:
+            Whether that is done with: delivered, or refused for good. False when the swarm does
+            not answer, or too many hints are under way.
         """
 
     async def discover(self, urls: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -10,6 +10,7 @@ import heapq
 import logging
 import random
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -23,11 +24,12 @@ from mail.clock import Clock, SystemClock
 from mail.core.addresses import parse_task_contributor
 from mail.core.interswarm import DeliveryOutcome, runner_name
 from mail.core.suggest import hinted
+from mail.core.wire import MAILInterswarmMessage
 from mail.db.base import OutboxChange, OutboxRow, Owner, TaskRow
 from mail.errors import AddressError, RoutingError, ToolError, UnknownSwarm, UnknownTask
 from mail.net.endpoints import token_variable
 from mail.net.registry import SwarmRegistry
-from mail.net.router import InterswarmRouter, direction_to
+from mail.net.router import Direction, InterswarmRouter, direction_to
 from mail.redaction import redact
 
 __all__ = ["OutboxSender", "PeerGateway", "SendingSettings", "Settle"]
@@ -50,6 +52,8 @@ _SLOW_SECONDS: Final = 4.0
 """After so long without an answer the agent that sent mail is told; the attempt goes on."""
 _LONGEST_RETRY_AFTER: Final = 3600.0
 _LARGEST_POWER: Final = 30
+_HINTS_PER_PEER: Final = 4
+_HINTS_AT_ONCE: Final = 32
 _ALREADY_THERE: Final = "already exists in swarm memory"
 _ABOUT_THE_MAIL: Final = frozenset({400, 404, 409, 422})
 _TOO_LARGE: Final = 413
@@ -468,7 +472,7 @@ class OutboxSender:
                 wrapper["task_contributors"] = [*known]
                 direction = direction_to(row.peer, known)
         try:
-            receipt = await self._router.deliver(wrapper, direction)
+            receipt = await self._handed_over(wrapper, direction)
         except UnknownSwarm as error:  # it may be registered again
             raise RoutingError(str(error)) from None
         except RoutingError as error:
@@ -477,6 +481,18 @@ class OutboxSender:
                 return runner_name(self._swarm, row.peer)
             raise
         return _runner_of(receipt, row.peer)
+
+    async def _handed_over(self, wrapper: Any, direction: Direction) -> dict[str, Any]:
+        """Deliver mail; it may open a task where the peer takes part, but only for other swarms."""
+        peer, known = wrapper["target_swarm"], wrapper["task_contributors"]
+        try:
+            return await self._router.deliver(wrapper, direction)
+        except RoutingError as error:
+            opened = runner_name(self._swarm, peer) in known
+            at_home = str(wrapper["task_owner"]).endswith(f"@{peer}")
+            if direction == "forward" or error.status != 404 or opened or at_home:
+                raise
+        return await self._router.deliver(wrapper, "forward")
 
     def _note_failure(self, peer: _Peer, error: RoutingError, *, is_probe: bool) -> None:
         """Count a failure; too many in a row hold all mail for the peer back for a while."""
@@ -629,11 +645,16 @@ class PeerGateway:
     Args:
         registry: Knows the swarms.
         sender: Delivers the mail for them.
+        router: Makes the one attempt that a hint gets.
     """
 
-    def __init__(self, registry: SwarmRegistry, sender: OutboxSender) -> None:
+    def __init__(
+        self, registry: SwarmRegistry, sender: OutboxSender, router: InterswarmRouter
+    ) -> None:
         self._registry = registry
         self._sender = sender
+        self._router = router
+        self._hinting: Counter[str] = Counter()
 
     def check(self, swarm: str) -> None:
         """See that mail for a swarm can be sent at all.
@@ -656,6 +677,21 @@ class PeerGateway:
         """Hear that mail for these swarms has been committed."""
         if peers:  # what waits from the last time is found when the sender starts
             self._sender.wake(peers)
+
+    async def hint(self, swarm: str, wrapper: MAILInterswarmMessage) -> bool:
+        """Try once to deliver a message that may be lost; see `Gateway.hint`."""
+        if self._hinting[swarm] >= _HINTS_PER_PEER or self._hinting.total() >= _HINTS_AT_ONCE:
+            return False
+        self._hinting[swarm] += 1
+        try:
+            await self._router.deliver(wrapper, "back")
+        except UnknownSwarm:  # it may be registered again
+            return False
+        except RoutingError as error:
+            return error.is_permanent
+        finally:
+            self._hinting[swarm] -= 1
+        return True
 
     async def discover(self, urls: Sequence[str]) -> tuple[list[str], list[str]]:
         """Ask servers which swarms they list.

@@ -124,6 +124,10 @@ class GatewaySwitch:
         if self.current is not None:
             self.current.wake(peers)
 
+    async def hint(self, swarm: str, wrapper: MAILInterswarmMessage) -> bool:
+        """See `Gateway.hint`."""
+        return self.current is not None and await self.current.hint(swarm, wrapper)
+
     async def discover(self, urls: Sequence[str]) -> tuple[list[str], list[str]]:
         """See `Gateway.discover`."""
         return ([], []) if self.current is None else await self.current.discover(urls)
@@ -191,7 +195,7 @@ class Federation:
                 self._store, self.swarm, self._registry, router, self._settle, settings
             )
             self._link = _Link(self.swarm, router, sender)
-            self._gateway.current = PeerGateway(self._registry, sender)
+            self._gateway.current = PeerGateway(self._registry, sender, router)
             self._registry.warn_of_missing_tokens()
             await router.start()
             await sender.start()

@@ -190,7 +190,9 @@ async def find_place(
         for place in dict.fromkeys(places)
         if await _takes_part(store, peer, place, task_owner)
     ]
-    for place in found[1:] and found:  # the peer may answer what any of them has asked
+    # The peer has opened one of them itself; else it may answer what any of them has asked.
+    found.sort(key=lambda place: place.owner != Owner(swarm, PEER_ROLE, peer))
+    for place in found[1:] and found:
         if await _has_asked(store, peer, place, message):
             return place
     if found:

@@ -22,6 +22,7 @@ from mail.core.tasks import TaskState
 from mail.db import open_store
 from mail.db.base import OutboxRow, Owner
 from mail.errors import ProtocolError, TaskTaken, UnknownAgent, UnknownTask
+from mail.services.peer_mail import Place, opened
 from mail.testing import KillingStore, KillPoint, agent_from
 from mail.testing.kills import KillWhen
 from tests.core.runtime.test_federation import (
@@ -638,5 +639,6 @@ async def test_a_task_that_is_remembered_may_be_deleted_behind_the_back(store) -
         await store.delete_task(HARBOUR, "task-1", ended=True)
         mail = {**back, "message_id": "11111111-1111-4111-8111-111111111111"}
         with pytest.raises(UnknownTask):
-            await harbour._hand(HARBOUR, "task-1", mail, opens=False)
+            late = opened(mail, "weather", Place(HARBOUR, "task-1"))
+            await harbour.runtime().take_peer_mail(late)
         assert await store.load_task(HARBOUR, "task-1") is None

@@ -14,6 +14,8 @@ from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import Asks, Peering, note_ask, swarm_of
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.waiters import Waiter
+from mail.core.runtime.waiting import Report
+from mail.core.tasks import TaskState
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Spending, Usage
 from mail.db.base import CallRow, TaskRow
@@ -166,8 +168,19 @@ class ActiveTask:
         return owed or bool(self.waiters) or bool(self.people)
 
     def waits_for_peers(self) -> bool:
-        """Tell whether an answer of another swarm can still come."""
-        return self.peering is not None and self.peering.expects()
+        """Tell whether an agent of another swarm owes an answer."""
+        return self.peering is not None and bool(self.peering.requests)
+
+    def report(self, node: str) -> Report:
+        """Return what this side of the task says to other swarms when nothing goes on here.
+
+        Args:
+            node: Its name, as in ``task_contributors``.
+        """
+        over = self.row.state not in (TaskState.RUNNING, TaskState.PAUSED)
+        acts = self.is_owed if self.host else self.row.awaited
+        peering = self.peering or Peering(asks=self.asks)
+        return peering.report(node, self.now(), over=over, acts=acts)
 
     def note_sent(self, envelope: Envelope) -> None:
         """Keep account of open requests (MAIL-DATA-12)."""

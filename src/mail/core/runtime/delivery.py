@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from mail.core.addresses import create_agent_address
 from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
 from mail.core.interswarm import PeerControl
@@ -13,7 +12,7 @@ from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
-from mail.core.runtime.peering import WaitNote, outbox_rows
+from mail.core.runtime.peering import outbox_rows
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.turn import Control, Phase, Turn
 from mail.core.runtime.turn_result import EventDraft, message_event
@@ -127,30 +126,6 @@ class MailDelivery:
         mail.events.append(message_event(envelope.to_json(), mail.moment))
         mail.envelopes.append(envelope)
 
-    def silent(self, task: ActiveTask, peer: str, note: WaitNote) -> list[OutboxRow]:
-        """Return mail that only the runtime of a peer reads: it is in no log, and not counted."""
-        peering, now = task.peers(), task.now()
-        agent, to = self.context.finisher, peering.contacts[peer]
-        message = self.context.composer.message(
-            "response",
-            task.task_id,
-            create_agent_address(agent),
-            [create_agent_address(to)],
-            "",
-            "",
-            timestamp=now,
-        )
-        rows = outbox_rows(
-            self.context,
-            task.row,
-            message,
-            now,
-            by_runtime=True,
-            control=note.to_control(quietly=True),
-        )
-        peering.unsent.update((row.peer, row.message_id) for row in rows)
-        return rows
-
     def _send_away(
         self,
         mail: Mail,
@@ -165,6 +140,7 @@ class MailDelivery:
             task.row,
             envelope,
             mail.moment,
+            nodes=task.peering.told if task.peering else (),
             by_runtime=by_runtime,
             control=control,
         )

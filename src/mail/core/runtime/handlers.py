@@ -13,10 +13,11 @@ from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.interswarm import MAX_CONTRIBUTORS, Gateway, check_task_for_peers, wire_task_id
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.peering import open_asks, remote_swarms, swarm_of, wait_cycle, with_runner
+from mail.core.runtime.peering import remote_swarms, swarm_of, with_runner
 from mail.core.runtime.policy import allowed_target, local_recipients
 from mail.core.runtime.turn import ControlKind, Turn
 from mail.core.runtime.turn_result import EventDraft, Reprompt, ToolOutcome
+from mail.core.runtime.waiting import Report, stuck, wait_cycle
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import (
@@ -165,15 +166,21 @@ class ToolContext:
             or task.arriving
             or task.people - {self.turn.envelope.id}
             or task.open_calls()
-            or task.waits_for_peers()
+            or (task.waits_for_peers() and not self._in_vain())
         )
 
     def wait_cycle(self) -> list[str]:
         """Return the open requests that lead from the agent back to it, as names; maybe none."""
-        task = self.turn.task
-        asks = open_asks(task.asks, task.peering, self.swarm)
+        reports = self._in_vain() or [self.turn.task.report(str(self.context.owner))]
+        asks = [pair for report in reports for pair in report.asks]
         suffix = f"@{self.swarm}"
         return [name.removesuffix(suffix) for name in wait_cycle(asks, f"{self.name}{suffix}")]
+
+    def _in_vain(self) -> list[Report]:
+        """Return the reports of all nodes if nothing can come once nothing goes on in this one."""
+        task = self.turn.task
+        known = task.peering.known if task.peering is not None else {}
+        return stuck(task.report(str(self.context.owner)), known)
 
     def gateway(self) -> Gateway:
         """Return the way to the other swarms.

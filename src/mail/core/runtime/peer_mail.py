@@ -32,11 +32,12 @@ from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.mailbox_loader import MailboxLoader
-from mail.core.runtime.peering import SILENT, Ask, WaitNote, with_runner
+from mail.core.runtime.peering import Ask, with_runner
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_result import EventDraft
+from mail.core.runtime.waiting import node_of, read_reports
 from mail.core.schema import parse_interswarm_message
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
@@ -55,6 +56,8 @@ from mail.errors import (
 __all__ = ["PeerDoor"]
 
 _OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
+_FOR_AGENTS: Final = ("", "waits")
+"""The events of controls that come with messages for agents."""
 _MOST_CALLS: Final = 128
 """Of a peer's breakpoint calls so many wait in a task at a time; further ones are not shown."""
 _LONGEST_NAME: Final = 256
@@ -127,7 +130,8 @@ class PeerDoor:
             ShuttingDown: the runtime takes no more mail.
             StoreError: it could not be stored.
         """
-        receipt: str = await self._whole(self._take(mail))
+        silent = mail.control is not None and mail.control.is_silent
+        receipt: str = await self._whole(self._hear(mail) if silent else self._take(mail))
         return receipt
 
     async def _whole(self, doing: Any) -> Any:
@@ -151,25 +155,43 @@ class PeerDoor:
                 known = await self._receipt(mail)
                 if known is not None:  # before anything is noted of it
                     return known
-                if not _is_silent(mail.control):
-                    self._check_recipients(mail)
+                self._check_recipients(mail)
                 if not task.stored and not await self._found(task, row, mail):
                     return mail.receipt
-                if mail.control is not None:
-                    task.peers().speaks.add(mail.peer)
-                if _is_silent(mail.control):
-                    await self._hear(task, mail)
-                    return mail.receipt
-                task.peers().note_quiet(mail.peer, None)
-                taken = task.peers().taken
-                taken[mail.peer] += 1  # at once, for a turn that ends meanwhile
+                peering, node = task.peers(), node_of(mail.control, mail.peer)
+                peering.note_taken(mail.peer, node)  # at once, for a turn that ends meanwhile
                 try:
                     await self._act(task, mail)
                 except BaseException:
-                    taken[mail.peer] -= 1
+                    peering.note_taken(mail.peer, node, -1)
                     raise
+                peering.closed = self._closes(mail)
+                if mail.control is not None:
+                    peering.hear(node, read_reports(mail.control.reports))
         except MailTaken:
             return await self._receipt(mail) or mail.receipt
+        return mail.receipt
+
+    async def _hear(self, mail: PeerMail) -> str:
+        """Take a hint: note what a peer knows of waiting, and store nothing."""
+        task_id = mail.envelope.task_id
+        async with self.submissions.hold(task_id, new=True, brings_mail=False) as task:
+            if self.context.draining:
+                raise ShuttingDown
+            row = task.row if task.stored else None
+            row = row or await self.context.store.load_task(self.context.owner, task_id)
+            if row is None:
+                raise UnknownTask(task_id)
+            self._check_row(row, mail)
+            if not task.stored:
+                await self.submissions.load(task, row)
+            if task.row.state is TaskState.RUNNING and not task.loaded:
+                await self.mailbox_loader.refill(task)
+            if mail.control is not None:
+                node, reports = node_of(mail.control, mail.peer), mail.control.reports
+                task.peers().hear(node, read_reports(reports))
+                task.peers().closed = False  # somebody waits
+            self.committer.tell_peers(task)
         return mail.receipt
 
     def _check_control(self, mail: PeerMail) -> None:
@@ -188,10 +210,15 @@ class PeerDoor:
 
     def _check_recipients(self, mail: PeerMail) -> None:
         """See that a request is for somebody here; `_reached` tells whether it may reach them."""
-        if mail.envelope.kind == "request" and (mail.control is None or _note_of(mail)):
+        if mail.envelope.kind == "request" and _says(mail) in _FOR_AGENTS:
             for recipient in mail.envelope.recipients:
                 if recipient["address"] not in ("all", *self.context.agents):
                     raise UnknownAgent(f"no agent '{recipient['address']}' here")
+
+    def _closes(self, mail: PeerMail) -> bool:
+        """Tell whether the swarm that a task belongs to says that it has ended."""
+        owner = _swarm_of_contributor(mail.task_owner)
+        return _says(mail) == "ended" and mail.peer == self.context.host == owner
 
     async def _receipt(self, mail: PeerMail) -> str | None:
         swarm, message_id = self.context.swarm, mail.envelope.id
@@ -202,8 +229,7 @@ class PeerDoor:
         if row is not None:
             await self.submissions.load(task, row)
             return True
-        says = mail.control.event if mail.control else ""
-        if says not in ("", "waits") or _is_silent(mail.control) or self._is_farewell(task, mail):
+        if _says(mail) not in _FOR_AGENTS or self._is_farewell(task, mail):
             return False  # nothing to end here
         runner = str(self.context.owner)
         contributors = with_runner(mail.contributors, runner)
@@ -224,7 +250,7 @@ class PeerDoor:
         control, from_host = mail.control, mail.peer == self.context.host
         if self._is_farewell(task, mail):
             control = PeerControl("ended", TaskState.COMPLETED)
-        if control is None or control.event == "waits":
+        if control is None or control.event in _FOR_AGENTS:
             await self._deliver(task, mail)
             return
         if control.event == "ended" and from_host:
@@ -274,7 +300,6 @@ class PeerDoor:
             task.peers().owed.pop(owed, None)
         if ends:
             task.peers().forget(mail.peer)
-        task.peers().note_quiet(mail.peer, _note_of(mail))
         if task.row.state is TaskState.PAUSED:
             self.context.mailbox.hold(task.task_id, Hold.FIRM)
         await self.submissions.delivered(task, packed, post, receipt, None, reopened=reopened)
@@ -503,11 +528,6 @@ class PeerDoor:
         )
         await self.submissions.resume(task, request, self._inbox(mail), (received,))
 
-    async def _hear(self, task: ActiveTask, mail: PeerMail) -> None:
-        """Note that a peer only waits, which it says in mail that is nothing else."""
-        await self.context.store.post(self._post(task, mail))
-        task.peers().note_quiet(mail.peer, _note_of(mail))
-
     async def _file(self, task: ActiveTask, mail: PeerMail, received: EventRow) -> None:
         """Store that a message came which changes nothing."""
         post = self._post(task, mail)
@@ -552,8 +572,11 @@ class PeerDoor:
         envelope = mail.envelope
         sender = envelope.sender["address"]
         told: dict[str, Any] = {"swarm": mail.peer, "full_message": envelope.to_wire()}
-        if _note_of(mail) is not None and mail.control is not None:
-            told["waits"] = mail.control.calls
+        node = node_of(mail.control, mail.peer)
+        if node and mail.control is not None:
+            told["runner"] = node
+            if mail.control.reports:
+                told["reports"] = [each.to_wire() for each in read_reports(mail.control.reports)]
         text = f"received a {envelope.kind} of {sender}"
         return EventRow("interswarm_message_received", moment, text, to_json(told).decode())
 
@@ -723,20 +746,16 @@ class PeerDoor:
         return EventDraft("interswarm_message_error", text, told).row(moment)
 
 
-def _note_of(mail: PeerMail) -> WaitNote | None:
-    """Return what a peer says of its waiting, if it does."""
-    control = mail.control
-    return WaitNote.of(control.calls) if control and control.event == "waits" else None
-
-
-def _is_silent(control: PeerControl | None) -> bool:
-    return control is not None and control.event == "waits" and control.status == SILENT
+def _says(mail: PeerMail) -> str:
+    return mail.control.event if mail.control else ""
 
 
 def _says_silent(row: OutboxRow) -> bool:
-    return not row.sender and _is_silent(
-        PeerControl.from_metadata(from_json(row.wrapper).get("metadata"))
-    )
+    """Tell whether mail is what earlier versions sent in place of a hint."""
+    if row.sender:
+        return False
+    control = PeerControl.from_metadata(from_json(row.wrapper).get("metadata"))
+    return control is not None and control.is_silent
 
 
 def swarm_of_agent(name: str) -> str:

@@ -4,9 +4,8 @@ It is kept in memory beside the task, and rebuilt from the task's log and outbox
 """
 
 import asyncio
-import re
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -15,7 +14,15 @@ from pydantic_core import from_json, to_json
 from mail.core.addresses import parse_agent_address
 from mail.core.envelope import Envelope
 from mail.core.events import TERMINAL_KINDS, TaskEvent
-from mail.core.interswarm import PeerControl, wire_task_id, wrap
+from mail.core.interswarm import MAX_CONTRIBUTORS, PeerControl, wire_task_id, wrap
+from mail.core.runtime.waiting import (
+    MOST_ASKS,
+    MOST_NODES,
+    Report,
+    read_reports,
+    swarm_of_node,
+    within_bounds,
+)
 from mail.core.tasks import TaskState
 from mail.db.base import OutboxRow, TaskRow
 
@@ -23,19 +30,15 @@ if TYPE_CHECKING:
     from mail.core.runtime.context import RuntimeContext
 
 __all__ = [
-    "SILENT",
     "Ask",
     "Asks",
     "Peering",
-    "WaitNote",
     "load_peering",
     "note_ask",
-    "open_asks",
     "outbox_rows",
     "remote_swarms",
     "swarm_of",
-    "vouched",
-    "wait_cycle",
+    "with_reports",
     "with_runner",
 ]
 
@@ -44,10 +47,6 @@ Asks = dict[tuple[str, str], list[str]]
 
 _PAGE: Final = 256
 _PAGE_BYTES: Final = 4 * 1024 * 1024
-MOST_ASKS: Final = 64
-_NAME: Final = re.compile(r"[\w.-]{1,64}@[\w.-]{1,64}")
-SILENT: Final = "silent"
-"""The status of a note of waiting that no agent is to read."""
 
 
 def swarm_of(address: Mapping[str, Any]) -> str:
@@ -93,35 +92,6 @@ class Ask(NamedTuple):
     message_id: str
 
 
-class WaitNote(NamedTuple):
-    """What a swarm says when nothing goes on there but waiting for the receiver.
-
-    It holds until the swarm takes more mail: ``taken`` is how much of the receiver's it has taken
-    in this task. ``asks`` are open requests that it knows of, as (who asked, who was asked), all
-    with their swarms.
-    """
-
-    taken: int
-    asks: tuple[tuple[str, str], ...]
-
-    def to_control(self, *, quietly: bool = False) -> PeerControl:
-        """Return it as the control of a message, or of one that is nothing but this note."""
-        status = SILENT if quietly else ""
-        return PeerControl("waits", status, ({"taken": self.taken, "asks": self.asks},))
-
-    @classmethod
-    def of(cls, calls: Sequence[Mapping[str, Any]]) -> "WaitNote | None":
-        """Read the calls of a control; None when they are no such note."""
-        told = calls[0] if len(calls) == 1 else {}
-        taken, asks = told.get("taken"), told.get("asks")
-        if type(taken) is not int or not isinstance(asks, list | tuple) or len(asks) > MOST_ASKS:
-            return None
-        pairs = [tuple(pair) for pair in asks if isinstance(pair, list | tuple)]
-        # Agents may read these names in a notice of the system: nothing but names gets there.
-        named = [pair for pair in pairs if len(pair) == 2 and all(map(_is_name, pair))]
-        return cls(taken, tuple((a, b) for a, b in named))
-
-
 @dataclass(slots=True, eq=False)
 class Peering:
     """A task's dealings with other swarms.
@@ -136,10 +106,14 @@ class Peering:
         contacts: Whom of a peer to write to: who wrote last, else who was written to first.
         asks: See `mail.core.runtime.active_tasks.ActiveTask`.
         sent: How much mail there is for a peer, by its name.
-        taken: How much of a peer's mail was taken.
-        quiet: The latest note of a peer that said it only waits.
-        vouched: What a peer was told of this side's waiting: (taken, sent) at that time.
-        speaks: The peers whose servers send such notes.
+        taken: How much mail was taken, by the node that sent it.
+        plain: The peers that have written without saying from which node.
+        known: The latest report of each other node; see `mail.core.runtime.waiting`.
+        firsthand: The nodes whose latest report is their own word.
+        told: What each node that has written knows of reports: (node, time) of each.
+        news: Whether reports came since the last time that others were told.
+        own: The latest report of this side.
+        closed: Whether the task has ended in the swarm of its owner, and so everywhere.
     """
 
     host: str = ""
@@ -152,9 +126,13 @@ class Peering:
     asks: Asks = field(default_factory=dict)
     sent: Counter[str] = field(default_factory=Counter)
     taken: Counter[str] = field(default_factory=Counter)
-    quiet: dict[str, WaitNote] = field(default_factory=dict)
-    vouched: dict[str, tuple[int, int]] = field(default_factory=dict)
-    speaks: set[str] = field(default_factory=set)
+    plain: set[str] = field(default_factory=set)
+    known: dict[str, Report] = field(default_factory=dict)
+    firsthand: set[str] = field(default_factory=set)
+    told: dict[str, dict[str, str]] = field(default_factory=dict)
+    news: bool = False
+    own: Report | None = None
+    closed: bool = False
 
     def note_sent(self, envelope: Envelope) -> None:
         """Keep account of a message that a local agent sends."""
@@ -198,34 +176,83 @@ class Peering:
         for pair in [pair for pair in self.asks if pair[0].endswith(f"@{peer}")]:
             del self.asks[pair]
 
-    def note_quiet(self, peer: str, note: WaitNote | None) -> None:
-        """Note whether a peer that has just written says that it only waits."""
-        self.quiet.pop(peer, None)
-        if note is not None:
-            self.quiet[peer] = note
-            self.speaks.add(peer)
+    # --- waiting ------------------------------------------------------------------------------
 
-    def only_waits(self, peer: str) -> bool:
-        """Tell whether nothing can come of a peer before it gets more mail from here."""
-        note = self.quiet.get(peer)
-        return note is not None and note.taken == self.sent[peer]
+    def note_taken(self, peer: str, node: str, times: int = 1) -> None:
+        """Count mail of a node; without its name it cannot be held against what was sent."""
+        if not node:
+            self.plain.add(peer)
+        elif self._has_room(node):
+            self.taken[node] += times
+            self.told.setdefault(node, {})
 
-    def expects(self, apart_from: str = "") -> bool:
-        """Tell whether the answer of a peer can still come, leaving one peer out."""
-        peers = {peer for peer, _ in self.requests} - {apart_from}
-        return not all(self.only_waits(peer) for peer in peers)
+    def _has_room(self, node: str) -> bool:
+        return node in self.told or len(self.told) < MOST_NODES
 
-    def waits_only_for(self, peer: str) -> bool:
-        """Tell whether nothing but one peer can change anything, apart from the local agents."""
-        return not self.expects(apart_from=peer) and all(to == peer for to, _ in self.unsent)
+    def hear(self, teller: str, reports: Sequence[Report]) -> None:
+        """Note what a node knows: its word about itself goes before hearsay."""
+        if not teller or not self._has_room(teller):
+            return
+        for report in reports:
+            node, old = report.node, self.known.get(report.node)
+            own_word = node == teller
+            binding = old is not None and (node in self.firsthand or not own_word)
+            if (binding and old is not None and report.at <= old.at) or (
+                old is None and len(self.known) >= MOST_NODES
+            ):
+                continue
+            self.known[node] = report
+            (self.firsthand.add if own_word else self.firsthand.discard)(node)
+            self.news = True
+        self.told[teller] = {report.node: report.at for report in reports}
 
-    def vouch(self, peer: str, asks: Sequence[tuple[str, str]]) -> WaitNote | None:
-        """Return what a peer is told of this side's waiting, if it does not know that already."""
-        told = (self.taken[peer], self.sent[peer])
-        if self.vouched.get(peer) == told or not self.waits_only_for(peer):
-            return None
-        self.vouched[peer] = told
-        return WaitNote(self.taken[peer], tuple(asks[:MOST_ASKS]))
+    def report(self, node: str, at: str, *, over: bool = False, acts: bool = False) -> Report:
+        """Return what this side says when nothing goes on here.
+
+        Args:
+            node: The name of this side.
+            at: The time.
+            over: Its part has ended.
+            acts: See `mail.core.runtime.waiting.Report`.
+        """
+        waited = {peer for peer, _ in self.requests}
+        speaking = {swarm_of_node(name) for name in self.told}
+        plain = self.plain - waited - speaking
+        sent = {peer: count for peer, count in self.sent.items() if count and peer not in plain}
+        taken = {name: count for name, count in self.taken.items() if count}
+        asks = () if over else tuple(self._own_asks(swarm_of_node(node)))
+        return Report(node, at, sent, taken, asks[:MOST_ASKS], acts and not over)
+
+    def latest(self, report: Report) -> Report:
+        """Return this side's report, with the time since when it says the same."""
+        if self.own is None or self.own._replace(at=report.at) != report:
+            self.own = report
+        return self.own
+
+    def _own_asks(self, swarm: str) -> list[tuple[str, str]]:
+        """Return the open requests of local agents, all names with their swarms."""
+        local = [(one, other) for one, other in self.asks if "@" not in one and "@" not in other]
+        away = [(ask.asker, ask.asked) for ask in self.requests.values()]
+        found = [(f"{one}@{swarm}", _full(other, swarm)) for one, other in (*local, *away)]
+        return list(dict.fromkeys(found))
+
+    def reports(self, own: Report) -> list[Report]:
+        """Return what is known of waiting, this side's report first, as far as a peer reads it."""
+        others = [report for name, report in self.known.items() if name != own.node]
+        return within_bounds([own, *others])
+
+    def lacks(self, target: str, reports: Sequence[Report]) -> bool:
+        """Tell whether a node does not know of some reports."""
+        told = self.told[target]
+        return any(r.node != target and r.at > told.get(r.node, "") for r in reports)
+
+    def rides(self, peer: str, reports: Sequence[Report]) -> None:
+        """Note that mail takes reports to a peer, if it is clear to which of its nodes."""
+        nodes = [name for name in self.told if swarm_of_node(name) == peer]
+        if len(nodes) == 1:
+            self.told[nodes[0]] = {report.node: report.at for report in reports}
+
+    # --- what is known ------------------------------------------------------------------------
 
     def known_to(self, agent: str) -> set[str]:
         """Return the agents of peers that have written to a local agent."""
@@ -244,9 +271,9 @@ class Peering:
             if event.extra.get("status") != TaskState.PAUSED:
                 self.end(set(event.extra.get("unanswered", ())))
         elif event.kind == "interswarm_message_received":
-            peer = str(event.extra["swarm"])
-            self.taken[peer] += 1
-            self.note_quiet(peer, WaitNote.of(event.extra.get("waits", ())))
+            node = str(event.extra.get("runner", ""))
+            self.note_taken(str(event.extra["swarm"]), node)
+            self.hear(node, read_reports(event.extra.get("reports", ())))
         elif event.kind == "interswarm_message_error" and (
             event.extra.get("given_up") or event.extra.get("unanswered")
         ):
@@ -263,47 +290,16 @@ class Peering:
             note_ask(self.asks, envelope)
 
 
-def open_asks(asks: Asks, peering: Peering | None, swarm: str) -> list[tuple[str, str]]:
-    """Return the open requests of a task that are known here, all names with their swarms."""
-    found: dict[tuple[str, str], None] = {}
-    for asker, asked in asks:
-        found[_full(asker, swarm), _full(asked, swarm)] = None
-    if peering is not None:
-        for ask in peering.requests.values():
-            found[_full(ask.asker, swarm), _full(ask.asked, swarm)] = None
-        for peer in peering.quiet:
-            if peering.only_waits(peer):
-                found.update(dict.fromkeys(peering.quiet[peer].asks))
-    return list(found)
-
-
-def wait_cycle(asks: Sequence[tuple[str, str]], agent: str) -> list[str]:
-    """Return a shortest path of open requests from an agent back to itself; empty without one."""
-    paths = [[agent]]
-    seen: set[str] = set()
-    while paths:
-        path = paths.pop(0)
-        for asker, asked in asks:
-            if asker == path[-1] and asked == agent:
-                return [*path, agent]
-            if asker == path[-1] and asked not in seen:
-                seen.add(asked)
-                paths.append([*path, asked])
-    return []
-
-
-def _is_name(text: object) -> bool:
-    return isinstance(text, str) and _NAME.fullmatch(text) is not None
-
-
 def _full(name: str, swarm: str) -> str:
     return name if "@" in name else f"{name}@{swarm}"
 
 
-def vouched(row: OutboxRow, note: WaitNote) -> OutboxRow:
-    """Return mail with a note that its sender only waits."""
+def with_reports(row: OutboxRow, reports: Sequence[Report]) -> OutboxRow:
+    """Return mail with what its sender knows of waiting."""
     wrapper = from_json(row.wrapper)
-    wrapper["metadata"] = note.to_control().to_metadata()
+    control = PeerControl.from_metadata(wrapper["metadata"]) or PeerControl()
+    control = control._replace(reports=tuple(report.to_wire() for report in reports))
+    wrapper["metadata"] = control.to_metadata()
     return row._replace(wrapper=to_json(wrapper).decode())
 
 
@@ -332,6 +328,7 @@ def outbox_rows(
     envelope: Envelope,
     created_at: str,
     *,
+    nodes: Iterable[str] = (),
     by_runtime: bool = False,
     control: PeerControl | None = None,
 ) -> list[OutboxRow]:
@@ -342,11 +339,14 @@ def outbox_rows(
         row: Its task.
         envelope: The message, from a local agent.
         created_at: When it is sent.
+        nodes: The nodes of other swarms that have written: a swarm is told of its own, for it may
+            have several parts in the task.
         by_runtime: No agent wrote it, and none is to hear what becomes of it.
         control: What it means to the runtime there.
     """
     owner = context.owner
     contributors = with_runner(row.task_contributors, str(owner))
+    control = (control or PeerControl())._replace(runner=str(owner))
     rows = []
     for peer in remote_swarms(envelope, context.swarm):
         wrapper = wrap(
@@ -354,7 +354,7 @@ def outbox_rows(
             peer,
             wire_id=wire_task_id(owner.role, row.task_id),
             task_owner=row.task_owner,
-            contributors=contributors,
+            contributors=_with_nodes(contributors, nodes, peer),
             control=control,
         )
         rows.append(
@@ -370,6 +370,12 @@ def outbox_rows(
             )
         )
     return rows
+
+
+def _with_nodes(contributors: Sequence[str], nodes: Iterable[str], peer: str) -> tuple[str, ...]:
+    """Return contributors and the nodes of a peer, as many as there may be."""
+    own = (node for node in nodes if swarm_of_node(node) == peer)
+    return tuple(dict.fromkeys((*contributors, *own)))[:MAX_CONTRIBUTORS]
 
 
 def with_runner(contributors: Sequence[str], runner: str) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_runner import TurnRunner
 from mail.core.runtime.validation import check_names
 from mail.core.runtime.views import OwnEvents, RuntimeViews
+from mail.core.runtime.waiting import WaitHints
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
@@ -138,6 +139,7 @@ class MAILRuntime(Federation, RuntimeViews):
         )
         self._scheduler = Scheduler(context)
         mail_delivery = MailDelivery(context)
+        self._hints = WaitHints(context)
         self._steps = ManualReplies(context)
         self._committer = TurnCommitter(
             context,
@@ -145,6 +147,7 @@ class MAILRuntime(Federation, RuntimeViews):
             mail_delivery,
             SystemMessages(context),
             self._steps,
+            self._hints,
             self._scheduler.pump,
         )
         tool_dispatcher = ToolDispatcher(context, ActionRunner(context))
@@ -268,6 +271,7 @@ class MAILRuntime(Federation, RuntimeViews):
         Mail that is not consumed by then stays in the store for the next start.
         """
         self._context.draining = True
+        self._hints.close()
         wait = self._context.settings.shutdown_grace if grace is None else grace
         for turn in await self._scheduler.drain(wait):
             with suppress(StoreError):  # it was the last chance
@@ -287,7 +291,10 @@ class MAILRuntime(Federation, RuntimeViews):
         """Tell whether nothing runs, waits or streams: the instance could be dropped."""
         context = self._context
         return not (
-            self._scheduler.at_work or len(context.active_tasks) or context.events.has_readers
+            self._scheduler.at_work
+            or len(context.active_tasks)
+            or context.events.has_readers
+            or self._hints.pending
         )
 
     @property

@@ -74,6 +74,8 @@ class RuntimeSettings:
         exposed: The agents that mail of other swarms may reach, among those that it can reach: the
             entrypoint and agents with ``enable_interswarm``. None for all of these.
         stream_buffer: Events buffered per stream; a slower reader catches up from the store.
+        hint_pause: Seconds after which other swarms hear that nothing goes on in a task but
+            waiting, if no mail has told them; it doubles when they do not answer.
     """
 
     max_steps: int | None = None
@@ -94,6 +96,7 @@ class RuntimeSettings:
     recent_tasks: int = 256
     stream_buffer: int = 256
     exposed: frozenset[str] | None = None
+    hint_pause: float = 1.0
 
     def __post_init__(self) -> None:
         """Check all limits.

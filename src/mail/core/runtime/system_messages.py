@@ -22,6 +22,10 @@ _STALL = (
     "This task has stalled: no message is waiting and no agent is working on it, but "
     "its caller has no answer yet. Call task_complete now with what you know."
 )
+_CYCLE = (
+    "This task has stalled: all agents that could answer wait for each other: {path}. Call "
+    "task_complete now with what you know."
+)
 _PARTIAL = "The task reached its limit of {limit} messages before it was finished. Results so far:"
 _SHOWN = 5
 
@@ -68,12 +72,22 @@ class SystemMessages:
         )
         return notice, control
 
-    def finish(self, task: ActiveTask, reason: str) -> tuple[Envelope, Control]:
-        """Return the message that asks the finisher to end the task (MAIL-TASK-14)."""
+    def finish(
+        self, task: ActiveTask, reason: str, cycle: Sequence[str] = ()
+    ) -> tuple[Envelope, Control]:
+        """Return the message that asks the finisher to end the task (MAIL-TASK-14).
+
+        Args:
+            task: The task.
+            reason: ``limit`` or ``stall``.
+            cycle: The agents that wait for one another, if that is why it has stalled.
+        """
         if reason == "limit":
             subject, body = Subject.MAXIMUM_STEPS_REACHED, _LIMIT.format(limit=task.row.max_steps)
         else:
             subject, body = Subject.TASK_STALLED, _STALL
+            if cycle:
+                body = _CYCLE.format(path=" -> ".join(cycle))
         notice = self.context.composer.notice(task.task_id, self.context.finisher, subject, body)
         return notice, Control(ControlKind.FINISH, reason=reason)
 

@@ -20,21 +20,18 @@ from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.endings import Ending, Endings
 from mail.core.runtime.mailbox import Hold, LaneKey, QueuedMessage
 from mail.core.runtime.manual_replies import ManualReplies
-from mail.core.runtime.peering import (
-    note_ask,
-    open_asks,
-    swarm_of,
-    vouched,
-)
+from mail.core.runtime.peering import Peering, swarm_of, with_reports
 from mail.core.runtime.system_messages import SystemMessages, note_failure
 from mail.core.runtime.turn import Control, ControlKind, Origin, Phase, Turn
 from mail.core.runtime.turn_result import EventDraft, TurnResult
+from mail.core.runtime.waiting import Report, WaitHints, acting, stuck, wait_cycle
 from mail.core.tasks import TaskState
 from mail.db.base import (
     CallRow,
     EventRow,
     HistoryRow,
     InboxRow,
+    OutboxRow,
     Owner,
     Post,
     Receipt,
@@ -103,6 +100,7 @@ class TurnCommitter:
     mail_delivery: MailDelivery
     system_messages: SystemMessages
     steps: ManualReplies
+    hints: WaitHints
     wake: Callable[[], None]
 
     async def commit(self, turn: Turn, turn_result: TurnResult, *, dead: str | None = None) -> None:
@@ -168,6 +166,8 @@ class TurnCommitter:
             inbox: The mail of a peer that ends it.
         """
         cut_off = self.close(task)
+        plan = CommitPlan(task, ending=ending)
+        self._tell_peers(plan)
         task.pins += 1
         post = Post(
             owner=self.context.owner,
@@ -188,7 +188,7 @@ class TurnCommitter:
             receipt = await self.context.commit(
                 task, post, partial(self.endings.renew, task, ending, post)
             )
-            await self._tell(CommitPlan(task, ending=ending), post, receipt)
+            await self._tell(plan, post, receipt)
         finally:
             task.pins -= 1
         self.wake()
@@ -288,14 +288,17 @@ class TurnCommitter:
         """Look after a task that no turn will look after: finish or pause it when it is stuck."""
         running = task.row.state is TaskState.RUNNING and task.loaded
         if task.turns or not (running or task.row.state is TaskState.PAUSED):
+            self.tell_peers(task)
             return
         plan = CommitPlan(task)
         self._look_after(plan)
         if plan.ending is not None:
             await self.end(task, plan.ending)
             self.settle(task)
-        elif plan.mail.queued_messages or plan.mail.outbox:
+        elif plan.mail.queued_messages:
             await self._post(plan)
+        else:
+            self._tell_peers(plan)
 
     def close(self, task: ActiveTask) -> tuple[EventRow, ...]:
         """Stop all work on a task that is not open any more; its mail stays in the store.
@@ -384,41 +387,35 @@ class TurnCommitter:
             turn_result.close_paused(UNANSWERED)
         if plan.ending is not None:
             plan.cut_off = self.close(task)
-        self._vouch(plan)
+        self._tell_peers(plan)
         return plan
 
-    def _vouch(self, plan: CommitPlan) -> None:
-        """Tell the peers that a turn writes to if nothing goes on here but waiting for them."""
-        task, mail = plan.task, plan.mail
-        if not mail.outbox:
-            return
-        peering = task.peering
-        coming = task.turns or task.arriving or mail.queued_messages or plan.follow_up
-        idle = not (coming or task.people or self.context.mailbox.waiting(task.task_id))
-        if peering is None or plan.ending or not idle or task.open_calls() or self.context.manual:
-            return
-        asks = {key: list(refs) for key, refs in task.asks.items()}
-        for envelope in mail.envelopes:
-            note_ask(asks, envelope)
-        known = open_asks(asks, peering, self.context.swarm)
-        last = {row.peer: number for number, row in enumerate(mail.outbox)}
-        for peer, number in last.items():
-            note = peering.vouch(peer, known)
-            if note is not None:
-                mail.outbox[number] = vouched(mail.outbox[number], note)
+    def tell_peers(self, task: ActiveTask) -> None:
+        """Let other swarms know if nothing goes on here; see `mail.core.runtime.waiting`."""
+        self._tell_peers(CommitPlan(task))
 
-    def _vouch_later(self, plan: CommitPlan) -> None:
-        """Tell peers whose answers are expected that by now nothing goes on here but waiting."""
-        task = plan.task
-        peering = task.peering
-        if peering is None:
+    def _tell_peers(self, plan: CommitPlan) -> None:
+        """Let mail of a commit, and hints, tell other swarms if nothing goes on here with it."""
+        peering, ending = plan.task.peering, plan.ending
+        if peering is None or not self._is_idle(plan):
             return
-        known = open_asks(task.asks, peering, self.context.swarm)
-        written = {row.peer for row in plan.mail.outbox}
-        for peer in sorted({name for name, _ in peering.requests} & peering.speaks - written):
-            note = peering.vouch(peer, known)
-            if note is not None:
-                plan.mail.outbox += self.mail_delivery.silent(task, peer, note)
+        own = peering.latest(plan.task.report(str(self.context.owner)))
+        reports = peering.reports(own)
+        plan.mail.outbox = _telling(plan.mail.outbox, reports, peering)
+        if ending is not None:
+            ending.outbox = tuple(_telling(ending.outbox, reports, peering))
+        self.hints.tell(plan.task, own)
+
+    def _is_idle(self, plan: CommitPlan) -> bool:
+        """Tell whether only mail of other swarms can make anything happen after a commit."""
+        task, mail = plan.task, plan.mail
+        coming = task.turns or task.arriving or task.people or plan.follow_up
+        if coming or mail.queued_messages or task.open_calls() or self.context.manual:
+            return False
+        if task.row.state in _OPEN:
+            waits = task.loaded and task.row.state is TaskState.RUNNING and plan.ending is None
+            return waits and not self.context.mailbox.waiting(task.task_id)
+        return bool(task.host and task.peering and not task.peering.closed)
 
     def _consume(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan) -> None:
         """Note whose mail the turn answers: its own, and what a manual step has shown its agent."""
@@ -528,14 +525,27 @@ class TurnCommitter:
         task = plan.task
         if task.open_calls():
             plan.ending = self.endings.pause(task)
-        elif task.waits_for_peers() or self.context.manual:  # a driver knows what comes next
-            self._vouch_later(plan)
+        elif self.context.manual:  # a driver knows what comes next
+            return
+        elif task.waits_for_peers():
+            self._look_for_cycle(plan)
         elif task.is_owed if task.host else task.row.awaited:
             self._rouse(plan)
         elif task.host:
             plan.ending = self.endings.complete_quietly(task)
 
-    def _rouse(self, plan: CommitPlan) -> None:
+    def _look_for_cycle(self, plan: CommitPlan) -> None:
+        """Ask for the end of a task that waits in vain, if that is for this swarm to do.
+
+        Of all that wait in vain only one acts; the others get mail from what it does then.
+        """
+        own = plan.task.report(str(self.context.owner))
+        reports = stuck(own, plan.task.peers().known)
+        if reports and self._is_idle(plan) and acting(reports) == own.node:
+            cycle = wait_cycle([pair for report in reports for pair in report.asks])
+            self._rouse(plan, cycle)
+
+    def _rouse(self, plan: CommitPlan, cycle: Sequence[str] = ()) -> None:
         """Ask for the end of a task in which nothing happens any more, once (MAIL-TASK-15)."""
         if plan.task.row.finish_asked:
             plan.ending = self.endings.fail(
@@ -544,10 +554,10 @@ class TurnCommitter:
             )
             return
         plan.task.change(finish_asked=True)
-        self._pack_finish(plan, "stall")
+        self._pack_finish(plan, "stall", cycle)
 
-    def _pack_finish(self, plan: CommitPlan, reason: str) -> None:
-        notice, instruction = self.system_messages.finish(plan.task, reason)
+    def _pack_finish(self, plan: CommitPlan, reason: str, cycle: Sequence[str] = ()) -> None:
+        notice, instruction = self.system_messages.finish(plan.task, reason, cycle)
         self.mail_delivery.send(plan.mail, notice, instruction)
         plan.task.finish = plan.mail.queued_messages[-1]
 
@@ -606,3 +616,14 @@ class TurnCommitter:
                 waiter.resolve(ending.result)
             if task.steps_due:
                 self.steps.give_up(task, ending.result, keep=plan.step)
+
+
+def _telling(
+    rows: Sequence[OutboxRow], reports: Sequence[Report], peering: Peering
+) -> list[OutboxRow]:
+    """Return mail of which the last one for each swarm takes reports along."""
+    told = list(rows)
+    for peer, number in {row.peer: number for number, row in enumerate(rows)}.items():
+        told[number] = with_reports(told[number], reports)
+        peering.rides(peer, reports)
+    return told
