@@ -4,15 +4,20 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from mail.cli.commands import main
 from mail.client import MAILClient
 from mail.config import ClientConfig
+from mail.config.server import FederationConfig
+from mail.db.memory import MemoryStore
 from mail.db.urls import open_store
 from mail.errors import ClientHTTPError
+from mail.net.registry import SwarmRegistry
+from mail.server.federation import Federation, GatewaySwitch
 from tests.federation.harbour import HARBOUR, WEATHER, harbour, weather
 from tests.federation.kit import Node, register, started, token_of, until
 
@@ -154,6 +159,28 @@ def test_what_is_retried_in_the_store_of_no_server_waits_for_it(
     assert main(["outbox", "retry", "7", *place]) == 1
     assert "no mail 7" in capsys.readouterr().err
     assert main(["outbox", "retry", "x", *place]) == 2
+
+
+async def test_a_swarm_that_stops_its_mail_has_no_sender(tmp_path: Path) -> None:
+    """It may have the name of the one before."""
+    template = SimpleNamespace(name=HARBOUR, enable_interswarm=True)
+    pool: Any = SimpleNamespace(served=SimpleNamespace(template=template))
+    registry = SwarmRegistry(HARBOUR, "http://127.0.0.1:1", str(tmp_path / "registry.json"))
+    gateway, none = GatewaySwitch(), cast("Any", None)
+    config = FederationConfig()
+    federation = Federation(config, MemoryStore(), registry, pool, none, none, gateway)
+    await federation.serve()
+    first = gateway.current
+    await federation.serve()
+    assert gateway.current is first is not None
+    template.enable_interswarm = False
+    await federation.serve()
+    assert gateway.current is None
+    template.enable_interswarm = True
+    await federation.serve()
+    assert gateway.current is not None
+    await federation.stop()
+    await registry.aclose()
 
 
 async def leave_mail(folder: Path) -> None:

@@ -182,10 +182,11 @@ class Federation:
 
         Does nothing for a swarm that exchanges no mail.
         """
-        if self._link is not None and self._link.swarm == self.swarm:
+        carries = self._pool.served.template.enable_interswarm
+        if carries and self._link is not None and self._link.swarm == self.swarm:
             return
         await self.stop()
-        if self._pool.served.template.enable_interswarm:
+        if carries:
             router = InterswarmRouter(self._registry, self.swarm)
             settings = SendingSettings(
                 give_up_after=self._config.give_up_after,

@@ -373,6 +373,24 @@ async def test_a_delay_is_told_once_and_the_task_waits(store) -> None:
         assert "connection refused" in errors[0].extra["reason"]
 
 
+async def test_a_task_that_has_ended_hears_of_no_delay(store) -> None:
+    def lead(subject: str, body: str) -> Calls:
+        return [send("send_interrupt", "wind@weather", "stop"), done("over")]
+
+    async with Network() as network:
+        harbour = network.add("harbour", lambda: {"lead": leader(lead)}, store=store)
+        network.add("weather", lambda: {"wind": leader(echo)})
+        network.down.add("weather")
+        message = await harbour.runtime().submit_and_wait(question(), timeout=5)
+        assert message["message"]["body"] == "over"
+        async with asyncio.timeout(5):
+            while not any(row.told for _, row in await store.list_outbox("harbour")):
+                await asyncio.sleep(0.005)
+        log = await events(harbour, HARBOUR)
+        assert "interswarm_message_error" in [event.kind for event in log]
+        assert "::delivery_delayed::" not in str([event.extra for event in log])
+
+
 UNANSWERED = DeliveryOutcome("unanswered", "no answer came within 7 days")
 
 

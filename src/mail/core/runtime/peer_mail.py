@@ -716,6 +716,8 @@ class PeerDoor:
         """
         to = _addressed_to(row)
         gone = outcome.state == "undeliverable"
+        if row.sender and not gone and task.stored and task.row.state not in _OPEN:
+            return []  # by the time somebody continues the task, this is old news
         if row.sender:
             subject = Subject.UNDELIVERABLE if gone else Subject.DELIVERY_DELAYED
             body = (_UNDELIVERABLE if gone else _DELAYED).format(to=to, reason=outcome.own_reason)
