@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -20,7 +19,7 @@ from mail.auth.callers import hash_token
 from mail.db.base import TokenRow
 from mail.db.urls import open_store
 from tests.e2e.evidence import Evidence
-from tests.e2e.served import Options, serve_logged
+from tests.e2e.served import Options, provide, serve_logged
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +30,7 @@ TOKENS = {
     "root": ("admin", "mail_root-token-Gx29Ju73Ze56Ka14Bv98"),
 }
 _SECONDS = 20.0
+_CONTEXT = multiprocessing.get_context("forkserver")
 
 
 def bearer(who: str) -> dict[str, str]:
@@ -107,8 +107,7 @@ class Place:
             environment=environment,
             **options,
         )
-        context = multiprocessing.get_context("forkserver")
-        self.process = context.Process(target=serve_logged, args=(made,), name="server")
+        self.process = _CONTEXT.Process(target=serve_logged, args=(made,), name="server")
         self.process.start()
         async with asyncio.timeout(_SECONDS), httpx.AsyncClient(base_url=self.url) as client:
             while True:
@@ -161,26 +160,23 @@ async def provider(
 ) -> AsyncIterator[int]:
     """Run the fake provider; yield its port. Its log is ``provider.jsonl`` in the folder."""
     port = free_port()
-    command = [sys.executable, "-m", "tests.support.provider", "--port", str(port)]
-    command += ["--script", "tests.e2e.script:reply", "--log", str(folder / "provider.jsonl")]
-    command += ["--port-file", str(folder / "provider.port")]
-    command += ["--key", key] if key else []
+    arguments = ["--port", str(port), "--script", "tests.e2e.script:reply"]
+    arguments += ["--log", str(folder / "provider.jsonl")]
+    arguments += ["--port-file", str(folder / "provider.port")]
+    arguments += ["--key", key] if key else []
     for fault in faults:
-        command += ["--fault", json.dumps(fault)]
-    environment = {**os.environ, "E2E_GATES": str(folder / "gates"), "PYTHONPATH": str(ROOT)}
-    with (folder / "provider.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *command, cwd=ROOT, env=environment, stdout=log, stderr=log
-        )
+        arguments += ["--fault", json.dumps(fault)]
+    process = _CONTEXT.Process(target=provide, args=(str(folder), arguments), name="provider")
+    process.start()
     try:
         async with asyncio.timeout(_SECONDS):
             while not (folder / "provider.port").exists():
-                assert process.returncode is None, (folder / "provider.log").read_text()
+                assert process.is_alive(), (folder / "provider.log").read_text()
                 await asyncio.sleep(0.01)
         yield port
     finally:
         process.kill()
-        await process.wait()
+        process.join(5)
 
 
 @asynccontextmanager

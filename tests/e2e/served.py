@@ -1,4 +1,4 @@
-"""The server under test as a process: ``mail server`` with our swarm, and a kill point if asked.
+"""The processes of a test: ``mail server`` with our swarm, and a kill point if asked; a provider.
 
 By hand: ``python -m tests.e2e.served '{"folder": "/tmp/place", "port": 8123}'``.
 """
@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from mail.logs.setup import init_logger
 from mail.server.run import run_server
 from mail.testing import KillingStore, KillPoint
 from tests.e2e.swarm import SWARM, make_template
+from tests.support.provider import __main__ as provider
 
 NO_LIMITS = LimitsConfig(max_requests=0, max_running_tasks=0, max_streams=0, request_rate=0.0)
 
@@ -114,10 +115,21 @@ def serve(options: Options) -> None:
 
 def serve_logged(options: Options) -> None:
     """Serve with everything that the process writes in ``server.log``."""
-    log = os.open(Path(options.folder, "server.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    _write_to(Path(options.folder, "server.log"))
+    serve(options)
+
+
+def provide(folder: str, arguments: Sequence[str]) -> None:
+    """Be the provider whose models wait at the gates of a folder; it writes ``provider.log``."""
+    _write_to(Path(folder, "provider.log"))
+    os.environ["E2E_GATES"] = str(Path(folder, "gates"))
+    provider.main(arguments)
+
+
+def _write_to(file: Path) -> None:
+    log = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    serve(options)
 
 
 if __name__ == "__main__":

@@ -5,13 +5,19 @@ import asyncio
 import importlib
 import json
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.support.provider.faults import Fault
 from tests.support.provider.server import FakeProvider, default_script
 
 
-def _arguments() -> argparse.Namespace:
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command; without ``arguments`` with those of this process."""
+    asyncio.run(_main(_parser().parse_args(arguments)))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.support.provider")
     parser.add_argument("--port", type=int, default=0, help="0 for any free port")
     parser.add_argument("--port-file", type=Path, help="where to write the port once it listens")
@@ -23,7 +29,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--fault", action="append", default=[], help="a Fault as JSON, for one request each"
     )
-    return parser.parse_args()
+    return parser
 
 
 async def _main(options: argparse.Namespace) -> None:
@@ -53,4 +59,4 @@ async def _main(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(_arguments()))
+    main()
