@@ -76,6 +76,7 @@ class Options:
     pause: float = 0.0
     use_proxy: bool = False
     debug: bool = False
+    send_timeout: float = 30.0
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -105,7 +106,7 @@ def serve(options: Options) -> None:
         debug=options.debug,
         swarm=SwarmConfig(name=SWARM, registry_file=str(folder / "registry.json")),
         settings=SettingsConfig(task_message_limit=50, print_llm_streams=True),
-        limits=NO_LIMITS,
+        limits=NO_LIMITS.model_copy(update={"send_timeout": options.send_timeout}),
     )
     template = make_template(
         folder, limit=options.limit, pause=options.pause, use_proxy=options.use_proxy

@@ -45,9 +45,10 @@ async def seed(place: Place) -> None:
     for number in range(20):
         task = done._replace(task_id=f"t-{number}")
         await store.post(Post(owner=ALICE, task=task, events=(message(task.task_id, BODY),)))
-    for size in (*[BODY] * EVENTS, *[10] * 2000):
-        task = done._replace(task_id="long")
-        await store.post(Post(owner=ALICE, task=task, events=(message("long", size),)))
+    task = done._replace(task_id="long")
+    for _ in range(EVENTS):
+        await store.post(Post(owner=ALICE, task=task, events=(message("long", BODY),)))
+    await store.post(Post(owner=ALICE, task=task, events=(message("long", 10),) * 2000))
     await store.post(
         Post(owner=ALICE, task=done._replace(task_id="short"), events=(message("short", 10),))
     )
@@ -78,7 +79,7 @@ class Memory:
 async def full(place: Place) -> Place:
     """A server whose store is full, which has done each kind of thing, and filled its caches."""
     await seed(place)
-    await place.start()
+    await place.start(send_timeout=3.0)  # the last of those who do not read has no room before
     async with place.client() as client:
         for path in ("/tasks?limit=1", "/tasks/short", "/tasks/short/events"):
             assert (await client.get(path)).status_code == 200

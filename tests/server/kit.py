@@ -64,7 +64,7 @@ def config(**limits: Any) -> ServerConfig:
         swarm=SwarmConfig(name="test-swarm", registry_file=registry_file()),
         store=StoreConfig(url="memory://"),
         settings=SettingsConfig(task_message_limit=15, print_llm_streams=False),
-        limits=LimitsConfig(**{"request_rate": 0.0} | limits),
+        limits=LimitsConfig(**{"request_rate": 0.0, "anonymous_rate": 0.0} | limits),
     )
 
 
@@ -239,6 +239,23 @@ class Server(uvicorn.Server):
         self.stop = asyncio.Event()
         await self.on_tick(0)
         await self.stop.wait()
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        """Do what uvicorn does, without its waits of a tenth of a second."""
+        state = self.server_state
+        for server in self.servers:
+            server.close()
+        for connection in list(state.connections):
+            connection.shutdown()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.config.timeout_graceful_shutdown):
+                while state.connections or state.tasks:
+                    await asyncio.sleep(0.005)
+                for server in self.servers:
+                    await server.wait_closed()
+        for task in state.tasks:
+            task.cancel()
+        await self.lifespan.shutdown()
 
     @property
     def url(self) -> str:

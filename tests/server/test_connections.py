@@ -354,6 +354,7 @@ async def test_the_first_of_several_requests_learns_that_its_client_left(
             assert (await reader.readline()).startswith(b"HTTP/1.1 200")
             assert app.state.mail.quotas.open_streams == 1
         await until(lambda: app.state.mail.quotas.open_streams == 0)
+        script.gate.set()
 
 
 async def test_a_request_that_offers_another_protocol_is_answered(
