@@ -16,6 +16,7 @@ from typing import Any
 import requests
 import schemathesis
 
+from mail.core.suggest import did_you_mean
 from tests.support.till import definition
 
 ROLE = os.environ.get("FUZZ_ROLE", "")
@@ -30,6 +31,8 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     """Fill in what only this server knows."""
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
+    if isinstance(case.body, dict):
+        _leave_out_misspelt(case.body, _schema_of(case), case.operation.schema.raw_schema)
     if isinstance(case.body, dict) and case.operation.path == "/message":
         _know_the_swarm(case.body)
     if isinstance(case.body, dict) and case.operation.path == "/v1/responses":
@@ -48,6 +51,34 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     cursor = (case.query or {}).get("cursor")
     if cursor is not None and not _is_task(case, str(cursor)):
         del case.query["cursor"]
+
+
+def _schema_of(case: Any) -> dict[str, Any]:
+    content = case.operation.definition.raw["requestBody"]["content"]
+    schema: dict[str, Any] = content[case.media_type]["schema"]
+    return schema
+
+
+def _leave_out_misspelt(
+    value: dict[str, Any], schema: dict[str, Any], document: dict[str, Any]
+) -> None:
+    """Leave out fields that the server takes for misspelt: names of other objects are among them.
+
+    The document allows unknown fields, and a schema cannot say which names are too close.
+    """
+    choices = [_referenced(choice, document) for choice in schema.get("anyOf", [schema])]
+    known = next((choice["properties"] for choice in choices if "properties" in choice), {})
+    for name in [name for name in value if name not in known and did_you_mean(name, known)]:
+        del value[name]
+    for name, part in known.items():
+        if isinstance(value.get(name), dict):
+            _leave_out_misspelt(value[name], part, document)
+
+
+def _referenced(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
+    name = schema.get("$ref", "").rpartition("/")[2]
+    found: dict[str, Any] = document["components"]["schemas"][name] if name else schema
+    return found
 
 
 def _know_the_swarm(body: dict[str, Any]) -> None:
