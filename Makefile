@@ -5,8 +5,8 @@ PYTHON ?= python3
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
 
-# A worker for each processor; each takes whole files, so what a module shares is made once.
-WORKERS := --numprocesses=logical --maxprocesses=8 --dist=loadfile --no-loadscope-reorder
+# tests/conftest.py has the number; each takes whole files, so what a module shares is made once.
+WORKERS := --numprocesses=auto --maxprocesses=8 --dist=loadfile --no-loadscope-reorder
 
 VENV := .venv
 BIN := $(VENV)/bin
