@@ -295,7 +295,7 @@ async def serving(app: Starlette) -> AsyncIterator[httpx.AsyncClient]:
     """Serve an app on a free port; yield a client for it."""
     async with (
         running_server(app) as server,
-        httpx.AsyncClient(base_url=server.url, timeout=10.0) as client,
+        httpx.AsyncClient(base_url=server.url, timeout=60.0) as client,
     ):
         yield client
 

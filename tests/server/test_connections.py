@@ -175,7 +175,7 @@ async def test_bodies_that_trickle_keep_nobody_else_out(
 async def test_an_answer_that_nobody_reads_is_let_go_and_a_slow_reader_is_not(
     store: MemoryStore, template: Template
 ) -> None:
-    async with served(store, template, send_timeout=1.0) as (server, app):
+    async with served(store, template, send_timeout=3.0) as (server, app):
 
         async def big() -> str:
             return "x" * BIG
@@ -191,7 +191,7 @@ async def test_an_answer_that_nobody_reads_is_let_go_and_a_slow_reader_is_not(
             got = 0
             while got < BIG:  # takes longer than send_timeout, in good steps
                 got += len(await slow.read(1_000_000))
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.06)
             await until(lambda: _waiting(server) == 0)
             await until(lambda: not server.server_state.connections)
 
