@@ -7,23 +7,34 @@ from typing_extensions import TypedDict
 
 from mail.net.types import (
     DeleteSwarmResponse,
+    DeleteThreadMemberResponse,
+    DeskThread,
+    GetDeskMessageResponse,
     GetHealthResponse,
+    GetMessagesResponse,
     GetOutboxResponse,
+    GetOverdueResponse,
     GetRegistryResponse,
     GetRootResponse,
     GetStatusResponse,
     GetSwarmsDumpResponse,
     GetSwarmsResponse,
+    GetThreadsResponse,
+    GetUnreadResponse,
     GetWellKnownResponse,
     GetWhoamiResponse,
+    PostAckResponse,
     PostInterswarmBackResponse,
     PostInterswarmForwardResponse,
     PostInterswarmMessageResponse,
     PostMessageResponse,
+    PostMessagesResponse,
     PostOutboxRetryResponse,
     PostSwarmsDiscoverResponse,
     PostSwarmsLoadResponse,
     PostSwarmsResponse,
+    PostThreadMemberResponse,
+    PostThreadsResponse,
     TaskRecord,
 )
 from tests.support.till import definition
@@ -39,6 +50,8 @@ PEOPLE = frozenset({"admin", "user"})
 ANYONE = frozenset({"admin", "user", "agent"})
 ADMIN = frozenset({"admin"})
 PEERS = frozenset({"agent"})
+PARTICIPANTS = frozenset({"agent"})
+READERS = frozenset({"admin", "agent"})
 PUBLIC: frozenset[str] = frozenset()
 BY_ROLE = {"admin": "admin", "user": "alice", "agent": "swarm"}
 
@@ -115,6 +128,11 @@ class Row:
     def name(self) -> str:
         return f"{self.method} {self.path}"
 
+    @property
+    def of_desk(self) -> bool:
+        """Tell whether it is for participants, not for other swarms."""
+        return self.path.startswith(("/messages", "/threads"))
+
 
 NO_TEXT: list[Any] = [7, True, ["x"], {"x": 1}]
 NO_FLAG: list[Any] = ["yes", 1, ["x"], {"x": 1}]
@@ -186,6 +204,17 @@ TO_AGENT_WRONG = {
     "routing_info": NO_MAIL,
     **dict.fromkeys(("stream", "ignore_stream_pings"), NO_FLAG),
 }
+NO_NAME: list[Any] = [*NO_TEXT, "", "x" * 257]
+LETTER = {"content": "hello", "recipient_id": "reviewer"}
+LETTER_WRONG = {
+    "content": [*NO_TEXT, ""],
+    "recipient_id": [*NO_NAME, "nobody", "editor"],
+    **dict.fromkeys(("sender_id", "reply_to"), NO_NAME),
+    "subject": [*NO_TEXT, "a\nb", "x" * 1025],
+    **dict.fromkeys(("urgent", "wants_ack"), NO_FLAG),
+    "request_id": [*NO_TEXT, "", "a b", "x" * 256],
+}
+THREAD = {"title": "Release", "participants": ["reviewer"]}
 TABLE = [
     Row("GET", "/", PUBLIC, GetRootResponse),
     Row("GET", "/health", PUBLIC, GetHealthResponse),
@@ -251,6 +280,42 @@ TABLE = [
         *("POST", "/interswarm/message", PEOPLE, PostInterswarmMessageResponse, TO_AGENT),
         required=("body", "targets"),
         wrong=TO_AGENT_WRONG,
+    ),
+    Row(
+        *("POST", "/messages", PARTICIPANTS, PostMessagesResponse, LETTER),
+        required=("content", "recipient_id"),
+        wrong=LETTER_WRONG,
+    ),
+    Row("GET", "/messages", PARTICIPANTS, GetMessagesResponse),
+    Row("GET", "/messages/unread", PARTICIPANTS, GetUnreadResponse),
+    Row("GET", "/messages/overdue", PARTICIPANTS, GetOverdueResponse),
+    Row("GET", "/messages/{message_id}", READERS, GetDeskMessageResponse),
+    Row(
+        *("POST", "/messages/{message_id}/ack", PARTICIPANTS, PostAckResponse, {"note": "yes"}),
+        wrong={"note": [*NO_TEXT, "x" * 2001], "agent_id": NO_NAME},
+    ),
+    Row(
+        *("POST", "/threads", PARTICIPANTS, PostThreadsResponse, THREAD),
+        required=("title", "participants"),
+        wrong={
+            "title": [*NO_TEXT, "", " ", "a\nb", "x" * 201],
+            "participants": ["x", 7, True, {"x": 1}, ["nobody"]],
+            "creator_id": NO_NAME,
+            "initial_message": [*NO_TEXT, ""],
+        },
+    ),
+    Row("GET", "/threads", PARTICIPANTS, GetThreadsResponse),
+    Row("GET", "/threads/{thread_id}", READERS, DeskThread),
+    Row("POST", "/threads/{thread_id}/join", PARTICIPANTS, PostThreadMemberResponse),
+    Row(
+        *("POST", "/threads/{thread_id}/participants", PARTICIPANTS, PostThreadMemberResponse),
+        {"agent_id_to_add": "reviewer"},
+        required=("agent_id_to_add",),
+        wrong={"agent_id_to_add": NO_NAME, "inviting_agent_id": NO_NAME},
+    ),
+    Row(
+        *("DELETE", "/threads/{thread_id}/participants/{name}", PARTICIPANTS),
+        DeleteThreadMemberResponse,
     ),
     Row("GET", "/outbox", ADMIN, GetOutboxResponse),
     Row("POST", "/outbox/{number}/retry", ADMIN, PostOutboxRetryResponse),

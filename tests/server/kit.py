@@ -36,6 +36,7 @@ TOKENS = {
     "bob": "mail_bob-token-00000000000000000000",
     "swarm": "mail_swarm-token-000000000000000000",
     "editor": "mail_editor-token-00000000000000000",
+    "reviewer": "mail_reviewer-token-000000000000000",
 }
 CALLERS = {
     "admin": ("admin", "root"),
@@ -43,6 +44,7 @@ CALLERS = {
     "bob": ("user", "bob"),
     "swarm": ("agent", "beta"),
     "editor": ("agent", "editor"),
+    "reviewer": ("agent", "reviewer"),
 }
 
 

@@ -49,6 +49,7 @@ from tests.server.contract import (
     PEOPLE,
     REGISTRATION,
     RESPONSE,
+    THREAD,
     UNFIT,
     USUAL,
     Error,
@@ -132,7 +133,12 @@ def some(row: Row) -> str:
 
 def caller_of(row: Row, person: str = "alice") -> str:
     """Return who may use a row: a person, or else an administrator, or else another swarm."""
-    return person if "user" in row.who else BY_ROLE[min(row.who, default="admin")]
+    return person if "user" in row.who else by_role(row, min(row.who, default="admin"))
+
+
+def by_role(row: Row, role: str) -> str:
+    """Return a caller of a role: of an agent's the peer, or for the mail desk the participant."""
+    return "editor" if row.of_desk and role == "agent" else BY_ROLE[role]
 
 
 def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
@@ -142,6 +148,8 @@ def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
         assert taken.status_code == 200, taken.text
     path = row.path.replace("{number}", _waiting_mail(http) if "{number}" in row.path else "")
     path = path.replace("{model}", till().name)
+    if row.of_desk:
+        return _at_desk(http, path)
     if path.startswith("/swarms") and "load" not in path and row.method != "GET":
         _forget_peer(http, row)
     path = path.replace("{name}", "peer" if "swarms" in path else "docs.js")
@@ -154,6 +162,18 @@ def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
         made = http.post("/responses", headers=bearer(who), json=hang)
         path = path.replace("{response_id}", made.json()["id"])
     return path
+
+
+def _at_desk(http: httpx.Client, path: str) -> str:
+    """Return a path with the id of a message to the editor, or of a thread of the editor's."""
+    if "{message_id}" in path:
+        letter = {"content": "hi", "recipient_id": "editor"}
+        sent = http.post("/messages", headers=bearer("reviewer"), json=letter)
+        path = path.replace("{message_id}", sent.json()["message_id"])
+    if "{thread_id}" in path:
+        made = http.post("/threads", headers=bearer("editor"), json=THREAD)
+        path = path.replace("{thread_id}", made.json()["thread"]["id"])
+    return path.replace("{name}", "reviewer")
 
 
 def _waiting_mail(http: httpx.Client) -> str:
@@ -246,7 +266,7 @@ async def test_the_application_has_these_routes_and_no_others() -> None:
 @pytest.mark.parametrize("row", ALL, ids=names(ALL))
 def test_the_right_role_gets_the_documented_answer(http: httpx.Client, row: Row) -> None:
     for role in sorted(row.who or {"admin", "user", "agent"}):
-        who = BY_ROLE[role]
+        who = by_role(row, role)
         answer = send(http, row, concrete(row, http, who), bearer(who))
         assert answer.status_code == (204 if row.shape is NOTHING else 200), answer.text
         if row.shape is NOTHING:
@@ -331,7 +351,7 @@ def test_each_wrong_role_is_403_whatever_the_body_is(http: httpx.Client, row: Ro
     path = some(row)
     for role in {"admin", "user", "agent"} - row.who:
         for body in (row.body, b"{", b""):
-            answer = send(http, row, path, bearer(BY_ROLE[role]), body)
+            answer = send(http, row, path, bearer(by_role(row, role)), body)
             assert "invalid role" in check_error(answer, 403)["detail"]
 
 

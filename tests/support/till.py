@@ -71,6 +71,7 @@ def definition() -> str:
         "entrypoint": "supervisor",
         "enable_interswarm": True,
         "breakpoint_tools": ["ask_cashier"],
+        "participants": [{"name": "editor"}, {"name": "reviewer"}],
     }
     return json.dumps(swarm)
 
@@ -95,6 +96,10 @@ def till() -> MAILSwarmTemplate:
         entrypoint="supervisor",
         enable_interswarm=True,
         breakpoint_tools=["ask_cashier"],
+        participants=[
+            {"name": "editor", "description": "Edits."},
+            {"name": "reviewer", "description": "Reviews."},
+        ],
     )
 
 

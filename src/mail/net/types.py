@@ -18,16 +18,26 @@ from mail.db.base import OutboxRow, Owner
 __all__ = [
     "BreakpointCall",
     "DeleteSwarmResponse",
+    "DeleteThreadMemberResponse",
+    "DeskMessage",
+    "DeskReceipt",
+    "DeskThread",
+    "DeskThreadSummary",
     "ErrorAnswer",
     "EventData",
     "FieldProblem",
+    "GetDeskMessageResponse",
     "GetHealthResponse",
+    "GetMessagesResponse",
     "GetOutboxResponse",
+    "GetOverdueResponse",
     "GetRegistryResponse",
     "GetRootResponse",
     "GetStatusResponse",
     "GetSwarmsDumpResponse",
     "GetSwarmsResponse",
+    "GetThreadsResponse",
+    "GetUnreadResponse",
     "GetWellKnownResponse",
     "GetWhoamiResponse",
     "LoggedEvent",
@@ -35,15 +45,20 @@ __all__ = [
     "OpenAIError",
     "OpenAIErrorAnswer",
     "OutboxMail",
+    "OverdueMessage",
+    "PostAckResponse",
     "PostInterswarmBackResponse",
     "PostInterswarmForwardResponse",
     "PostInterswarmMessageResponse",
     "PostMessageAccepted",
     "PostMessageResponse",
+    "PostMessagesResponse",
     "PostOutboxRetryResponse",
     "PostSwarmsDiscoverResponse",
     "PostSwarmsLoadResponse",
     "PostSwarmsResponse",
+    "PostThreadMemberResponse",
+    "PostThreadsResponse",
     "ProposedSwarm",
     "PublicKey",
     "RegisteredSwarm",
@@ -673,6 +688,190 @@ class PostOutboxRetryResponse(TypedDict):
 
     status: Annotated[Literal["waiting"], Field(description="Always `waiting`.")]
     id: Annotated[int, Field(description="Its number.")]
+
+
+LetterKindName = Annotated[
+    Literal["direct", "thread", "broadcast", "notice"],
+    Field(
+        description="`direct` to one, a post in a `thread`, a `broadcast` to several, or a "
+        "`notice` of the desk itself."
+    ),
+]
+
+
+@with_config(_CLOSED)
+class DeskMessage(TypedDict):
+    """A message between mailboxes."""
+
+    id: Annotated[str, Field(description="Its id.")]
+    sender_id: Annotated[
+        str | None, Field(description="Who wrote it; null when the desk itself did.")
+    ]
+    recipient_ids: Annotated[
+        list[str], Field(description="Who it was written to; the sender is never among them.")
+    ]
+    thread_id: Annotated[str | None, Field(description="Its thread, or null.")]
+    content: Annotated[str, Field(description="The text.")]
+    urgent: Annotated[bool, Field(description="Whether it wants attention at once.")]
+    kind: LetterKindName
+    subject: Annotated[str | None, Field(description="The subject line, or null.")]
+    reply_to: Annotated[str | None, Field(description="The message that it answers, or null.")]
+    wants_ack: Annotated[bool, Field(description="Whether its sender asks for an acknowledgement.")]
+    created_at: Annotated[Instant, Field(description="When it was accepted and stored.")]
+    read: Annotated[
+        bool,
+        Field(
+            description="Whether the caller had read it before this answer; true for what the "
+            "caller wrote."
+        ),
+    ]
+
+
+@with_config(_CLOSED)
+class DeskReceipt(TypedDict):
+    """What became of a message at one recipient."""
+
+    message_id: Annotated[str, Field(description="The message.")]
+    recipient_id: Annotated[str, Field(description="The recipient.")]
+    state: Annotated[
+        Literal["stored", "shown", "acknowledged"],
+        Field(description="`stored`, `shown` to the recipient, or `acknowledged` by it."),
+    ]
+    shown_at: Annotated[Instant | None, Field(description="When it was fetched, or null.")]
+    acknowledged_at: Annotated[
+        Instant | None, Field(description="When it was acknowledged, or null.")
+    ]
+    note: Annotated[str, Field(description="What was said with the acknowledgement.")]
+
+
+@with_config(_CLOSED)
+class DeskThreadSummary(TypedDict):
+    """A thread."""
+
+    id: Annotated[str, Field(description="Its id.")]
+    title: Annotated[str, Field(description="Its title.")]
+    creator_id: Annotated[str, Field(description="Who created it.")]
+    created_at: Annotated[Instant, Field(description="When.")]
+
+
+@with_config(_CLOSED)
+class DeskThread(DeskThreadSummary):
+    """A thread and who is in it."""
+
+    participants: Annotated[list[str], Field(description="Who is in it, in the order of joining.")]
+
+
+@with_config(_CLOSED)
+class PostMessagesResponse(TypedDict):
+    """The message is stored for all of its recipients."""
+
+    status: Annotated[Literal["sent"], Field(description="Always `sent`.")]
+    message_id: Annotated[str, Field(description="The id of the message.")]
+    message: Annotated[DeskMessage, Field(description="The message.")]
+
+
+@with_config(_CLOSED)
+class GetMessagesResponse(TypedDict):
+    """A page of messages."""
+
+    messages: Annotated[list[DeskMessage], Field(description="Newest first.")]
+    unread: Annotated[
+        Count, Field(le=1000, description="How many are unread afterwards, at most 1000.")
+    ]
+    next_before: Annotated[
+        int | None,
+        Field(description="The `before` of the page with older ones; null if this one is empty."),
+    ]
+
+
+@with_config(_CLOSED)
+class GetUnreadResponse(TypedDict):
+    """How many messages wait."""
+
+    unread: Annotated[Count, Field(le=1000, description="Unread messages, at most 1000.")]
+
+
+@with_config(_CLOSED)
+class OverdueMessage(TypedDict):
+    """A message that one recipient has not acknowledged."""
+
+    message: Annotated[DeskMessage, Field(description="The message.")]
+    receipt: Annotated[DeskReceipt, Field(description="What became of it at the recipient.")]
+
+
+@with_config(_CLOSED)
+class GetOverdueResponse(TypedDict):
+    """Messages that the caller sent and that were not acknowledged."""
+
+    overdue: Annotated[
+        list[OverdueMessage], Field(description="One for each recipient, oldest message first.")
+    ]
+
+
+@with_config(_CLOSED)
+class GetDeskMessageResponse(TypedDict):
+    """One message."""
+
+    message: Annotated[DeskMessage, Field(description="The message.")]
+    receipts: Annotated[
+        list[DeskReceipt] | None,
+        Field(
+            description="What became of it at each recipient, for its sender and for "
+            "administrators; null for others."
+        ),
+    ]
+
+
+@with_config(_CLOSED)
+class PostAckResponse(TypedDict):
+    """The message is acknowledged."""
+
+    status: Annotated[
+        Literal["acknowledged", "already_acknowledged"],
+        Field(description="`already_acknowledged` if it was before; nothing has changed then."),
+    ]
+    receipt: Annotated[DeskReceipt, Field(description="The receipt.")]
+
+
+@with_config(_CLOSED)
+class PostThreadsResponse(TypedDict):
+    """The thread is there, and the others in it have a notice."""
+
+    status: Annotated[Literal["created"], Field(description="Always `created`.")]
+    thread: Annotated[DeskThread, Field(description="The thread.")]
+    message_id: Annotated[
+        str | None, Field(description="The id of the initial message; null without one.")
+    ]
+
+
+@with_config(_CLOSED)
+class GetThreadsResponse(TypedDict):
+    """A page of the caller's threads."""
+
+    threads: Annotated[list[DeskThreadSummary], Field(description="By id.")]
+    next_after: Annotated[
+        str | None, Field(description="The `after` of the next page; null on the last page.")
+    ]
+
+
+@with_config(_CLOSED)
+class PostThreadMemberResponse(TypedDict):
+    """Who was meant is in the thread."""
+
+    status: Annotated[
+        Literal["joined", "added", "already_participant"],
+        Field(description="`already_participant` if nothing has changed."),
+    ]
+    thread: Annotated[DeskThread, Field(description="The thread.")]
+
+
+@with_config(_CLOSED)
+class DeleteThreadMemberResponse(TypedDict):
+    """Who was meant is not in the thread any more."""
+
+    status: Annotated[Literal["removed"], Field(description="Always `removed`.")]
+    thread_id: Annotated[str, Field(description="The thread.")]
+    removed_id: Annotated[str, Field(description="Who was removed.")]
 
 
 def outbox_mail(owner: Owner, row: OutboxRow) -> OutboxMail:

@@ -36,6 +36,7 @@ from mail.server.openapi import OpenAPIDocument
 from mail.server.quotas import Quotas
 from mail.server.retention import Retention
 from mail.server.routes import (
+    desk,
     interswarm,
     mcp,
     messages,
@@ -59,6 +60,7 @@ __all__ = ["STOP_SIGNALS", "call_on_stop", "create_app"]
 DESCRIBED: Final = (
     messages.router,
     tasks.router,
+    desk.router,
     server.router,
     swarms.router,
     interswarm.router,

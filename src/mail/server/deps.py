@@ -19,14 +19,17 @@ from mail.auth.callers import Caller
 from mail.auth.guards import extract_token
 from mail.errors import Forbidden
 from mail.logcontext import note
+from mail.server.federation import swarms_of
 from mail.server.intake import BODY_CHECK, KEY_HEADER, wait_turn
 from mail.server.middleware import CALLER, WAITS, WORKS
-from mail.server.state import ServerState, state_of
+from mail.server.state import PARTICIPANT_ROLE, ServerState, state_of
 
 __all__ = [
     "ADMIN",
     "AUTHENTICATED",
+    "DESK_READERS",
     "GIVEN",
+    "PARTICIPANTS",
     "PEERS",
     "PEOPLE",
     "PUBLIC",
@@ -35,9 +38,12 @@ __all__ = [
     "Anyone",
     "Audience",
     "BearerToken",
+    "DeskReader",
     "EventsAfter",
     "IdempotencyKey",
     "LastEventId",
+    "Mailboxes",
+    "Participant",
     "Peer",
     "Person",
     "Prefer",
@@ -48,6 +54,10 @@ __all__ = [
 ]
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_FOR_DESK: Final = (
+    "the mail desk takes a token of a participant that swarms.json declares (mail token create "
+    "--role agent --id NAME --participant)"
+)
 _EVENT_NUMBER: Final = re.compile(r"[0-9]{0,18}")
 
 
@@ -176,12 +186,15 @@ class Roles(Audience, SecurityBase):
         if wait := state.quotas.request(caller):
             await wait_turn(request, wait)  # else one caller's queue would keep all others out
         if caller.role not in self.roles:
-            raise Forbidden(self._refusal())
+            raise Forbidden(self._refusal(state, caller))
         place["intake"] = state.intake
 
-    def _refusal(self) -> str:
-        """Say which token it takes."""
-        return f"invalid role: this requires {' or '.join(sorted(self.roles))}"
+    def _refusal(self, state: ServerState, caller: Caller) -> str:
+        """Say which token it takes, and to participants which routes are theirs."""
+        text = f"invalid role: this requires {' or '.join(sorted(self.roles))}"
+        if state.is_participant(caller):
+            text += f"; '{caller.id}' is a participant, whose routes are /messages and /threads"
+        return text
 
     async def __call__(self, request: Request) -> Caller:  # type: ignore[override]
         """Return the caller that was admitted."""
@@ -220,16 +233,46 @@ class Peers(Roles):
         place[BODY_CHECK] = federation.check_signature(request, peer)
 
 
+class Mailboxes(Roles):
+    """Participants that the swarm declares, and operators where another role is named, too."""
+
+    async def admit(self, request: Request) -> None:
+        """See that a caller of the role ``agent`` is a participant, and no peer.
+
+        Raises:
+            Forbidden: it is none, or also a registered swarm.
+        """
+        await super().admit(request)
+        state, caller = state_of(request), _caller(request)
+        if caller.role != PARTICIPANT_ROLE:
+            return
+        if not state.is_participant(caller):
+            raise Forbidden(f"'{caller.id}' is no participant of the swarm: {_FOR_DESK}")
+        if swarms_of(state.registry, caller):
+            raise Forbidden(
+                f"'{caller.id}' is both a participant and a registered swarm, so its tokens count "
+                "as neither's; an administrator renames one of them"
+            )
+
+    def _refusal(self, state: ServerState, caller: Caller) -> str:
+        """Say which token it takes, and where people write to the swarm."""
+        return f"invalid role: {_FOR_DESK}; users write to the swarm with POST /message"
+
+
 PUBLIC: Final = Audience()
 AUTHENTICATED: Final = Roles("admin", "user", "agent")
 PEOPLE: Final = Roles("admin", "user")
 ADMIN: Final = Roles("admin")
 PEERS: Final = Peers()
+PARTICIPANTS: Final = Mailboxes(PARTICIPANT_ROLE)
+DESK_READERS: Final = Mailboxes(PARTICIPANT_ROLE, "admin")
 
 Anyone = Annotated[Caller, Depends(AUTHENTICATED)]
 Person = Annotated[Caller, Depends(PEOPLE)]
 Administrator = Annotated[Caller, Depends(ADMIN)]
 Peer = Annotated[Caller, Depends(PEERS)]
+Participant = Annotated[Caller, Depends(PARTICIPANTS)]
+DeskReader = Annotated[Caller, Depends(DESK_READERS)]
 
 
 def _caller(request: Request) -> Caller:
@@ -248,6 +291,7 @@ GIVEN: Final[Mapping[Any, Callable[[Request], Any]]] = {
     _token: _token_of,
     Roles: _caller,
     Peers: _caller,
+    Mailboxes: _caller,
     Audience: lambda _: None,
 }
 """Dependency, or its class, to how its value is read from a request that has been admitted."""

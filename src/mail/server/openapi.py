@@ -23,6 +23,7 @@ __all__ = ["EVENT_STREAM", "RETRY_LATER", "OpenAPIDocument", "answer_headers", "
 TAGS: Final[Mapping[str, str]] = {
     "messages": "Post messages to the swarm.",
     "tasks": "Read, follow and cancel your tasks. Another caller's task is a 404.",
+    "desk": "Messages and threads between the swarm's participants.",
     "server": "The server, its health and its version.",
     "swarms": "The swarm that is served, and the registry of other swarms.",
     "interswarm": "Mail between this swarm and others.",
@@ -46,14 +47,15 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     403: ("Forbidden", "The token's role may not do this."),
     404: (
         "NotFound",
-        "There is no such task of the caller's, no such swarm, no such mail, or no such route.",
+        "There is no such task, message or thread of the caller's, no such swarm, no such mail, "
+        "or no such route.",
     ),
     405: ("MethodNotAllowed", "The path does not support the method; no operation answers this."),
     408: ("BodyTooSlow", "The rest of the body did not arrive."),
     409: (
         "Conflict",
         "The task is paused and was not resumed, a breakpoint call already has a result, or the "
-        "`Idempotency-Key` was used with another body.",
+        "`Idempotency-Key` or `request_id` was used with another body.",
     ),
     410: ("KeyOfDeletedTask", "The `Idempotency-Key` stands for a task that was deleted."),
     413: ("BodyTooLarge", "The body is larger than the server accepts."),

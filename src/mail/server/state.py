@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
@@ -26,18 +27,21 @@ from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
 from mail.server.intake import Intake
 from mail.server.quotas import Quotas
-from mail.server.storage import StorageShares
+from mail.server.storage import LetterShares, StorageShares
+from mail.services.desk import MailDesk
 from mail.services.tasks import TaskReader
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate
     from mail.server.openapi import OpenAPIDocument
 
-__all__ = ["ServerState", "SwarmOpener", "owner_of", "state_of", "step_limit"]
+__all__ = ["PARTICIPANT_ROLE", "ServerState", "SwarmOpener", "owner_of", "state_of", "step_limit"]
 
 SwarmOpener = Callable[[], Awaitable[Served]]
 """Loads the swarm; raises `ConfigError`."""
 
+PARTICIPANT_ROLE: Final = "agent"
+"""The role of participants' tokens, which peers have, too; see `ServerState.is_participant`."""
 _STORE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
 
@@ -89,6 +93,8 @@ class ServerState:
     _store_fails: bool = field(default=False, init=False)
     _key_locks: OwnersLocks = field(default_factory=OwnersLocks, init=False)
     shares: StorageShares = field(init=False)
+    letter_shares: LetterShares = field(init=False)
+    _desk: "tuple[MAILSwarmTemplate, MailDesk] | None" = field(default=None, init=False)
     _pool: InstancePool | None = field(default=None, init=False)
     _keys: SigningKeys | None = field(default=None, init=False)
     _registry: SwarmRegistry | None = field(default=None, init=False)
@@ -98,6 +104,7 @@ class ServerState:
 
     def __post_init__(self) -> None:
         self.shares = StorageShares(self.store, self.config.limits)
+        self.letter_shares = LetterShares(self.store, self.config.limits)
 
     async def prepare(self) -> None:
         """Load the swarm, see that it can be built, and read the key. Calling it again is fine.
@@ -213,7 +220,33 @@ class ServerState:
         A caller of the role ``agent`` is that or a peer, never both.
         """
         declared = self.template.participants
-        return caller.role == "agent" and any(each["name"] == caller.id for each in declared)
+        return caller.role == PARTICIPANT_ROLE and any(
+            each["name"] == caller.id for each in declared
+        )
+
+    @property
+    def desk(self) -> MailDesk:
+        """The mail desk of the swarm that is served."""
+        template = self.template
+        if self._desk is not None and self._desk[0] is template:
+            return self._desk[1]
+        self._close_desk()
+        swarm: str = template.name
+        desk = MailDesk(
+            self.store,
+            swarm,
+            {each["name"]: each["description"] for each in template.participants},
+            self.clock,
+            self.config.limits.max_message_bytes,
+            partial(self.letter_shares.admit_letters, swarm),
+        )
+        self._desk = template, desk
+        return desk
+
+    def _close_desk(self) -> None:
+        """Let those who wait for mail go."""
+        if self._desk is not None:
+            self._desk[1].bell.close()
 
     def set_health(self, status: str) -> None:
         """Take what an administrator says about the server's health."""
@@ -258,6 +291,7 @@ class ServerState:
         return self._drain
 
     async def _close(self) -> None:
+        self._close_desk()
         if self._federation is not None:
             await self._federation.stop()
         await self.pool.close(self.config.limits.shutdown_grace)

@@ -15,10 +15,10 @@ from typing import Final
 from starlette.requests import Request
 
 from mail.config.server import LimitsConfig
-from mail.db.base import Owner, StoredUse, SweepRecords
+from mail.db.base import Owner, Store, StoredUse, SweepRecords
 from mail.server.errors import RETRY_AFTER, QuotaExceeded, StorageFull
 
-__all__ = ["StorageShares", "declared_size"]
+__all__ = ["LetterShares", "StorageShares", "declared_size"]
 
 _FRESH_SECONDS: Final = 10.0
 _LEAST_SECONDS: Final = 1.0
@@ -131,11 +131,7 @@ class StorageShares:
         most = self._limits.max_stored_bytes
         taken = known.use.bytes + known.bytes
         if 0 < most * (_RESERVE if resumes else 1) <= taken:
-            return StorageFull(
-                f"your tasks and memories take {taken:,} bytes, and the limit is {most:,}; delete "
-                "what you do not need (DELETE /tasks/{task_id}, "
-                "DELETE /v1/responses/{response_id}), or raise [server.limits] max_stored_bytes"
-            )
+            return StorageFull(self._full(taken, most))
         most, there = self._limits.max_open_tasks, known.use.open_tasks + known.tasks
         if opens and not resumes and 0 < most <= there:
             return QuotaExceeded(
@@ -144,3 +140,45 @@ class StorageShares:
                 int(RETRY_AFTER),
             )
         return None
+
+    def _full(self, taken: int, most: int) -> str:
+        return (
+            f"your tasks and memories take {taken:,} bytes, and the limit is {most:,}; delete "
+            "what you do not need (DELETE /tasks/{task_id}, "
+            "DELETE /v1/responses/{response_id}), or raise [server.limits] max_stored_bytes"
+        )
+
+
+class LetterShares(StorageShares):
+    """What each participant may store of letters and threads.
+
+    Args:
+        store: Where they are.
+        limits: ``max_stored_bytes``; 0 lifts it.
+        now: A monotonic clock in seconds.
+    """
+
+    def __init__(
+        self, store: Store, limits: LimitsConfig, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        super().__init__(store, limits, now)
+        self._letters = store
+
+    async def admit_letters(self, swarm: str, name: str, size: int) -> None:
+        """Take what a mailbox stores into account, or refuse it.
+
+        Raises:
+            StorageFull: it stores as much as one may.
+        """
+        await self.admit(Owner(swarm, "", name), size, opens=False)
+
+    async def _ask(self, owner: Owner) -> _Known:
+        taken = await self._letters.letter_bytes(owner.swarm, owner.id)
+        return _Known(StoredUse(bytes=taken, tasks=0, open_tasks=0), self._now())
+
+    def _full(self, taken: int, most: int) -> str:
+        return (
+            f"your messages and threads take {taken:,} bytes, and the limit is {most:,}; an "
+            "operator lets old ones go ([server.retention] letters_days), or raises "
+            "[server.limits] max_stored_bytes"
+        )

@@ -1,6 +1,6 @@
 """The mail desk: what participants do with letters and threads, whichever way they ask for it.
 
-Nothing here knows HTTP. What is stored is the truth; the
+Nothing here knows HTTP. Docs: ``docs/mail-desk.md``. What is stored is the truth; the
 `Bell` only tells those who wait that it is worth looking.
 """
 
