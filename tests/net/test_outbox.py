@@ -782,12 +782,17 @@ async def test_nothing_is_asked_while_nothing_waits(tmp_path: Path) -> None:
 
 async def test_what_an_earlier_process_put_off_is_sent_in_time(tmp_path: Path) -> None:
     store = WaitingMail()
-    later = (datetime.now(UTC) + timedelta(seconds=0.5)).isoformat()
-    due = asyncio.get_running_loop().time() + 0.5
-    store.add("beta", next_at=later, attempts=3, told=True)
-    store.add("beta", "other")  # due at once
-    async with LoopbackPeer(name="beta") as peer, sending(tmp_path, store, peer):
+    async with LoopbackPeer(name="beta") as peer, routing(tmp_path, peer) as router:
+        registry = router.swarm_registry
+        assert isinstance(registry, SwarmRegistry)
+        sender = OutboxSender(store, "alpha", registry, router, store.settle, FAST)
+        later = (datetime.now(UTC) + timedelta(seconds=0.5)).isoformat()
+        due = asyncio.get_running_loop().time() + 0.5
+        store.add("beta", next_at=later, attempts=3, told=True)
+        store.add("beta", "other")  # due at once
+        await sender.start()
         await until_sent(store)
+        await sender.stop()
         assert len(posted(peer)) == 2
     moments = {row.task_id: moment for row, _, moment in store.settled}
     assert due - 0.05 < moments["trip"] < due + 30  # without a look in time it would take a minute
