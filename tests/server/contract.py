@@ -347,5 +347,5 @@ UNFIT: list[dict[str, Any]] = [
 BODIES = [b"{", b"[1]", b'"x"', b"", b"null", b'{"a":"\xff"}', b'{"a":NaN}', b"[" * 100, b"\x00"]
 
 ALL = [*USUAL, *DEBUG]
-MCP = Row("POST", "/mcp", PEOPLE, None)
+MCP = Row("POST", "/mcp", ANYONE, None)
 """Speaks JSON-RPC, and has its own tests."""

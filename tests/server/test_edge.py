@@ -181,7 +181,7 @@ def test_every_route_declares_its_audience(app: FastAPI) -> None:
         ("POST", "/swarms/discover"): ["admin"],
         ("POST", "/swarms/{name:path}/accept"): ["admin"],
         ("DELETE", "/swarms/{name:path}"): ["admin"],
-        ("POST", "/mcp"): people,
+        ("POST", "/mcp"): anyone,
         ("GET", "/v1/models"): people,
         ("GET", "/v1/models/{model}"): people,
         ("POST", "/v1/responses"): people,

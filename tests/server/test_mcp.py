@@ -15,6 +15,7 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
+from mail.db.memory import MemoryStore
 from mail.mcp.tools import tools_of
 from mail.server.app import create_app
 from tests.server.kit import Script, Server, Template, bearer, config, running_server
@@ -189,6 +190,118 @@ async def test_whoever_does_not_belong_is_refused(
         assert answer.status_code == status and answer.json()["detail"]
 
 
+# --- participants -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def desk(store: MemoryStore, script: Script) -> AsyncIterator[Server]:
+    """A swarm with two participants."""
+    template = Template(script)
+    template.participants = [{"name": n, "description": ""} for n in ("editor", "reviewer")]
+    served = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
+    async with running_server(served) as server:
+        yield server
+
+
+@pytest.mark.parametrize("era", ERAS)
+async def test_participants_are_offered_what_they_may_use(desk: Server, era: str) -> None:
+    async with client(desk, "editor", era) as editor, client(desk, era=era) as alice:
+        offered = {tool.name for tool in (await editor.list_tools()).tools}
+        assert offered == set(tools_of(["threads"]))
+        assert {tool.name for tool in (await alice.list_tools()).tools} == set(tools_of(["tasks"]))
+    async with client(desk, "editor", era, "?tools=basic") as editor:
+        assert len((await editor.list_tools()).tools) == 4
+    async with client(desk, "editor", era, "?tools=tasks") as editor:
+        assert "is a participant" in await refused(editor, "list_tasks")
+
+
+async def test_a_letter_goes_from_one_to_the_other(desk: Server) -> None:
+    async with client(desk, "editor") as editor, client(desk, "reviewer") as reviewer:
+        me, you = {"agent_id": "editor"}, {"agent_id": "reviewer"}
+        waiting = asyncio.create_task(use(reviewer, "wait_for_mail", **you, seconds=20))
+        letter = {"sender_id": "editor", "recipient_id": "reviewer", "content": "Ready?"}
+        sent = await use(editor, "send_message", **letter, urgent=True, wants_ack=True)
+        assert sent["message"]["id"] in sent["detail"] and sent["message"]["urgent"]
+        assert (await waiting)["unread"] == 1
+        checked = await use(reviewer, "check_new_messages", **you)
+        assert checked == {"detail": "You have 1 unread message.", "unread": 1}
+        [got] = (await use(reviewer, "get_messages", **you, request_id="p-1"))["messages"]
+        assert got["content"] == "Ready?" and got["sender_id"] == "editor"
+        assert (await use(reviewer, "check_new_messages", **you))["unread"] == 0
+        again = await use(reviewer, "get_messages", **you, request_id="p-1")
+        assert [each["id"] for each in again["messages"]] == [got["id"]]
+        await use(reviewer, "acknowledge_message", **you, message_id=got["id"], note="yes")
+        [receipt] = (await use(editor, "get_receipts", message_id=got["id"]))["receipts"]
+        assert (receipt["state"], receipt["note"]) == ("acknowledged", "yes")
+        assert "only the sender" in await refused(reviewer, "get_receipts", message_id=got["id"])
+        both = {"sender_id": "editor", "recipient_ids": ["reviewer", "editor"], "content": "All"}
+        told = await use(editor, "broadcast_message", **both)
+        assert told["message"]["recipient_ids"] == ["reviewer"]
+        assert (await use(editor, "check_new_messages", **me))["unread"] == 0
+
+
+async def test_a_thread_is_created_joined_and_left(desk: Server) -> None:
+    async with client(desk, "editor") as editor, client(desk, "reviewer") as reviewer:
+        new = {"creator_id": "editor", "title": "Release", "participants": []}
+        made = await use(editor, "create_thread", **new, initial_message="Who tests?")
+        place = {"thread_id": made["thread"]["id"]}
+        assert made["thread"]["participants"] == ["editor"] and made["message_id"]
+        assert await refused(reviewer, "get_thread_details", **place) == "no such thread"
+        joined = await use(reviewer, "join_thread", **place, agent_id="reviewer")
+        assert joined["status"] == "joined"
+        again = await use(reviewer, "join_thread", **place, agent_id="reviewer")
+        assert again["status"] == "already_participant"
+        post = {"sender_id": "reviewer", "content": "I do."}
+        await use(reviewer, "send_message", **place, **post)
+        seen = await use(editor, "get_messages", **place, agent_id="editor", limit=2)
+        assert seen["messages"][0]["content"] == "I do."
+        details = await use(editor, "get_thread_details", **place)
+        assert details["participants"] == ["editor", "reviewer"]
+        assert details["creator_id"] == "editor" and details["created_at"]
+        creator = {"agent_id_to_remove": "editor", "removing_agent_id": "editor"}
+        assert "creator" in await refused(
+            editor, "remove_participant_from_thread", **place, **creator
+        )
+        gone = {"agent_id_to_remove": "reviewer", "removing_agent_id": "editor"}
+        await use(editor, "remove_participant_from_thread", **place, **gone)
+        assert "no such" in await refused(reviewer, "send_message", **place, **post)
+        back = {"agent_id_to_add": "reviewer", "inviting_agent_id": "editor"}
+        assert (await use(editor, "add_participant_to_thread", **place, **back))[
+            "status"
+        ] == "added"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        (
+            "send_message",
+            {"sender_id": "reviewer", "recipient_id": "x", "content": "x"},
+            "sender_id",
+        ),
+        ("send_message", {"sender_id": "editor", "content": "x"}, "exactly one"),
+        ("send_message", {"sender_id": "editor", "recipient_id": "x", "content": "x"}, "'x'"),
+        ("send_message", {"recipient_id": "reviewer", "content": "x"}, "sender_id: Field required"),
+        ("get_messages", {"agent_id": "reviewer"}, "agent_id"),
+        ("get_messages", {"agent_id": "editor", "since": "yesterday"}, "since"),
+        ("check_new_messages", {"agent_id": "reviewer"}, "agent_id"),
+        (
+            "broadcast_message",
+            {"sender_id": "editor", "recipient_ids": [], "content": "x"},
+            "at least",
+        ),
+        ("create_thread", {"creator_id": "editor", "title": "x", "participants": ["x"]}, "'x'"),
+        ("join_thread", {"agent_id": "editor", "thread_id": "../tasks"}, "not found"),
+        ("wait_for_mail", {"agent_id": "editor", "seconds": 301}, "seconds"),
+    ],
+)
+async def test_what_the_desk_refuses_is_told(
+    desk: Server, name: str, arguments: dict[str, Any], said: str
+) -> None:
+    async with client(desk, "editor") as editor:
+        assert said in await refused(editor, name, **arguments)
+
+
 async def test_there_is_no_stream_without_a_request(server: Server) -> None:
     async with httpx2.AsyncClient(headers=bearer("alice")) as http:
         assert (await http.get(f"{server.url}/mcp")).status_code == 405
@@ -211,8 +324,10 @@ def test_the_tools_take_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     # LiteLLM brings an encoding along; tiktoken itself would fetch it.
     folder = importlib.resources.files("litellm.litellm_core_utils.tokenizers")
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
-    tools = [
-        {"name": t.name, "description": t.description, "inputSchema": t.schema}
-        for t in tools_of(["tasks"]).values()
-    ]
-    assert len(tiktoken.get_encoding("cl100k_base").encode(json.dumps(tools))) < 1500
+    encoding = tiktoken.get_encoding("cl100k_base")
+    for profile, most in (("basic", 1000), ("tasks", 1000), ("threads", 2500), ("all", 3500)):
+        tools = [
+            {"name": t.name, "description": t.description, "inputSchema": t.schema}
+            for t in tools_of([profile]).values()
+        ]
+        assert len(encoding.encode(json.dumps(tools))) < most, profile

@@ -5,6 +5,7 @@ import asyncio
 import json
 import sys
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import DONE, cleaned
@@ -93,10 +94,25 @@ async def _serve(url: str, token: str, profiles: list[str]) -> None:
 
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=_SECONDS) as client:
-        server = make_server(partial(_connected, Api(client), profiles))
+        api = Api(client)
+        profiles = profiles or [await _usual_profile(api)]
+        server = make_server(partial(_connected, api, profiles))
         print(f"mail: MCP tools for {url}", file=sys.stderr)
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+async def _usual_profile(api: "Api") -> str:
+    """Return what the token's role may use; if nobody can tell, what people use."""
+    from mail.mcp.tools import Refused, profile_of
+
+    try:
+        await api.ask("GET", "/whoami")
+    except Refused as error:
+        return profile_of("agent" if error.status == HTTPStatus.FORBIDDEN else "user")
+    except ToolError:
+        pass
+    return profile_of("user")
 
 
 def _connected(api: "Api", profiles: list[str], ctx: Any) -> "tuple[Api, list[str]]":

@@ -20,13 +20,22 @@ from pydantic_core import from_json
 from mail.core.suggest import hinted
 from mail.errors import ToolError
 
-__all__ = ["PROFILES", "Api", "McpTool", "Progress", "timeline", "tools_of"]
+__all__ = [
+    "PROFILES",
+    "Api",
+    "McpTool",
+    "Progress",
+    "Refused",
+    "profile_of",
+    "timeline",
+    "tools_of",
+]
 
 Progress = Callable[[int, str], Awaitable[None]]
 """Tells a waiting client how many events there are by now, and what the newest says."""
 
-PROFILES: Final = ("tasks", "all")
-"""Sets of tools: a client loads only what it needs."""
+PROFILES: Final = ("basic", "threads", "tasks", "all")
+"""Sets of tools: a client loads only what it needs. ``threads`` has those of ``basic``, too."""
 
 _RUNNING: Final = "running"
 _LONGEST_WAIT: Final = 300.0
@@ -159,6 +168,121 @@ class CancelTask(Arguments):
     """Stop a task of yours. A later message can continue it."""
 
     task_id: _TaskId
+
+
+_OwnId = Annotated[str, Field(min_length=1, max_length=256, description="Your own id.")]
+_Content = Annotated[str, Field(min_length=1, description="The text.")]
+_ThreadId = Annotated[str, Field(min_length=1, max_length=256, description="The thread's id.")]
+_MessageId = Annotated[str, Field(min_length=1, max_length=256, description="The message's id.")]
+_Urgent = Annotated[bool, Field(description="It wants attention at once.")]
+_RequestId = Annotated[
+    str,
+    Field(
+        max_length=255,
+        pattern=r"^[\x21-\x7e]*$",
+        description="Any text of yours: a repeated call with it gets the same result.",
+    ),
+]
+
+
+class SendMessage(Arguments):
+    """Send a message to one participant, or post it in a thread: give exactly one of the two."""
+
+    sender_id: _OwnId
+    content: _Content
+    recipient_id: Annotated[str, Field(description="Who gets it, if it is for one.")] = ""
+    thread_id: Annotated[str, Field(description="The thread, if it is for a group.")] = ""
+    urgent: _Urgent = False
+    reply_to: Annotated[str, Field(description="The message that it answers.")] = ""
+    wants_ack: Annotated[bool, Field(description="Ask for an acknowledgement.")] = False
+    request_id: _RequestId = ""
+
+
+class GetMessages(Arguments):
+    """Read your messages, newest first. Those that you get count as read from then on."""
+
+    agent_id: _OwnId
+    thread_id: Annotated[str, Field(description="Only this thread, with your own posts.")] = ""
+    limit: Annotated[int, Field(ge=1, le=100, description="At most so many.")] = 10
+    since: Annotated[str, Field(description="Only later ones: RFC 3339 with a time zone.")] = ""
+    unread: Annotated[bool, Field(description="Only unread ones.")] = False
+    mark_read: bool = True
+    request_id: _RequestId = ""
+
+
+class CreateThread(Arguments):
+    """Create a discussion thread. You are in it in any case; the others get a notice."""
+
+    creator_id: _OwnId
+    title: Annotated[str, Field(min_length=1, description="A line.")]
+    participants: Annotated[list[str], Field(description="The ids of those who are in it.")]
+    initial_message: Annotated[str, Field(description="The first message in it.")] = ""
+
+
+class JoinThread(Arguments):
+    """Join a thread."""
+
+    thread_id: _ThreadId
+    agent_id: _OwnId
+
+
+class BroadcastMessage(Arguments):
+    """Send one message to several participants, without a thread."""
+
+    sender_id: _OwnId
+    recipient_ids: Annotated[list[str], Field(min_length=1, description="Who gets it.")]
+    content: _Content
+    urgent: _Urgent = False
+    request_id: _RequestId = ""
+
+
+class CheckNewMessages(Arguments):
+    """Tell how many unread messages you have. It marks nothing as read."""
+
+    agent_id: _OwnId
+
+
+class WaitForMail(Arguments):
+    """Wait until you have an unread message, or the time is over."""
+
+    agent_id: _OwnId
+    seconds: Annotated[float, Field(gt=0, le=_LONGEST_WAIT)] = 60.0
+
+
+class GetThreadDetails(Arguments):
+    """Tell a thread's title, who created it, who is in it, and since when it exists."""
+
+    thread_id: _ThreadId
+
+
+class AddParticipant(Arguments):
+    """Add a participant to a thread that you are in."""
+
+    thread_id: _ThreadId
+    agent_id_to_add: Annotated[str, Field(min_length=1, description="Who is added.")]
+    inviting_agent_id: _OwnId
+
+
+class RemoveParticipant(Arguments):
+    """Leave a thread, or remove somebody from one that you created."""
+
+    thread_id: _ThreadId
+    agent_id_to_remove: Annotated[str, Field(min_length=1, description="Who is removed.")]
+    removing_agent_id: _OwnId
+
+
+class AcknowledgeMessage(Arguments):
+    """Acknowledge a message whose sender asks for that."""
+
+    agent_id: _OwnId
+    message_id: _MessageId
+    note: Annotated[str, Field(description="A word to the sender.")] = ""
+
+
+class GetReceipts(Arguments):
+    """Tell whether a message of yours was read and acknowledged, and by whom."""
+
+    message_id: _MessageId
 
 
 async def _submit(api: Api, given: SubmitTask, progress: Progress | None) -> dict[str, Any]:
@@ -344,6 +468,106 @@ def _path(task_id: str) -> str:
     return f"/tasks/{quote(task_id, safe='')}"
 
 
+# --- the mail desk ------------------------------------------------------------------------------
+
+
+async def _send(api: Api, given: SendMessage | BroadcastMessage, _: object) -> dict[str, Any]:
+    sent = await api.ask("POST", "/messages", json=_given(given))
+    message = sent["message"]
+    where = f"in thread {message['thread_id']}" if message["thread_id"] else ""
+    to = where or f"to {', '.join(message['recipient_ids'])}"
+    return {"detail": f"Message {message['id']} sent {to}.", "message": message}
+
+
+async def _read(api: Api, given: GetMessages, _: object) -> dict[str, Any]:
+    params = {name: _query(value) for name, value in _given(given).items()}
+    return await api.ask("GET", "/messages", params=params)
+
+
+async def _create(api: Api, given: CreateThread, _: object) -> dict[str, Any]:
+    made = await api.ask("POST", "/threads", json=_given(given))
+    detail = f"Thread {made['thread']['id']} created."
+    told = {"detail": detail, "thread": made["thread"]}
+    return told | ({"message_id": made["message_id"]} if made["message_id"] else {})
+
+
+async def _join(api: Api, given: JoinThread, _: object) -> dict[str, Any]:
+    place = f"{_thread(given.thread_id)}/join"
+    return _told(await api.ask("POST", place, params={"agent_id": given.agent_id}))
+
+
+async def _add(api: Api, given: AddParticipant, _: object) -> dict[str, Any]:
+    body = given.model_dump(exclude={"thread_id"})
+    place = f"{_thread(given.thread_id)}/participants"
+    return _told(await api.ask("POST", place, json=body))
+
+
+async def _remove(api: Api, given: RemoveParticipant, _: object) -> dict[str, Any]:
+    name = quote(given.agent_id_to_remove, safe="")
+    place = f"{_thread(given.thread_id)}/participants/{name}"
+    params = {"removing_agent_id": given.removing_agent_id}
+    await api.ask("DELETE", place, params=params)
+    return {"detail": f"{given.agent_id_to_remove} is not in thread {given.thread_id} any more."}
+
+
+async def _details(api: Api, given: GetThreadDetails, _: object) -> dict[str, Any]:
+    return await api.ask("GET", _thread(given.thread_id))
+
+
+async def _count(api: Api, given: CheckNewMessages, _: object) -> dict[str, Any]:
+    return _unread(await api.ask("GET", "/messages/unread", params={"agent_id": given.agent_id}))
+
+
+async def _wait(api: Api, given: WaitForMail, _: object) -> dict[str, Any]:
+    params = {"agent_id": given.agent_id, "wait": str(given.seconds)}
+    timeout = given.seconds + _MARGIN_SECONDS
+    return _unread(await api.ask("GET", "/messages/unread", params=params, timeout=timeout))
+
+
+async def _acknowledge(api: Api, given: AcknowledgeMessage, _: object) -> dict[str, Any]:
+    body = _given(given)
+    del body["message_id"]
+    return await api.ask("POST", f"{_message(given.message_id)}/ack", json=body)
+
+
+async def _receipts(api: Api, given: GetReceipts, _: object) -> dict[str, Any]:
+    found = await api.ask("GET", _message(given.message_id), params={"mark_read": "false"})
+    if found["receipts"] is None:
+        raise ToolError("only the sender of a message sees its receipts")
+    return {"receipts": found["receipts"]}
+
+
+def _given(arguments: Arguments) -> dict[str, Any]:
+    """Return the arguments that were given, as the API has them: an empty text is none."""
+    given = arguments.model_dump(exclude_unset=True)
+    return {name: value for name, value in given.items() if value != ""}
+
+
+def _query(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _told(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what became of somebody in a thread."""
+    names = ", ".join(answer["thread"]["participants"])
+    detail = f"{answer['status'].replace('_', ' ').capitalize()}; in the thread: {names}."
+    return {"status": answer["status"], "detail": detail, "thread": answer["thread"]}
+
+
+def _unread(answer: Mapping[str, Any]) -> dict[str, Any]:
+    count = answer["unread"]
+    some = f"{count} unread message{'' if count == 1 else 's'}" if count else "no unread messages"
+    return {"detail": f"You have {some}.", "unread": count}
+
+
+def _thread(thread_id: str) -> str:
+    return f"/threads/{quote(thread_id, safe='')}"
+
+
+def _message(message_id: str) -> str:
+    return f"/messages/{quote(message_id, safe='')}"
+
+
 @dataclass(frozen=True)
 class McpTool:
     """A tool: its name, the profile that it belongs to, its arguments, and what it does.
@@ -400,6 +624,18 @@ class McpTool:
 
 
 _TOOLS: Final = (
+    McpTool("send_message", "basic", SendMessage, _send),
+    McpTool("get_messages", "basic", GetMessages, _read),
+    McpTool("check_new_messages", "basic", CheckNewMessages, _count, reads=True),
+    McpTool("wait_for_mail", "basic", WaitForMail, _wait, reads=True),
+    McpTool("broadcast_message", "threads", BroadcastMessage, _send),
+    McpTool("create_thread", "threads", CreateThread, _create),
+    McpTool("join_thread", "threads", JoinThread, _join),
+    McpTool("get_thread_details", "threads", GetThreadDetails, _details, reads=True),
+    McpTool("add_participant_to_thread", "threads", AddParticipant, _add),
+    McpTool("remove_participant_from_thread", "threads", RemoveParticipant, _remove),
+    McpTool("acknowledge_message", "threads", AcknowledgeMessage, _acknowledge),
+    McpTool("get_receipts", "threads", GetReceipts, _receipts, reads=True),
     McpTool("submit_task", "tasks", SubmitTask, _submit),
     McpTool("get_task", "tasks", GetTask, _get, reads=True),
     McpTool("list_tasks", "tasks", ListTasks, _list, reads=True),
@@ -407,6 +643,11 @@ _TOOLS: Final = (
     McpTool("interrupt_agent", "tasks", InterruptAgent, _interrupt),
     McpTool("cancel_task", "tasks", CancelTask, _cancel),
 )
+
+
+def profile_of(role: str) -> str:
+    """Return the profile for callers who name none: what their role may use."""
+    return "threads" if role == "agent" else "tasks"
 
 
 def tools_of(profiles: Sequence[str]) -> dict[str, McpTool]:
@@ -418,5 +659,6 @@ def tools_of(profiles: Sequence[str]) -> dict[str, McpTool]:
     for name in profiles:
         if name not in PROFILES:
             raise ToolError(f"unknown profile {name!r}; there are {', '.join(PROFILES)}")
+    wanted = {*profiles, *(("basic",) if "threads" in profiles else ())}
     everything = not profiles or "all" in profiles
-    return {tool.name: tool for tool in _TOOLS if everything or tool.profile in profiles}
+    return {tool.name: tool for tool in _TOOLS if everything or tool.profile in wanted}

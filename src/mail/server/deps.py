@@ -49,6 +49,7 @@ __all__ = [
     "Prefer",
     "Roles",
     "State",
+    "ToolUser",
     "audience_of",
     "peer_name",
 ]
@@ -266,6 +267,7 @@ ADMIN: Final = Roles("admin")
 PEERS: Final = Peers()
 PARTICIPANTS: Final = Mailboxes(PARTICIPANT_ROLE)
 DESK_READERS: Final = Mailboxes(PARTICIPANT_ROLE, "admin")
+TOOL_USERS: Final = Mailboxes(PARTICIPANT_ROLE, "admin", "user")
 
 Anyone = Annotated[Caller, Depends(AUTHENTICATED)]
 Person = Annotated[Caller, Depends(PEOPLE)]
@@ -273,6 +275,7 @@ Administrator = Annotated[Caller, Depends(ADMIN)]
 Peer = Annotated[Caller, Depends(PEERS)]
 Participant = Annotated[Caller, Depends(PARTICIPANTS)]
 DeskReader = Annotated[Caller, Depends(DESK_READERS)]
+ToolUser = Annotated[Caller, Depends(TOOL_USERS)]
 
 
 def _caller(request: Request) -> Caller:

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from mail.errors import ProtocolError, ToolError
-from mail.mcp.tools import Api, tools_of
-from mail.server.deps import BearerToken, Person
+from mail.mcp.tools import Api, profile_of, tools_of
+from mail.server.deps import BearerToken, ToolUser
 from mail.server.middleware import WAITS
 from mail.server.routing import MAILRouter
 
@@ -104,7 +104,7 @@ class _Handed(Response):
 @router.post("/mcp")
 async def mcp(
     request: Request,
-    caller: Person,
+    caller: ToolUser,
     token: BearerToken,
     tools: Annotated[
         str, Query(description="The profiles of tools to offer, separated by commas.")
@@ -116,6 +116,7 @@ async def mcp(
     sessions. Tools act with the caller's own token.
     """
     profiles = [name for name in (part.strip() for part in tools.split(",")) if name]
+    profiles = profiles or [profile_of(caller.role)]
     try:
         tools_of(profiles)
     except ToolError as error:
