@@ -175,7 +175,7 @@ async def test_bodies_that_trickle_keep_nobody_else_out(
 async def test_an_answer_that_nobody_reads_is_let_go_and_a_slow_reader_is_not(
     store: MemoryStore, template: Template
 ) -> None:
-    async with served(store, template, send_timeout=3.0) as (server, app):
+    async with served(store, template, header_timeout=10.0, send_timeout=3.0) as (server, app):
 
         async def big() -> str:
             return "x" * BIG
