@@ -41,7 +41,7 @@ def no_packets() -> PeerAccess:
 
 def main() -> None:
     """Serve until told to stop."""
-    PeerAccess.of_server = classmethod(lambda cls, allow_private: no_packets())  # type: ignore[method-assign, assignment]
+    PeerAccess.of_server = classmethod(lambda cls, allow_private, keys=None: no_packets())  # type: ignore[method-assign, assignment]
     parser = argparse.ArgumentParser()
     parser.add_argument("store")
     parser.add_argument("--shipped-limits", action="store_true")

@@ -46,7 +46,7 @@ PathName = Annotated[str, Path(description="The name of the swarm.")]
 
 
 def _text_or_object(value: object) -> object:
-    if not isinstance(value, str | dict):
+    if not isinstance(value, str | dict | None):
         raise ValueError("must be text or an object")  # noqa: TRY004 - pydantic wants it
     return value
 
