@@ -148,6 +148,6 @@ def test_the_parameters_of_the_other_two_are_there() -> None:
     promised = ["name", "version", "agents", "actions", "entrypoint", "enable_interswarm"]
     promised += ["breakpoint_tools", "exclude_tools", "task_message_limit", "description"]
     promised += ["keywords", "public", "enable_db_agent_histories"]
-    assert list(found)[1:] == promised
+    assert list(found)[1 : len(promised) + 1] == promised
     keywords = {"name", "description", "model", "parameters", "style"}
     assert keywords <= inspect.signature(action).parameters.keys()

@@ -66,9 +66,9 @@ def test_the_key_of_the_server_is_shown_and_made_once(
 ) -> None:
     code, out, err = run(capsys, "key")
     assert (code, out) == (2, "")
-    assert "[server.federation] signing_key is not set" in err
+    assert "[server.federation] signing_key_file is not set" in err
     settings = file.parent.parent / "mail.toml"
-    settings.write_text("[server.federation]\nsigning_key = 'registries/key.pem'\n")
+    settings.write_text("[server.federation]\nsigning_key_file = 'registries/key.pem'\n")
     code, out, _ = run(capsys, "key")
     assert code == 0
     [key] = SigningKeys.read(file.parent / "key.pem").public

@@ -491,7 +491,8 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_key_for_signatures_is_read_and_not_made(check: Check, place: Path) -> None:
     settings, file = place / "mail.toml", place / "key.pem"
     settings.write_text(
-        f"{settings.read_text()}[server.federation]\nsigning_key = 'key.pem'\n", encoding="utf-8"
+        f"{settings.read_text()}[server.federation]\nsigning_key_file = 'key.pem'\n",
+        encoding="utf-8",
     )
     made = "ok key.pem: the server makes a key at its first start"
     assert check().of("signatures") == [made]
@@ -500,7 +501,7 @@ def test_the_key_for_signatures_is_read_and_not_made(check: Check, place: Path) 
     found = check()
     wrong = "key.pem, which must hold 1 to 8 private keys as PEM, and holds 0"
     assert found.code == 2
-    assert found.of("signatures") == [f"error [server.federation] signing_key names {wrong}"]
+    assert found.of("signatures") == [f"error [server.federation] signing_key_file names {wrong}"]
     file.unlink()
     [key] = SigningKeys.ensure(file).public
     assert check().of("signatures") == [f"ok key.pem: signs with the key {key['kid']}"]

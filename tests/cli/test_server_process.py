@@ -275,7 +275,7 @@ WRONG = [
     (
         ["--config", "key.toml"],
         2,
-        "mail: [server.federation] signing_key names slow.json/key.pem, which cannot be made: ",
+        "mail: [server.federation] signing_key_file names slow.json/key.pem, which cannot be made",
     ),
     (["--swarm-name", "suport"], 2, "Did you mean 'support'?"),
     (
@@ -295,7 +295,7 @@ def test_a_mistake_is_one_line_before_anything_else(
     (tmp_path / "source.toml").write_text("[server.swarm]\nsource = 'gone.json'\n")
     (tmp_path / "store.toml").write_text("[server.store]\nurl = 'mysql://u:hunter2@h/d'\n")
     (tmp_path / "key.toml").write_text(
-        "[server.federation]\nsigning_key = 'slow.json/key.pem'\n"
+        "[server.federation]\nsigning_key_file = 'slow.json/key.pem'\n"
         "[server.swarm]\nname = 'example-no-proxy'\n"
     )
     write_slow_swarm(tmp_path, entrypoint="boss")

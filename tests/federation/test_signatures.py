@@ -76,7 +76,7 @@ def shown(key: ed25519.Ed25519PrivateKey) -> PublicKey:
 
 def signing(config: ServerConfig, file: Path, **more: Any) -> ServerConfig:
     """Return the settings of a server that signs."""
-    federated = config.federation.model_copy(update={"signing_key": str(file), **more})
+    federated = config.federation.model_copy(update={"signing_key_file": str(file), **more})
     return config.model_copy(update={"federation": federated})
 
 
@@ -650,7 +650,9 @@ def test_a_wrong_file_of_keys_is_named_and_not_shown(tmp_path: Path, case: str) 
     file = write(tmp_path / "key.pem", text)
     with pytest.raises(ConfigError, match=problem) as refused:
         SigningKeys.read(file)
-    assert str(refused.value).startswith(f"[server.federation] signing_key names {file}, which ")
+    assert str(refused.value).startswith(
+        f"[server.federation] signing_key_file names {file}, which "
+    )
     assert b"PRIVATE" not in str(refused.value).encode()
 
 

@@ -23,6 +23,7 @@ from mail.db.sqlite.store import SQLiteStore
 from mail.server.app import create_app
 from mail.server.idempotency import fingerprint
 from mail.server.routes.interswarm import post_interswarm_message
+from mail.server.routes.mcp import mcp
 from mail.server.routes.messages import message
 from mail.server.routes.responses import create_response
 from mail.testing import tool_calls
@@ -420,7 +421,8 @@ class TestOtherRoutes:
         assert {"/message", "/responses", "/auth/login"} <= {route.path for route in routes}
         for route in routes:
             known = getattr(route.endpoint, "answers_once", False)
-            own = (message, create_response, post_interswarm_message)
+            # The requests that MCP tools make have keys of their own.
+            own = (message, create_response, post_interswarm_message, mcp)
             assert known or route.endpoint in own, route.path
 
     async def test_the_kept_answer_is_given_again(self, client: httpx.AsyncClient) -> None:

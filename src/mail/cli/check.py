@@ -251,7 +251,7 @@ def _check_signing_key(config: "ServerConfig") -> Iterator[Finding]:
     """Read the key for signatures; the server makes one that is not there yet."""
     from mail.net.signatures import SigningKeys
 
-    path = config.federation.signing_key
+    path = config.federation.signing_key_file
     if path is None:
         return
     if not Path(path).exists():

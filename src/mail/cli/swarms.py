@@ -129,9 +129,11 @@ def _key(arguments: argparse.Namespace) -> int:
     from mail.net.signatures import SigningKeys
 
     with overridden(CONFIG_PATH, config_path(arguments.config)):
-        path = ServerConfig().federation.signing_key
+        path = ServerConfig().federation.signing_key_file
     if path is None:
-        raise ConfigError("this server does not sign: [server.federation] signing_key is not set")
+        raise ConfigError(
+            "this server does not sign: [server.federation] signing_key_file is not set"
+        )
     keys = SigningKeys.ensure(path).public
     if arguments.json:
         print(json.dumps({"keys": keys}))

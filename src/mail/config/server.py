@@ -277,7 +277,7 @@ class FederationConfig(FileBacked):
     at most six days: servers know a repeated delivery for seven. A request that has got no answer
     ``answer_within`` seconds after it was written is closed.
 
-    ``signing_key`` is the file of the key with which this server signs its mail, None for mail
+    ``signing_key_file`` is the file of the key with which this server signs its mail, None for mail
     without signatures. ``require_signatures`` refuses mail that is not signed. A signature counts
     for ``signature_max_age`` seconds; clocks may differ by ``clock_skew`` seconds.
     """
@@ -290,7 +290,7 @@ class FederationConfig(FileBacked):
     expose: list[str] | None = None
     give_up_after: Annotated[float, Field(gt=0, le=_LONGEST_DELIVERY)] = 24 * 3600.0
     answer_within: Annotated[float, Field(gt=0, le=_MAX_HOURS * 3600)] = 7 * 24 * 3600.0
-    signing_key: Annotated[str, Field(min_length=1)] | None = None
+    signing_key_file: Annotated[str, Field(min_length=1)] | None = None
     require_signatures: bool = False
     signature_max_age: Annotated[float, Field(gt=0, le=_LONGEST_DELIVERY)] = 300.0
     clock_skew: Annotated[float, Field(ge=0, le=3600)] = 60.0

@@ -207,7 +207,7 @@ def _private_keys(text: bytes, file: Path) -> list["Ed25519PrivateKey"]:
 
 
 def _wrong(file: Path, problem: str) -> ConfigError:
-    return ConfigError(f"[server.federation] signing_key names {file}, which {problem}")
+    return ConfigError(f"[server.federation] signing_key_file names {file}, which {problem}")
 
 
 class _Pinned:

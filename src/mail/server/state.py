@@ -113,7 +113,7 @@ class ServerState:
             ConfigError: it cannot.
         """
         if self._pool is None:
-            key = self.config.federation.signing_key
+            key = self.config.federation.signing_key_file
             if key is not None:
                 self._keys = await asyncio.to_thread(SigningKeys.ensure, key)
             limits = self.config.limits
