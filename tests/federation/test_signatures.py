@@ -275,6 +275,28 @@ async def test_mail_that_was_signed_for_one_route_is_not_taken_on_the_other(node
 
 
 @pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("end", ["?", "#", "?x="])
+async def test_the_host_header_says_nothing_of_the_path(node: Node, end: str) -> None:
+    """A made-up host must not bring along the path that was signed."""
+    headers, body = signed(mail(), path="/interswarm/back")
+    headers["Host"] = f"weather.example/interswarm/back{end}"
+    answer = await deliver(node, headers, body)
+    assert answer.status_code == 401, answer.text
+    assert "does not fit" in answer.json()["detail"]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("host", ["a b", "user@weather.example", "[", "a:b:c"])
+async def test_a_host_header_that_is_none_fits_no_signature_of_the_address(
+    node: Node, host: str
+) -> None:
+    covered = ("@method", "@authority", "@path", "content-digest")
+    headers, body = signed(mail(), covered=covered)
+    answer = await deliver(node, headers | {"Host": host}, body)
+    assert answer.status_code in (400, 401), answer.text
+
+
+@pytest.mark.asyncio(loop_scope="module")
 async def test_a_peer_does_not_borrow_the_signature_of_another(node: Node) -> None:
     """Whose keys count, the token says."""
     headers, body = signed(mail())

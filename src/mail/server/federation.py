@@ -3,6 +3,7 @@
 What peers may claim is checked by `mail.services.peer_mail`.
 """
 
+import re
 from collections.abc import (
     AsyncGenerator,
     AsyncIterator,
@@ -14,7 +15,7 @@ from collections.abc import (
 )
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mail.auth.callers import Caller
 from mail.config.server import FederationConfig
@@ -52,6 +53,10 @@ if TYPE_CHECKING:
     from mail.api import MAILSwarm
 
 __all__ = ["Federation", "GatewaySwitch", "peer_of", "swarms_of"]
+
+_HOST: Final = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?", re.ASCII)
+_NO_HOST: Final = "host.invalid"
+"""What a signature of the address fits when the request names no host."""
 
 
 def swarms_of(registry: SwarmRegistry, caller: Caller) -> list[str]:
@@ -293,6 +298,8 @@ class Federation:
         """
         entry = self._registry.get_swarm_endpoint(peer)
         scope, host = request.scope, request.headers.get("host", "")
+        if not _HOST.fullmatch(host):  # it could bring along a path, which must be the request's
+            host = _NO_HOST
         # A proxy may have changed what it was sent to; the path is behind that of our address.
         base = self._config.base_url or f"{scope['scheme']}://{host}"
         path = scope.get("raw_path", scope["path"].encode()).decode("latin-1")
