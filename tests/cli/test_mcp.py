@@ -29,9 +29,11 @@ async def test_the_same_tools_over_standard_input_and_output(server: str) -> Non
         assert names == list(tools_of(["tasks"]))
         answer = await mcp.call_tool("submit_task", {"message": "hi"})
         assert answer.structured_content["answer"] == "You said: hi"
-    async with Client(stdio_client(command(server, token="mail_wrong"))) as mcp:
-        answer = await mcp.call_tool("list_tasks", {})
-        assert answer.is_error and answer.content[0].text == "invalid API key"
+
+
+async def test_a_token_that_is_refused_is_told_at_once(server: str) -> None:
+    code, out, err = await mail("mcp", server, MAIL_API_KEY="mail_wrong")
+    assert code == 1 and not out and err == f"mail: {server} refuses the token: invalid API key\n"
 
 
 async def test_a_server_that_is_away_is_named() -> None:
@@ -76,7 +78,8 @@ async def test_what_to_type_for_the_clients_in_common_use() -> None:
     ("words", "said"),
     [
         ((), "give the server's URL"),
-        (("http://a", "http://b"), "one URL is enough"),
+        (("http://a", "http://b"), "'http://a' is too much"),
+        (("confg", "http://a"), "Did you mean 'config'?"),
         (("http://127.0.0.1:9",), "there is no token"),
         (("http://127.0.0.1:9", "--tools", "tsaks"), "unknown profile 'tsaks'"),
         (("ftp://a",), "http"),

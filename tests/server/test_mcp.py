@@ -281,7 +281,7 @@ async def test_a_thread_is_created_joined_and_left(desk: Server) -> None:
         ),
         ("send_message", {"sender_id": "editor", "content": "x"}, "exactly one"),
         ("send_message", {"sender_id": "editor", "recipient_id": "x", "content": "x"}, "'x'"),
-        ("send_message", {"recipient_id": "reviewer", "content": "x"}, "sender_id: Field required"),
+        ("send_message", {"recipient_id": "reviewer"}, "content: Field required"),
         ("get_messages", {"agent_id": "reviewer"}, "agent_id"),
         ("get_messages", {"agent_id": "editor", "since": "yesterday"}, "since"),
         ("check_new_messages", {"agent_id": "reviewer"}, "agent_id"),
@@ -300,6 +300,79 @@ async def test_what_the_desk_refuses_is_told(
 ) -> None:
     async with client(desk, "editor") as editor:
         assert said in await refused(editor, name, **arguments)
+
+
+async def test_a_participant_is_told_its_own_id_and_need_not_say_it(desk: Server) -> None:
+    async with client(desk, "editor") as editor, client(desk, "reviewer") as reviewer:
+        for tool in (await editor.list_tools()).tools:
+            for name in {"sender_id", "agent_id"} & set(tool.input_schema["properties"]):
+                assert "'editor'" in tool.input_schema["properties"][name]["description"]
+                assert name in tool.input_schema["required"]
+        made = await use(editor, "create_thread", title="x", participants=["reviewer"])
+        place = {"thread_id": made["thread"]["id"]}
+        sent = await use(editor, "send_message", **place, content="one")
+        assert sent["status"] == "sent" and sent["message_id"] == sent["message"]["id"]
+        await use(editor, "broadcast_message", recipient_ids=["reviewer"], content="two")
+        assert (await use(reviewer, "wait_for_mail"))["unread"] == 3
+        page = await use(reviewer, "get_messages", limit=1)
+        older = await use(reviewer, "get_messages", before=page["next_before"])
+        assert [len(each["messages"]) for each in (page, older)] == [1, 2]
+        [thread] = (await use(reviewer, "list_threads"))["threads"]
+        assert thread["id"] == made["thread"]["id"]
+        await use(
+            reviewer, "remove_participant_from_thread", **place, agent_id_to_remove="reviewer"
+        )
+        assert (await use(reviewer, "join_thread", **place))["status"] == "joined"
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("get_thread_details", {"thread_id": ".."}),
+        ("join_thread", {"thread_id": "."}),
+        ("get_receipts", {"message_id": "unread"}),
+        ("get_receipts", {"message_id": ".."}),
+        ("acknowledge_message", {"message_id": "overdue"}),
+    ],
+)
+async def test_an_id_is_never_another_path(
+    desk: Server, name: str, arguments: dict[str, str]
+) -> None:
+    async with client(desk, "editor") as editor:
+        assert "no such" in await refused(editor, name, **arguments)
+
+
+def request(arguments: Any) -> dict[str, Any]:
+    """Return a call as it goes over the wire."""
+    params = {"name": "get_task", "arguments": arguments}
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (request({"task_id": "x" * 1_200_000}), 413),
+        (request({"x": [1] * 60_000}), 400),
+        ([request({})], 400),
+        (request(json.loads("[" * 70 + "]" * 70)), 400),
+        (7, 400),
+    ],
+    ids=["large", "many values", "a batch", "deep", "a number"],
+)
+async def test_bodies_are_held_to_the_limits_of_all_bodies(
+    server: Server, body: Any, status: int
+) -> None:
+    accept = {"Accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(headers=bearer("alice") | accept) as http:
+        answer = await http.post(f"{server.url}/mcp", json=body)
+        assert answer.status_code == status and answer.json()["detail"]
+
+
+async def test_many_wrong_arguments_are_one_short_answer(server: Server) -> None:
+    async with client(server) as mcp:
+        wrong = {f"task_id{number}": 0 for number in range(20_000)}
+        text = await refused(mcp, "get_task", **wrong)
+        assert text == "there is no argument 'task_id0'. Did you mean 'task_id'?"
 
 
 async def test_there_is_no_stream_without_a_request(server: Server) -> None:

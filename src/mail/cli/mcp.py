@@ -4,31 +4,36 @@ import argparse
 import asyncio
 import json
 import sys
-from functools import partial
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from dataclasses import dataclass
+from shlex import quote
+from typing import TYPE_CHECKING, Final
 
 from mail.cli.common import DONE, cleaned
 from mail.cli.credentials import KEY_VARIABLE, URL_VARIABLE, add_key_flags, api_key, server_url
 from mail.config.env import setting
-from mail.errors import ConfigError, ToolError
+from mail.core.suggest import hinted
+from mail.errors import ConfigError, MAILError, ToolError
 
 if TYPE_CHECKING:
+    from mail.mcp.server import Caller
     from mail.mcp.tools import Api
 
 __all__ = ["configure", "run"]
 
 _CONFIG: Final = "config"
+_PARTICIPANT: Final = "agent"
+_PROFILES: Final = ("basic", "threads", "tasks", "all")  # `mail.mcp.tools` is large
 _SECONDS: Final = 30.0
 _LINES: Final = """\
 # Claude Code
-claude mcp add --transport http {name} {url}/mcp{query} --header "Authorization: Bearer ${key}"
+claude mcp add --transport http {name} {address} --header "Authorization: Bearer ${key}"
 
 # Codex: the token is read from {key} when it starts
-codex mcp add {name} --url {url}/mcp{query} --bearer-token-env-var {key}
+codex mcp add {name} --url {address} --bearer-token-env-var {key}
 
 # VS Code: it asks for the token once
-code --add-mcp '{vscode}'
+code --add-mcp {vscode}
 
 # Any client with an mcp.json, over standard input and output; needs {key} or `mail login {url}`
 {stdio}
@@ -48,7 +53,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         help=f"the MAIL server (default: {URL_VARIABLE})",
     )
-    parser.add_argument("--tools", default="", metavar="PROFILES", help="the tools to offer")
+    parser.add_argument(
+        "--tools",
+        default="",
+        metavar="PROFILES",
+        help=f"the tools to offer: {', '.join(_PROFILES)} (default: those that your token may use)",
+    )
     parser.add_argument("--name", default="mail", help="with config, how clients are to call it")
     add_key_flags(parser)
 
@@ -65,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     if shows:
         del words[0]
     if len(words) > 1:
-        raise ConfigError(f"one URL is enough, there are {len(words)}")
+        raise ConfigError(hinted(f"'{words[0]}' is too much", words[0], [_CONFIG]))
     named = words[0] if words else setting(URL_VARIABLE) or ""
     if not named:
         raise ConfigError(f"give the server's URL, or set {URL_VARIABLE}")
@@ -80,7 +90,10 @@ def run(arguments: argparse.Namespace) -> int:
         return DONE
     token = api_key(arguments.api_key, arguments.api_key_file, named, typed=bool(words))
     if token is None:
-        raise ConfigError(f"there is no token for {url}: set {KEY_VARIABLE}, or use `mail login`")
+        raise ConfigError(
+            f"there is no token for {url}: set {KEY_VARIABLE}, give --api-key-file, or use "
+            "`mail login`"
+        )
     asyncio.run(_serve(url, token, profiles))
     return DONE
 
@@ -90,33 +103,52 @@ async def _serve(url: str, token: str, profiles: list[str]) -> None:
     from mcp.server.stdio import stdio_server
 
     from mail.mcp.server import make_server
-    from mail.mcp.tools import Api
+    from mail.mcp.tools import Api, Refused
 
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=_SECONDS) as client:
-        api = Api(client)
-        profiles = profiles or [await _usual_profile(api)]
-        server = make_server(partial(_connected, api, profiles))
+        who = _Caller(Api(client), profiles)
+        try:
+            await who.ask()
+        except Refused as error:
+            raise MAILError(f"{url} refuses the token: {error}") from None
+        except ToolError as error:
+            print(f"mail: {error}; the tools will work when it can", file=sys.stderr)
+        server = make_server(who.of_request)
         print(f"mail: MCP tools for {url}", file=sys.stderr)
         async with stdio_server() as (incoming, outgoing):
             await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-async def _usual_profile(api: "Api") -> str:
-    """Return what the token's role may use; if nobody can tell, what people use."""
-    from mail.mcp.tools import Refused, profile_of
+@dataclass(slots=True)
+class _Caller:
+    """Whose token it is, as soon as the server can tell."""
 
-    try:
-        await api.ask("GET", "/whoami")
-    except Refused as error:
-        return profile_of("agent" if error.status == HTTPStatus.FORBIDDEN else "user")
-    except ToolError:
-        pass
-    return profile_of("user")
+    api: "Api"
+    profiles: list[str]
+    role: str = ""
+    own_id: str = ""
 
+    async def ask(self) -> None:
+        """Ask the server.
 
-def _connected(api: "Api", profiles: list[str], ctx: Any) -> "tuple[Api, list[str]]":
-    return api, profiles
+        Raises:
+            Refused: the token is not valid.
+            ToolError: there is no answer.
+        """
+        found = await self.api.ask("GET", "/whoami")
+        self.role, self.own_id = str(found.get("role")), str(found.get("id") or "")
+
+    async def of_request(self, _: object) -> "Caller":
+        """Return who makes a request."""
+        from mail.mcp.server import Caller
+        from mail.mcp.tools import profile_of
+
+        if not self.role:
+            with suppress(ToolError):  # what it asks for fails with the same words
+                await self.ask()
+        own_id = self.own_id if self.role == _PARTICIPANT else ""
+        return Caller(self.api, self.profiles or [profile_of(self.role)], own_id)
 
 
 def _lines(url: str, name: str, profiles: list[str]) -> str:
@@ -132,10 +164,10 @@ def _lines(url: str, name: str, profiles: list[str]) -> str:
     words = ["mcp", url, *(["--tools", ",".join(profiles)] if profiles else [])]
     stdio = {"mcpServers": {name: {"command": "mail", "args": words}}}
     return _LINES.format(
-        name=name,
+        name=quote(name),
         url=url,
-        query=query,
+        address=quote(f"{url}/mcp{query}"),
         key=KEY_VARIABLE,
-        vscode=json.dumps(vscode),
+        vscode=quote(json.dumps(vscode)),
         stdio=json.dumps(stdio),
     )

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
@@ -44,8 +45,11 @@ _MARGIN_SECONDS: Final = 30.0
 _GATEWAY_TIMEOUT: Final = 504
 _NOT_FOUND: Final = 404
 _TIMELINE_EVENTS: Final = 200
+_OTHER_PLACES: Final = frozenset({"unread", "overdue"})
 _LONGEST_LINE: Final = 300
 _LONGEST_ANSWER: Final = 100_000
+_LONGEST_NAME: Final = 64
+_MOST_PROBLEMS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +174,10 @@ class CancelTask(Arguments):
     task_id: _TaskId
 
 
-_OwnId = Annotated[str, Field(min_length=1, max_length=256, description="Your own id.")]
+_OWN_IDS: Final = frozenset(
+    {"sender_id", "agent_id", "creator_id", "inviting_agent_id", "removing_agent_id"}
+)
+_OwnId = Annotated[str, Field(max_length=256, description="Your own id.")]
 _Content = Annotated[str, Field(min_length=1, description="The text.")]
 _ThreadId = Annotated[str, Field(min_length=1, max_length=256, description="The thread's id.")]
 _MessageId = Annotated[str, Field(min_length=1, max_length=256, description="The message's id.")]
@@ -188,7 +195,7 @@ _RequestId = Annotated[
 class SendMessage(Arguments):
     """Send a message to one participant, or post it in a thread: give exactly one of the two."""
 
-    sender_id: _OwnId
+    sender_id: _OwnId = ""
     content: _Content
     recipient_id: Annotated[str, Field(description="Who gets it, if it is for one.")] = ""
     thread_id: Annotated[str, Field(description="The thread, if it is for a group.")] = ""
@@ -201,10 +208,13 @@ class SendMessage(Arguments):
 class GetMessages(Arguments):
     """Read your messages, newest first. Those that you get count as read from then on."""
 
-    agent_id: _OwnId
+    agent_id: _OwnId = ""
     thread_id: Annotated[str, Field(description="Only this thread, with your own posts.")] = ""
     limit: Annotated[int, Field(ge=1, le=100, description="At most so many.")] = 10
     since: Annotated[str, Field(description="Only later ones: RFC 3339 with a time zone.")] = ""
+    before: Annotated[
+        int | None, Field(ge=0, description="Only older ones: the next_before of the page before.")
+    ] = None
     unread: Annotated[bool, Field(description="Only unread ones.")] = False
     mark_read: bool = True
     request_id: _RequestId = ""
@@ -213,7 +223,7 @@ class GetMessages(Arguments):
 class CreateThread(Arguments):
     """Create a discussion thread. You are in it in any case; the others get a notice."""
 
-    creator_id: _OwnId
+    creator_id: _OwnId = ""
     title: Annotated[str, Field(min_length=1, description="A line.")]
     participants: Annotated[list[str], Field(description="The ids of those who are in it.")]
     initial_message: Annotated[str, Field(description="The first message in it.")] = ""
@@ -223,13 +233,13 @@ class JoinThread(Arguments):
     """Join a thread."""
 
     thread_id: _ThreadId
-    agent_id: _OwnId
+    agent_id: _OwnId = ""
 
 
 class BroadcastMessage(Arguments):
     """Send one message to several participants, without a thread."""
 
-    sender_id: _OwnId
+    sender_id: _OwnId = ""
     recipient_ids: Annotated[list[str], Field(min_length=1, description="Who gets it.")]
     content: _Content
     urgent: _Urgent = False
@@ -239,14 +249,20 @@ class BroadcastMessage(Arguments):
 class CheckNewMessages(Arguments):
     """Tell how many unread messages you have. It marks nothing as read."""
 
-    agent_id: _OwnId
+    agent_id: _OwnId = ""
 
 
 class WaitForMail(Arguments):
     """Wait until you have an unread message, or the time is over."""
 
-    agent_id: _OwnId
+    agent_id: _OwnId = ""
     seconds: Annotated[float, Field(gt=0, le=_LONGEST_WAIT)] = 60.0
+
+
+class ListThreads(Arguments):
+    """List the threads that you are in."""
+
+    after: Annotated[str, Field(description="The next_after of the page before.")] = ""
 
 
 class GetThreadDetails(Arguments):
@@ -260,7 +276,7 @@ class AddParticipant(Arguments):
 
     thread_id: _ThreadId
     agent_id_to_add: Annotated[str, Field(min_length=1, description="Who is added.")]
-    inviting_agent_id: _OwnId
+    inviting_agent_id: _OwnId = ""
 
 
 class RemoveParticipant(Arguments):
@@ -268,13 +284,13 @@ class RemoveParticipant(Arguments):
 
     thread_id: _ThreadId
     agent_id_to_remove: Annotated[str, Field(min_length=1, description="Who is removed.")]
-    removing_agent_id: _OwnId
+    removing_agent_id: _OwnId = ""
 
 
 class AcknowledgeMessage(Arguments):
     """Acknowledge a message whose sender asks for that."""
 
-    agent_id: _OwnId
+    agent_id: _OwnId = ""
     message_id: _MessageId
     note: Annotated[str, Field(description="A word to the sender.")] = ""
 
@@ -465,7 +481,7 @@ def _letter(message: Mapping[str, Any]) -> str:
 
 
 def _path(task_id: str) -> str:
-    return f"/tasks/{quote(task_id, safe='')}"
+    return f"/tasks/{_segment(task_id, 'task')}"
 
 
 # --- the mail desk ------------------------------------------------------------------------------
@@ -476,7 +492,8 @@ async def _send(api: Api, given: SendMessage | BroadcastMessage, _: object) -> d
     message = sent["message"]
     where = f"in thread {message['thread_id']}" if message["thread_id"] else ""
     to = where or f"to {', '.join(message['recipient_ids'])}"
-    return {"detail": f"Message {message['id']} sent {to}.", "message": message}
+    detail = f"Message {message['id']} sent {to}."
+    return {"status": "sent", "message_id": message["id"], "detail": detail, "message": message}
 
 
 async def _read(api: Api, given: GetMessages, _: object) -> dict[str, Any]:
@@ -493,21 +510,26 @@ async def _create(api: Api, given: CreateThread, _: object) -> dict[str, Any]:
 
 async def _join(api: Api, given: JoinThread, _: object) -> dict[str, Any]:
     place = f"{_thread(given.thread_id)}/join"
-    return _told(await api.ask("POST", place, params={"agent_id": given.agent_id}))
+    return _told(await api.ask("POST", place, params=_own(given.agent_id)))
 
 
 async def _add(api: Api, given: AddParticipant, _: object) -> dict[str, Any]:
-    body = given.model_dump(exclude={"thread_id"})
+    body = _given(given)
+    del body["thread_id"]
     place = f"{_thread(given.thread_id)}/participants"
     return _told(await api.ask("POST", place, json=body))
 
 
 async def _remove(api: Api, given: RemoveParticipant, _: object) -> dict[str, Any]:
-    name = quote(given.agent_id_to_remove, safe="")
+    name = _segment(given.agent_id_to_remove, "participant")
     place = f"{_thread(given.thread_id)}/participants/{name}"
-    params = {"removing_agent_id": given.removing_agent_id}
-    await api.ask("DELETE", place, params=params)
+    own = given.removing_agent_id
+    await api.ask("DELETE", place, params={"removing_agent_id": own} if own else {})
     return {"detail": f"{given.agent_id_to_remove} is not in thread {given.thread_id} any more."}
+
+
+async def _threads(api: Api, given: ListThreads, _: object) -> dict[str, Any]:
+    return await api.ask("GET", "/threads", params=_given(given))
 
 
 async def _details(api: Api, given: GetThreadDetails, _: object) -> dict[str, Any]:
@@ -515,11 +537,11 @@ async def _details(api: Api, given: GetThreadDetails, _: object) -> dict[str, An
 
 
 async def _count(api: Api, given: CheckNewMessages, _: object) -> dict[str, Any]:
-    return _unread(await api.ask("GET", "/messages/unread", params={"agent_id": given.agent_id}))
+    return _unread(await api.ask("GET", "/messages/unread", params=_own(given.agent_id)))
 
 
 async def _wait(api: Api, given: WaitForMail, _: object) -> dict[str, Any]:
-    params = {"agent_id": given.agent_id, "wait": str(given.seconds)}
+    params = {**_own(given.agent_id), "wait": str(given.seconds)}
     timeout = given.seconds + _MARGIN_SECONDS
     return _unread(await api.ask("GET", "/messages/unread", params=params, timeout=timeout))
 
@@ -540,7 +562,11 @@ async def _receipts(api: Api, given: GetReceipts, _: object) -> dict[str, Any]:
 def _given(arguments: Arguments) -> dict[str, Any]:
     """Return the arguments that were given, as the API has them: an empty text is none."""
     given = arguments.model_dump(exclude_unset=True)
-    return {name: value for name, value in given.items() if value != ""}
+    return {name: value for name, value in given.items() if value not in ("", None)}
+
+
+def _own(name: str) -> dict[str, str]:
+    return {"agent_id": name} if name else {}
 
 
 def _query(value: object) -> str:
@@ -561,11 +587,20 @@ def _unread(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _thread(thread_id: str) -> str:
-    return f"/threads/{quote(thread_id, safe='')}"
+    return f"/threads/{_segment(thread_id, 'thread')}"
 
 
 def _message(message_id: str) -> str:
-    return f"/messages/{quote(message_id, safe='')}"
+    if message_id in _OTHER_PLACES:
+        raise ToolError("no such message")
+    return f"/messages/{_segment(message_id, 'message')}"
+
+
+def _segment(name: str, what: str) -> str:
+    """Return an id as a part of a path, where dots would lead elsewhere."""
+    if name in (".", ".."):
+        raise ToolError(f"no such {what}")
+    return quote(name, safe="")
 
 
 @dataclass(frozen=True)
@@ -597,10 +632,24 @@ class McpTool:
                 field.pop(name, None)
             if field.get("default") == "":
                 del field["default"]
+        # Your own id may be left out all the same: the token says it.
+        required = [*whole.get("required", ()), *(name for name in properties if name in _OWN_IDS)]
         shown = {"type": "object", "properties": properties}
-        if whole.get("required"):
-            shown["required"] = whole["required"]
+        if required:
+            shown["required"] = required
         return shown | {"additionalProperties": False}
+
+    def schema_for(self, own_id: str) -> dict[str, Any]:
+        """Return the schema with the caller's id where it is asked for, if that is known."""
+        if not own_id or _OWN_IDS.isdisjoint(self.schema["properties"]):
+            return self.schema
+        properties = {
+            name: field | {"description": f"Your own id, '{own_id}'."}
+            if name in _OWN_IDS
+            else field
+            for name, field in self.schema["properties"].items()
+        }
+        return self.schema | {"properties": properties}
 
     async def call(
         self, api: Api, given: Mapping[str, Any], progress: Progress | None = None
@@ -610,17 +659,20 @@ class McpTool:
         Raises:
             ToolError: the arguments are wrong, or the server refuses; the text says why.
         """
+        known = self.arguments.model_fields
+        unknown = next((name for name in given if name not in known), None)
+        if unknown is not None:
+            name = unknown[:_LONGEST_NAME]
+            raise ToolError(hinted(f"there is no argument '{name}'", name, known))
         try:
             arguments = self.arguments.model_validate(dict(given))
         except ValidationError as error:
-            raise ToolError("; ".join(map(self._told, error.errors()))) from None
-        return await self.run(api, arguments, progress)
-
-    def _told(self, error: Mapping[str, Any]) -> str:
-        name = ".".join(map(str, error["loc"]))
-        if error["type"] == "extra_forbidden":
-            return hinted(f"there is no argument '{name}'", name, self.arguments.model_fields)
-        return f"{name}: {error['msg']}"
+            told = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            raise ToolError("; ".join(islice(told, _MOST_PROBLEMS))) from None
+        try:
+            return await self.run(api, arguments, progress)
+        except (KeyError, TypeError, AttributeError):
+            raise ToolError("the server's answer is not that of a MAIL server") from None
 
 
 _TOOLS: Final = (
@@ -631,6 +683,7 @@ _TOOLS: Final = (
     McpTool("broadcast_message", "threads", BroadcastMessage, _send),
     McpTool("create_thread", "threads", CreateThread, _create),
     McpTool("join_thread", "threads", JoinThread, _join),
+    McpTool("list_threads", "threads", ListThreads, _threads, reads=True),
     McpTool("get_thread_details", "threads", GetThreadDetails, _details, reads=True),
     McpTool("add_participant_to_thread", "threads", AddParticipant, _add),
     McpTool("remove_participant_from_thread", "threads", RemoveParticipant, _remove),

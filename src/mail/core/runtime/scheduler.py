@@ -84,6 +84,9 @@ class Scheduler:
                 "turn of agent '%s' failed; its mail is kept until the next restart", turn.agent
             )
             self._let_go(turn)
+        except GeneratorExit:  # thrown away with its event loop, where nothing can begin any more
+            self.driving = False
+            raise
         finally:
             if handle is not None:
                 self.active.pop(handle, None)

@@ -13,20 +13,28 @@ import httpx
 from fastapi import Query
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from mail.errors import ProtocolError, ToolError
 from mail.mcp.tools import Api, profile_of, tools_of
-from mail.server.deps import BearerToken, ToolUser
-from mail.server.middleware import WAITS
+from mail.server.bodies import parse_object
+from mail.server.deps import BearerToken, State, ToolUser
+from mail.server.errors import BodyTooLarge
+from mail.server.intake import body_of, made_of_body
+from mail.server.middleware import CALLER, WAITS
 from mail.server.routing import MAILRouter
+from mail.server.state import PARTICIPANT_ROLE
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
+    from mail.mcp.server import Caller
+
 __all__ = ["McpDoor", "router"]
 
 _PROFILES: Final = "mcp_profiles"
+_AROUND_MESSAGE: Final = 64 * 1024
+"""Bytes of a request beside the text of a message."""
 _TOKEN: Final = "token"  # noqa: S105 - the name of an attribute
 
 router = MAILRouter(include_in_schema=False)
@@ -78,7 +86,9 @@ class McpDoor:
 
         return StreamableHTTPSessionManager(make_server(self._connected), stateless=True)
 
-    def _connected(self, ctx: Any) -> tuple[Api, list[str]]:
+    async def _connected(self, ctx: Any) -> "Caller":
+        from mail.mcp.server import Caller
+
         request: Request = ctx.request
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         client = httpx.AsyncClient(
@@ -87,23 +97,32 @@ class McpDoor:
             headers={"Authorization": f"Bearer {getattr(request.state, _TOKEN)}"},
             timeout=None,  # noqa: S113 - the routes have their own limits
         )
-        return Api(client), getattr(request.state, _PROFILES)
+        caller = request.scope["state"][CALLER]
+        own_id = caller.id if caller.role == PARTICIPANT_ROLE else ""
+        return Caller(Api(client), getattr(request.state, _PROFILES), own_id)
 
 
 class _Handed(Response):
-    """An answer that the SDK gives."""
+    """An answer that the SDK gives to a body that was read before."""
 
-    def __init__(self, manager: "StreamableHTTPSessionManager") -> None:
+    def __init__(self, manager: "StreamableHTTPSessionManager", body: bytes) -> None:
         super().__init__()
         self._manager = manager
+        self._unread = [body]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._manager.handle_request(scope, receive, send)
+        async def receive_again() -> Message:
+            if self._unread:
+                return {"type": "http.request", "body": self._unread.pop(), "more_body": False}
+            return await receive()
+
+        await self._manager.handle_request(scope, receive_again, send)
 
 
 @router.post("/mcp")
 async def mcp(
     request: Request,
+    state: State,
     caller: ToolUser,
     token: BearerToken,
     tools: Annotated[
@@ -123,6 +142,14 @@ async def mcp(
         raise ProtocolError(f"tools: {error}") from None
     door: McpDoor = request.app.state.mcp
     setattr(request.state, _PROFILES, profiles)
+    # Read here: the SDK would take what is too much or too fast, and parse it on the event loop.
+    body = await body_of(request)
+    if len(body) > state.config.limits.max_message_bytes + _AROUND_MESSAGE:
+        raise BodyTooLarge(
+            "the request is larger than a message may be, with what belongs to it; send less, or "
+            "raise [server.limits] max_message_bytes"
+        )
+    await made_of_body(request, parse_object)
     manager = await door.manager()
     request.scope["state"][WAITS]()  # what the tools ask takes places of its own
-    return _Handed(manager)
+    return _Handed(manager, body)
