@@ -13,7 +13,9 @@ from hypothesis import HealthCheck, Phase, example, given, seed
 from hypothesis import settings as rules
 from hypothesis import strategies as st
 
+from mail.auth.callers import Caller
 from mail.core.interswarm import MAX_CONTRIBUTORS, PEER_ROLE
+from mail.core.runtime.peering import load_peering
 from mail.db.base import Owner
 from tests.federation.harbour import HARBOUR, WEATHER, harbour, weather
 from tests.federation.kit import (
@@ -327,6 +329,95 @@ async def answered(node: Node, owner: Owner, task_id: str) -> bool:
     """Tell whether an agent has answered."""
     events = await node.store.events(owner, task_id)
     return sum(event.kind == "new_message" for event in events) > 1
+
+
+# --- hints ----------------------------------------------------------------------------------------
+
+
+PARTIES = [f"user:ines@{HARBOUR}", f"swarm:{HARBOUR}@{WEATHER}"]
+
+
+def hint(task_id: str) -> dict[str, Any]:
+    """Return a note that the harbour waits in a task, which nobody keeps."""
+    control = {"event": "waits", "status": "silent", "runner": f"user:ines@{HARBOUR}"}
+    return wrapper(
+        HARBOUR,
+        WEATHER,
+        msg_type="response",
+        p_task_id=task_id,
+        p_body="",
+        task_contributors=PARTIES,
+        metadata={"mail": control},
+    )
+
+
+async def at_rest(node: Node, count: int) -> list[str]:
+    """Have the harbour's mail open tasks that no instance remembers any more; return their ids."""
+    asked = [wrapper(HARBOUR, WEATHER) for _ in range(count)]
+    ids = [str(message["payload"]["task_id"]) for message in asked]
+    theirs = Owner(WEATHER, PEER_ROLE, HARBOUR)
+    for message in asked:
+        assert (await send(node, message, HARBOUR)).status_code == 200
+    for task_id in ids:
+        await until(lambda task_id=task_id: answered(node, theirs, task_id))
+    for message in asked:
+        ended = wrapper(
+            HARBOUR,
+            WEATHER,
+            msg_type="response",
+            p_task_id=message["payload"]["task_id"],
+            p_subject="::task_complete::",
+            task_contributors=PARTIES,
+            metadata={"mail": {"event": "ended", "status": "completed"}},
+        )
+        assert (await send(node, ended, HARBOUR, "back")).status_code == 200
+    pool = node.app.state.mail.pool
+    pool._idle_seconds = 0.0
+
+    async def closed() -> bool:
+        await pool.sweep()
+        return pool.log_of(Caller(PEER_ROLE, HARBOUR), WEATHER) is None
+
+    await until(closed)
+    pool._idle_seconds = 600.0
+    return ids
+
+
+async def test_hints_about_many_tasks_at_rest_read_the_log_of_one(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await at_rest(node, 12)
+    read: list[str] = []
+    gate = asyncio.Event()
+
+    async def counted(context: Any, task_id: str) -> Any:
+        read.append(task_id)
+        await gate.wait()
+        return await load_peering(context, task_id)
+
+    monkeypatch.setattr("mail.core.runtime.submission.load_peering", counted)
+    sent = [asyncio.create_task(send(node, hint(each), HARBOUR, "back")) for each in ids]
+    await until(lambda: sum(each.done() for each in sent) == 11)
+    gate.set()
+    assert sorted([(await each).status_code for each in sent]) == [200] + [429] * 11
+    assert len(read) == 1
+    for _ in range(3):  # it is remembered now, and more about it costs nothing
+        assert (await send(node, hint(read[0]), HARBOUR, "back")).status_code == 200
+    assert len(read) == 1
+    other = next(each for each in ids if each != read[0])
+
+    async def taken() -> bool:
+        return (await send(node, hint(other), HARBOUR, "back")).status_code == 200
+
+    await until(taken)  # what was refused is taken later
+    assert read[1:] == [other]
+
+
+async def test_a_hint_about_no_task_wakes_nothing(node: Node) -> None:
+    for route in ("forward", "back"):
+        answer = await send(node, hint(str(uuid.uuid4())), HARBOUR, route)
+        assert answer.status_code == 404, answer.text
+    assert node.app.state.mail.pool.log_of(Caller(PEER_ROLE, HARBOUR), WEATHER) is None
 
 
 # --- tokens of people -----------------------------------------------------------------------------

@@ -387,6 +387,10 @@ class FederatedSwarm(Federation):
         """Take checked mail of another swarm; see `mail.core.runtime.MAILRuntime`."""
         return await self._runtime.take_peer_mail(mail)
 
+    def remembers(self, task_id: str) -> bool:
+        """Tell whether a task can be taken up without a look at its log."""
+        return self._runtime.remembers(task_id)
+
     async def settle_outbox(self, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         """Commit what came of mail for another swarm; see `mail.core.runtime.MAILRuntime`."""
         await self._runtime.settle_outbox(row, outcome)

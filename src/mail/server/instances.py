@@ -160,6 +160,11 @@ class InstancePool:
         instance = self._live.get(Caller(owner.role, owner.id))
         return instance is not None and task_id in instance.swarm.open_tasks
 
+    def remembers(self, owner: Owner, task_id: str) -> bool:
+        """Tell whether an instance can take up a task without a look at its log."""
+        instance = self._live.get(Caller(owner.role, owner.id))
+        return instance is not None and instance.swarm.remembers(task_id)
+
     def live(self, caller: Caller, swarm: str) -> "LiveEvents":
         """Return where the events of a caller's running tasks in a swarm are heard of."""
         return _CallersEvents(self, caller, swarm)

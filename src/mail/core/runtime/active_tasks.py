@@ -282,6 +282,11 @@ class ActiveTasks:
             if len(self._resting) > _MOST_RESTING:
                 self._resting.popitem(last=False)
 
+    def remembers(self, task_id: str) -> bool:
+        """Tell whether a stored task is live or resting, so that taking it up costs little."""
+        live = self._live.get(task_id)
+        return live.stored if live is not None else task_id in self._resting
+
     def resting(self, row: TaskRow) -> "Resting | None":
         """Give back what was known of a task that was let go of, if the store has it as it was."""
         known = self._resting.pop(row.task_id, None)

@@ -302,6 +302,10 @@ class MAILRuntime(Federation, RuntimeViews):
         """The ids of the tasks that are worked on, or queued for that; a live view."""
         return self._context.active_tasks.ids
 
+    def remembers(self, task_id: str) -> bool:
+        """Tell whether a task can be taken up without a look at its log."""
+        return self._context.active_tasks.remembers(task_id)
+
     @property
     def degraded(self) -> str | None:
         """Why the store fails at the moment, or None."""
