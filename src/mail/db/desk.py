@@ -290,7 +290,7 @@ class DeskRecords(Protocol):
         """Return what a mailbox sent before a time and still wants acknowledged, oldest first.
 
         There is one entry for each recipient that it is visible to and that owes the
-        acknowledgement. For ``max_bytes`` see `letters`.
+        acknowledgement; none of a thread that the sender has left. For ``max_bytes`` see `letters`.
         """
 
     async def letter_bytes(self, swarm: str, name: str) -> int:

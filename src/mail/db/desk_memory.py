@@ -298,6 +298,7 @@ class MemoryDesk:
             if letter.row.wants_ack
             and letter.row.sender == sender
             and letter.row.created_at < before
+            and desk.is_visible(letter, sender)
             for receipt in sorted(letter.receipts.values())
             if not receipt.acked_at and desk.is_visible(letter, receipt.name)
         )

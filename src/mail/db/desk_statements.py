@@ -37,6 +37,9 @@ _VISIBLE: Final = """(r.thread_id = '' OR 1 = (
 For EXISTS, PostgreSQL would read all members of all threads first.
 """
 
+_VISIBLE_TO_SENDER: Final = _VISIBLE.replace("m.name = r.name", "m.name = r.owed_to")
+"""Of a receipt of a letter that whoever waits for it may see at the moment."""
+
 _REMOVABLE: Final = f"""NOT EXISTS (
     SELECT 1 FROM desk_receipts AS r
     WHERE r.letter = l.seq AND length(r.shown_at) = 0 AND {_VISIBLE})"""
@@ -355,6 +358,7 @@ class DeskStatements(Dialect):
         text = f"""
             SELECT letter, name, {_RECEIPT} FROM desk_receipts AS r
             WHERE swarm_name = $1 AND owed_to = $2 AND owed_to <> '' AND {_VISIBLE}
+                AND {_VISIBLE_TO_SENDER}
                 AND (SELECT created_at FROM desk_letters WHERE seq = letter) < $3"""
         page = _Page(text, "letter, name", [swarm, sender, before])
         return await self._page(page, "letter, name", limit, max_bytes)

@@ -428,6 +428,18 @@ class TestAcknowledgements:
         assert await owing(store, "dan") == [("c", "bob")]
         assert await owing(store, "bob") == []
 
+    async def test_who_has_left_a_thread_is_owed_nothing_of_it(self, store: Store) -> None:
+        await discuss(store)
+        of_thread = letter("t", "bob", "ann", "cyd", thread_id="th", wants_ack=True)
+        await store.post_letters(post(of_thread, letter("a", "bob", "ann", wants_ack=True)))
+        assert await owing(store, "bob") == [("t", "ann"), ("t", "cyd"), ("a", "ann")]
+        await leave(store, "cyd")
+        assert await owing(store, "bob") == [("t", "ann"), ("a", "ann")]
+        await leave(store, "bob")
+        assert await owing(store, "bob") == [("a", "ann")]
+        await join(store, "bob")
+        assert await owing(store, "bob") == [("t", "ann"), ("a", "ann")]
+
 
 class TestUse:
     async def test_bodies_subjects_and_recipients_count(self, store: Store) -> None:
