@@ -10,9 +10,11 @@ import pytest
 
 from mail.cli.commands import main
 from mail.cli.credentials import api_key, credentials_file, keep
+from mail.db.memory import MemoryStore
 from mail.errors import ConfigError
+from mail.server.app import create_app
 from tests.cli.terminal import SOURCE, environment, terminal
-from tests.server.kit import TOKENS
+from tests.server.kit import TOKENS, Script, Template, config, serving
 
 pytest.importorskip("keyring", reason="it is in the extra 'keyring', which 'dev' has")
 pytestmark = pytest.mark.e2e
@@ -205,6 +207,21 @@ def test_a_link_gets_the_token_of_its_own_server_and_never_the_environments(
     assert api_key(None, None, "swarm://connect?server=a.example") == "login's"
     assert api_key(None, None, "swarm://connect?server=a.example&token=own") == "own"
     assert api_key(None, None, "swarm://connect?server=b.example") is None
+
+
+async def test_a_participant_logs_in(tmp_path: Path, store: MemoryStore) -> None:
+    template = Template(Script())
+    template.participants = [{"name": "editor", "description": ""}]
+    app = create_app(config(shutdown_grace=0.5), template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as http:
+        url, token = str(http.base_url).rstrip("/"), TOKENS["editor"]
+        code, out, err = await mail(tmp_path, "login", "--file", url, typed=f"{token}\n")
+        assert (code, err) == (0, "")
+        assert out.startswith(f"logged in to {url} as participant 'editor'; ")
+        peer = await mail(tmp_path, "login", "--file", url, typed=f"{TOKENS['swarm']}\n")
+    assert peer[0] == 1
+    assert "'beta' is no participant of the swarm" in peer[2]
+    assert json.loads(listed(tmp_path)) == {url: {"token": token}}
 
 
 async def test_the_prompt_asks_for_a_key_that_is_not_typed_in_the_line(

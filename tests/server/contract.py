@@ -131,7 +131,7 @@ class Row:
     @property
     def of_desk(self) -> bool:
         """Tell whether it is for participants, not for other swarms."""
-        return self.path.startswith(("/messages", "/threads"))
+        return self.path.startswith(("/messages", "/threads", "/whoami"))
 
 
 NO_TEXT: list[Any] = [7, True, ["x"], {"x": 1}]
@@ -227,7 +227,7 @@ TABLE = [
     Row("GET", "/docs/{name}", PUBLIC, PAGE, on_page=False),
     Row("GET", "/openapi.yaml", PUBLIC, DOCUMENT),
     Row("GET", "/openapi.json", PUBLIC, DOCUMENT),
-    Row("GET", "/whoami", PEOPLE, GetWhoamiResponse),
+    Row("GET", "/whoami", ANYONE, GetWhoamiResponse),
     Row("GET", "/status", PEOPLE, GetStatusResponse),
     Row(
         *("POST", "/message", PEOPLE, PostMessageResponse, {"subject": "Hi", "body": "hello"}),

@@ -27,6 +27,23 @@ async def test_a_participant_delivers_no_mail_of_other_swarms(
     assert line.startswith(f"refused POST /interswarm/{route} of agent 'editor': 403 ")
 
 
+async def test_a_participant_is_told_who_it_is(
+    client: httpx.AsyncClient, template: Template
+) -> None:
+    refused = await client.get("/whoami", headers=bearer("editor"))
+    assert refused.status_code == 403
+    assert "'editor' is no participant of the swarm" in refused.json()["detail"]
+    template.participants = [{"name": "editor", "description": ""}]
+    answer = await client.get("/whoami", headers=bearer("editor"))
+    assert answer.status_code == 200
+    assert answer.json() == {
+        "id": "editor",
+        "role": "agent",
+        "username": "editor",
+        "participant": True,
+    }
+
+
 async def test_without_its_declaration_it_is_an_unknown_peer(
     client: httpx.AsyncClient, template: Template
 ) -> None:

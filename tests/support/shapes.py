@@ -20,8 +20,8 @@ from mail.net import types as types_of_server
 
 __all__ = ["misfits"]
 
-_KNOWN_SOMETIMES = frozenset({"cost"})
-"""Keys that our own server sends only when it knows their value."""
+_KNOWN_SOMETIMES = frozenset({"cost", "participant"})
+"""Keys that our own server sends only when it knows their value, or when they are true."""
 
 _OF_AN_END = frozenset({"response", "subject", "status", "breakpoints"})
 """What the events that end a run say, beside what every event says."""

@@ -79,4 +79,4 @@ async def _whoami(url: str, token: str) -> tuple[str, str]:
     role, identifier = who.get("role"), who.get("id")
     if not isinstance(role, str) or not isinstance(identifier, str):
         raise MAILError(f"{url} does not say whose the token is; is it a MAIL server?")
-    return role, identifier
+    return "participant" if who.get("participant") is True else role, identifier

@@ -136,16 +136,25 @@ class GetHealthResponse(TypedDict):
     timestamp: Annotated[Instant, Field(description="When the status was set.")]
 
 
-@with_config(_COMPLETE)
+@with_config(ConfigDict(extra="forbid", json_schema_extra={"required": ["id", "role", "username"]}))
 class GetWhoamiResponse(TypedDict):
     """The caller, as its token says."""
 
     id: Annotated[str, Field(description="The id of the caller.")]
     role: Annotated[
         str,
-        Field(description="The role of the caller.", json_schema_extra={"enum": ["admin", "user"]}),
+        Field(
+            description="The role of the caller; `agent` for participants.",
+            json_schema_extra={"enum": ["admin", "user", "agent"]},
+        ),
     ]
     username: NotRequired[Annotated[str, Field(description="The same as `id`.")]]
+    participant: NotRequired[
+        Annotated[
+            bool,
+            Field(description="True for a participant of the swarm; absent for everybody else."),
+        ]
+    ]
 
 
 @with_config(_CLOSED)

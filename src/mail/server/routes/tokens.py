@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from mail.net.types import GetWhoamiResponse, LoginResponse, TokenInfo
-from mail.server.deps import Anyone, BearerToken, IdempotencyKey, Person, State
+from mail.server.deps import Anyone, BearerToken, IdempotencyKey, State, ToolUser
 from mail.server.idempotent_response import answered_once
 from mail.server.openapi import errors
 from mail.server.routing import MAILRouter
@@ -17,9 +17,15 @@ authority = MAILRouter("tokens")
 
 
 @router.get("/whoami")
-async def whoami(caller: Person) -> GetWhoamiResponse:
-    """Get the caller's id and role."""
-    return {"id": caller.id, "role": caller.role, "username": caller.id}
+async def whoami(state: State, caller: ToolUser) -> GetWhoamiResponse:
+    """Get the caller's id and role.
+
+    The role `agent` is a participant's; the servers of other swarms are refused.
+    """
+    answer: GetWhoamiResponse = {"id": caller.id, "role": caller.role, "username": caller.id}
+    if state.is_participant(caller):
+        answer["participant"] = True
+    return answer
 
 
 @authority.post("/auth/login", response_model=LoginResponse, responses=errors(404))
