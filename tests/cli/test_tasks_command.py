@@ -183,6 +183,15 @@ async def test_tasks_of_callers_without_a_token_are_listed(
     await store.close()
     assert await mail("tasks", "list") == 0
     assert "user:vouched-for-elsewhere" in capsys.readouterr().out
+    for command, what in (("tasks", "tasks"), ("outbox", "mail")):
+        assert await mail(command, "list") == 0
+        assert capsys.readouterr().err == ""  # the swarm has tasks, though perhaps no mail
+        assert await mail(command, "list", "--swarm", "harbour", "--json") == 0
+        shown = capsys.readouterr()
+        assert shown.out == "[]\n"
+        assert shown.err == (
+            f"mail: no {what} of swarm 'harbour'; this database has 'test-swarm': use --swarm\n"
+        )
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import DONE, one_line, whole_number
 from mail.cli.credentials import add_key_flags, api_key, server_url
-from mail.cli.stores import add_store_flags, opened, server_settings
+from mail.cli.stores import add_store_flags, opened, server_settings, tell_other_swarms
 from mail.errors import ClientDecodeError, MAILError
 
 if TYPE_CHECKING:
@@ -100,14 +100,14 @@ async def _ask(arguments: argparse.Namespace, method: str, *given: Any, **more: 
 async def _stored(arguments: argparse.Namespace) -> "list[OutboxMail]":
     from mail.net.types import outbox_mail
 
-    url, swarm = server_settings(arguments)
+    url, configured = server_settings(arguments)
+    swarm = arguments.swarm or configured
     async with opened(url, read_only=True) as store:
         rows = await store.list_outbox(
-            arguments.swarm or swarm,
-            peer=arguments.peer,
-            after=arguments.after,
-            limit=arguments.limit,
+            swarm, peer=arguments.peer, after=arguments.after, limit=arguments.limit
         )
+        if not rows:
+            await tell_other_swarms(store, swarm, "mail")
     return [outbox_mail(owner, row) for owner, row in rows]
 
 

@@ -1,19 +1,22 @@
 """The server's store, opened for a moment beside the server."""
 
 import argparse
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from mail.cli.common import config_path
+from mail.cli.common import cleaned, config_path
 from mail.config.env import CONFIG_PATH, overridden
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
     from mail.db.base import Store
 
-__all__ = ["add_store_flags", "missing_file", "opened", "server_settings"]
+__all__ = ["add_store_flags", "missing_file", "opened", "server_settings", "tell_other_swarms"]
+
+_MOST_NAMES: Final = 10
 
 
 def add_store_flags(parser: argparse.ArgumentParser) -> None:
@@ -70,6 +73,15 @@ async def opened(
         yield store
     finally:
         await store.close()
+
+
+async def tell_other_swarms(store: "Store", swarm: str, what: str) -> None:
+    """Say on standard error that nothing was found, when the store has only other swarms' tasks."""
+    names = await store.swarms()
+    if names and swarm not in names:
+        others = ", ".join(map(repr, names[:_MOST_NAMES])) + (", …" if names[_MOST_NAMES:] else "")
+        text = f"mail: no {what} of swarm {swarm!r}; this database has {others}: use --swarm"
+        print(cleaned(text), file=sys.stderr)
 
 
 def missing_file(url: str) -> Path | None:

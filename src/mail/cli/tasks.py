@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import cleaned, one_line, whole_number
 from mail.cli.credentials import URL_VARIABLE, add_key_flags, api_key, server_url
-from mail.cli.stores import add_store_flags, opened, server_settings
+from mail.cli.stores import add_store_flags, opened, server_settings, tell_other_swarms
 from mail.config.env import setting
 from mail.errors import ClientDecodeError, ConfigError, MAILError, UnknownTask
 
@@ -144,6 +144,8 @@ async def _stored_tasks(arguments: argparse.Namespace) -> list[Record]:
                 count = counts.get(row.task_id, TaskCounts())
                 view.event_count, view.task_message_count = count.events, count.waiting
                 found.append(view.to_record())
+        if not found:
+            await tell_other_swarms(store, arguments.swarm or swarm, "tasks")
     return found
 
 

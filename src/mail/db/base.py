@@ -433,6 +433,9 @@ class TaskRecords(Protocol):
     async def owners(self, swarm: str) -> list[Owner]:
         """Return the owners in a swarm that have tasks, in order."""
 
+    async def swarms(self) -> list[str]:
+        """Return the names of the swarms whose owners have tasks, in order."""
+
     async def open_owners(self, swarm: str) -> list[Owner]:
         """Return the owners in a swarm that have work left, in order.
 

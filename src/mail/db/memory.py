@@ -314,6 +314,11 @@ class MemoryStore(MemoryDesk):
         having = (owner for owner, shelf in self._shelves.items() if shelf.tasks)
         return sorted(owner for owner in having if owner.swarm == swarm)
 
+    async def swarms(self) -> list[str]:
+        """See `mail.db.base.Store.swarms`."""
+        having = {owner.swarm for owner, shelf in self._shelves.items() if shelf.tasks}
+        return sorted(having - {""})
+
     async def open_owners(self, swarm: str) -> list[Owner]:
         """See `mail.db.base.Store.open_owners`."""
         return [

@@ -278,6 +278,10 @@ class _TaskRecords(Dialect):
     async def owners(self, swarm: str) -> list[Owner]:
         return await self._owners_of("swarm_name = $1", swarm)
 
+    async def swarms(self) -> list[str]:
+        text = "SELECT DISTINCT swarm_name FROM tasks WHERE swarm_name <> ''"
+        return sorted(name for (name,) in await self._fetch(_each(tuple), text))
+
     async def open_owners(self, swarm: str) -> list[Owner]:
         return await self._owners_of(f"swarm_name = $1 AND ({self._OPEN})", swarm)
 

@@ -119,7 +119,7 @@ class TestTasks:
     async def test_owners_have_a_task_whatever_became_of_it(self, store: Store, rows: Rows) -> None:
         other = rows.bob._replace(swarm="other")
         names = [rows.alice._replace(id=name) for name in ("zoë", "Zoe", "ada", "a b", "_")]
-        assert await store.owners("example") == []
+        assert await store.owners("example") == await store.swarms() == []
         for owner in (*names, rows.bob, other):
             done = rows.task(state=TaskState.COMPLETED)
             await store.post(rows.post(owner=owner, task=done))
@@ -127,6 +127,7 @@ class TestTasks:
         assert await store.owners("example") == sorted([*names, rows.bob])
         assert await store.owners("other") == [other]
         assert await store.owners("exam") == []
+        assert await store.swarms() == ["example", "other"]
 
     async def test_open_owners_have_a_running_task(self, store: Store, rows: Rows) -> None:
         await store.post(rows.post("t1"))
