@@ -292,6 +292,30 @@ def test_a_misspelt_command_is_answered_with_the_one_that_is_meant(
     assert f"no command '{word}'. Did you mean '{meant}'?" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "command", "told"),
+    [
+        ("server --prot 80", "server", "--prot 80. Did you mean '--port'?"),
+        (
+            "token create --role agent --id x --partcipant",
+            "token create",
+            "--partcipant. Did you mean '--participant'?",
+        ),
+        ("tasks list --stat running", "tasks list", "--stat running. Did you mean '--state'?"),
+        ("ping http://localhost more", "ping", "more"),
+        ("--versio", "", "--versio. Did you mean '--version'?"),
+    ],
+)
+def test_the_subcommand_that_does_not_know_an_option_says_so(
+    words: str, command: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words.split()) == 2
+    shown = capsys.readouterr().err
+    prog = f"mail {command}".strip()
+    assert shown.startswith(f"usage: {prog} [-h]")
+    assert shown.endswith(f"\n{prog}: error: unrecognized arguments: {told}\n")
+
+
 def test_a_word_that_is_no_command_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fly", "away"]) == 2
     assert "there is no command 'fly'. `mail` lists the commands\n" in capsys.readouterr().err

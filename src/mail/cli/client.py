@@ -112,6 +112,7 @@ def _options_parser() -> argparse.ArgumentParser:
         usage="mail client [options] [URL] [options] [COMMAND …]",
         description=_DESCRIPTION,
         epilog=_EPILOG,
+        allow_abbrev=False,
     )
     add = parser.add_argument
     add_key_flags(parser)

@@ -7,7 +7,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from mail.cli import (
     client,
@@ -24,7 +24,7 @@ from mail.cli import (
     token,
 )
 from mail.cli.common import DONE, FAILED, INTERRUPTED, USAGE, cleaned
-from mail.core.suggest import did_you_mean
+from mail.core.suggest import did_you_mean, hinted
 from mail.errors import ConfigError, MAILError, ProtocolError
 from mail.version import get_protocol_version, get_version
 
@@ -127,7 +127,19 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Suggests a command for a misspelt one."""
+    """Takes options in full, and suggests commands and options for misspelt ones."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse words; the subcommand that does not know a word is the one that shows its usage."""
+        found, stray = super().parse_known_args(args, namespace)
+        if stray:
+            name = next((word.partition("=")[0] for word in stray if word.startswith("-")), "")
+            known = [flag for flag in self._option_string_actions if flag.startswith("--")]
+            self.error(hinted(f"unrecognized arguments: {' '.join(stray)}", name, known))
+        return found, stray
 
     def error(self, message: str) -> NoReturn:
         found = re.fullmatch(

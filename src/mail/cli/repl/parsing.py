@@ -27,6 +27,7 @@ class CommandParser(argparse.ArgumentParser):
         self.flags: dict[str, Sequence[str]] = {}
         self.subcommands: dict[str, CommandParser] = {}
         super().__init__(*arguments, **options)
+        self.allow_abbrev = False
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         """Add an argument, and record its possible values."""
