@@ -95,7 +95,7 @@ async def show_tasks(client: MAILClient) -> None:
     """Print what the server keeps about the caller's tasks."""
     for task_id, task in (await client.get_tasks()).items():
         state = task.get("status", "completed" if task["completed"] else "running")
-        print(f"{task_id}  {state}  owner {task['task_owner']}  {len(task['events'])} events")
+        print(f"{task_id}  {state}  owner {task['task_owner']}  {task['event_count']} events")
 
 
 async def demo(folder: Path) -> None:

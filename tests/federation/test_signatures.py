@@ -485,6 +485,7 @@ async def test_the_key_that_is_asked_for_is_the_only_one_that_counts(tmp_path: P
         answer = await here.client("root").post("/swarms", json=wrong)
         assert answer.status_code == 400, answer.text
         assert shown(KEY)["kid"] in answer.json()["detail"]
+        assert "the server there does not show that key (it shows " in answer.json()["detail"]
         for asked in (shown(KEY)["kid"], shown(KEY)):
             await register(here, there, public_key=asked)
             entry = here.app.state.mail.registry.get_swarm_endpoint(HARBOUR)

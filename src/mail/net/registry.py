@@ -287,7 +287,11 @@ class SwarmRegistry(SwarmEntries):
             if not chosen:
                 kids = ", ".join(key["kid"] for key in shown)
                 there = f"it shows {kids}" if kids else problem
-                raise refuse("public_key", f"the server there shows no such key: {there}")
+                raise refuse(
+                    "public_key",
+                    f"the server there does not show that key ({there}); compare with what "
+                    "'mail swarms key' prints for the other operator",
+                )
             return chosen
         if not shown and known is not None and known.get("public_keys"):
             raise refuse(
