@@ -510,12 +510,11 @@ async def _create(api: Api, given: CreateThread, _: object) -> dict[str, Any]:
 
 async def _join(api: Api, given: JoinThread, _: object) -> dict[str, Any]:
     place = f"{_thread(given.thread_id)}/join"
-    return _told(await api.ask("POST", place, params=_own(given.agent_id)))
+    return _told(await api.ask("POST", place, params=_without(given, "thread_id")))
 
 
 async def _add(api: Api, given: AddParticipant, _: object) -> dict[str, Any]:
-    body = _given(given)
-    del body["thread_id"]
+    body = _without(given, "thread_id")
     place = f"{_thread(given.thread_id)}/participants"
     return _told(await api.ask("POST", place, json=body))
 
@@ -523,8 +522,8 @@ async def _add(api: Api, given: AddParticipant, _: object) -> dict[str, Any]:
 async def _remove(api: Api, given: RemoveParticipant, _: object) -> dict[str, Any]:
     name = _segment(given.agent_id_to_remove, "participant")
     place = f"{_thread(given.thread_id)}/participants/{name}"
-    own = given.removing_agent_id
-    await api.ask("DELETE", place, params={"removing_agent_id": own} if own else {})
+    params = _without(given, "thread_id", "agent_id_to_remove")
+    await api.ask("DELETE", place, params=params)
     return {"detail": f"{given.agent_id_to_remove} is not in thread {given.thread_id} any more."}
 
 
@@ -537,18 +536,17 @@ async def _details(api: Api, given: GetThreadDetails, _: object) -> dict[str, An
 
 
 async def _count(api: Api, given: CheckNewMessages, _: object) -> dict[str, Any]:
-    return _unread(await api.ask("GET", "/messages/unread", params=_own(given.agent_id)))
+    return _unread(await api.ask("GET", "/messages/unread", params=_given(given)))
 
 
 async def _wait(api: Api, given: WaitForMail, _: object) -> dict[str, Any]:
-    params = {**_own(given.agent_id), "wait": str(given.seconds)}
+    params = {**_without(given, "seconds"), "wait": str(given.seconds)}
     timeout = given.seconds + _MARGIN_SECONDS
     return _unread(await api.ask("GET", "/messages/unread", params=params, timeout=timeout))
 
 
 async def _acknowledge(api: Api, given: AcknowledgeMessage, _: object) -> dict[str, Any]:
-    body = _given(given)
-    del body["message_id"]
+    body = _without(given, "message_id")
     return await api.ask("POST", f"{_message(given.message_id)}/ack", json=body)
 
 
@@ -565,8 +563,9 @@ def _given(arguments: Arguments) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value not in ("", None)}
 
 
-def _own(name: str) -> dict[str, str]:
-    return {"agent_id": name} if name else {}
+def _without(arguments: Arguments, *names: str) -> dict[str, Any]:
+    """Return the same without those that stand elsewhere in the request."""
+    return {name: value for name, value in _given(arguments).items() if name not in names}
 
 
 def _query(value: object) -> str:

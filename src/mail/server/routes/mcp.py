@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from mail.errors import ProtocolError, ToolError
 from mail.mcp.tools import Api, profile_of, tools_of
 from mail.server.bodies import parse_object
-from mail.server.deps import BearerToken, State, ToolUser
+from mail.server.deps import State, ToolUser
 from mail.server.errors import BodyTooLarge
 from mail.server.intake import body_of, made_of_body
 from mail.server.middleware import CALLER, WAITS
@@ -35,7 +35,6 @@ __all__ = ["McpDoor", "router"]
 _PROFILES: Final = "mcp_profiles"
 _AROUND_MESSAGE: Final = 64 * 1024
 """Bytes of a request beside the text of a message."""
-_TOKEN: Final = "token"  # noqa: S105 - the name of an attribute
 
 router = MAILRouter(include_in_schema=False)
 """Described by the protocol itself: no part of the OpenAPI document."""
@@ -89,17 +88,17 @@ class McpDoor:
     async def _connected(self, ctx: Any) -> "Caller":
         from mail.mcp.server import Caller
 
-        request: Request = ctx.request
+        place: dict[str, Any] = ctx.request.scope["state"]
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         client = httpx.AsyncClient(
             transport=transport,
             base_url="http://mail",
-            headers={"Authorization": f"Bearer {getattr(request.state, _TOKEN)}"},
+            headers={"Authorization": f"Bearer {place['token']}"},
             timeout=None,  # noqa: S113 - the routes have their own limits
         )
-        caller = request.scope["state"][CALLER]
+        caller = place[CALLER]
         own_id = caller.id if caller.role == PARTICIPANT_ROLE else ""
-        return Caller(Api(client), getattr(request.state, _PROFILES), own_id)
+        return Caller(Api(client), place[_PROFILES], own_id)
 
 
 class _Handed(Response):
@@ -124,7 +123,6 @@ async def mcp(
     request: Request,
     state: State,
     caller: ToolUser,
-    token: BearerToken,
     tools: Annotated[
         str, Query(description="The profiles of tools to offer, separated by commas.")
     ] = "",
@@ -141,7 +139,7 @@ async def mcp(
     except ToolError as error:
         raise ProtocolError(f"tools: {error}") from None
     door: McpDoor = request.app.state.mcp
-    setattr(request.state, _PROFILES, profiles)
+    request.scope["state"][_PROFILES] = profiles
     # Read here: the SDK would take what is too much or too fast, and parse it on the event loop.
     body = await body_of(request)
     if len(body) > state.config.limits.max_message_bytes + _AROUND_MESSAGE:
