@@ -125,11 +125,6 @@ async def test_a_breakpoint_elsewhere_is_the_owners_to_answer(nodes: Nodes) -> N
     )
     [row] = await away.store.list_tasks(guest(WEATHER))
     await state(away, row.task_id, "paused")
-
-    async def settled() -> bool:
-        return not await away.store.task_outbox(guest(WEATHER), row.task_id)
-
-    await until(settled)
     results = [{"call_id": call["call_id"], "content": "stay in port"}]
     answer = await home.ask(
         "",

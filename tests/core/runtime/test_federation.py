@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from pydantic_core import from_json
 
 from mail.core.actions import ActionCore
 from mail.core.agents import AgentCore
@@ -14,10 +15,10 @@ from mail.core.interswarm import DeliveryOutcome
 from mail.core.runtime import RunRequest, RuntimeSettings
 from mail.core.tasks import TaskState
 from mail.db import open_store
-from mail.db.base import OutboxRow, Owner
+from mail.db.base import OutboxRow, Owner, Post, Receipt
 from mail.errors import BreakpointError
 from mail.testing import agent_from
-from tests.support.federation import Network, Side, question, until
+from tests.support.federation import FAR, Network, Side, question, until
 from tests.support.swarm import last_body
 
 Calls = Sequence[tuple[str, dict[str, Any]]]
@@ -678,6 +679,58 @@ async def test_breakpoint_calls_of_another_swarm_are_answered_by_the_tasks_calle
         assert result.message["message"]["body"] == "Report: reviewed: fine"
         await reaches(weather, WEATHER, TaskState.COMPLETED)
         await is_over(network)
+
+
+async def test_results_may_come_while_the_news_of_the_pause_is_still_being_settled() -> None:
+    def wind(messages: list[dict[str, Any]], choice: object) -> Calls:
+        results = [m["content"] for m in messages if m.get("role") == "tool"]
+        if not results:
+            return [("review", {"what": "wind"})]
+        return [send("send_response", "lead@harbour", f"reviewed: {results[-1]}")]
+
+    async def never(arguments: dict[str, Any]) -> str:
+        raise AssertionError("breakpoint calls are not run")
+
+    def weather_agents() -> dict[str, AgentCore]:
+        action = ActionCore(function=never, name="review")
+        core = AgentCore(
+            function=agent_from(wind), comm_targets=["*@*"], actions={"review": action}
+        )
+        return {"wind": core}
+
+    async with Network() as network:
+        harbour = network.add("harbour", asking)
+        weather = network.add("weather", weather_agents, breakpoint_tools=["review"])
+        gate = hold_up_settling(weather)
+        run = await harbour.runtime().open_run(RunRequest(message=question()))
+        [call] = (await run.result(5)).breakpoints
+        resume = {"message": question(), "resume_from": "breakpoint_tool_call"}
+        right = [{"call_id": call["call_id"], "content": "fine"}]
+        run = await harbour.runtime().open_run(
+            RunRequest(**resume, breakpoint_tool_call_result=right)
+        )
+        [(_, row)] = await harbour.store.due_outbox("harbour", FAR, 10)
+        results = asyncio.create_task(weather.take(from_json(row.wrapper)))
+        await asyncio.sleep(0.01)  # it is at the door, behind what is settled
+        assert not results.done()
+        gate.set()
+        result = await run.result(5)
+        assert result.message["message"]["body"] == "Report: reviewed: fine"
+        await results
+        await is_over(network)
+
+
+def hold_up_settling(side: Side) -> asyncio.Event:
+    """Let a side's store note that the news of a pause was delivered only when told to."""
+    gate, post = asyncio.Event(), side.store.post
+
+    async def slow(what: Post) -> Receipt:
+        if what.outbox_changes and what.task.state is TaskState.PAUSED:
+            await gate.wait()
+        return await post(what)
+
+    side.store.post = slow  # type: ignore[method-assign]
+    return gate
 
 
 # --- restarts -----------------------------------------------------------------------------------

@@ -535,6 +535,8 @@ class Submissions:
                 waiter.subscription.cursor = receipt.first_event - 1
         self.context.events.publish(task.task_id, receipt.first_event, post.events)
         if task.row.state is TaskState.RUNNING and not task.loaded:
+            if reopened:  # what came during the pause may have held it
+                self.context.mailbox.unhold(task.task_id)
             for envelope in mail.envelopes:  # answers count, too; the loader sees only requests
                 task.note_sent(envelope)
             await self.mailbox_loader.load(task)
