@@ -4,6 +4,7 @@
 PYTHON ?= python3
 PYTEST_ARGS ?=
 FUZZ_ARGS ?=
+SIMULATION_ARGS ?=
 
 # tests/conftest.py has the number; each takes whole files, so what a module shares is made once.
 WORKERS := --numprocesses=auto --maxprocesses=8 --dist=loadfile --no-loadscope-reorder
@@ -43,8 +44,9 @@ serve: $(STAMP)  ## Run the server described by mail.toml and swarms.json
 test: $(STAMP)  ## Run the tests; pass options with PYTEST_ARGS="-k mailbox -x -n0"
 	$(BIN)/python -m pytest $(WORKERS) $(PYTEST_ARGS)
 
-soak: $(STAMP)  ## Test a server under load while PostgreSQL is unavailable for 20 s, in four ways
+soak: $(STAMP)  ## Test servers for half an hour: without PostgreSQL for a while, and killed again and again
 	OUTAGE_SECONDS=20 $(BIN)/python -m pytest -s tests/e2e/test_outage.py $(PYTEST_ARGS)
+	$(BIN)/python -m tests.e2e.desk_simulation $(SIMULATION_ARGS)
 
 lint: $(STAMP)  ## Check style, types, layers, spec/, docs/ and known vulnerabilities
 	$(BIN)/ruff check .

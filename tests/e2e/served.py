@@ -66,7 +66,10 @@ COMMITS: Mapping[str, Callable[[Post, str], bool]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """``kill`` is "before" or "after", one of `COMMITS` and, where it matters, an agent."""
+    """``kill`` is "before" or "after", one of `COMMITS` and, where it matters, an agent.
+
+    ``participants`` are names of mailboxes.
+    """
 
     folder: str
     port: int
@@ -77,6 +80,7 @@ class Options:
     use_proxy: bool = False
     debug: bool = False
     send_timeout: float = 30.0
+    participants: tuple[str, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -109,7 +113,11 @@ def serve(options: Options) -> None:
         limits=NO_LIMITS.model_copy(update={"send_timeout": options.send_timeout}),
     )
     template = make_template(
-        folder, limit=options.limit, pause=options.pause, use_proxy=options.use_proxy
+        folder,
+        limit=options.limit,
+        pause=options.pause,
+        use_proxy=options.use_proxy,
+        participants=options.participants,
     )
     run_server(config, template=template, store=store)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel
@@ -64,7 +65,12 @@ def runs(file: Path) -> list[tuple[str, str]]:
 
 
 def make_template(
-    folder: Path, *, limit: int | None = None, pause: float = 0.0, use_proxy: bool = False
+    folder: Path,
+    *,
+    limit: int | None = None,
+    pause: float = 0.0,
+    use_proxy: bool = False,
+    participants: Sequence[str] = (),
 ) -> MAILSwarmTemplate:
     """Return the swarm; ``limit`` is its task_message_limit, ``pause`` how long actions take."""
     traces = Traces(folder, pause)
@@ -80,6 +86,7 @@ def make_template(
         entrypoint="lead",
         task_message_limit=limit,
         breakpoint_tools=["ask_person"],
+        participants=[{"name": name, "description": ""} for name in participants],
     )
 
 

@@ -1,0 +1,684 @@
+"""What the mail desk's document says, as a model: no server, no database, no code of ours.
+
+A `Model` is told of one operation after the other, each with its answer, and raises `Differs` where
+the document says something else. Letters and threads have names of the model's own, so that a
+history can be repeated elsewhere; ids, times and places in pages are learnt from the answers. What
+an operation changes can be taken back, for whoever looks for the order of concurrent ones.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+__all__ = ["ADMIN", "Answer", "Differs", "LetterKey", "Model", "Op"]
+
+ADMIN: Final = ""
+"""The actor that is an administrator, who looks and changes nothing."""
+_MOST_COUNTED: Final = 1000
+_MOST_OVERDUE: Final = 100
+
+LetterKey = tuple[int, int]
+"""The number of the operation that brought a letter, and which of its letters it is."""
+
+
+class Op(NamedTuple):
+    """An operation. Its arguments name letters by `LetterKey`, threads by who created them."""
+
+    number: int
+    actor: str
+    verb: str
+    args: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value!r}" for name, value in self.args.items())
+        return f"{self.number:6d}  {self.actor or 'administrator'}: {self.verb}({given})"
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    body: Any
+
+
+class Differs(Exception):
+    """An answer is not what the document says."""
+
+
+class _Letter(NamedTuple):
+    """``content`` is a text, or for a notice the names that it must mention."""
+
+    sender: str
+    recipients: tuple[str, ...]
+    kind: str
+    content: str | tuple[str, ...]
+    thread: int | None
+    subject: str = ""
+    reply_to: LetterKey | None = None
+    urgent: bool = False
+    wants_ack: bool = False
+
+
+class _Thread(NamedTuple):
+    title: str
+    creator: str
+
+
+def _same(what: str, told: object, expected: object) -> None:
+    if told != expected:
+        raise Differs(f"{what}: expected {expected!r}, got {told!r}")
+
+
+def _mentions(text: str, names: Iterable[str]) -> bool:
+    return all(name in text for name in names)
+
+
+@dataclass(eq=False)
+class Model:
+    """The desk of one swarm. ``strict`` while nothing else is under way."""
+
+    names: tuple[str, ...]
+    strict: bool = True
+    letters: dict[LetterKey, _Letter] = field(default_factory=dict)
+    places: dict[LetterKey, int] = field(default_factory=dict)
+    threads: dict[int, _Thread] = field(default_factory=dict)
+    members: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    shown: dict[tuple[LetterKey, str], str] = field(default_factory=dict)
+    acked: dict[tuple[LetterKey, str], tuple[str, str]] = field(default_factory=dict)
+    unread: dict[str, dict[LetterKey, None]] = field(default_factory=lambda: defaultdict(dict))
+    requests: dict[tuple[str, str], tuple[object, LetterKey]] = field(default_factory=dict)
+    pages: dict[tuple[str, str], list[tuple[LetterKey, bool]]] = field(default_factory=dict)
+    ids: dict[LetterKey, str] = field(default_factory=dict)
+    times: dict[LetterKey, str] = field(default_factory=dict)
+    cursors: dict[LetterKey, int] = field(default_factory=dict)
+    thread_ids: dict[int, str] = field(default_factory=dict)
+    _keys: dict[str, LetterKey] = field(default_factory=dict)
+    _at: dict[int, LetterKey] = field(default_factory=dict)
+    _thread_keys: dict[str, int] = field(default_factory=dict)
+    _boxes: dict[str, list[LetterKey]] = field(default_factory=lambda: defaultdict(list))
+    _posts: dict[int, list[LetterKey]] = field(default_factory=lambda: defaultdict(list))
+    _owed: dict[str, dict[LetterKey, None]] = field(default_factory=lambda: defaultdict(dict))
+    _undo: list[Callable[[], object]] = field(default_factory=list)
+
+    # --- going back -------------------------------------------------------------------------------
+
+    def mark(self) -> int:
+        """Return where the model is, for `back`."""
+        return len(self._undo)
+
+    def back(self, mark: int) -> None:
+        """Take back all since then."""
+        while len(self._undo) > mark:
+            self._undo.pop()()
+
+    def keep(self) -> None:
+        """Forget how to go back."""
+        self._undo.clear()
+
+    def _put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        if key in table:
+            old = table[key]
+            self._undo.append(lambda: table.__setitem__(key, old))
+        else:
+            self._undo.append(lambda: table.pop(key))
+        table[key] = value
+
+    def _drop(self, table: dict[Any, Any], key: Any) -> None:
+        if key in table:
+            old = table.pop(key)
+            self._undo.append(lambda: table.__setitem__(key, old))
+
+    def _push(self, items: list[Any], value: Any) -> None:
+        items.append(value)
+        self._undo.append(items.pop)
+
+    # --- what an operation is over HTTP -----------------------------------------------------------
+
+    def request(self, op: Op) -> tuple[str, str, dict[str, str], dict[str, Any] | None]:
+        """Return method, path, query and body.
+
+        Raises:
+            KeyError: it names a letter or thread whose id is not known.
+        """
+        made: tuple[str, str, dict[str, Any], dict[str, Any] | None]
+        made = getattr(self, f"_ask_{op.verb}")(op)
+        method, path, query, body = made
+        texts = {name: str(value) for name, value in query.items() if value is not None}
+        return method, path, texts, body
+
+    def _thread_id(self, key: int | None) -> str:
+        return "no-such-thread" if key is None else self.thread_ids[key]
+
+    def _letter_id(self, key: LetterKey | None) -> str:
+        return "no-such-letter" if key is None else self.ids[key]
+
+    def _ask_send(self, op: Op) -> Any:
+        to = dict(op.args)
+        body: dict[str, Any] = {"content": to["content"]}
+        if "thread" in to:
+            body["thread_id"] = self._thread_id(to["thread"])
+        for ours, theirs in (("to", "recipient_id"), ("many", "recipient_ids")):
+            if ours in to:
+                body[theirs] = to[ours]
+        if "reply_to" in to:
+            body["reply_to"] = self._letter_id(to["reply_to"])
+        for name in ("subject", "urgent", "wants_ack", "request_id", "sender_id"):
+            if name in to:
+                body[name] = to[name]
+        return "POST", "/messages", {}, body
+
+    def _ask_get(self, op: Op) -> Any:
+        args = dict(op.args)
+        query = {name: args.get(name) for name in ("limit", "request_id")}
+        if "thread" in args:
+            query["thread_id"] = self._thread_id(args["thread"])
+        if "since" in args:
+            query["since"] = self.times[args["since"]]
+        if "before" in args:
+            query["before"] = self.cursors[args["before"]]
+        query["before"] = args.get("place", query.get("before"))
+        query["unread"] = "true" if args.get("unread") else None
+        query["mark_read"] = None if args.get("mark", True) else "false"
+        return "GET", "/messages", query, None
+
+    def _ask_message(self, op: Op) -> Any:
+        query = {} if op.args.get("mark", True) else {"mark_read": "false"}
+        return "GET", f"/messages/{self._letter_id(op.args['letter'])}", query, None
+
+    def _ask_count(self, op: Op) -> Any:
+        return "GET", "/messages/unread", {"wait": op.args.get("wait")}, None
+
+    def _ask_overdue(self, op: Op) -> Any:
+        return "GET", "/messages/overdue", {}, None
+
+    def _ask_ack(self, op: Op) -> Any:
+        body = {"note": op.args["note"]}
+        return "POST", f"/messages/{self._letter_id(op.args['letter'])}/ack", {}, body
+
+    def _ask_create(self, op: Op) -> Any:
+        body = {"title": op.args["title"], "participants": op.args["names"]}
+        if "initial" in op.args:
+            body["initial_message"] = op.args["initial"]
+        return "POST", "/threads", {}, body
+
+    def _ask_threads(self, op: Op) -> Any:
+        after = op.args.get("after")
+        query = {"limit": op.args["limit"], "after": op.args.get("after_id")}
+        return "GET", "/threads", query | ({"after": self.thread_ids[after]} if after else {}), None
+
+    def _ask_details(self, op: Op) -> Any:
+        return "GET", f"/threads/{self._thread_id(op.args['thread'])}", {}, None
+
+    def _ask_join(self, op: Op) -> Any:
+        return "POST", f"/threads/{self._thread_id(op.args['thread'])}/join", {}, None
+
+    def _ask_add(self, op: Op) -> Any:
+        body = {"agent_id_to_add": op.args["name"]}
+        return "POST", f"/threads/{self._thread_id(op.args['thread'])}/participants", {}, body
+
+    def _ask_remove(self, op: Op) -> Any:
+        thread = self._thread_id(op.args["thread"])
+        return "DELETE", f"/threads/{thread}/participants/{op.args['name']}", {}, None
+
+    # --- what it does -----------------------------------------------------------------------------
+
+    def apply(self, op: Op, answer: Answer | None) -> None:
+        """Do what an operation does; without an answer, as it is when it is done unseen.
+
+        Raises:
+            Differs: the answer is another one. What was done stays, until `back`.
+        """
+        done = getattr(self, f"_do_{op.verb}")(op, answer)
+        status = done if isinstance(done, int) else 200
+        if answer is not None:
+            _same("status", answer.status, status)
+
+    def _told(self, answer: Answer | None) -> Any:
+        """Return the body of an answer that must be good, or None without one."""
+        if answer is None:
+            return None
+        if answer.status != 200:
+            raise Differs(f"expected success, got {answer.status} {answer.body}")
+        return answer.body
+
+    def _do_send(self, op: Op, answer: Answer | None) -> int | None:
+        args, me = op.args, op.actor
+        many = tuple(name for name in dict.fromkeys(args.get("many", ())) if name != me)
+        if args.get("sender_id", me) != me:
+            return 403
+        if args.get("to") == me or ("many" in args and not many):
+            return 400
+        what = {name: value for name, value in args.items() if name != "sender_id"}
+        what |= {"many": many}
+        known = self.requests.get((me, args.get("request_id", "")))
+        if known is not None:
+            if known[0] != what:
+                return 409
+            self._check_sent(answer, known[1], me)
+            return None
+        to = many or ((args["to"],) if "to" in args else ())
+        return self._refusal(op, to) or self._sent(op, to, what, answer)
+
+    def _refusal(self, op: Op, to: tuple[str, ...]) -> int | None:
+        """Return the status of what cannot be sent, or None."""
+        if any(name not in self.names for name in to):
+            return 400
+        if "thread" in op.args and not self._is_in(op.args["thread"], op.actor):
+            return 404
+        reply = op.args.get("reply_to")
+        wrong = "reply_to" in op.args and not (reply and self.visible(reply, op.actor))
+        return 400 if wrong else None
+
+    def _sent(self, op: Op, to: tuple[str, ...], what: object, answer: Answer | None) -> None:
+        args, me, key = op.args, op.actor, (op.number, 0)
+        kind = "thread" if "thread" in args else "broadcast" if "many" in args else "direct"
+        if kind == "thread":
+            to = tuple(name for name in self.members[args["thread"]] if name != me)
+        letter = _Letter(
+            sender=me,
+            recipients=to,
+            kind=kind,
+            content=args["content"],
+            thread=args.get("thread"),
+            subject=args.get("subject", ""),
+            reply_to=args.get("reply_to"),
+            urgent=args.get("urgent", False),
+            wants_ack=args.get("wants_ack", False),
+        )
+        self._post(key, letter)
+        if "request_id" in args:
+            self._put(self.requests, (me, args["request_id"]), (what, key))
+        self._check_sent(answer, key, me)
+
+    def _check_sent(self, answer: Answer | None, key: LetterKey, me: str) -> None:
+        told = self._told(answer)
+        if told is not None:
+            self._check_letter(key, told["message"], me, read=True)
+            _same("message_id", told["message_id"], self.ids[key])
+
+    def _do_get(self, op: Op, answer: Answer | None) -> int | None:
+        args, me = op.args, op.actor
+        if "thread" in args and not self._is_in(args["thread"], me):
+            return 404
+        told = self._told(answer)
+        page = self.pages.get((me, args.get("request_id", "")))
+        if page is not None:
+            listed = [each for each in page if self.visible(each[0], me)]
+        else:
+            listed = list(self._listed(op, told))
+            if "request_id" in args:
+                self._put(self.pages, (me, args["request_id"]), listed)
+        if told is not None:
+            self._check_listed(listed, told, me)
+        if page is None and args.get("mark", True):
+            for key, read in listed:
+                if not read:
+                    self._show(key, me)
+        if told is not None and self.strict:
+            _same("unread", told["unread"], self.count(me))
+        return None
+
+    def _check_listed(self, listed: list[tuple[LetterKey, bool]], told: Any, me: str) -> None:
+        got = told["messages"]
+        for (key, read), message in zip(listed, got, strict=False):
+            self._check_letter(key, message, me, read)
+        if len(listed) != len(got):
+            extra = [message["content"] for message in got[len(listed) :]]
+            missing = [self.letters[key].content for key, _ in listed[len(got) :]]
+            raise Differs(f"messages: {missing} are missing, {extra} are too many")
+        place = told["next_before"]
+        if not listed:
+            _same("next_before", place, None)
+            return
+        last = listed[-1][0]
+        _same("next_before", self.cursors.get(last, place), place)
+        _same("who has this next_before", self._at.get(place, last), last)
+        self._put(self.cursors, last, place)
+        self._put(self._at, place, last)
+
+    def _listed(self, op: Op, told: Any) -> Iterator[tuple[LetterKey, bool]]:
+        """Yield the letters of a page, and whether they are read."""
+        args, me, count = op.args, op.actor, 0
+        limit = args.get("limit") or 10
+        last = args.get("before") or self._at.get(args.get("place", -1))
+        end = self.places[last] if last else None
+        since = self.times[args["since"]] if "since" in args else ""
+        for key in self._newest_first(me, args):
+            if count == limit:
+                return
+            if end is not None and self.places[key] >= end:
+                continue
+            if since:
+                moment = self.times.get(key) or self._time_in(told, key, count)
+                if moment <= since:
+                    continue
+            yield key, not self._is_unread(key, me)
+            count += 1
+
+    def _time_in(self, told: Any, key: LetterKey, at: int) -> str:
+        """Return the time of a letter that nobody has seen yet, if it is at that place."""
+        messages = told["messages"] if told else []
+        content = self.letters[key].content
+        if at < len(messages):
+            found = messages[at]["content"]
+            same = found == content if isinstance(content, str) else _mentions(found, content)
+            if same:
+                return str(messages[at]["created_at"])
+        return ""
+
+    def _newest_first(self, me: str, args: Mapping[str, Any]) -> Iterator[LetterKey]:
+        if args.get("unread"):
+            mine = sorted(self.unread[me], key=self.places.__getitem__, reverse=True)
+        else:
+            mine = self._posts[args["thread"]] if "thread" in args else self._boxes[me]
+            mine = mine[::-1] if len(mine) < 500 else list(reversed(mine))
+        for key in mine:
+            if "thread" in args and self.letters[key].thread != args["thread"]:
+                continue
+            if self.visible(key, me):
+                yield key
+
+    def _do_message(self, op: Op, answer: Answer | None) -> int | None:
+        key, me = op.args["letter"], op.actor
+        if key is None or (me != ADMIN and not self.visible(key, me)):
+            return 404
+        told, letter = self._told(answer), self.letters[key]
+        read = not self._is_unread(key, me)
+        if told is not None:
+            self._check_letter(key, told["message"], me, read)
+            if me in (ADMIN, letter.sender):
+                names = [each["recipient_id"] for each in told["receipts"]]
+                _same("recipients with receipts", names, list(letter.recipients))
+                for each in told["receipts"]:
+                    self._check_receipt(key, each)
+            else:
+                _same("receipts", told["receipts"], None)
+        if not read and op.args.get("mark", True):
+            self._show(key, me)
+        return None
+
+    def _do_count(self, op: Op, answer: Answer | None) -> None:
+        told = self._told(answer)
+        if told is None:
+            return
+        if not self.strict and op.args.get("wait") and told["unread"] == 0:
+            return  # it may have begun to wait, and gone, before the mail came
+        _same("unread", told["unread"], self.count(op.actor))
+
+    def _do_overdue(self, op: Op, answer: Answer | None) -> None:
+        told, me = self._told(answer), op.actor
+        if told is None:
+            return
+        owed: list[tuple[LetterKey, set[str]]] = []
+        for key in sorted(self._owed[me], key=self.places.__getitem__):
+            letter = self.letters[key]
+            names = {name for name in letter.recipients if (key, name) not in self.acked}
+            names = {name for name in names if self.visible(key, name)}
+            if names and self.visible(key, me):
+                owed.append((key, names))
+        got: list[tuple[str, set[str]]] = []
+        for each in told["overdue"]:
+            if not got or got[-1][0] != each["message"]["id"]:
+                got.append((each["message"]["id"], set()))
+            got[-1][1].add(each["receipt"]["recipient_id"])
+            self._check_receipt(self._keys[each["message"]["id"]], each["receipt"])
+        whole = sum(len(names) for _, names in owed) <= _MOST_OVERDUE
+        if not whole:
+            _same("length of a full list", len(told["overdue"]), _MOST_OVERDUE)
+            owed = owed[: len(got)]
+            if got[-1][1] <= owed[-1][1]:
+                got[-1] = got[-1][0], owed[-1][1]
+        _same("overdue", got, [(self.ids[key], names) for key, names in owed])
+
+    def _do_ack(self, op: Op, answer: Answer | None) -> int | None:
+        key, me = op.args["letter"], op.actor
+        if key is None or not self.visible(key, me) or me not in self.letters[key].recipients:
+            return 404
+        told = self._told(answer)
+        again = (key, me) in self.acked
+        if not again:
+            self._show(key, me)
+            self._put(self.acked, (key, me), (op.args["note"], ""))
+        if told is not None:
+            state = "already_acknowledged" if again else "acknowledged"
+            _same("status", told["status"], state)
+            self._check_receipt(key, told["receipt"])
+        return None
+
+    def _do_create(self, op: Op, answer: Answer | None) -> int | None:
+        args, me = op.args, op.actor
+        members = tuple(dict.fromkeys((me, *args["names"])))
+        if any(name not in self.names for name in members):
+            return 400
+        told, others = self._told(answer), members[1:]
+        self._put(self.threads, op.number, _Thread(args["title"], me))
+        self._put(self.members, op.number, members)
+        if others:
+            self._notice((op.number, 0), others, op.number, me)
+        if "initial" in args:
+            first = _Letter(me, others, "thread", args["initial"], op.number)
+            self._post((op.number, 1), first)
+        if told is not None:
+            self._check_thread(op.number, told["thread"])
+            if "initial" not in args:
+                _same("message_id", told["message_id"], None)
+            else:
+                self._learn(self.ids, (op.number, 1), told["message_id"])
+                self._put(self._keys, told["message_id"], (op.number, 1))
+        return None
+
+    def _do_threads(self, op: Op, answer: Answer | None) -> None:
+        told = self._told(answer)
+        if told is None:
+            return
+        mine = {key for key, members in self.members.items() if op.actor in members}
+        for each in told["threads"]:  # whose answer was lost shows its id here
+            if each["id"] not in self._thread_keys:
+                fits = (key for key in mine if self.threads[key].title == each["title"])
+                key = next(fits, None)
+                if key is None:
+                    raise Differs(f"a thread that is not known is listed: {each}")
+                self._bind(key, each["id"])
+        if any(key not in self.thread_ids for key in mine):
+            raise Differs("a thread is missing in the list")
+        after = self.thread_ids[op.args["after"]] if op.args.get("after") else ""
+        after = op.args.get("after_id") or after
+        expected = sorted(self.thread_ids[key] for key in mine)
+        expected = [each for each in expected if each > after]
+        limit = op.args["limit"]
+        _same("threads", [each["id"] for each in told["threads"]], expected[:limit])
+        more = expected[limit - 1] if len(expected) > limit else None
+        _same("next_after", told["next_after"], more)
+        for each in told["threads"]:
+            thread = self.threads[self._thread_keys[each["id"]]]
+            _same("title", (each["title"], each["creator_id"]), tuple(thread))
+
+    def _do_details(self, op: Op, answer: Answer | None) -> int | None:
+        thread = op.args["thread"]
+        if thread is None or (op.actor != ADMIN and not self._is_in(thread, op.actor)):
+            return 404
+        told = self._told(answer)
+        if told is not None:
+            self._check_thread(thread, told)
+        return None
+
+    def _do_join(self, op: Op, answer: Answer | None) -> int | None:
+        thread, me = op.args["thread"], op.actor
+        if thread is None:
+            return 404
+        told = self._told(answer)
+        again = me in self.members[thread]
+        if not again:
+            members = (*self.members[thread], me)
+            self._put(self.members, thread, members)
+            self._notice((op.number, 0), members, thread, me)
+        self._check_membership(told, thread, "already_participant" if again else "joined")
+        return None
+
+    def _do_add(self, op: Op, answer: Answer | None) -> int | None:
+        thread, name, me = op.args["thread"], op.args["name"], op.actor
+        if not self._is_in(thread, me):
+            return 404
+        if name not in self.names:
+            return 400
+        told, before = self._told(answer), self.members[thread]
+        again = name in before
+        if not again:
+            self._put(self.members, thread, (*before, name))
+            self._notice((op.number, 0), (name,), thread, me)
+            others = tuple(each for each in before if each != me)
+            self._notice((op.number, 1), others, thread, me, name)
+        self._check_membership(told, thread, "already_participant" if again else "added")
+        return None
+
+    def _do_remove(self, op: Op, answer: Answer | None) -> int | None:
+        thread, name, me = op.args["thread"], op.args["name"], op.actor
+        if not self._is_in(thread, me):
+            return 404
+        creator = self.threads[thread].creator
+        if name == creator:
+            return 400
+        if me not in (creator, name):
+            return 403
+        if name not in self.members[thread]:
+            return 400
+        told = self._told(answer)
+        left = tuple(each for each in self.members[thread] if each != name)
+        self._put(self.members, thread, left)
+        self._notice((op.number, 0), tuple(each for each in left if each != me), thread, name)
+        if told is not None:
+            _same("removed", (told["status"], told["removed_id"]), ("removed", name))
+        return None
+
+    # --- what they share --------------------------------------------------------------------------
+
+    def check_names(self, op: Op) -> None:
+        """See that the letters and threads that an operation names are there.
+
+        Raises:
+            KeyError: one of them is not.
+        """
+        for name in ("letter", "reply_to", "since", "before"):
+            if op.args.get(name):
+                self.letters[op.args[name]]
+        for name in ("thread", "after"):
+            if op.args.get(name):
+                self.threads[op.args[name]]
+
+    def newest(self, name: str | None, limit: int) -> list[LetterKey]:
+        """Return the newest letters to a mailbox, or of all."""
+        if name is None:
+            return list(islice(reversed(self.letters), limit))[::-1]
+        return self._boxes[name][-limit:]
+
+    def owed_by(self, name: str, limit: int) -> list[LetterKey]:
+        """Return letters that a mailbox should acknowledge, among its newest."""
+        some = self._boxes[name][-5 * limit :]
+        owed = [key for key in some if self.letters[key].wants_ack and key in self.ids]
+        return [key for key in owed if (key, name) not in self.acked]
+
+    def visible(self, key: LetterKey, name: str) -> bool:
+        """Tell whether a letter is for a mailbox's eyes at the moment."""
+        letter = self.letters[key]
+        if letter.thread is not None:
+            return name in self.members[letter.thread]
+        return name == letter.sender or name in letter.recipients
+
+    def count(self, name: str) -> int:
+        """Return how many unread letters a mailbox has."""
+        found = sum(self.visible(key, name) for key in self.unread[name])
+        return min(found, _MOST_COUNTED)
+
+    def _is_in(self, thread: int | None, name: str) -> bool:
+        return thread is not None and name in self.members[thread]
+
+    def _is_unread(self, key: LetterKey, name: str) -> bool:
+        return key in self.unread[name] if name else False
+
+    def _post(self, key: LetterKey, letter: _Letter) -> None:
+        self._put(self.letters, key, letter)
+        self._put(self.places, key, len(self.places))
+        for name in letter.recipients:
+            self._push(self._boxes[name], key)
+            self._put(self.unread[name], key, None)
+        if letter.thread is not None:
+            self._push(self._posts[letter.thread], key)
+        if letter.wants_ack:
+            self._put(self._owed[letter.sender], key, None)
+
+    def _notice(
+        self, key: LetterKey, recipients: tuple[str, ...], thread: int, *mentioned: str
+    ) -> None:
+        self._post(key, _Letter("", recipients, "notice", mentioned, thread))
+
+    def _show(self, key: LetterKey, name: str) -> None:
+        if key in self.unread[name]:
+            self._drop(self.unread[name], key)
+            self._put(self.shown, (key, name), "")
+
+    def _learn(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """Note what only the server can know; it must not change afterwards."""
+        _same(f"what is known of {key}", table.get(key) or value, value)
+        if not table.get(key):
+            self._put(table, key, value)
+
+    def _bind(self, thread: int, thread_id: str) -> None:
+        self._learn(self.thread_ids, thread, thread_id)
+        _same("the thread with this id", self._thread_keys.get(thread_id, thread), thread)
+        self._put(self._thread_keys, thread_id, thread)
+
+    def _check_letter(self, key: LetterKey, told: Any, name: str, read: bool) -> None:
+        letter = self.letters[key]
+        expected: dict[str, Any] = {
+            "sender_id": letter.sender or None,
+            "recipient_ids": list(letter.recipients),
+            "urgent": letter.urgent,
+            "kind": letter.kind,
+            "subject": letter.subject or None,
+            "reply_to": self.ids[letter.reply_to] if letter.reply_to else None,
+            "wants_ack": letter.wants_ack,
+        }
+        got = {field: told[field] for field in expected}
+        if isinstance(letter.content, str):
+            expected["content"], got["content"] = letter.content, told["content"]
+        elif not _mentions(told["content"], letter.content):
+            raise Differs(f"a notice must mention {letter.content}: {told['content']}")
+        _same(f"letter {key}", got, expected)
+        _same(f"whether {name} had read {key}", told["read"], read)
+        if letter.thread is None:
+            _same("thread_id", told["thread_id"], None)
+        else:
+            self._bind(letter.thread, told["thread_id"])
+        self._learn(self.ids, key, told["id"])
+        _same("the letter with this id", self._keys.get(told["id"], key), key)
+        self._put(self._keys, told["id"], key)
+        self._learn(self.times, key, told["created_at"])
+
+    def _check_receipt(self, key: LetterKey, told: Any) -> None:
+        name = told["recipient_id"]
+        at = key, name
+        acked = at in self.acked
+        state = "acknowledged" if acked else "shown" if at in self.shown else "stored"
+        _same(f"receipt of {key} at {name}", told["state"], state)
+        note, moment = self.acked.get(at, ("", ""))
+        _same("note", told["note"], note)
+        _same("whether there is a time", bool(told["shown_at"]), at in self.shown)
+        _same("whether there is a time", bool(told["acknowledged_at"]), acked)
+        if at in self.shown:
+            self._learn(self.shown, at, told["shown_at"])
+        if acked:
+            _same("acknowledged_at", moment or told["acknowledged_at"], told["acknowledged_at"])
+            self._put(self.acked, at, (note, told["acknowledged_at"]))
+
+    def _check_thread(self, key: int, told: Any) -> None:
+        self._bind(key, told["id"])
+        thread = self.threads[key]
+        _same("thread", (told["title"], told["creator_id"]), tuple(thread))
+        _same("participants", told["participants"], list(self.members[key]))
+
+    def _check_membership(self, told: Any, thread: int, status: str) -> None:
+        if told is not None:
+            _same("status", told["status"], status)
+            self._check_thread(thread, told["thread"])

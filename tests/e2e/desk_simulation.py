@@ -1,0 +1,816 @@
+"""Participants who do anything at any time, on a server that is killed, beside a model.
+
+``python -m tests.e2e.desk_simulation --operations 100000 --kills 12`` does it on SQLite and on
+PostgreSQL. One seed is one choice of operations; which of the concurrent ones comes first, and what
+a kill lets through, the server decides and the answers tell. The first difference from
+`tests.e2e.desk_model` ends the run: its seed is printed, with a history as short as could be found.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import aiohttp
+
+from mail.auth.callers import hash_token
+from mail.db.base import Store, TokenRow
+from mail.db.urls import open_store
+from mail.server.app import create_app
+from tests.e2e.desk_model import ADMIN, Answer, Differs, LetterKey, Model, Op
+from tests.e2e.evidence import report
+from tests.e2e.processes import Place, warm_up
+from tests.server.kit import Template, config, running_server
+from tests.support.postgres import Cluster
+
+__all__ = [
+    "Figures",
+    "Found",
+    "Simulation",
+    "Wire",
+    "beside_model",
+    "fresh_server",
+    "names_of",
+    "on_a_server",
+]
+
+_SECONDS: Final = 30.0
+_NEWEST_THREADS: Final = 40
+_LONGEST_WAIT: Final = "0.05"
+_UNEXPLAINED: Final = "no order explains the answers; in the one that goes furthest"
+
+Sent = tuple[Op, Answer | None]
+
+
+class Found(Exception):
+    """A difference; the text has the seed, what differs, and how to come there."""
+
+
+@dataclass
+class Figures:
+    """What a run did."""
+
+    operations: int = 0
+    checks: int = 0
+    kills: int = 0
+    in_flight: int = 0
+    done_unseen: int = 0
+    letters: int = 0
+    threads: int = 0
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        return (
+            f"{self.operations} operations and {self.checks} looks in {self.seconds:.0f} s, "
+            f"{self.kills} kills ({self.in_flight} operations lost their answers, "
+            f"{self.done_unseen} of them were done), "
+            f"{self.letters} letters, {self.threads} threads: no difference"
+        )
+
+
+class Asked(NamedTuple):
+    """An operation with what it is over HTTP."""
+
+    op: Op
+    request: tuple[str, str, dict[str, str], dict[str, Any] | None]
+
+
+# --- the other side -------------------------------------------------------------------------------
+
+
+def names_of(count: int) -> tuple[str, ...]:
+    """Return the names of so many participants."""
+    return tuple(f"p{number:02d}" for number in range(count))
+
+
+def _token(name: str) -> str:
+    return f"mail_{name or 'root'}-of-the-simulation".ljust(40, "x")
+
+
+async def make_tokens(store: Store, names: Iterable[str]) -> None:
+    """Make the tokens of the participants and of an administrator."""
+    now = "2026-01-01T00:00:00+00:00"
+    for name in (*names, ADMIN):
+        role = "agent" if name else "admin"
+        await store.put_token(TokenRow(hash_token(_token(name)), role, name or "root", now))
+
+
+@dataclass
+class Wire:
+    """The way to a server."""
+
+    url: str
+    session: aiohttp.ClientSession
+
+    async def ask(self, asked: Asked) -> Answer | None:
+        """Return the answer, or None if the connection broke."""
+        method, path, query, body = asked.request
+        headers = {"Authorization": f"Bearer {_token(asked.op.actor)}"}
+        try:
+            async with self.session.request(
+                method, self.url + path, params=query, json=body, headers=headers
+            ) as answer:
+                return Answer(answer.status, json.loads(await answer.read()))
+        except aiohttp.ClientError:
+            return None
+
+
+@asynccontextmanager
+async def wire_to(url: str) -> AsyncIterator[Wire]:
+    """Yield the way to a server."""
+    timeout = aiohttp.ClientTimeout(total=_SECONDS)
+    connector = aiohttp.TCPConnector(limit=0)
+    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+        yield Wire(url, session)
+
+
+# --- what they do ---------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class _Whims:
+    """What comes to the participants' minds, given the state of things."""
+
+    dice: random.Random
+    model: Model
+    sent: list[Op] = field(default_factory=list)
+    paged: list[Op] = field(default_factory=list)
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        weights: dict[Callable[[str], tuple[str, dict[str, Any]]], float] = {
+            self._direct: 14,
+            self._post: 14,
+            self._broadcast: 4,
+            self._read: 22,
+            self._read_thread: 8,
+            self._read_once: 5,
+            self._open: 5,
+            self._count: 6,
+            self._acknowledge: 7,
+            self._owed: 2,
+            self._create: 1.5,
+            self._list: 2,
+            self._look: 3,
+            self._join: 3,
+            self._add: 4,
+            self._remove: 3,
+            self._again: 5,
+            self._read_again: 3,
+            self._nonsense: 2,
+        }
+        self._whims, self._weights = list(weights), list(weights.values())
+
+    def next(self) -> Op:
+        """Return somebody's next operation."""
+        actor = self.dice.choice(self.model.names)
+        (whim,) = self.dice.choices(self._whims, self._weights)
+        verb, args = whim(actor)
+        if whim in (self._again, self._read_again):
+            actor = args.pop("actor", actor)
+        return self.op(actor, verb, **args)
+
+    def op(self, actor: str, verb: str, **args: Any) -> Op:
+        """Return an operation with a number of its own; remember what can be repeated."""
+        self.number += 1
+        op = Op(self.number, actor, verb, args)
+        if "request_id" in args:
+            kept = self.sent if verb == "send" else self.paged
+            kept.append(op)
+            del kept[:-100]
+        return op
+
+    def twin(self, op: Op) -> Op:
+        """Return the same once more."""
+        return self.op(op.actor, op.verb, **op.args)
+
+    def _chance(self, share: float) -> bool:
+        return self.dice.random() < share
+
+    def _other(self, actor: str) -> str:
+        return self.dice.choice([name for name in self.model.names if name != actor])
+
+    def _others(self) -> list[str]:
+        most = len(self.model.names)
+        count = self.dice.choice((0, 1, 2, 3, 5, min(12, most)))
+        return self.dice.choices(self.model.names, k=count)
+
+    def _thread(self, actor: str, share: float = 0.9) -> int | None:
+        """Return a thread: mostly one of the actor's, at times another's, or none at all."""
+        known = list(self.model.thread_ids)
+        some = known[-_NEWEST_THREADS:] + self.dice.sample(known, min(10, len(known)))
+        own = [key for key in some if actor in self.model.members[key]]
+        if own and self._chance(share):
+            return self.dice.choice(own)
+        return self.dice.choice(some) if some and self._chance(0.9) else None
+
+    def _letter(self, actor: str) -> LetterKey | None:
+        """Return a letter: mostly a new one of the actor's, at times anybody's, or none."""
+        boxes = self.model.newest(actor, 30)
+        boxes = [key for key in boxes if key in self.model.ids]
+        if boxes and self._chance(0.85):
+            return self.dice.choice(boxes)
+        some = [key for key in self.model.newest(None, 200) if key in self.model.ids]
+        return self.dice.choice(some) if some and self._chance(0.9) else None
+
+    def _content(self, **args: Any) -> dict[str, Any]:
+        made = {"content": f"text {self.number + 1} {'é' * self.dice.choice((0, 0, 3, 400))}"}
+        if self._chance(0.1):
+            made["subject"] = f"subject {self.number + 1}"
+        for name, share in (("urgent", 0.1), ("wants_ack", 0.15)):
+            if self._chance(share):
+                made[name] = True
+        if self._chance(0.25):
+            made["request_id"] = f"request-{self.number + 1}"
+        return {**args, **made}
+
+    def _direct(self, actor: str) -> tuple[str, dict[str, Any]]:
+        args = self._content(to=self._other(actor))
+        if self._chance(0.15):
+            args["reply_to"] = self._letter(actor)
+        return "send", args
+
+    def _post(self, actor: str) -> tuple[str, dict[str, Any]]:
+        args = self._content(thread=self._thread(actor))
+        if self._chance(0.1):
+            args["reply_to"] = self._letter(actor)
+        return "send", args
+
+    def _broadcast(self, actor: str) -> tuple[str, dict[str, Any]]:
+        return "send", self._content(many=self._others() or [self._other(actor)])
+
+    def _read(self, actor: str) -> tuple[str, dict[str, Any]]:
+        args: dict[str, Any] = {}
+        if self._chance(0.6):
+            args["limit"] = self.dice.choice((1, 2, 5, 20, 100))
+        if self._chance(0.3):
+            args["unread"] = True
+        if self._chance(0.3):
+            args["mark"] = False
+        if self._chance(0.2):
+            seen = [key for key in self.model.newest(actor, 60) if key in self.model.times]
+            args |= {"since": self.dice.choice(seen)} if seen else {}
+        if self._chance(0.3):
+            ends = [key for key in self.model.newest(actor, 60) if key in self.model.cursors]
+            args |= {"before": self.dice.choice(ends)} if ends else {}
+        return "get", args
+
+    def _read_thread(self, actor: str) -> tuple[str, dict[str, Any]]:
+        return "get", {**self._read(actor)[1], "thread": self._thread(actor)}
+
+    def _read_once(self, actor: str) -> tuple[str, dict[str, Any]]:
+        verb, args = self._read_thread(actor) if self._chance(0.3) else self._read(actor)
+        return verb, {**args, "request_id": f"page-{self.number + 1}"}
+
+    def _open(self, actor: str) -> tuple[str, dict[str, Any]]:
+        return "message", {"letter": self._letter(actor), "mark": self._chance(0.6)}
+
+    def _count(self, actor: str) -> tuple[str, dict[str, Any]]:
+        return "count", {"wait": _LONGEST_WAIT} if self._chance(0.2) else {}
+
+    def _acknowledge(self, actor: str) -> tuple[str, dict[str, Any]]:
+        wanted = self.model.owed_by(actor, 20)
+        letter = self.dice.choice(wanted) if wanted and self._chance(0.6) else self._letter(actor)
+        return "ack", {"letter": letter, "note": f"note {self.number + 1}"}
+
+    def _owed(self, actor: str) -> tuple[str, dict[str, Any]]:
+        return "overdue", {}
+
+    def _create(self, actor: str) -> tuple[str, dict[str, Any]]:
+        args: dict[str, Any] = {"title": f"thread {self.number + 1}", "names": self._others()}
+        if self._chance(0.5):
+            args["initial"] = f"first {self.number + 1}"
+        return "create", args
+
+    def _list(self, actor: str) -> tuple[str, dict[str, Any]]:
+        args: dict[str, Any] = {"limit": self.dice.choice((1, 10, 1000))}
+        if self._chance(0.4) and self.model.thread_ids:
+            args["after"] = self.dice.choice(list(self.model.thread_ids))
+        return "threads", args
+
+    def _look(self, actor: str) -> tuple[str, dict[str, Any]]:
+        return "details", {"thread": self._thread(actor)}
+
+    def _join(self, actor: str) -> tuple[str, dict[str, Any]]:
+        return "join", {"thread": self._thread(actor, 0.1)}
+
+    def _add(self, actor: str) -> tuple[str, dict[str, Any]]:
+        return "add", {"thread": self._thread(actor), "name": self._other(actor)}
+
+    def _remove(self, actor: str) -> tuple[str, dict[str, Any]]:
+        thread = self._thread(actor)
+        if thread is None or self._chance(0.3):
+            return "remove", {"thread": thread, "name": self._other(actor)}
+        members = self.model.members[thread]
+        own = self.model.threads[thread].creator == actor and self._chance(0.9)
+        return "remove", {"thread": thread, "name": self.dice.choice(members) if own else actor}
+
+    def _again(self, actor: str) -> tuple[str, dict[str, Any]]:
+        if not self.sent:
+            return "count", {}
+        first = self.dice.choice(self.sent)
+        other = {"content": "another text"} if self._chance(0.1) else {}
+        return "send", {**first.args, **other, "actor": first.actor}
+
+    def _read_again(self, actor: str) -> tuple[str, dict[str, Any]]:
+        if not self.paged:
+            return "count", {}
+        first = self.dice.choice(self.paged)
+        return "get", {**first.args, "actor": first.actor}
+
+    def _nonsense(self, actor: str) -> tuple[str, dict[str, Any]]:
+        wrong: list[tuple[str, dict[str, Any]]] = [
+            ("send", {"to": actor, "content": "to myself"}),
+            ("send", {"many": [actor, actor], "content": "to myself"}),
+            ("send", {"to": "nobody", "content": "to nobody"}),
+            ("send", {"many": [self._other(actor), "nobody"], "content": "to nobody"}),
+            ("send", {"to": self._other(actor), "content": "x", "sender_id": "somebody"}),
+            ("create", {"title": "nobody's", "names": [self._other(actor), "nobody"]}),
+            ("add", {"thread": self._thread(actor), "name": "nobody"}),
+            ("remove", {"thread": self._thread(actor), "name": "nobody"}),
+        ]
+        return self.dice.choice(wrong)
+
+
+# --- finding the order ----------------------------------------------------------------------------
+
+
+@dataclass
+class _Order:
+    """Looks for an order of concurrent operations that explains every answer.
+
+    Those without an answer may be done anywhere, or not at all. ``tail`` was asked afterwards.
+    """
+
+    model: Model
+    tail: Sequence[Sent]
+    done: list[Op] = field(default_factory=list)
+    best: int = -1
+    reason: str = ""
+
+    def find(self, rest: tuple[Sent, ...]) -> bool:
+        """Do them all in such an order, which ``done`` has then; false if there is none."""
+        model, mark = self.model, self.model.mark()
+        for at, (op, answer) in enumerate(rest):
+            model.strict = False
+            try:
+                model.apply(op, answer)
+            except Differs as error:
+                self._note(op, error, len(self.done))
+            else:
+                self.done.append(op)
+                if self.find(rest[:at] + rest[at + 1 :]):
+                    return True
+                self.done.pop()
+            model.back(mark)
+        if all(answer is None for _, answer in rest) and self._fits():
+            return True
+        model.back(mark)
+        return False
+
+    def _fits(self) -> bool:
+        self.model.strict = True
+        for at, (op, answer) in enumerate(self.tail):
+            try:
+                self.model.apply(op, answer)
+            except Differs as error:
+                self._note(op, error, len(self.done) + at)
+                return False
+        return True
+
+    def _note(self, op: Op, error: Differs, depth: int) -> None:
+        if depth > self.best:
+            self.best, self.reason = depth, f"{error}\n  in the answer to\n{op}"
+
+
+@dataclass(eq=False)
+class Simulation:
+    """Participants and the model beside them.
+
+    Attributes:
+        seed: Of all choices.
+        wire: To the server.
+        model: What should be.
+        kill: Kills the server, after so many seconds.
+        restart: Starts it again.
+    """
+
+    seed: int
+    wire: Wire
+    model: Model
+    kill: Callable[[float], Awaitable[None]] | None = None
+    restart: Callable[[], Awaitable[None]] | None = None
+    history: list[Op] = field(default_factory=list)
+    figures: Figures = field(default_factory=Figures)
+
+    def __post_init__(self) -> None:
+        self.dice = random.Random(self.seed)
+        self.whims = _Whims(self.dice, self.model)
+
+    async def run(self, operations: int, kills: int) -> Figures:
+        """Do so many operations, with so many kills at random moments between them.
+
+        Raises:
+            Differs: something differs; ``history`` has all operations that lead there.
+        """
+        began = time.monotonic()
+        moments = sorted(self.dice.sample(range(operations), kills), reverse=True)
+        while self.figures.operations < operations:
+            if moments and self.figures.operations >= moments[-1]:
+                moments.pop()
+                await self._killed()
+            elif self.dice.random() < 0.75:
+                await self._alone(self.whims.next())
+            else:
+                await self._together(self._batch(self.dice.randint(2, 5)))
+        for name in self.model.names:
+            await self._look(name, "count")
+            await self._look(name, "overdue")
+        self.figures.seconds = time.monotonic() - began
+        self.figures.letters, self.figures.threads = (
+            len(self.model.letters),
+            len(self.model.threads),
+        )
+        return self.figures
+
+    def _batch(self, size: int) -> list[Op]:
+        """Return operations of different actors, some of them twice at the same time."""
+        batch: dict[str, list[Op]] = {}
+        while len(batch) < len(self.model.names) and sum(map(len, batch.values())) < size:
+            op = self.whims.next()
+            if op.actor not in batch:
+                again = "request_id" in op.args and self.dice.random() < 0.3
+                batch[op.actor] = [op, self.whims.twin(op)] if again else [op]
+        return [op for ops in batch.values() for op in ops]
+
+    async def _alone(self, op: Op) -> None:
+        self.figures.operations += 1
+        await self._do(op)
+        self.history.append(op)
+
+    async def _look(self, actor: str, verb: str, **args: Any) -> None:
+        self.figures.checks += 1
+        await self._do(self.whims.op(actor, verb, **args))
+
+    async def _do(self, op: Op) -> None:
+        """Do one operation while nothing else happens."""
+        answer = await self.wire.ask(Asked(op, self.model.request(op)))
+        if answer is None:
+            raise Differs(f"the connection broke in\n{op}")
+        self.model.strict = True
+        try:
+            self.model.apply(op, answer)
+        except Differs as error:
+            self.history.append(op)
+            raise Differs(f"{error}\n  in the answer to\n{op}") from None
+        self.model.keep()
+
+    async def _asked(self, batch: Iterable[Op]) -> list[Sent]:
+        asked = [Asked(op, self.model.request(op)) for op in batch]
+        answers = await asyncio.gather(*map(self.wire.ask, asked))
+        return [(each.op, answer) for each, answer in zip(asked, answers, strict=True)]
+
+    async def _together(self, batch: list[Op]) -> None:
+        self.figures.operations += len(batch)
+        sent = await self._asked(batch)
+        for op, answer in sent:
+            if answer is None:
+                raise Differs(f"the connection broke in\n{op}")
+        await self._settle(sent)
+
+    async def _killed(self) -> None:
+        """Kill the server while operations are on their way, and see which of them were done."""
+        assert self.kill is not None and self.restart is not None
+        batch = self._batch(self.dice.randint(4, 7))
+        self.figures.operations += len(batch)
+        self.figures.kills += 1
+        work = self.kill(self.dice.uniform(0.001, 0.012))
+        sent, _ = await asyncio.gather(self._asked(batch), work)
+        await self.restart()
+        lost = {op.number for op, answer in sent if answer is None}
+        self.figures.in_flight += len(lost)
+        done = await self._settle(sent)
+        self.figures.done_unseen += sum(op.number in lost for op in done)
+        for op in done:
+            if op.number in lost and op.verb == "create" and op.number in self.model.threads:
+                await self._look(ADMIN, "details", thread=op.number)
+
+    async def _settle(self, sent: list[Sent]) -> list[Op]:
+        """Find an order of what was asked at the same time, after a look at what it changed."""
+        mark = self.model.mark()
+        first = _Order(self.model, ())
+        if not first.find(tuple(sent)):
+            self.history.extend(op for op, _ in sent)
+            raise Differs(
+                f"no order explains the answers; in the one that goes furthest {first.reason}"
+            )
+        if any(answer is None for _, answer in sent):
+            looks = list(self._at_all(sent))
+        else:
+            looks = list(self._at_order(sent))
+        asked = [Asked(op, self.model.request(op)) for op in looks]
+        self.model.back(mark)
+        tail = [each async for each in self._tail(asked)]
+        self.figures.checks += len(tail)
+        order = _Order(self.model, tail)
+        found = order.find(tuple(sent))
+        self.history.extend(order.done if found else (op for op, _ in sent))
+        if not found:
+            self.history.extend(op for op, _ in tail)
+            raise Differs(
+                f"no order explains the answers; in the one that goes furthest {order.reason}"
+            )
+        self.model.keep()
+        return order.done
+
+    async def _tail(self, looks: Iterable[Asked]) -> AsyncIterator[Sent]:
+        """Ask one after the other; lists of unread letters and of threads to their ends."""
+        for look in looks:
+            asked = look
+            while True:
+                answer = await self.wire.ask(asked)
+                if answer is None:
+                    raise Differs(f"the connection broke in\n{asked.op}")
+                yield asked.op, answer
+                body = answer.body
+                if _goes_on(asked.op) and body["messages"]:
+                    args = {**asked.op.args, "place": body["next_before"]}
+                elif asked.op.verb == "threads" and body["next_after"]:
+                    args = {**asked.op.args, "after_id": body["next_after"]}
+                else:
+                    break
+                op = self.whims.op(asked.op.actor, asked.op.verb, **args)
+                asked = Asked(op, self.model.request(op))
+
+    def _at_order(self, sent: list[Sent]) -> Iterator[Op]:
+        """Yield looks that tell in which order letters came to the same place."""
+        numbers = {op.number for op, _ in sent}
+        new = [key for key in self.model.newest(None, 4 * len(sent)) if key[0] in numbers]
+        boxes: dict[str, list[LetterKey]] = {}
+        threads: dict[int, list[LetterKey]] = {}
+        for key in new:
+            letter = self.model.letters[key]
+            for name in letter.recipients:
+                boxes.setdefault(name, []).append(key)
+            if letter.thread is not None:
+                threads.setdefault(letter.thread, []).append(key)
+        for name, keys in boxes.items():
+            if len({number for number, _ in keys}) > 1:
+                yield self._listing(name, len(keys))
+        for thread, keys in threads.items():
+            if len({number for number, _ in keys}) > 1 and thread in self.model.thread_ids:
+                yield self._listing(self.model.threads[thread].creator, len(keys), thread=thread)
+
+    def _listing(self, name: str, count: int, **args: Any) -> Op:
+        return self.whims.op(name, "get", limit=min(count + 2, 100), mark=False, **args)
+
+    def _at_all(self, sent: list[Sent]) -> Iterator[Op]:
+        """Yield looks at whatever the operations may have changed."""
+        model = self.model
+        lost = [op for op, answer in sent if answer is None]
+        for op in lost:
+            if op.verb == "get" and "request_id" in op.args:
+                yield self.whims.twin(op)
+        threads = {op.args["thread"] for op, _ in sent if op.args.get("thread")}
+        names = {op.actor for op, _ in sent}
+        for op, _ in sent:
+            names |= {op.args[each] for each in ("to", "name") if each in op.args}
+            names |= {*op.args.get("many", ()), *op.args.get("names", ())}
+        for thread in threads:
+            yield self.whims.op(ADMIN, "details", thread=thread)
+            yield self._listing(model.threads[thread].creator, 40, thread=thread)
+            names |= {*model.members[thread]}
+        for op in lost:
+            if op.verb == "create":
+                yield self.whims.op(op.actor, "threads", limit=1000)
+            elif op.args.get("letter"):
+                yield self.whims.op(ADMIN, "message", letter=op.args["letter"])
+        for name in sorted(names & {*model.names}):
+            yield self._listing(name, 40)
+            yield self.whims.op(name, "get", unread=True, limit=100, mark=False)
+            yield self.whims.op(name, "count")
+
+
+def _goes_on(op: Op) -> bool:
+    return op.args.get("unread", False) and "request_id" not in op.args
+
+
+# --- a short way to the same difference -----------------------------------------------------------
+
+
+async def _replayed(ops: Iterable[Op], names: tuple[str, ...], store: Store) -> list[Op] | None:
+    """Do operations one after the other on a fresh server; return them if the model differs.
+
+    Those about letters and threads that are not there are left out.
+    """
+    model, done = Model(names), []
+    async with fresh_server(names, store) as wire:
+        for op in ops:
+            try:
+                asked = Asked(op, model.request(op))
+                model.check_names(op)
+            except KeyError:
+                continue
+            answer = await wire.ask(asked)
+            done.append(op)
+            try:
+                model.apply(op, answer)
+            except Differs:
+                return done
+            model.keep()
+    return None
+
+
+@asynccontextmanager
+async def fresh_server(names: tuple[str, ...], store: Store) -> AsyncIterator[Wire]:
+    """Run a server in this process."""
+    template = Template()
+    template.participants = [{"name": name, "description": ""} for name in names]
+    await store.open()
+    try:
+        await make_tokens(store, names)
+        app = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
+        async with running_server(app) as server, wire_to(server.url) as wire:
+            yield wire
+    finally:
+        await store.close()
+
+
+async def shortest(
+    history: Sequence[Op], names: tuple[str, ...], fresh: Callable[[], Store], seconds: float
+) -> tuple[list[Op], bool]:
+    """Return a short history, and whether it leads to a difference when it is repeated alone.
+
+    What concerns the last operation is tried first, then everything; then parts are left out for
+    as long as there is time.
+    """
+    until = time.monotonic() + seconds
+    last = history[-1]
+    concerned = [op for op in history if _concerns(op, last)]
+    for tried in (concerned, list(history)):
+        found = await _replayed(tried, names, fresh())
+        if found is not None:
+            break
+    else:
+        return concerned[-40:], False
+    size = max(1, len(found) // 2)
+    while time.monotonic() < until:
+        shorter = None
+        for at in range(0, len(found), size):
+            if time.monotonic() > until:
+                break
+            shorter = await _replayed(found[:at] + found[at + size :], names, fresh())
+            if shorter is not None:
+                break
+        if shorter is not None:
+            found = shorter
+            size = min(size, max(1, len(found) // 2))
+        elif size == 1:
+            break
+        else:
+            size //= 2
+    return found, True
+
+
+def _concerns(op: Op, last: Op) -> bool:
+    """Tell whether an operation shares a thread, a letter or an actor with the last one."""
+    names = {last.actor, last.args.get("name"), last.args.get("to")} - {None, ADMIN}
+    threads = {last.args.get("thread")} - {None}
+    return (
+        op.actor in names
+        or op.number in threads
+        or op.args.get("thread") in threads
+        or op.args.get("to") in names
+        or bool(names & {*op.args.get("many", ()), *op.args.get("names", ())})
+        or op.args.get("name") in names
+        or op.number in {(last.args.get(each) or (0,))[0] for each in ("letter", "reply_to")}
+    )
+
+
+async def beside_model(
+    simulation: Simulation,
+    operations: int,
+    kills: int,
+    fresh: Callable[[], Store],
+    seconds: float = 120.0,
+) -> Figures:
+    """Run a simulation.
+
+    Args:
+        simulation: What to run.
+        operations: How many operations.
+        kills: How many kills.
+        fresh: Makes an empty store, for the search of a short history.
+        seconds: How long that may take.
+
+    Raises:
+        Found: there is a difference.
+    """
+    try:
+        return await simulation.run(operations, kills)
+    except Differs as error:
+        history, alone = await shortest(simulation.history, simulation.model.names, fresh, seconds)
+        how = "alone, one after the other" if alone else "not alone; the operations about it were"
+        told = "\n".join(map(str, history))
+        done = len(simulation.history)
+        raise Found(
+            f"seed {simulation.seed}, after {done} operations: {error}\nIt happens {how}:\n{told}"
+        ) from None
+
+
+# --- a server in a process of its own -------------------------------------------------------------
+
+
+async def on_a_server(
+    folder: Path,
+    operations: int,
+    kills: int,
+    *,
+    seed: int,
+    participants: int = 20,
+    dsn: str = "",
+    fresh: Callable[[], Store] | None = None,
+) -> Figures:
+    """Run a simulation against ``mail server`` in a process that is killed.
+
+    Raises:
+        Found: there is a difference.
+    """
+    names = names_of(participants)
+    place = Place(folder, 0, dsn=dsn)
+    store = open_store(place.store_url, exclusive=False)
+    await store.open()
+    await make_tokens(store, names)
+    await store.close()
+
+    async def kill(after: float) -> None:
+        await asyncio.sleep(after)
+        await place.kill()
+
+    async def restart() -> None:
+        await place.start(participants=names)
+
+    try:
+        await restart()
+        async with wire_to(place.url) as wire:
+            simulation = Simulation(seed, wire, Model(names), kill, restart)
+            made = fresh or _files(folder)
+            figures = await beside_model(simulation, operations, kills, made)
+        assert "Traceback" not in place.log, place.log
+        return figures
+    finally:
+        place.clean_up()
+
+
+def _files(folder: Path) -> Callable[[], Store]:
+    """Return a maker of stores, each in a new file."""
+    made = iter(range(10**6))
+    return lambda: open_store(f"sqlite:///{folder / f'again-{next(made)}.db'}")
+
+
+async def _main(operations: int, kills: int, seed: int, databases: Sequence[str]) -> None:
+    for database in databases:
+        with tempfile.TemporaryDirectory() as folder:
+            options: dict[str, Any] = {}
+            cluster = Cluster() if database == "postgresql" else None
+            try:
+                if cluster is not None:
+                    cluster.start()
+                    options["dsn"] = cluster.dsn()
+                    options["fresh"] = lambda: open_store(cluster.dsn())  # noqa: B023
+                figures = await on_a_server(Path(folder), operations, kills, seed=seed, **options)
+                report(f"{database}, seed {seed}: {figures}")
+                sys.stdout.flush()
+            finally:
+                if cluster is not None:
+                    cluster.remove()
+
+
+def main() -> int:
+    """Run it, print the figures or the difference, and return 1 if there is one."""
+    parser = argparse.ArgumentParser("python -m tests.e2e.desk_simulation", description=__doc__)
+    parser.add_argument("--operations", type=int, default=100_000)
+    parser.add_argument("--kills", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
+    both = ("sqlite", "postgresql")
+    parser.add_argument("--database", choices=both, action="append")
+    given = parser.parse_args()
+    warm_up()
+    try:
+        asyncio.run(_main(given.operations, given.kills, given.seed, given.database or both))
+    except Found as found:
+        report(str(found))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
