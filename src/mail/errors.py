@@ -19,6 +19,12 @@
     │   ├── UnknownLetter
     │   ├── UnknownThread
     │   └── RequestReused               a request id stands for another letter
+    ├── TeamError (ValueError)          a message to a team or a teammate cannot be sent
+    │   ├── TeamsDisabled
+    │   ├── UnknownTeam
+    │   ├── NotOfTeam                   the sender is not in that team
+    │   ├── UnknownTeammate             nobody else in it has that name
+    │   └── WaitCycle                   those who wait for replies would wait for one another
     ├── TaskFailed                      a run ended in failure; carries the reason
     │   ├── BudgetExceeded              the task has used up its tokens or its money
     │   └── TaskTimeout                 the caller stopped waiting; the task continues
@@ -64,6 +70,7 @@ __all__ = [
     "KeyTaken",
     "MAILError",
     "ModelError",
+    "NotOfTeam",
     "PeerUnreachable",
     "PortInUse",
     "ProtocolError",
@@ -80,13 +87,18 @@ __all__ = [
     "TaskRunning",
     "TaskTaken",
     "TaskTimeout",
+    "TeamError",
+    "TeamsDisabled",
     "ToolError",
     "Unauthenticated",
     "UnknownAgent",
     "UnknownLetter",
     "UnknownSwarm",
     "UnknownTask",
+    "UnknownTeam",
+    "UnknownTeammate",
     "UnknownThread",
+    "WaitCycle",
     "WrongReference",
 ]
 
@@ -190,6 +202,49 @@ class RequestReused(DeskError):
             "the request id was used for a different message; repeat that one unchanged, or use a "
             "new id"
         )
+
+
+class TeamError(MAILError, ValueError):
+    """A message to a team or a teammate cannot be sent. The texts are a part of the tools."""
+
+
+class TeamsDisabled(TeamError):
+    """The swarm's teams are switched off."""
+
+    def __init__(self) -> None:
+        super().__init__("Teams are not enabled.")
+
+
+class UnknownTeam(TeamError):
+    """The swarm has no team with that id."""
+
+    def __init__(self) -> None:
+        super().__init__("Team not found.")
+
+
+class NotOfTeam(TeamError):
+    """The sender is not in that team."""
+
+    def __init__(self) -> None:
+        super().__init__("You are not a member of this team.")
+
+
+class UnknownTeammate(TeamError):
+    """Nobody else in the team has that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f'Teammate "{name}" not found.')
+
+
+class WaitCycle(TeamError):
+    """Members of a team would wait for the replies of one another for ever."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        path = " -> ".join(names)
+        super().__init__(
+            f"The wait would close a cycle: {path}. Send the message without waitForReply."
+        )
+        self.names = tuple(names)
 
 
 class TaskFailed(MAILError):

@@ -26,6 +26,7 @@ from mail.config import (
     StdlibConfig,
     StoreConfig,
     SwarmConfig,
+    TeamsConfig,
 )
 from mail.config.env import overridden
 from mail.config.server import resolve_log_format, resolve_store_url
@@ -39,6 +40,7 @@ MODELS: tuple[type[FileBacked], ...] = (
     StoreConfig,
     LimitsConfig,
     OpenAIConfig,
+    TeamsConfig,
     FederationConfig,
     RetentionConfig,
     ClientConfig,

@@ -96,6 +96,9 @@ TASKLESS = {
     ("POST", "/threads/{thread_id}/join"),
     ("POST", "/threads/{thread_id}/participants"),
     ("DELETE", "/threads/{thread_id}/participants/{name:path}"),
+    ("GET", "/teams"),
+    ("POST", "/teams/{team_id}/messages"),
+    ("POST", "/teams/{team_id}/broadcasts"),
     ("GET", "/outbox"),
     ("POST", "/outbox/{number}/retry"),
     ("POST", "/mcp"),  # its tools use the others: see tests/server/test_mcp.py

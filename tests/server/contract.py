@@ -19,6 +19,7 @@ from mail.net.types import (
     GetStatusResponse,
     GetSwarmsDumpResponse,
     GetSwarmsResponse,
+    GetTeamsResponse,
     GetThreadsResponse,
     GetUnreadResponse,
     GetWellKnownResponse,
@@ -33,6 +34,8 @@ from mail.net.types import (
     PostSwarmsDiscoverResponse,
     PostSwarmsLoadResponse,
     PostSwarmsResponse,
+    PostTeamBroadcastResponse,
+    PostTeamMessageResponse,
     PostThreadMemberResponse,
     PostThreadsResponse,
     TaskRecord,
@@ -131,7 +134,7 @@ class Row:
     @property
     def of_desk(self) -> bool:
         """Tell whether it is for participants, not for other swarms."""
-        return self.path.startswith(("/messages", "/threads", "/whoami"))
+        return self.path.startswith(("/messages", "/threads", "/teams", "/whoami"))
 
 
 NO_TEXT: list[Any] = [7, True, ["x"], {"x": 1}]
@@ -213,6 +216,11 @@ LETTER_WRONG = {
     "subject": [*NO_TEXT, "a\nb", "x" * 1025],
     **dict.fromkeys(("urgent", "wants_ack"), NO_FLAG),
     "request_id": [*NO_TEXT, "", "a b", "x" * 256],
+}
+TEAM_WRONG = {
+    "message": [*NO_TEXT, ""],
+    "priority": [*NO_TEXT, "high"],
+    "requestId": [*NO_TEXT, "", "a b", "x" * 256],
 }
 THREAD = {"title": "Release", "participants": ["reviewer"]}
 TABLE = [
@@ -316,6 +324,19 @@ TABLE = [
     Row(
         *("DELETE", "/threads/{thread_id}/participants/{name}", PARTICIPANTS),
         DeleteThreadMemberResponse,
+    ),
+    Row("GET", "/teams", PARTICIPANTS, GetTeamsResponse),
+    Row(
+        *("POST", "/teams/{team_id}/messages", PARTICIPANTS, PostTeamMessageResponse),
+        {"to": "reviewer", "message": "hello"},
+        required=("to", "message"),
+        wrong={"to": NO_NAME, **TEAM_WRONG},
+    ),
+    Row(
+        *("POST", "/teams/{team_id}/broadcasts", PARTICIPANTS, PostTeamBroadcastResponse),
+        {"message": "hello"},
+        required=("message",),
+        wrong={"excludeSelf": NO_FLAG, **TEAM_WRONG},
     ),
     Row("GET", "/outbox", ADMIN, GetOutboxResponse),
     Row("POST", "/outbox/{number}/retry", ADMIN, PostOutboxRetryResponse),

@@ -140,6 +140,8 @@ class Template:
         self.actions: list[Any] = []
         self.agents = [agent]
         self.participants: list[dict[str, str]] = []
+        self.teams: list[dict[str, Any]] = []
+        self.enable_teams = False
         self.others: tuple[str, ...] = ()  # further agents, which do the same
         self.options = options
         self.started: list[tuple[str, str]] = []

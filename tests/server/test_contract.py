@@ -173,7 +173,7 @@ def _at_desk(http: httpx.Client, path: str) -> str:
     if "{thread_id}" in path:
         made = http.post("/threads", headers=bearer("editor"), json=THREAD)
         path = path.replace("{thread_id}", made.json()["thread"]["id"])
-    return path.replace("{name}", "reviewer")
+    return path.replace("{team_id}", "alpha").replace("{name}", "reviewer")
 
 
 def _waiting_mail(http: httpx.Client) -> str:

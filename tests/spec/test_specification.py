@@ -12,7 +12,7 @@ from mail.core.compose import Composer, Subject
 from mail.core.events import EVENT_KINDS, STREAM_KINDS, TERMINAL_KINDS
 from mail.core.runtime.delivery import tier_of
 from mail.core.tasks import TaskState
-from mail.core.tools.catalogue import CATALOGUE, MAIL_TOOL_NAMES, HelpTopic
+from mail.core.tools.catalogue import CATALOGUE, MAIL_TOOL_NAMES, HelpTopic, ToolSpec
 from mail.core.wire import MAIL_MESSAGE_TYPES
 from mail.errors import MAILError
 from mail.net.sse import SEND_SECONDS
@@ -39,6 +39,8 @@ TOOL_ORDER = (
     "search_memory",
     "help",
     "task_complete",
+    "teammate_message",
+    "teammate_broadcast",
 )
 
 
@@ -59,19 +61,25 @@ def test_the_tools_are_those_of_the_catalogue() -> None:
     for name, audience, names, _ in tools:
         spec = CATALOGUE[name.strip("`")]
         assert audience == spec.audience
-        assert re.findall(r"`(\w+)`", names) == list(spec.model.model_fields)
+        assert re.findall(r"`(\w+)`", names) == fields_of(spec)
     described = {name for row in arguments for name in re.findall(r"`(\w+)`", row[0])}
-    assert described == {field for spec in CATALOGUE.values() for field in spec.model.model_fields}
+    assert described == {field for spec in CATALOGUE.values() for field in fields_of(spec)}
+
+
+def fields_of(spec: ToolSpec) -> list[str]:
+    """Return the names of a tool's arguments as models write them."""
+    return [field.alias or name for name, field in spec.model.model_fields.items()]
 
 
 def test_the_defaults_of_arguments_are_those_of_the_code() -> None:
     [_, (_, arguments)] = page.tables("Tools")
     words = {"required": ..., "null": None, "empty": [], "true": True, "false": False, "5": 5}
+    words |= {"normal": "normal"}
     shown = {name: words[row[2]] for row in arguments for name in re.findall(r"`(\w+)`", row[0])}
     for spec in CATALOGUE.values():
         for name, field in spec.model.model_fields.items():
             default = ... if field.is_required() else field.get_default(call_default_factory=True)
-            assert shown[name] == default, f"{spec.name}: {name}"
+            assert shown[field.alias or name] == default, f"{spec.name}: {name}"
 
 
 def test_the_visible_tools_and_the_topics_of_help_are_those_of_the_code() -> None:

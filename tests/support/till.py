@@ -9,7 +9,7 @@ import json
 
 from mail.api import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.builtin import hash_token
-from mail.config.server import ServerConfig
+from mail.config.server import ServerConfig, TeamsConfig
 from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.factories.supervisor import LiteLLMSupervisorFunction
@@ -72,6 +72,7 @@ def definition() -> str:
         "enable_interswarm": True,
         "breakpoint_tools": ["ask_cashier"],
         "participants": [{"name": "editor"}, {"name": "reviewer"}],
+        "teams": [{"id": "alpha", "lead": "editor", "members": ["reviewer"]}],
     }
     return json.dumps(swarm)
 
@@ -100,6 +101,7 @@ def till() -> MAILSwarmTemplate:
             {"name": "editor", "description": "Edits."},
             {"name": "reviewer", "description": "Reviews."},
         ],
+        teams=[{"id": "alpha", "lead": "editor", "members": ["reviewer"]}],
     )
 
 
@@ -108,7 +110,8 @@ def settings(*, debug: bool, **limits: float) -> ServerConfig:
     made = config(shutdown_grace=0.1, **limits)
     trusted = [*made.swarm.remote_imports, __name__]
     swarm = made.swarm.model_copy(update={"remote_imports": trusted})
-    return made.model_copy(update={"debug": debug, "swarm": swarm})
+    teams = TeamsConfig(enabled=True)
+    return made.model_copy(update={"debug": debug, "swarm": swarm, "teams": teams})
 
 
 async def known_callers() -> MemoryStore:

@@ -37,6 +37,7 @@ def good() -> list[dict[str, Any]]:
         "breakpoint_tools": ["send_payment"],
         "exclude_tools": ["send_interrupt"],
         "participants": [{"name": "editor", "description": "Edits."}, {"name": "reviewer"}],
+        "teams": [{"id": "alpha", "lead": "boss", "members": ["clerk", "editor"]}],
         "agents": [
             {
                 "name": "boss",

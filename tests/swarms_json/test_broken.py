@@ -16,6 +16,8 @@ BOSS = "0.agents.0"
 CLERK = "0.agents.1"
 PAY = "0.actions.0"
 EDITOR = "0.participants.0"
+TEAM = "0.teams.0"
+ALPHA = {"id": "alpha", "lead": "boss", "members": ["clerk"]}
 FORMAT = "Expected 'module:object' format"
 
 # Where, the new value (or GONE), what the error must say. The last column tells whether the formal
@@ -68,6 +70,22 @@ BROKEN: list[tuple[str, Any, tuple[str, ...], bool]] = [
     (f"{CLERK}.name", "ALL", ("agent name 'ALL' is reserved", "field 'name'"), True),
     (f"{CLERK}.name", "cl:erk", ("agent name 'cl:erk' must not contain ':'", "'name'"), True),
     (f"{CLERK}.name", "the clerk", ("agent name 'the clerk' must not contain white space",), True),
+    # teams
+    ("0.teams", {}, ("field 'teams' must be a list, actually got dict",), True),
+    (TEAM, "alpha", ("team candidate must be a dict, actually got str", "number 1"), True),
+    (f"{TEAM}.id", GONE, ("team candidate must contain a 'id' field",), True),
+    (f"{TEAM}.id", "", ("team id must be at least 1 character long", "'teams'"), True),
+    (f"{TEAM}.id", "a/b", ("team id 'a/b' must not contain '/'", "'teams'"), True),
+    (f"{TEAM}.id", "..", ("team id '..' must not contain '/' or be", "'teams'"), True),
+    (f"{TEAM}.id", "a b", ("team name 'a b' must not contain white space",), True),
+    (f"{TEAM}.lead", GONE, ("must contain a 'lead' field (team 'alpha')",), True),
+    (f"{TEAM}.lead", "bos", ("team 'alpha' names 'bos'", "mean 'boss'?"), False),
+    (f"{TEAM}.members", ["clerk", "edito"], ("names 'edito'", "mean 'editor'?"), False),
+    (f"{TEAM}.members", [], ("field 'members' must have at least one entry",), True),
+    (f"{TEAM}.members", ["clerk", "clerk"], ("team 'alpha' has the member 'clerk' twice",), True),
+    (f"{TEAM}.members", ["boss"], ("has its lead 'boss' among its members",), False),
+    (f"{TEAM}.members", ["m"] * 256, ("'members' must have at most 255 entries",), True),
+    ("0.teams", [ALPHA, ALPHA], ("duplicate team name 'alpha'", "'teams'"), False),
     # across the parts
     ("0.agents.2", "clerk", ("agent candidate must be a dict, actually got str", "number 3"), True),
     ("0.agents.2.name", "clerk", ("duplicate agent name 'clerk'", "field 'agents'"), False),

@@ -120,6 +120,14 @@ PARTICIPANTS = st.fixed_dictionaries(
     _mapping(name=st.sampled_from(["editor", "boss", "reviewer"])),
     optional=_mapping(description=st.text(max_size=4), note=st.text(max_size=3)),
 )
+TEAMS = st.fixed_dictionaries(
+    _mapping(
+        id=st.sampled_from(["alpha", "beta"]),
+        lead=st.sampled_from(["boss", "nobody"]),
+        members=st.lists(st.sampled_from(["clerk", "boss", "lead"]), min_size=1, max_size=2),
+    ),
+    optional=_mapping(note=st.text(max_size=3)),
+)
 
 
 @st.composite
@@ -144,6 +152,7 @@ def swarms(draw: st.DrawFn) -> Any:
         description=st.text(max_size=5),
         keywords=st.lists(st.sampled_from(["a", "b"]), max_size=2),
         participants=st.lists(PARTICIPANTS, max_size=2),
+        teams=st.lists(TEAMS, max_size=2),
         public=FLAG,
         enable_db_agent_histories=FLAG,
     )

@@ -19,6 +19,7 @@ from mail.api.validation import AgentLike, check_reach, needs_targets
 from mail.core.addresses import local_agent_name, parse_agent_address
 from mail.core.runtime.validation import check_entrypoint
 from mail.core.suggest import hinted
+from mail.core.teams import Team, Teams
 from mail.errors import ConfigError
 from mail.factories.base import PEERS_HEADLINE
 
@@ -106,14 +107,18 @@ def _listed(values: Any) -> list[Any]:
         ) from None
 
 
-def introduce(agents: Sequence[MAILAgent], swarm: str) -> None:
-    """Tell each agent of a swarm whom it may write to and what they can do."""
+def introduce(agents: Sequence[MAILAgent], swarm: str, teams: Teams) -> None:
+    """Tell each agent of a swarm whom it may write to and what they can do, and its teams."""
     known = {agent.name: _capabilities(_local(agent)) for agent in agents}
     for agent in agents:
         tell: Callable[[Sequence[str], str], object] | None
         tell = getattr(agent.function, "set_peers", None)
         if callable(tell):
             tell(list(agent.comm_targets), describe_peers(agent, known, swarm))
+        join: Callable[[Sequence[Team]], object] | None
+        join = getattr(agent.function, "set_teams", None)
+        if callable(join):
+            join(teams.teams_of(agent.name))
 
 
 def describe_peers(agent: MAILAgent, known: Mapping[str, str], swarm: str) -> str:

@@ -34,12 +34,13 @@ from mail.core.runtime.runtime import MAILRuntime
 from mail.core.runtime.settings import RuntimeSettings
 from mail.core.suggest import hinted
 from mail.core.tasks import MAILTask
+from mail.core.teams import Teams
 from mail.core.tools.catalogue import CATALOGUE
 from mail.db.base import Owner, Store, SwarmClaim
 from mail.errors import ConfigError
-from mail.swarms_json.names import check_participant_names
+from mail.swarms_json.names import check_participant_names, check_teams
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
-from mail.swarms_json.types import SwarmsJSONParticipant, SwarmsJSONSwarm
+from mail.swarms_json.types import SwarmsJSONParticipant, SwarmsJSONSwarm, SwarmsJSONTeam
 from mail.swarms_json.utils import build_swarm_from_swarms_json, load_swarms_json_from_file
 from mail.version import VERSION
 
@@ -80,6 +81,8 @@ class AgentGraph(Generic[A]):
     keywords: list[str]
     public: bool
     enable_db_agent_histories: bool
+    teams: list[SwarmsJSONTeam]
+    enable_teams: bool
 
     @property
     def agent_names(self) -> list[str]:
@@ -175,6 +178,8 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         clock: Clock | None = None,
         public: bool = False,
         gateway: Gateway | None = None,
+        teams: Sequence[SwarmsJSONTeam] = (),
+        enable_teams: bool = False,
     ) -> None:
         """Check the swarm and wire its runtime; nothing is opened or started yet.
 
@@ -202,6 +207,8 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
             public: Whether other swarms may list it.
             gateway: Leads to other swarms where a server carries the mail; without one the swarm
                 carries it itself, see `mail.api.federation`.
+            teams: Groups of agents: objects with ``id``, ``lead`` and ``members``.
+            enable_teams: Whether their members have the tools for teams.
 
         Raises:
             ConfigError: the parts do not fit together; the text says which.
@@ -222,6 +229,8 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         self.description, self.keywords = description, text_list("keywords", keywords)
         self.enable_db_agent_histories = enable_db_agent_histories
         self.print_llm_streams = print_llm_streams
+        check_teams(teams)
+        self.teams, self.enable_teams = list(teams), enable_teams
         self._clock, self._gateway = clock or SystemClock(), gateway
         self._validate()
         self._store = library_store(store, enable_db_agent_histories, name)
@@ -235,7 +244,11 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         if self._federation is not None:
             self._federation.home = self._runtime
             self.carrier = self._runtime.carrier = self._federation
-        introduce(self.agents, self.name)
+        introduce(self.agents, self.name, self._teams)
+
+    @property
+    def _teams(self) -> Teams:
+        return Teams.of(self.teams, enabled=self.enable_teams)
 
     def _validate(self) -> None:
         check_wiring(
@@ -294,13 +307,14 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
             settings=self._settings,
             clock=self._clock,
             gateway=self._gateway if federation is None else federation.gateway,
+            teams=self._teams,
         )
 
     def _set_targets(self, targets: list[list[str]]) -> None:
         for agent, new in zip(self.agents, targets, strict=True):
             agent.comm_targets = new
             self._runtime.agents[agent.name].comm_targets = list(new)
-        introduce(self.agents, self.name)
+        introduce(self.agents, self.name, self._teams)
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -426,6 +440,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         enable_db_agent_histories: bool = False,
         *,
         participants: Sequence[SwarmsJSONParticipant] = (),
+        teams: Sequence[SwarmsJSONTeam] = (),
+        enable_teams: bool = False,
     ) -> None:
         """Check that the parts fit together.
 
@@ -445,6 +461,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             enable_db_agent_histories: Without a store, instances use ``DATABASE_URL``'s.
             participants: Who else has a mailbox in the swarm, where a server serves it: objects
                 with ``name`` and ``description``.
+            teams: Groups of agents and participants: objects with ``id``, ``lead`` and ``members``.
+            enable_teams: Whether their members have the tools for teams.
 
         Raises:
             ConfigError: the parts do not fit together; the text says which.
@@ -461,6 +479,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         self.enable_db_agent_histories = enable_db_agent_histories
         check_participant_names([each["name"] for each in participants], self.agent_names)
         self.participants = list(participants)
+        check_teams(teams, (*self.agent_names, *(each["name"] for each in participants)))
+        self.teams, self.enable_teams = list(teams), enable_teams
         self._validate()
 
     def _validate(self) -> None:
@@ -556,6 +576,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             clock=clock,
             public=self.public,
             gateway=gateway,
+            teams=self.teams,
+            enable_teams=self.enable_teams,
         )
 
     def _make_registry(self, base_url: str, registry_file: str | None) -> "SwarmRegistry":
@@ -616,6 +638,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         task_message_limit: int | None = None,
         *,
         references: ReferencePolicy = TRUSTED,
+        enable_teams: bool = False,
     ) -> "MAILSwarmTemplate":
         """Build a template from a swarm's entry in ``swarms.json``.
 
@@ -627,6 +650,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             task_message_limit: Messages that a run of a task may process; None for no limit.
             references: What its references may lead to; anything by default. For an entry that
                 came over the network use ``ReferencePolicy(imports=(…))``.
+            enable_teams: Whether the members of its teams have the tools for teams.
 
         Raises:
             ConfigError: the entry is wrong, or a reference leads nowhere or may not be used.
@@ -653,6 +677,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             public=data["public"],
             enable_db_agent_histories=data["enable_db_agent_histories"],
             participants=data["participants"],
+            teams=data["teams"],
+            enable_teams=enable_teams,
         )
 
     @staticmethod
@@ -661,6 +687,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         task_message_limit: int | None = None,
         *,
         references: ReferencePolicy = TRUSTED,
+        enable_teams: bool = False,
     ) -> "MAILSwarmTemplate":
         """Build a template from the JSON text of one swarm; see `from_swarms_json`.
 
@@ -668,7 +695,10 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             ConfigError, WrongReference: as `from_swarms_json`.
         """
         return MAILSwarmTemplate.from_swarms_json(
-            parse_object(json_str, "swarm"), task_message_limit, references=references
+            parse_object(json_str, "swarm"),
+            task_message_limit,
+            references=references,
+            enable_teams=enable_teams,
         )
 
     @staticmethod
@@ -676,6 +706,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         swarm_name: str,
         json_filepath: str | PathLike[str] = "swarms.json",
         task_message_limit: int | None = None,
+        *,
+        enable_teams: bool = False,
     ) -> "MAILSwarmTemplate":
         """Build the template of one swarm of a file.
 
@@ -683,6 +715,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             swarm_name: Which swarm.
             json_filepath: The file.
             task_message_limit: Messages that a run of a task may process; None for no limit.
+            enable_teams: Whether the members of its teams have the tools for teams.
 
         Raises:
             ConfigError: the file or a swarm in it is wrong, or there is no such swarm.
@@ -693,7 +726,9 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             names = ", ".join(map(repr, swarms)) or "no swarm"
             text = f"swarm '{swarm_name}' not found in {json_filepath}, which contains {names}"
             raise ConfigError(hinted(text, swarm_name, swarms))
-        return MAILSwarmTemplate.from_swarms_json(swarms[swarm_name], task_message_limit)
+        return MAILSwarmTemplate.from_swarms_json(
+            swarms[swarm_name], task_message_limit, enable_teams=enable_teams
+        )
 
 
 def make_subswarm(
@@ -724,4 +759,6 @@ def make_subswarm(
         keywords=whole.keywords,
         public=whole.public,
         enable_db_agent_histories=whole.enable_db_agent_histories,
+        teams=[team for team in whole.teams if {team["lead"], *team["members"]} <= set(names)],
+        enable_teams=whole.enable_teams,
     )

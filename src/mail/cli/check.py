@@ -171,6 +171,7 @@ def _server(tables: _Tables) -> "ServerConfig":
         SettingsConfig,
         StoreConfig,
         SwarmConfig,
+        TeamsConfig,
     )
 
     config: ServerConfig = tables.make(
@@ -181,6 +182,7 @@ def _server(tables: _Tables) -> "ServerConfig":
         limits=tables.make(LimitsConfig),
         retention=tables.make(RetentionConfig),
         openai=tables.make(OpenAIConfig),
+        teams=tables.make(TeamsConfig),
         federation=tables.make(FederationConfig),
     )
     return config

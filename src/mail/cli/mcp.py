@@ -23,7 +23,7 @@ __all__ = ["configure", "run"]
 
 _CONFIG: Final = "config"
 _PARTICIPANT: Final = "agent"
-_PROFILES: Final = ("basic", "threads", "tasks", "all")  # `mail.mcp.tools` is large
+_PROFILES: Final = ("basic", "threads", "teams", "tasks", "all")  # `mail.mcp.tools` is large
 _SECONDS: Final = 30.0
 _LINES: Final = """\
 # Claude Code

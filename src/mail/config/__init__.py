@@ -15,6 +15,7 @@ __all__ = [
     "StdlibConfig",
     "StoreConfig",
     "SwarmConfig",
+    "TeamsConfig",
 ]
 
 __getattr__ = lazy_exports(
@@ -32,6 +33,7 @@ __getattr__ = lazy_exports(
                 "SettingsConfig",
                 "StoreConfig",
                 "SwarmConfig",
+                "TeamsConfig",
             ),
             "mail.config.server",
         ),

@@ -23,6 +23,7 @@ __all__ = [
     "SettingsConfig",
     "StoreConfig",
     "SwarmConfig",
+    "TeamsConfig",
     "base_url",
     "export_environment",
     "resolve_log_format",
@@ -266,6 +267,17 @@ class OpenAIConfig(FileBacked):
     enabled: bool = True
 
 
+class TeamsConfig(FileBacked):
+    """``[server.teams]``: the teams that the swarm declares.
+
+    ``enabled`` lets their members use ``teammate_message`` and ``teammate_broadcast``.
+    """
+
+    table = "server.teams"
+
+    enabled: bool = False
+
+
 class FederationConfig(FileBacked):
     """``[server.federation]``: other swarms.
 
@@ -310,7 +322,7 @@ class ServerConfig(FileBacked):
 
     table = "server"
     nested = frozenset(
-        {"swarm", "settings", "store", "limits", "retention", "openai", "federation"}
+        {"swarm", "settings", "store", "limits", "retention", "openai", "teams", "federation"}
     )
 
     port: int = Field(default=8000, ge=0, le=65535)
@@ -326,6 +338,7 @@ class ServerConfig(FileBacked):
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     retention: RetentionConfig = Field(default_factory=RetentionConfig)
     openai: OpenAIConfig = Field(default_factory=OpenAIConfig)
+    teams: TeamsConfig = Field(default_factory=TeamsConfig)
     federation: FederationConfig = Field(default_factory=FederationConfig)
 
 

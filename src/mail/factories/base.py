@@ -12,7 +12,8 @@ from pydantic_core import to_json
 from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.call_context import CallContext, current_call
 from mail.core.render import PRIMER
-from mail.core.tools.build import create_extra_tools, create_mail_tools
+from mail.core.teams import Team
+from mail.core.tools.build import create_extra_tools, create_mail_tools, create_team_tools
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ConfigError
 from mail.factories.checks import (
@@ -114,12 +115,14 @@ class MAILAgentFunction(ABC):
 
     Attributes:
         peers: What the system prompt says about the agents it may write to; see `set_peers`.
+        teams: The teams it is in; see `set_teams`.
 
     Raises:
         ConfigError: an unknown ``tool_format``, or an argument of the wrong type.
     """
 
     peers: str = ""
+    teams: tuple[Team, ...] = ()
     _tools_are: ClassVar[str] = "declarations"
 
     def __init__(  # noqa: PLR0913 - the documented signature
@@ -176,6 +179,13 @@ class MAILAgentFunction(ABC):
         """
         self.comm_targets = list(comm_targets)
         self.peers = peers
+
+    def set_teams(self, teams: Sequence[Team]) -> None:
+        """Change the teams that the agent is in, from its next call on.
+
+        The swarm calls it when it is made and whenever its wiring changes.
+        """
+        self.teams = tuple(teams)
 
     @abstractmethod
     def __call__(
@@ -290,6 +300,13 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         if changed:
             self.tool_specs = self._specs()
 
+    def set_teams(self, teams: Sequence[Team]) -> None:
+        """See `MAILAgentFunction.set_teams`; the model is offered the tools for them."""
+        changed = tuple(teams) != self.teams
+        super().set_teams(teams)
+        if changed:
+            self.tool_specs = self._specs()
+
     @property
     def system_prompt(self) -> str:
         """The system prompt as the model gets it: ``system``, then what there is about peers."""
@@ -301,12 +318,16 @@ class LiteLLMAgentFunction(MAILAgentFunction):
     def _specs(self) -> ToolSet:
         """Build the declarations once; they are the same, byte for byte, in every call."""
         own = to_json(self.tools)
-        if not self._with_mail_tools or not (self.comm_targets or self.enable_interswarm):
+        if not self._with_mail_tools:
             return ToolSet.shared(own)
-        targets, excluded = tuple(self.comm_targets), frozenset(self.exclude_tools)
-        mail_tools = _mail_tools(targets, self.enable_interswarm, self.tool_format, excluded)
+        mail_tools, excluded = [], frozenset(self.exclude_tools)
+        if self.comm_targets or self.enable_interswarm:
+            style, targets = self.tool_format, tuple(self.comm_targets)
+            mail_tools.append(_mail_tools(targets, self.enable_interswarm, style, excluded))
+        if self.teams:
+            mail_tools.append(_team_tools(self.teams, self.tool_format, excluded))
         # Providers refuse two tools of one name: MAIL's own come first and stay.
-        return ToolSet.shared(mail_tools, own)
+        return ToolSet.shared(*mail_tools, own)
 
     async def __call__(
         self, messages: list[dict[str, Any]], tool_choice: ToolChoice = "required"
@@ -362,6 +383,12 @@ def _mail_tools(
     return to_json([*mail_tools, *create_extra_tools(style, excluded)])
 
 
+@lru_cache(maxsize=1024)
+def _team_tools(teams: tuple[Team, ...], style: ToolFormat, excluded: frozenset[str]) -> bytes:
+    """Return the tools for teams as JSON."""
+    return to_json(create_team_tools(teams, style, excluded))
+
+
 def deprecated_factory(old: str, new: str, agent: MAILAgentFunction) -> AgentFunction:
     """Warn that a factory function is deprecated and wrap the agent as it used to.
 
@@ -377,6 +404,7 @@ def deprecated_factory(old: str, new: str, agent: MAILAgentFunction) -> AgentFun
 
     setattr(run, "_mail_agent", agent)  # noqa: B010 - the documented handle
     setattr(run, "set_peers", agent.set_peers)  # noqa: B010 - a function has no methods
+    setattr(run, "set_teams", agent.set_teams)  # noqa: B010
     return run
 
 

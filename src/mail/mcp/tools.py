@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
 
 import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from mail.core.suggest import hinted
 from mail.errors import ToolError
@@ -35,8 +35,9 @@ __all__ = [
 Progress = Callable[[int, str], Awaitable[None]]
 """Tells a waiting client how many events there are by now, and what the newest says."""
 
-PROFILES: Final = ("basic", "threads", "tasks", "all")
-"""Sets of tools: a client loads only what it needs. ``threads`` has those of ``basic``, too."""
+PROFILES: Final = ("basic", "threads", "teams", "tasks", "all")
+"""Sets of tools, of which a client loads what it needs; ``threads`` and ``teams`` have those of
+``basic``, too."""
 
 _RUNNING: Final = "running"
 _LONGEST_WAIT: Final = 300.0
@@ -301,6 +302,38 @@ class GetReceipts(Arguments):
     message_id: _MessageId
 
 
+_TeamId = Annotated[
+    str, Field(min_length=1, max_length=256, alias="teamId", description="The team's id.")
+]
+_Priority = Annotated[
+    Literal["normal", "urgent"], Field(description="urgent: it wants attention at once.")
+]
+
+
+class ListTeams(Arguments):
+    """List the teams that you are in: their ids, leads and members."""
+
+
+class TeammateMessage(Arguments):
+    """Send a direct message to a specific teammate in your team."""
+
+    team_id: _TeamId
+    to: Annotated[str, Field(min_length=1, description="The teammate's id, or lead.")]
+    message: _Content
+    priority: _Priority = "normal"
+
+
+class TeammateBroadcast(Arguments):
+    """Send a message to all active teammates in your team."""
+
+    team_id: _TeamId
+    message: _Content
+    priority: _Priority = "normal"
+    exclude_self: Annotated[
+        bool, Field(alias="excludeSelf", description="Send yourself no copy.")
+    ] = False
+
+
 async def _submit(api: Api, given: SubmitTask, progress: Progress | None) -> dict[str, Any]:
     resumed: dict[str, Any] = {"resume_from": "user_response"} if given.task_id else {}
     if given.task_id and await _state(api, given.task_id) == _RUNNING:
@@ -557,9 +590,33 @@ async def _receipts(api: Api, given: GetReceipts, _: object) -> dict[str, Any]:
     return {"receipts": found["receipts"]}
 
 
+async def _teams(api: Api, given: ListTeams, _: object) -> dict[str, Any]:
+    return await api.ask("GET", "/teams")
+
+
+async def _to_teammate(api: Api, given: TeammateMessage, _: object) -> dict[str, Any]:
+    return await _to_team(api, f"{_team(given.team_id)}/messages", given)
+
+
+async def _to_all(api: Api, given: TeammateBroadcast, _: object) -> dict[str, Any]:
+    return await _to_team(api, f"{_team(given.team_id)}/broadcasts", given)
+
+
+async def _to_team(api: Api, place: str, given: Arguments) -> dict[str, Any]:
+    """Send a message; what the API refuses has the documented form of these tools."""
+    try:
+        return await api.ask("POST", place, json=_without(given, "teamId"))
+    except Refused as error:
+        raise ToolError(to_json({"status": "error", "error": str(error)}).decode()) from None
+
+
+def _team(team_id: str) -> str:
+    return f"/teams/{_segment(team_id, 'team')}"
+
+
 def _given(arguments: Arguments) -> dict[str, Any]:
     """Return the arguments that were given, as the API has them: an empty text is none."""
-    given = arguments.model_dump(exclude_unset=True)
+    given = arguments.model_dump(exclude_unset=True, by_alias=True)
     return {name: value for name, value in given.items() if value not in ("", None)}
 
 
@@ -658,7 +715,8 @@ class McpTool:
         Raises:
             ToolError: the arguments are wrong, or the server refuses; the text says why.
         """
-        known = self.arguments.model_fields
+        fields = self.arguments.model_fields
+        known = [field.alias or name for name, field in fields.items()]
         unknown = next((name for name in given if name not in known), None)
         if unknown is not None:
             name = unknown[:_LONGEST_NAME]
@@ -688,6 +746,9 @@ _TOOLS: Final = (
     McpTool("remove_participant_from_thread", "threads", RemoveParticipant, _remove),
     McpTool("acknowledge_message", "threads", AcknowledgeMessage, _acknowledge),
     McpTool("get_receipts", "threads", GetReceipts, _receipts, reads=True),
+    McpTool("list_teams", "teams", ListTeams, _teams, reads=True),
+    McpTool("teammate_message", "teams", TeammateMessage, _to_teammate),
+    McpTool("teammate_broadcast", "teams", TeammateBroadcast, _to_all),
     McpTool("submit_task", "tasks", SubmitTask, _submit),
     McpTool("get_task", "tasks", GetTask, _get, reads=True),
     McpTool("list_tasks", "tasks", ListTasks, _list, reads=True),
@@ -711,6 +772,6 @@ def tools_of(profiles: Sequence[str]) -> dict[str, McpTool]:
     for name in profiles:
         if name not in PROFILES:
             raise ToolError(f"unknown profile {name!r}; there are {', '.join(PROFILES)}")
-    wanted = {*profiles, *(("basic",) if "threads" in profiles else ())}
+    wanted = {*profiles, *(() if {"threads", "teams"}.isdisjoint(profiles) else ("basic",))}
     everything = not profiles or "all" in profiles
     return {tool.name: tool for tool in _TOOLS if everything or tool.profile in wanted}

@@ -21,6 +21,7 @@ __all__ = [
     "DeleteThreadMemberResponse",
     "DeskMessage",
     "DeskReceipt",
+    "DeskTeam",
     "DeskThread",
     "DeskThreadSummary",
     "ErrorAnswer",
@@ -36,6 +37,7 @@ __all__ = [
     "GetStatusResponse",
     "GetSwarmsDumpResponse",
     "GetSwarmsResponse",
+    "GetTeamsResponse",
     "GetThreadsResponse",
     "GetUnreadResponse",
     "GetWellKnownResponse",
@@ -57,6 +59,8 @@ __all__ = [
     "PostSwarmsDiscoverResponse",
     "PostSwarmsLoadResponse",
     "PostSwarmsResponse",
+    "PostTeamBroadcastResponse",
+    "PostTeamMessageResponse",
     "PostThreadMemberResponse",
     "PostThreadsResponse",
     "ProposedSwarm",
@@ -768,6 +772,45 @@ class DeskThread(DeskThreadSummary):
     """A thread and who is in it."""
 
     participants: Annotated[list[str], Field(description="Who is in it, in the order of joining.")]
+
+
+@with_config(_CLOSED)
+class DeskTeam(TypedDict):
+    """A team of the swarm."""
+
+    id: Annotated[str, Field(description="The id of the team.")]
+    lead: Annotated[str, Field(description="The name of its lead.")]
+    members: Annotated[list[str], Field(description="The names of the other members.")]
+
+
+@with_config(_CLOSED)
+class GetTeamsResponse(TypedDict):
+    """Teams."""
+
+    teams: Annotated[list[DeskTeam], Field(description="Those that the caller is in.")]
+
+
+_Stored = Annotated[Literal["stored"], Field(description="What `delivered` means: it is stored.")]
+
+
+@with_config(_CLOSED)
+class PostTeamMessageResponse(TypedDict):
+    """The message is stored for its recipient."""
+
+    messageId: Annotated[str, Field(description="The id of the message.")]
+    delivered: Annotated[Literal[True], Field(description="Always true.")]
+    state: _Stored
+
+
+@with_config(_CLOSED)
+class PostTeamBroadcastResponse(TypedDict):
+    """The message is stored for all of its recipients."""
+
+    messageId: Annotated[str, Field(description="The id of the message.")]
+    deliveredTo: Annotated[
+        list[str], Field(description="Who gets it: names of members, and `lead` for the lead.")
+    ]
+    state: _Stored
 
 
 @with_config(_CLOSED)

@@ -45,6 +45,7 @@ from mail.server.routes import (
     server,
     swarms,
     tasks,
+    teams,
     tokens,
 )
 from mail.server.routing import MAILRoute
@@ -61,6 +62,7 @@ DESCRIBED: Final = (
     messages.router,
     tasks.router,
     desk.router,
+    teams.router,
     server.router,
     swarms.router,
     interswarm.router,

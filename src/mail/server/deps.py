@@ -194,7 +194,9 @@ class Roles(Audience, SecurityBase):
         """Say which token it takes, and to participants which routes are theirs."""
         text = f"invalid role: this requires {' or '.join(sorted(self.roles))}"
         if state.is_participant(caller):
-            text += f"; '{caller.id}' is a participant, whose routes are /messages and /threads"
+            text += (
+                f"; '{caller.id}' is a participant, whose routes are /messages, /threads and /teams"
+            )
         return text
 
     async def __call__(self, request: Request) -> Caller:  # type: ignore[override]

@@ -24,6 +24,7 @@ TAGS: Final[Mapping[str, str]] = {
     "messages": "Post messages to the swarm.",
     "tasks": "Read, follow and cancel your tasks. Another caller's task is a 404.",
     "desk": "Messages and threads between the swarm's participants.",
+    "teams": "Messages between the members of a team, for participants.",
     "server": "The server, its health and its version.",
     "swarms": "The swarm that is served, and the registry of other swarms.",
     "interswarm": "Mail between this swarm and others.",
@@ -47,8 +48,8 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     403: ("Forbidden", "The token's role may not do this."),
     404: (
         "NotFound",
-        "There is no such task, message or thread of the caller's, no such swarm, no such mail, "
-        "or no such route.",
+        "There is no such task, message or thread of the caller's, no such team or teammate, no "
+        "such swarm, no such mail, or no such route.",
     ),
     405: ("MethodNotAllowed", "The path does not support the method; no operation answers this."),
     408: ("BodyTooSlow", "The rest of the body did not arrive."),

@@ -16,6 +16,7 @@ from mail.auth.callers import Caller
 from mail.clock import Clock, SystemClock
 from mail.config.server import ServerConfig, base_url
 from mail.core.runtime.scheduler import TurnLimit
+from mail.core.teams import Teams
 from mail.db.base import Owner, Store
 from mail.errors import ShuttingDown, StoreError
 from mail.net.peers import PeerAccess
@@ -30,6 +31,7 @@ from mail.server.quotas import Quotas
 from mail.server.storage import LetterShares, StorageShares
 from mail.services.desk import MailDesk
 from mail.services.tasks import TaskReader
+from mail.services.teams import TeamDesk
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate
@@ -242,6 +244,12 @@ class ServerState:
         )
         self._desk = template, desk
         return desk
+
+    @property
+    def team_desk(self) -> TeamDesk:
+        """The desk of the teams of the swarm that is served."""
+        template = self.template
+        return TeamDesk(self.desk, Teams.of(template.teams, enabled=template.enable_teams))
 
     def _close_desk(self) -> None:
         """Let those who wait for mail go."""

@@ -169,6 +169,7 @@ def _tried(
     turns: TurnLimit | None,
     gateway: GatewaySwitch | None,
 ) -> Served:
+    template.enable_teams = template.enable_teams or config.teams.enabled
     build = _builder(config, template, store, turns, gateway)
     swarm = build(_NOBODY, _NO_TOKEN)
     uses = tuple(filter(None, map(_model_use, swarm.agents)))

@@ -253,17 +253,24 @@ class MailDesk:
         return await self._send(sender, draft, "direct", (recipient_id,))
 
     async def broadcast_message(
-        self, sender: str, draft: Draft, recipient_ids: Sequence[str]
+        self,
+        sender: str,
+        draft: Draft,
+        recipient_ids: Sequence[str],
+        *,
+        with_sender: bool = False,
     ) -> SentLetter:
         """Send one letter to several mailboxes: to all of them, or to none.
 
-        A mailbox that is named twice gets it once, and the sender is left out.
+        A mailbox that is named twice gets it once, and the sender is left out unless
+        ``with_sender`` is set.
 
         Raises:
             ProtocolError: nobody is left, somebody is unknown, or the draft is wrong.
             RequestReused: the request id stands for another letter.
         """
-        names = tuple(name for name in dict.fromkeys(recipient_ids) if name != sender)
+        distinct = dict.fromkeys(recipient_ids)
+        names = tuple(name for name in distinct if with_sender or name != sender)
         if not names:
             raise _wrong("recipient_ids", "must name somebody other than yourself")
         if len(names) > MAX_MEMBERS:

@@ -18,6 +18,7 @@ __all__ = [
     "AGENT",
     "PARTICIPANT",
     "SWARM",
+    "TEAM",
     "Candidate",
     "check_field",
     "check_fields",
@@ -32,6 +33,9 @@ _REFERENCE: Final = re.compile(r"(python::)?[^\s:.]+(\.[^\s:.]+)*:[^\s:.]+(\.[^\
 _URL_PREFIX: Final = "url::"
 _TOOL_FORMATS: Final = ("completions", "responses")
 MAX_PARTICIPANTS: Final = 1000
+MAX_TEAMS: Final = 1000
+MAX_TEAM_MEMBERS: Final = 255
+"""Beside the lead: with it, as many as a broadcast of the mail desk may have recipients."""
 _CLOSE: Final = 0.75
 _MOST_LETTERS: Final = 2
 """A name longer or shorter by more than that is another field, not a slip of the pen."""
@@ -68,10 +72,11 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kind of object in the file and its fields."""
+    """A kind of object in the file and its fields; ``identity`` is the one that tells which."""
 
     noun: str
     fields: Mapping[str, Field]
+    identity: str = "name"
 
 
 def _one_of_the_formats(value: str) -> str | None:
@@ -110,10 +115,19 @@ def _above_zero(value: float | None) -> str | None:
     return "must be a number above 0"
 
 
-def _not_too_many(values: Sequence[object]) -> str | None:
-    if len(values) <= MAX_PARTICIPANTS:
-        return None
-    return f"must have at most {MAX_PARTICIPANTS} entries, actually got {len(values)}"
+def _at_most(most: int) -> Check:
+    def check(values: Sequence[object]) -> str | None:
+        if len(values) <= most:
+            return None
+        return f"must have at most {most} entries, actually got {len(values)}"
+
+    return check
+
+
+def _members(values: Sequence[str]) -> str | None:
+    if not values:
+        return "must have at least one entry"
+    return _no_blanks(values) or _at_most(MAX_TEAM_MEMBERS)(values)
 
 
 _OFF = Field(bool, False)
@@ -136,7 +150,8 @@ SWARM: Final = Candidate(
         "keywords": _NAMES,
         "public": _OFF,
         "enable_db_agent_histories": _OFF,
-        "participants": Field(list, (), check=_not_too_many),
+        "participants": Field(list, (), check=_at_most(MAX_PARTICIPANTS)),
+        "teams": Field(list, (), check=_at_most(MAX_TEAMS)),
     },
 )
 AGENT: Final = Candidate(
@@ -166,6 +181,11 @@ ACTION: Final = Candidate(
     },
 )
 PARTICIPANT: Final = Candidate("participant", {"name": Field(str), "description": Field(str, "")})
+TEAM: Final = Candidate(
+    "team",
+    {"id": Field(str), "lead": Field(str), "members": Field(list, _REQUIRED, str, check=_members)},
+    identity="id",
+)
 
 
 def check_fields(shape: Candidate, candidate: object) -> Mapping[str, Any]:
@@ -181,7 +201,7 @@ def check_fields(shape: Candidate, candidate: object) -> Mapping[str, Any]:
 
 
 def check_identity(shape: Candidate, candidate: object) -> None:
-    """Check that a candidate is an object with a name, and that no field's name is misspelt.
+    """Check that a candidate is an object with its identity, and that no field is misspelt.
 
     An unknown field that resembles none is logged and otherwise ignored, so that files of other
     versions load.
@@ -191,7 +211,7 @@ def check_identity(shape: Candidate, candidate: object) -> None:
     """
     fields = _object(shape, candidate)
     _check_spelling(shape, fields)
-    check_field(shape, fields, "name")
+    check_field(shape, fields, shape.identity)
 
 
 def filled(shape: Candidate, candidate: Mapping[str, Any]) -> dict[str, Any]:
@@ -280,5 +300,5 @@ def _meant(name: str, absent: Sequence[str]) -> str | None:
 
 
 def _which(shape: Candidate, candidate: Mapping[str, Any]) -> str:
-    name = candidate.get("name")
+    name = candidate.get(shape.identity)
     return f" ({shape.noun} '{name}')" if isinstance(name, str) and name else ""

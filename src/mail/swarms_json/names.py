@@ -1,10 +1,11 @@
 """Which names agents, swarms and actions may have, and which tool names a swarm knows."""
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from mail.core.schema import MAX_ID
 from mail.core.suggest import hinted
+from mail.core.teams import LEAD
 from mail.core.tools.catalogue import BUILTIN_TOOLS, CATALOGUE, TEXT_TOOL
 from mail.errors import ConfigError
 
@@ -15,6 +16,7 @@ __all__ = [
     "check_distinct",
     "check_participant_names",
     "check_swarm_name",
+    "check_teams",
     "hinted",
 ]
 
@@ -59,6 +61,47 @@ def check_participant_names(names: Sequence[str], agents: Iterable[str]) -> None
             raise ConfigError(
                 f"participant name '{name}' is the name of an agent of the swarm; choose another"
             )
+
+
+def check_teams(teams: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None) -> None:
+    """Check a swarm's teams, whose fields have the right types.
+
+    Args:
+        teams: Objects with ``id``, ``lead`` and ``members``.
+        names: The swarm's agents and participants; None when not all of them are known.
+
+    Raises:
+        ConfigError: an id is no good one or comes twice, or a member is unknown, comes twice, or
+            could not be told from the lead.
+    """
+    check_distinct("team", [team["id"] for team in teams])
+    known = None if names is None else list(names)
+    for team in teams:
+        _check_team_id(team["id"])
+        _check_members(team, known)
+
+
+def _check_team_id(name: str) -> None:
+    if not name:
+        raise ConfigError("team id must be at least 1 character long, got 0")
+    _one_word("team", name)
+    if "/" in name or not name.strip("."):
+        raise ConfigError(f"team id '{name}' must not contain '/' or be '.' or '..'")
+
+
+def _check_members(team: Mapping[str, Any], known: Sequence[str] | None) -> None:
+    lead, members, which = team["lead"], team["members"], f"team '{team['id']}'"
+    for name in (lead, *members):
+        if known is not None and name not in known:
+            text = f"{which} names '{name}', which is no agent or participant of the swarm"
+            raise ConfigError(hinted(text, name, known))
+    if lead in members:
+        raise ConfigError(f"{which} has its lead '{lead}' among its members; name it as lead only")
+    if LEAD in members:
+        raise ConfigError(f"{which} has a member '{LEAD}', which is what the lead is called")
+    for name in members:
+        if members.count(name) > 1:
+            raise ConfigError(f"{which} has the member '{name}' twice")
 
 
 def check_swarm_name(name: str) -> str:

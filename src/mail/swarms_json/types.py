@@ -10,6 +10,7 @@ __all__ = [
     "SwarmsJSONFile",
     "SwarmsJSONParticipant",
     "SwarmsJSONSwarm",
+    "SwarmsJSONTeam",
     "ToolFormat",
 ]
 
@@ -52,6 +53,14 @@ class SwarmsJSONParticipant(TypedDict):
     description: str
 
 
+class SwarmsJSONTeam(TypedDict):
+    """A team: the names of its lead and its other members, agents or participants."""
+
+    id: str
+    lead: str
+    members: list[str]
+
+
 class SwarmsJSONSwarm(TypedDict):
     """A swarm; ``action_imports`` are Python references to ready-made actions."""
 
@@ -69,6 +78,7 @@ class SwarmsJSONSwarm(TypedDict):
     public: bool
     enable_db_agent_histories: bool
     participants: list[SwarmsJSONParticipant]
+    teams: list[SwarmsJSONTeam]
 
 
 class SwarmsJSONFile(TypedDict):

@@ -18,6 +18,7 @@ from mail.swarms_json.fields import (
     AGENT,
     PARTICIPANT,
     SWARM,
+    TEAM,
     check_field,
     check_fields,
     check_identity,
@@ -29,6 +30,7 @@ from mail.swarms_json.names import (
     check_distinct,
     check_participant_names,
     check_swarm_name,
+    check_teams,
     hinted,
 )
 from mail.swarms_json.parameters import check_parameters
@@ -93,7 +95,10 @@ def cross_validate_swarm(swarm: _Object, import_action: ImportAction | None = No
         with _field_of(swarm, "name", f"agent '{name}'"):
             check_agent_name(name)
     with _field_of(swarm, "participants"):
-        check_participant_names([each["name"] for each in swarm.get("participants", ())], names)
+        others = [each["name"] for each in swarm.get("participants", ())]
+        check_participant_names(others, names)
+    with _field_of(swarm, "teams"):
+        check_teams(swarm.get("teams", ()), (*names, *others))
     _check_entrypoint(swarm, agents, names)
     _check_targets(swarm, agents, names)
     if not any(agent.get("can_complete_tasks") is True for agent in agents):
@@ -345,6 +350,7 @@ def build_swarm_from_swarms_json(
     swarm["agents"] = [filled(AGENT, agent) for agent in swarm["agents"]]
     swarm["actions"] = [filled(ACTION, action) for action in swarm["actions"]]
     swarm["participants"] = [filled(PARTICIPANT, each) for each in swarm["participants"]]
+    swarm["teams"] = [filled(TEAM, each) for each in swarm["teams"]]
     return cast("SwarmsJSONSwarm", swarm)
 
 
@@ -387,6 +393,7 @@ def validate_swarm_from_swarms_json(
     _each(swarm, "agents", _check_identity_and_rights)
     _each(swarm, "actions", lambda action: check_identity(ACTION, action))
     _each(swarm, "participants", _check_participant)
+    _each(swarm, "teams", _check_team)
     cross_validate_swarm(swarm, import_action)
     _each(swarm, "agents", _check_agent)
     _each(swarm, "actions", _check_action)
@@ -440,6 +447,11 @@ def _check_action(candidate: object) -> None:
 def _check_participant(candidate: object) -> None:
     check_identity(PARTICIPANT, candidate)
     check_fields(PARTICIPANT, candidate)
+
+
+def _check_team(candidate: object) -> None:
+    check_identity(TEAM, candidate)
+    check_fields(TEAM, candidate)
 
 
 def _each(swarm: Mapping[str, Any], field: str, check: Callable[[object], None]) -> None:

@@ -7,6 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from mail.core import tools as facade
+from mail.core.teams import Team
 from mail.core.tools import build
 from mail.core.tools.catalogue import CATALOGUE
 from mail.core.tools.schema import get_tool_spec_name
@@ -24,6 +25,8 @@ PLAIN = {
     "send_interswarm_broadcast": build.create_interswarm_broadcast_tool,
     "task_complete": build.create_task_complete_tool,
 }
+TEAMS = (Team("alpha", "boss", ("a", "b")), Team("beta", "a", ("b",)))
+OF_TEAMS = ("teammate_message", "teammate_broadcast")
 ADDRESSED = {
     "send_request": build.create_request_tool,
     "send_response": build.create_response_tool,
@@ -42,12 +45,15 @@ PROPERTIES = {
     "help": ["get_summary", "get_identity", "get_tool_help", "get_full_protocol"],
     "search_memory": ["query", "limit"],
     "task_complete": ["finish_message"],
+    "teammate_message": ["teamId", "to", "message", "priority"],
+    "teammate_broadcast": ["teamId", "message", "priority", "excludeSelf"],
 }
 
 
 def every_tool(style: str) -> dict[str, dict[str, Any]]:
     made = {name: create(style) for name, create in PLAIN.items()}
-    return made | {name: create(["a", "b"], False, style) for name, create in ADDRESSED.items()}
+    made |= {name: create(["a", "b"], False, style) for name, create in ADDRESSED.items()}
+    return made | dict(zip(OF_TEAMS, build.create_team_tools(TEAMS, style), strict=True))
 
 
 def fields_of(tool: dict[str, Any]) -> dict[str, Any]:
@@ -59,7 +65,18 @@ def names_of(tools: list[dict[str, Any]]) -> list[str | None]:
 
 
 def test_every_tool_of_the_catalogue_can_be_built() -> None:
-    assert set(PLAIN) | set(ADDRESSED) == set(CATALOGUE)
+    assert set(PLAIN) | set(ADDRESSED) | set(OF_TEAMS) == set(CATALOGUE)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_members_of_teams_see_their_teams_and_others_see_no_tools_for_them(style) -> None:
+    for tool in build.create_team_tools(TEAMS, style):
+        team = fields_of(tool)["parameters"]["properties"]["teamId"]
+        assert team["enum"] == ["alpha", "beta"]
+        assert "alpha: lead, a, b; beta: lead, b" in team["description"]
+    assert build.create_team_tools((), style) == []
+    left = build.create_team_tools(TEAMS, style, {"teammate_message"})
+    assert names_of(left) == ["teammate_broadcast"]
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -94,6 +111,8 @@ def test_what_strict_mode_makes_models_send_is_accepted(name, style) -> None:
 def _something(shape: dict[str, Any]) -> Any:
     if "anyOf" in shape:
         return None
+    if "enum" in shape:
+        return shape["enum"][0]
     one = shape.get("items", {}).get("enum", ["a"])[:1]
     values = {"string": "a", "boolean": True, "integer": 1, "array": one}
     return values[shape["type"]]
@@ -222,7 +241,7 @@ def test_excluded_tools_are_left_out(style) -> None:
 def test_every_promised_name_is_there() -> None:
     for name in facade.__all__:
         assert getattr(facade, name) is not None
-    assert set(build.__all__) - {"create_extra_tools"} <= set(facade.__all__)
+    assert set(build.__all__) - {"create_extra_tools", "create_team_tools"} <= set(facade.__all__)
     assert {
         "AgentToolCall",
         "MAIL_TOOL_NAMES",

@@ -20,6 +20,8 @@ HELP = {
     "get_tool_help": [],
     "get_full_protocol": False,
 }
+TELL = {"teamId": "alpha", "to": "lead", "message": "m"}
+TOLD = {"team_id": "alpha", "message": "m", "priority": "normal"}
 SENDING = ("send_request", "send_response", "send_interrupt")
 
 ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
@@ -52,6 +54,12 @@ ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("search_memory", {"query": "q"}, {"query": "q", "limit": 5}),
     ("search_memory", {"query": "q", "limit": None}, {"query": "q", "limit": 5}),
     ("search_memory", {"query": "q", "limit": "7"}, {"query": "q", "limit": 7}),
+    ("teammate_message", TELL, TOLD | {"to": "lead"}),
+    ("teammate_message", TELL | {"priority": "urgent"}, TOLD | {
+        "to": "lead", "priority": "urgent"}),
+    ("teammate_broadcast", TELL, TOLD | {"exclude_self": False}),
+    ("teammate_broadcast", TELL | {"excludeSelf": True, "priority": None}, TOLD | {
+        "exclude_self": True}),
     ("task_complete", {"finish_message": "done"}, {"finish_message": "done"}),
     ("task_complete", {"finish_message": ""}, {"finish_message": ""}),
 ]  # fmt: skip
@@ -89,6 +97,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("search_memory", {"query": "q", "limit": 0}, "limit: Input should be greater than or equal"),
     ("search_memory", {"query": "q", "limit": 51}, "limit: Input should be less than or equal"),
     ("search_memory", {"query": "q", "limit": "many"}, "limit: Input should be a valid integer"),
+    ("teammate_message", {}, "teamId: Field required; to: Field required; message: Field"),
+    ("teammate_message", TELL | {"priority": "high"}, "priority: Input should be 'normal'"),
+    ("teammate_broadcast", {"message": ""}, "teamId: Field required; message: String should"),
+    ("teammate_broadcast", TELL | {"excludeSelf": "x"}, "excludeSelf: Input should be a valid"),
     ("task_complete", {}, "finish_message: Field required"),
     ("task_complete", {"finish_message": ["a"]}, "finish_message: Input should be a valid string"),
 ]
@@ -165,4 +177,6 @@ def test_the_visible_tools_leave_out_what_stays_internal() -> None:
         "ignore_broadcast",
         "search_memory",
         "send_interswarm_broadcast",
+        "teammate_broadcast",
+        "teammate_message",
     }

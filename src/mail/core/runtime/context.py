@@ -14,6 +14,7 @@ from mail.core.runtime.active_tasks import ActiveTask, ActiveTasks
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.settings import RuntimeSettings
+from mail.core.teams import NO_TEAMS, Teams
 from mail.db.base import Owner, Post, Receipt, Store, TurnCommit
 from mail.errors import StoreConflict, StoreError
 from mail.services.event_log import EventLog
@@ -33,7 +34,8 @@ class RuntimeContext:
     ``manual`` tells that agents are stepped by a driver, ``draining`` stops new work, ``degraded``
     tells why the store fails at the moment, and ``abandoned`` counts interrupted turns whose agent
     functions have not returned yet. ``gateway`` leads to other swarms; without one agents write to
-    nobody there. ``host`` is the swarm whose tasks these are, when the owner is another swarm.
+    nobody there. ``teams`` are those of the swarm. ``host`` is the swarm whose tasks these are,
+    when the owner is another swarm.
     """
 
     owner: Owner
@@ -53,6 +55,7 @@ class RuntimeContext:
     print_llm_streams: bool = True
     action_override: ActionOverrideFunction | None = None
     gateway: Gateway | None = None
+    teams: Teams = NO_TEAMS
     manual: bool = False
     draining: bool = False
     degraded: str | None = None

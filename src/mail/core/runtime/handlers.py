@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
@@ -14,11 +15,12 @@ from mail.core.envelope import Envelope
 from mail.core.interswarm import MAX_CONTRIBUTORS, Gateway, check_task_for_peers, wire_task_id
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.peering import remote_swarms, swarm_of, with_runner
-from mail.core.runtime.policy import allowed_target, local_recipients
+from mail.core.runtime.policy import OWN_COPY, allowed_target, local_recipients
 from mail.core.runtime.turn import ControlKind, Turn
 from mail.core.runtime.turn_result import EventDraft, Reprompt, ToolOutcome
 from mail.core.runtime.waiting import Report, stuck, wait_cycle
 from mail.core.tasks import TaskState
+from mail.core.teams import Route, Teams
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import (
     AcknowledgeArgs,
@@ -31,12 +33,14 @@ from mail.core.tools.catalogue import (
     SearchMemoryArgs,
     SendArgs,
     TaskCompleteArgs,
+    TeammateBroadcastArgs,
+    TeammateMessageArgs,
     parse_arguments,
 )
 from mail.core.tools.helptext import build_mail_help_string
 from mail.core.wire import MessageKind
 from mail.db.base import MemoryRow
-from mail.errors import ProtocolError, StoreError, ToolError
+from mail.errors import ProtocolError, StoreError, TeamError, ToolError
 
 __all__ = [
     "HANDLERS",
@@ -54,6 +58,8 @@ __all__ = [
     "handle_request",
     "handle_response",
     "handle_search_memory",
+    "handle_teammate_broadcast",
+    "handle_teammate_message",
 ]
 
 _SENT = "message sent"
@@ -91,12 +97,25 @@ class ToolContext:
         """The swarm's agents."""
         return self.context.agents
 
+    @property
+    def teams(self) -> Teams:
+        """The swarm's teams."""
+        return self.context.teams
+
     def target(self, target: str) -> MAILAddress:
         """Return the address of an agent that the caller may write to.
+
+        Teammates may write to one another, also if they are no communication targets.
 
         Raises:
             ToolError: it may not, or there is no way to the swarm of that agent.
         """
+        if (
+            target != self.name
+            and target in self.agents
+            and self.teams.are_teammates(self.name, target)
+        ):
+            return create_agent_address(target)
         known = None
         if self.context.gateway is not None:
             peering = self.turn.task.peering
@@ -131,6 +150,7 @@ class ToolContext:
         subject: str,
         body: str,
         ref: str | None = None,
+        routing_info: Mapping[str, Any] = MappingProxyType({}),
     ) -> Envelope:
         """Build a message from the calling agent; a re-run of the turn builds the same one."""
         swarms = [swarm_of(recipient) or self.swarm for recipient in recipients]
@@ -143,6 +163,7 @@ class ToolContext:
             body,
             ref=ref or self.turn.next_id(),
             message_id=self.turn.next_id(),
+            routing_info=routing_info,
             timestamp="",  # it is sent when the turn ends
         )
         return composed._replace(recipient_swarms=tuple(dict.fromkeys(swarms)))
@@ -431,6 +452,68 @@ async def handle_search_memory(tools: ToolContext, call: AgentToolCall) -> ToolO
     )
 
 
+async def handle_teammate_message(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
+    """Write to one member of a team (MAIL-TOOL-26)."""
+    args = parse_arguments(call.tool_name, call.tool_args, TeammateMessageArgs)
+    try:
+        route = _to_agents(tools, tools.teams.message(tools.name, args.team_id, args.to))
+    except TeamError as error:
+        return _no_team_mail(error)
+    kind: MessageKind = "interrupt"
+    ref = None
+    if args.priority == "normal":
+        ref = tools.answers(route.recipients[0])
+        kind = "request" if ref is None else "response"
+    mail = _team_mail(tools, kind, route, args.message, ref)
+    told = {"messageId": mail.id, "delivered": True, "state": "stored"}
+    return ToolOutcome(details=to_json(told).decode(), verbatim=True, mail=(mail,))
+
+
+async def handle_teammate_broadcast(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
+    """Write to all members of a team (MAIL-TOOL-27)."""
+    args = parse_arguments(call.tool_name, call.tool_args, TeammateBroadcastArgs)
+    try:
+        everybody = tools.teams.broadcast(tools.name, args.team_id, exclude_self=args.exclude_self)
+        route = _to_agents(tools, everybody)
+    except TeamError as error:
+        return _no_team_mail(error)
+    kind: MessageKind = "interrupt" if args.priority == "urgent" else "broadcast"
+    mail = _team_mail(tools, kind, route, args.message)
+    told = {"messageId": mail.id, "deliveredTo": route.reached, "state": "stored"}
+    return ToolOutcome(details=to_json(told).decode(), verbatim=True, mail=(mail,))
+
+
+def _to_agents(tools: ToolContext, route: Route) -> Route:
+    """Return the way of a message with those that mail of a task reaches.
+
+    Raises:
+        TeamError: there are none.
+    """
+    names = tuple(name for name in route.recipients if name in tools.agents)
+    if not names:
+        raise TeamError(
+            f"Teammate {route.recipients[0]!r} is no agent; mail of a task cannot reach it."
+        )
+    return route._replace(recipients=names)
+
+
+def _team_mail(
+    tools: ToolContext, kind: MessageKind, route: Route, body: str, ref: str | None = None
+) -> Envelope:
+    recipients = [create_agent_address(name) for name in route.recipients]
+    noted = {"team": route.team.team_id}
+    if tools.name in route.recipients:
+        noted[OWN_COPY] = "yes"
+    return tools.compose(kind, recipients, route.subject, body, ref, noted)
+
+
+def _no_team_mail(error: TeamError) -> ToolOutcome:
+    """Return the documented result of a refusal, and let the agent act on it."""
+    told = to_json({"status": "error", "error": str(error)}).decode()
+    again = Reprompt(Subject.TOOL_CALL_ERROR, str(error), error=True)
+    return ToolOutcome(ok=False, details=told, verbatim=True, reprompt=again)
+
+
 def _text(value: object) -> str:
     if isinstance(value, dict) and isinstance(value.get("text"), str):
         return str(value["text"])
@@ -451,5 +534,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "await_message": handle_await,
     "help": handle_help,
     "search_memory": handle_search_memory,
+    "teammate_message": handle_teammate_message,
+    "teammate_broadcast": handle_teammate_broadcast,
     "task_complete": handle_complete,
 }

@@ -1,6 +1,7 @@
 """Who may write to whom, and who may call what. Pure rules (MAIL-TOOL-1 to 4)."""
 
 from collections.abc import Collection, Mapping
+from typing import Final
 
 from mail.core.addresses import local_agent_name, parse_agent_address
 from mail.core.agents import AgentCore
@@ -9,7 +10,10 @@ from mail.core.suggest import did_you_mean
 from mail.core.tools.catalogue import CATALOGUE
 from mail.errors import ToolError
 
-__all__ = ["allowed_target", "check_tool", "local_recipients"]
+__all__ = ["OWN_COPY", "allowed_target", "check_tool", "local_recipients"]
+
+OWN_COPY: Final = "own_copy"
+"""Marks in ``routing_info`` a message whose sender wants it, too."""
 
 
 def allowed_target(
@@ -88,7 +92,9 @@ def check_tool(name: str, agent: AgentCore, exclude_tools: Collection[str]) -> N
 
 
 def local_recipients(envelope: Envelope, agents: Collection[str], swarm: str) -> list[str]:
-    """Return the local agents that a message goes to: each once, never its own sender.
+    """Return the local agents that a message goes to: each once.
+
+    Its own sender is among them only if it asks for a copy, as members of a team can.
 
     Agents of other swarms are left out; see `mail.core.runtime.peering.remote_swarms`.
 
@@ -111,6 +117,6 @@ def local_recipients(envelope: Envelope, agents: Collection[str], swarm: str) ->
             hint = did_you_mean(name, agents)
             raise ToolError(f"there is no agent named '{recipient['address']}'.{hint}")
         names[name] = None
-    if sender is not None:
+    if sender is not None and not envelope.routing_info.get(OWN_COPY):
         names.pop(sender, None)
     return list(names)

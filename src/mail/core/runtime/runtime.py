@@ -37,6 +37,7 @@ from mail.core.runtime.views import OwnEvents, RuntimeViews
 from mail.core.runtime.waiting import WaitHints
 from mail.core.suggest import did_you_mean
 from mail.core.tasks import MAILTask, TaskState
+from mail.core.teams import NO_TEAMS, Teams
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
 from mail.db.base import IdempotencyRow, OutboxRow, Owner, Store
 from mail.errors import ConfigError, MAILError, ShuttingDown, StoreError, TaskTimeout, UnknownTask
@@ -65,6 +66,7 @@ class MAILRuntime(Federation, RuntimeViews):
         settings: Limits.
         clock: Time and ids.
         gateway: The way to other swarms; used when ``enable_interswarm`` is set.
+        teams: The swarm's teams.
 
     Raises:
         ConfigError: an entrypoint, communication target or tool that nobody has.
@@ -89,6 +91,7 @@ class MAILRuntime(Federation, RuntimeViews):
         settings: RuntimeSettings | None = None,
         clock: Clock | None = None,
         gateway: Gateway | None = None,
+        teams: Teams = NO_TEAMS,
     ) -> None:
         self.agents, self.actions = agents, actions
         self.user_id, self.user_role = user_id, user_role
@@ -112,6 +115,7 @@ class MAILRuntime(Federation, RuntimeViews):
         self._recovered = False
         self.shutdown_event = asyncio.Event()
         self._gateway = gateway if enable_interswarm else None
+        self.teams = teams
         self._wire(store or _memory(), clock or SystemClock(), print_llm_streams)
 
     def _wire(self, store: Store, clock: Clock, print_llm_streams: bool) -> None:
@@ -135,6 +139,7 @@ class MAILRuntime(Federation, RuntimeViews):
                 store, owner, recent=settings.recent_events, buffer=settings.stream_buffer
             ),
             gateway=self._gateway,
+            teams=self.teams,
             print_llm_streams=print_llm_streams,
         )
         self._scheduler = Scheduler(context)

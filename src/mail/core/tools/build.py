@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic_core import from_json, to_json
 
+from mail.core.teams import Team
 from mail.core.tools.catalogue import CATALOGUE, SendArgs, ToolSpec
 from mail.core.tools.schema import ToolStyle, pydantic_model_to_tool
 
@@ -25,6 +26,7 @@ __all__ = [
     "create_supervisor_tools",
     "create_swarm_discovery_tool",
     "create_task_complete_tool",
+    "create_team_tools",
 ]
 
 Tool = dict[str, Any]
@@ -156,7 +158,34 @@ def create_extra_tools(
 
 def _for_agents(*, extra: bool) -> list[str]:
     specs = CATALOGUE.values()
-    return [spec.name for spec in specs if spec.audience == "agent" and spec.extra is extra]
+    return [
+        spec.name
+        for spec in specs
+        if spec.audience == "agent" and spec.extra is extra and not spec.team
+    ]
+
+
+def create_team_tools(
+    teams: Sequence[Team],
+    style: ToolStyle = "completions",
+    exclude_tools: Collection[str] | None = None,
+) -> list[Tool]:
+    """Build the tools of an agent that is in some teams; none if it is in no team.
+
+    Args:
+        teams: The teams.
+        style: The format of the specifications.
+        exclude_tools: Names to leave out.
+    """
+    names = [spec.name for spec in CATALOGUE.values() if spec.team and teams]
+    tools = _create(names, (), False, style, exclude_tools)
+    listing = "; ".join(f"{team.team_id}: lead, {', '.join(team.members)}" for team in teams)
+    for tool in tools:
+        layout = tool if style == "responses" else tool["function"]
+        team_id = layout["parameters"]["properties"]["teamId"]
+        team_id["enum"] = [team.team_id for team in teams]
+        team_id["description"] = f"One of your teams. Who is in them: {listing}."
+    return tools
 
 
 def create_supervisor_tools(

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mail.core.schema import problems_of
+from mail.core.teams import Priority
 from mail.core.tools.call import problem_of_arguments
 from mail.errors import ToolError
 
@@ -27,6 +28,8 @@ __all__ = [
     "SearchMemoryArgs",
     "SendArgs",
     "TaskCompleteArgs",
+    "TeammateBroadcastArgs",
+    "TeammateMessageArgs",
     "ToolSpec",
     "check_usable",
     "is_own_text",
@@ -106,6 +109,34 @@ class AwaitArgs(_Arguments):
     )
 
 
+class _TeammateArguments(_Arguments):
+    team_id: str = Field(min_length=1, alias="teamId", description="The team's id.")
+
+
+class TeammateMessageArgs(_TeammateArguments):
+    """Arguments of ``teammate_message``."""
+
+    to: str = Field(min_length=1, description="The name of the teammate, or lead for the lead.")
+    message: str = Field(min_length=1, description="The message itself.")
+    priority: Priority = Field(
+        default="normal", description="urgent interrupts the teammate; normal does not."
+    )
+
+
+class TeammateBroadcastArgs(_TeammateArguments):
+    """Arguments of ``teammate_broadcast``."""
+
+    message: str = Field(min_length=1, description="The message itself.")
+    priority: Priority = Field(
+        default="normal", description="urgent interrupts the teammates; normal does not."
+    )
+    exclude_self: bool = Field(
+        default=False,
+        alias="excludeSelf",
+        description="Leave yourself out; otherwise you get a copy, unless you are the lead.",
+    )
+
+
 HelpTopic = Literal[
     "send_request",
     "send_response",
@@ -156,6 +187,7 @@ class ToolSpec(NamedTuple):
         extra: Whether agents get it beside the documented set of ``create_mail_tools``.
         recalls: Whether its result holds what others have written.
         interswarm: Whether it is for agents with ``enable_interswarm`` only.
+        team: Whether it is offered to members of teams only.
     """
 
     name: str
@@ -165,6 +197,7 @@ class ToolSpec(NamedTuple):
     extra: bool = False
     recalls: bool = False
     interswarm: bool = False
+    team: bool = False
 
 
 _SPECS: Final = (
@@ -238,6 +271,20 @@ _SPECS: Final = (
         "Search the broadcasts you have acknowledged earlier.",
         extra=True,
         recalls=True,
+    ),
+    ToolSpec(
+        "teammate_message",
+        TeammateMessageArgs,
+        "agent",
+        "Send a direct message to a specific teammate in your team.",
+        team=True,
+    ),
+    ToolSpec(
+        "teammate_broadcast",
+        TeammateBroadcastArgs,
+        "agent",
+        "Send a message to all active teammates in your team.",
+        team=True,
     ),
     ToolSpec(
         "task_complete",

@@ -1,0 +1,153 @@
+"""Members of teams who are no agents, over HTTP and MCP, with a real database."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from fastapi import FastAPI
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from mail.config.server import TeamsConfig
+from mail.server.app import create_app
+from tests.server.kit import bearer
+from tests.server.test_desk import fetch, known
+from tests.support.background import served
+from tests.support.till import settings, till
+
+
+@asynccontextmanager
+async def mcp(http: httpx.Client, who: str) -> AsyncIterator[Client]:
+    """Yield an MCP client of a participant with the tools for teams."""
+    async with httpx2.AsyncClient(headers=bearer(who), timeout=20) as connection:
+        url = f"{http.base_url}/mcp?tools=teams"
+        async with Client(streamable_http_client(url, http_client=connection)) as client:
+            yield client
+
+
+def serving(url: str, *, enabled: bool = True) -> Any:
+    """Serve a swarm whose participants editor (the lead) and reviewer are a team."""
+
+    async def make() -> FastAPI:
+        chosen = settings(debug=False)
+        store = chosen.store.model_copy(update={"url": url})
+        teams = TeamsConfig(enabled=enabled)
+        chosen = chosen.model_copy(update={"store": store, "teams": teams})
+        return create_app(chosen, template=till())
+
+    return served(make)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One server for the module."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('teams')}/mail.db"
+    asyncio.run(known(url))
+    with serving(url) as address:
+        yield address
+
+
+@pytest.fixture
+def http(address: str) -> Iterator[httpx.Client]:
+    """A client of that server; nobody has unread messages."""
+    with httpx.Client(base_url=address, timeout=20) as client:
+        for who in ("editor", "reviewer"):
+            fetch(client, who, limit=100)
+        yield client
+
+
+def tell(http: httpx.Client, who: str, team: str = "alpha", **body: Any) -> httpx.Response:
+    """Send a message to a teammate."""
+    return http.post(f"/teams/{team}/messages", headers=bearer(who), json=body)
+
+
+def tell_all(http: httpx.Client, who: str, team: str = "alpha", **body: Any) -> httpx.Response:
+    """Send a message to a team."""
+    return http.post(f"/teams/{team}/broadcasts", headers=bearer(who), json=body)
+
+
+def test_a_message_travels_and_its_result_is_the_documented_one(http: httpx.Client) -> None:
+    answer = tell(http, "reviewer", to="lead", message="Ready?", priority="urgent").json()
+    (got,) = fetch(http, "editor", unread="true")["messages"]
+    assert answer == {"messageId": got["id"], "delivered": True, "state": "stored"}
+    assert (got["sender_id"], got["content"], got["urgent"]) == ("reviewer", "Ready?", True)
+    assert got["subject"] == "Team alpha: from reviewer"
+    place = f"/messages/{answer['messageId']}"
+    (receipt,) = http.get(place, headers=bearer("reviewer")).json()["receipts"]
+    assert receipt["state"] == "shown"
+
+
+def test_a_broadcast_reaches_all_with_one_id(http: httpx.Client) -> None:
+    answer = tell_all(http, "reviewer", message="Friday").json()
+    own, other = (fetch(http, who, unread="true")["messages"] for who in ("reviewer", "editor"))
+    assert [one["id"] for one in (*own, *other)] == [answer["messageId"]] * 2
+    assert answer["deliveredTo"] == ["reviewer", "lead"] and answer["state"] == "stored"
+    answer = tell_all(http, "reviewer", message="Monday", excludeSelf=True).json()
+    assert answer["deliveredTo"] == ["lead"]
+    answer = tell_all(http, "editor", message="Tuesday").json()
+    assert answer["deliveredTo"] == ["reviewer"]
+    assert [one["content"] for one in fetch(http, "reviewer", unread="true")["messages"]] == [
+        "Tuesday"
+    ]
+
+
+def test_a_repeated_request_sends_nothing_twice(http: httpx.Client) -> None:
+    first = tell(http, "editor", to="reviewer", message="once", requestId="r-1").json()
+    assert tell(http, "editor", to="reviewer", message="once", requestId="r-1").json() == first
+    assert tell(http, "editor", to="reviewer", message="other", requestId="r-1").status_code == 409
+    assert len(fetch(http, "reviewer", unread="true")["messages"]) == 1
+
+
+def test_refusals_have_the_documented_texts(http: httpx.Client) -> None:
+    for status, text, answer in (
+        (404, "Team not found.", tell(http, "editor", "gamma", to="lead", message="x")),
+        (404, 'Teammate "nobody" not found.', tell(http, "editor", to="nobody", message="x")),
+        (404, 'Teammate "lead" not found.', tell(http, "editor", to="lead", message="x")),
+        (404, "Team not found.", tell_all(http, "editor", "gamma", message="x")),
+    ):
+        assert (answer.status_code, answer.json()["detail"]) == (status, text)
+
+
+def test_the_caller_is_told_its_teams(http: httpx.Client) -> None:
+    told = http.get("/teams", headers=bearer("editor")).json()
+    assert told == {"teams": [{"id": "alpha", "lead": "editor", "members": ["reviewer"]}]}
+    for who in ("alice", "swarm"):
+        assert http.get("/teams", headers=bearer(who)).status_code == 403
+
+
+def test_teams_that_are_off_say_so(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/mail.db"
+    asyncio.run(known(url))
+    with serving(url, enabled=False) as address, httpx.Client(base_url=address) as http:
+        assert http.get("/teams", headers=bearer("editor")).json() == {"teams": []}
+        for answer in (
+            tell(http, "editor", to="reviewer", message="x"),
+            tell_all(http, "editor", "gamma", message="x"),
+        ):
+            assert (answer.status_code, answer.json()["detail"]) == (403, "Teams are not enabled.")
+
+
+async def test_the_same_over_mcp(http: httpx.Client) -> None:
+    async with mcp(http, "reviewer") as client:
+        teams = (await client.call_tool("list_teams", {})).structured_content
+        assert teams == {"teams": [{"id": "alpha", "lead": "editor", "members": ["reviewer"]}]}
+        message = {"teamId": "alpha", "to": "lead", "message": "Ready?"}
+        sent = (await client.call_tool("teammate_message", message)).structured_content
+        (got,) = fetch(http, "editor", unread="true")["messages"]
+        assert sent == {"messageId": got["id"], "delivered": True, "state": "stored"}
+        everybody = {"teamId": "alpha", "message": "All", "excludeSelf": True}
+        told = (await client.call_tool("teammate_broadcast", everybody)).structured_content
+        assert told is not None and told["deliveredTo"] == ["lead"]
+        for wrong, error in (
+            (message | {"teamId": "gamma"}, "Team not found."),
+            (message | {"to": "x"}, 'Teammate "x" not found.'),
+        ):
+            refused = await client.call_tool("teammate_message", wrong)
+            assert refused.is_error
+            assert json.loads(refused.content[0].text) == {"status": "error", "error": error}  # type: ignore[union-attr]
