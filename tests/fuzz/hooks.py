@@ -22,6 +22,8 @@ from tests.support.till import definition
 ROLE = os.environ.get("FUZZ_ROLE", "")
 ENTRYPOINT = "supervisor"
 PATIENCE = 20.0
+_FRAMING = frozenset({"content-length", "transfer-encoding"})
+"""What a request is sent by: with others it is no HTTP; ``test_raw.py`` tries that."""
 _EDGE = frozenset({405, 414, 431})
 """Answered before anybody asks who calls."""
 
@@ -29,6 +31,7 @@ _EDGE = frozenset({405, 414, 431})
 @schemathesis.hook
 def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     """Fill in what only this server knows."""
+    _leave_framing(case)
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
     if isinstance(case.body, dict):
@@ -52,6 +55,11 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     cursor = (case.query or {}).get("cursor")
     if cursor is not None and not _is_task(case, str(cursor)):
         del case.query["cursor"]
+
+
+def _leave_framing(case: Any) -> None:
+    for name in [name for name in case.headers or {} if name.lower() in _FRAMING]:
+        del case.headers[name]
 
 
 def _schema_of(case: Any) -> dict[str, Any]:

@@ -86,8 +86,6 @@ async def test_json_is_taken_under_any_content_type(client: httpx.AsyncClient, k
     [
         "/tasks/%00",
         "/tasks/a%00b/events",
-        "/tasks/a%0A",
-        "/tasks/a/events%0A",
         "/task?task_id=%00",
         "/task?task_id=",
         "/task",
@@ -118,6 +116,8 @@ async def test_odd_paths_and_queries_are_refused(client: httpx.AsyncClient, targ
         ("/tasks/", 400),
         ("/Tasks", 404),
         ("/tasks/%2e%2e", 404),
+        ("/tasks/a%0A", 404),
+        ("/tasks/a/events%0A", 404),
     ],
 )
 async def test_odd_paths_and_queries_that_mean_something(

@@ -8,7 +8,8 @@ An unfinished event at the end is dropped.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,10 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_EVENT_BYTES",
+    "PASS",
     "RETRY_MS",
     "SEND_SECONDS",
     "SSEEvent",
     "SSEParser",
+    "Turn",
     "event_source",
     "event_stream",
     "frame_pieces",
@@ -129,12 +132,22 @@ RETRY_MS: Final = 2000
 SEND_SECONDS: Final = 30.0
 """A reader that takes nothing for so long is cut off; it can resume with ``Last-Event-ID``."""
 
+Turn = Callable[[], Awaitable[object]]
+"""Waits until somebody may do a piece of long work; at least for others' turn on the loop."""
+
+PASS: Final[Turn] = partial(asyncio.sleep, 0)
+"""Lets others go first, and waits for nobody."""
+
 _NEVER: Final = 10**8
 _DRAIN_SECONDS: Final = 25.0
 
 
 def event_source(
-    events: AsyncIterator[TaskEvent], *, send_timeout: float = SEND_SECONDS, pings: bool = True
+    events: AsyncIterator[TaskEvent],
+    *,
+    send_timeout: float = SEND_SECONDS,
+    pings: bool = True,
+    turn: Turn = PASS,
 ) -> "EventSourceResponse":
     """Make the streaming answer for a task's events.
 
@@ -145,8 +158,9 @@ def event_source(
         events: The events; ``ping`` events come from here, too.
         send_timeout: Seconds that one event, or a piece of a large one, may take to be sent.
         pings: Whether a ``ping`` is an event. If not, a comment keeps the connection alive.
+        turn: Awaited before each piece of a large event is made.
     """
-    return event_stream(_frames(events, pings=pings), send_timeout=send_timeout)
+    return event_stream(_frames(events, pings, turn), send_timeout=send_timeout)
 
 
 def event_stream(
@@ -187,7 +201,7 @@ def frame_pieces(
 
 
 async def _frames(
-    events: AsyncIterator[TaskEvent], *, pings: bool
+    events: AsyncIterator[TaskEvent], pings: bool, turn: Turn
 ) -> "AsyncGenerator[ServerSentEvent | bytes, None]":
     from sse_starlette import ServerSentEvent
 
@@ -199,9 +213,10 @@ async def _frames(
                 continue
             if event.is_large:
                 pieces = event.data_pieces()
+                await turn()
                 for piece in frame_pieces(event.kind, pieces, number=event.id, retry=retry):
                     yield piece
-                    await asyncio.sleep(0)  # the next piece costs time, too
+                    await turn()
             else:
                 yield ServerSentEvent(event.data_text(), event=event.kind, id=event.id, retry=retry)
             retry = None

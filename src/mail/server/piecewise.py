@@ -1,6 +1,5 @@
 """Answers that may be large: encoded and sent piece by piece, so that they hold up nobody."""
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing
@@ -10,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from mail.core.pieces import PIECE, json_line, json_pieces
 from mail.errors import StoreError
+from mail.net.sse import PASS, Turn
 from mail.server.middleware import CUT, WAITS
 
 __all__ = ["json_answer", "piecewise"]
@@ -44,12 +44,19 @@ async def json_object(fields: Mapping[str, object]) -> AsyncGenerator[str, None]
     yield "}"
 
 
-async def piecewise(texts: AsyncGenerator[str, None], status: int = 200) -> Response:
+async def piecewise(
+    texts: AsyncGenerator[str, None], status: int = 200, *, turn: Turn = PASS
+) -> Response:
     """Return an answer of JSON whose text is made while it is sent.
 
     What fails before there are two pieces of it fails the request.
+
+    Args:
+        texts: The answer.
+        status: Its status.
+        turn: Awaited after each piece, before the next is made.
     """
-    pieces = _joined(texts)
+    pieces = _joined(texts, turn)
     first = await anext(pieces)
     second = await anext(pieces, None)
     if second is None:
@@ -57,7 +64,7 @@ async def piecewise(texts: AsyncGenerator[str, None], status: int = 200) -> Resp
     return _Piecewise(pieces, first, second, status=status)
 
 
-async def _joined(texts: AsyncGenerator[str, None]) -> AsyncGenerator[bytes, None]:
+async def _joined(texts: AsyncGenerator[str, None], turn: Turn) -> AsyncGenerator[bytes, None]:
     """Yield the texts as pieces; each took time, so others get their turn in between."""
     waiting: list[str] = []
     size = 0
@@ -68,7 +75,7 @@ async def _joined(texts: AsyncGenerator[str, None]) -> AsyncGenerator[bytes, Non
             if size >= PIECE:
                 yield "".join(waiting).encode()
                 waiting, size = [], 0
-                await asyncio.sleep(0)
+                await turn()
     if waiting:
         yield "".join(waiting).encode()
 

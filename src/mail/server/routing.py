@@ -8,11 +8,12 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from mail.errors import ConfigError, ProtocolError
+from mail.errors import ConfigError
 from mail.server.bodies import RequestBody
 from mail.server.deps import GIVEN, Audience, audience_of
 from mail.server.intake import read_body, with_body
@@ -126,7 +127,7 @@ class MAILRouter(APIRouter):
 async def _admit(request: Request, audience: Audience) -> None:
     await audience.admit(request)
     if request.scope["path"].endswith("\n"):  # routing lets a line feed there fall away
-        raise ProtocolError("the path must not end in a line feed")
+        raise HTTPException(404)
 
 
 @dataclass(frozen=True, slots=True)

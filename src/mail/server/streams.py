@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from mail.core.events import TaskEvent
 from mail.errors import AuthUnavailable, RoutingError, StoreError, Unauthenticated
-from mail.net.sse import RETRY_MS, SSEEvent, frame_pieces
+from mail.net.sse import RETRY_MS, SSEEvent, Turn, frame_pieces
 from mail.server.middleware import CLIENT, WAITS, Client
 from mail.services.event_log import Room
 
@@ -73,6 +73,7 @@ async def relayed(
     held: AsyncExitStack,
     recheck: Callable[[], Awaitable[object]],
     *,
+    turn: Turn,
     pings: bool = True,
     every: float = RECHECK_SECONDS,
 ) -> AsyncGenerator[bytes, None]:
@@ -82,6 +83,7 @@ async def relayed(
         events: The events, with the numbers that they have there.
         held: Closed with the stream.
         recheck: Raises `Unauthenticated` when the reader's token holds no more.
+        turn: Awaited before each piece of an event is made.
         pings: Whether heartbeats are events; if not, a comment keeps the connection alive.
         every: Seconds between two checks.
     """
@@ -101,6 +103,7 @@ async def relayed(
                 data = (event.data or "{}").replace("\n", " ")
                 for piece in frame_pieces(event.event, (data,), number=event.id, retry=retry):
                     yield piece
+                    await turn()
                 retry = None
         except RoutingError as error:
             _log.warning("a stream of another swarm ends early: %s", error)

@@ -32,7 +32,8 @@ class Room:
     """What the large pages of events that are read for one caller may take in memory together.
 
     A page that finds no room waits until others are sent. One that is larger than the room has it
-    for itself. The caller's pages are read one after the other: other callers' come in between.
+    for itself. The caller's pages are read one after the other, and so are the pieces made in which
+    they are sent (`turn`): other callers' come in between.
 
     Args:
         size: In bytes.
@@ -42,7 +43,16 @@ class Room:
         self.size = size
         self.taken = 0
         self.reading = asyncio.Lock()
+        self._making = asyncio.Lock()
         self._waiting: deque[asyncio.Future[None]] = deque()
+
+    async def turn(self) -> None:
+        """Wait until a piece of an answer may be made: one in a pass of the event loop.
+
+        With many answers at once, the loop would make a piece of each before it serves others.
+        """
+        async with self._making:
+            await asyncio.sleep(0)
 
     def fits(self, size: int) -> bool:
         """Tell whether there is room now."""

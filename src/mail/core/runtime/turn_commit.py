@@ -65,8 +65,9 @@ class CommitPlan:
         """Return the commit of a turn: what its draft holds and what was decided about it."""
         ending = self.ending
         histories: tuple[HistoryRow, ...] = ()
-        if turn_result.history and turn_result.failure is None:
-            histories = (HistoryRow(turn.agent, turn_result.history),)
+        history = turn_result.history if turn_result.failure is None else ""
+        if history:
+            histories = (HistoryRow(turn.agent, history),)
         return TurnCommit(
             owner=owner,
             task=self.task.row,

@@ -306,7 +306,11 @@ class TurnResult:
     @property
     def history(self) -> str:
         """The entries as a JSON list, or no text when there are none."""
-        return f"[{','.join(self._written)}]" if self._written else ""
+        parts = ["["]
+        for text in self._written:
+            parts += (text, ",")
+        parts[-1] = "]"
+        return "".join(parts) if self._written else ""  # they may be long: one copy
 
     def remember(self, *entries: Entry) -> None:
         """Add entries to the agent's history, and write them down as they are now.

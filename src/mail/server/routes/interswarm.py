@@ -403,7 +403,11 @@ class _Sending:
             events = await federation.stream(self._wrapped(swarm, names, task_id, token))
         recheck = partial(self.state.auth.authenticate, self.token)
         frames = relayed(
-            events, self.held.pop_all(), recheck, pings=not self.body.ignore_stream_pings
+            events,
+            self.held.pop_all(),
+            recheck,
+            turn=self.state.quotas.room(self.caller).turn,
+            pings=not self.body.ignore_stream_pings,
         )
         return event_stream(frames, send_timeout=self.state.config.limits.send_timeout)
 

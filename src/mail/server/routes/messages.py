@@ -390,7 +390,8 @@ class Posting:
             recheck = partial(self.state.auth.authenticate, self.token)
             events = streamed(run.events(), self.held.pop_all(), recheck)
             seconds = self.state.config.limits.send_timeout
-            return event_source(events, send_timeout=seconds, pings=self.pings)
+            turn = self.state.quotas.room(self.caller).turn
+            return event_source(events, send_timeout=seconds, pings=self.pings, turn=turn)
         try:
             timeout = self.body.options.timeout or MAX_TIMEOUT_SECONDS
             end = await while_connected(self.request, run.end(timeout))
@@ -417,7 +418,8 @@ class Posting:
         if not (shown or end.breakpoints) and len(end.body) < PIECE:
             return Response(json_line(answer), media_type="application/json")
         room = self.state.quotas.room(self.caller)
-        return await once_there_is_room(self.request, room, piecewise(json_object(answer)))
+        whole = piecewise(json_object(answer), turn=room.turn)
+        return await once_there_is_room(self.request, room, whole)
 
     async def _events(self, end: "RunEnd") -> AsyncGenerator[str, None]:
         """Yield the events up to the run's end, whatever the task has done since."""

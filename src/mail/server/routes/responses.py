@@ -3,7 +3,6 @@
 In debug mode the former are at ``/responses``, too, which is not in the OpenAPI document.
 """
 
-import asyncio
 import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -23,7 +22,7 @@ from mail.core.tasks import TaskState
 from mail.db.base import IdempotencyRow
 from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
-from mail.net.sse import event_stream, frame_pieces
+from mail.net.sse import Turn, event_stream, frame_pieces
 from mail.responses_api.bridge import Exchange, ResponsesBridge
 from mail.responses_api.items import NoSuchModel, ResponsesError
 from mail.responses_api.records import Records
@@ -191,7 +190,8 @@ async def create_response(
             recheck = partial(state.auth.authenticate, token)
             # Closed with the stream, in another task than this one.
             events = streamed(exchange.run.events(_PING_SECONDS), stack.pop_all(), recheck)
-            frames = _frames(bridge.events(exchange, events))
+            turn = state.quotas.room(caller).turn
+            frames = _frames(bridge.events(exchange, events), turn)
             patience = state.config.limits.send_timeout
             response: Response = event_stream(frames, send_timeout=patience)
         elif asked.background:
@@ -279,7 +279,7 @@ async def _answer(request: Request, bridge: ResponsesBridge, exchange: Exchange)
 
 
 async def _frames(
-    events: AsyncGenerator[dict[str, Any] | None, None],
+    events: AsyncGenerator[dict[str, Any] | None, None], turn: Turn
 ) -> "AsyncGenerator[ServerSentEvent | bytes, None]":
     from sse_starlette import ServerSentEvent
 
@@ -292,4 +292,4 @@ async def _frames(
             else:  # the whole text may be in it
                 for piece in frame_pieces(event["type"], json_pieces(event), sep="\n"):
                     yield piece
-                    await asyncio.sleep(0)
+                    await turn()

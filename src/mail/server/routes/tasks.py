@@ -105,15 +105,17 @@ async def get_tasks(
     An object from task id to task; with `limit` or `cursor` a page of it.
     """
     tasks = state.tasks_of(caller)
+    room = tasks.room
     if limit is None and cursor is None:
-        return await once_there_is_room(request, tasks.room, piecewise(_listed(tasks.overviews())))
+        whole = piecewise(_listed(tasks.overviews()), turn=room.turn)
+        return await once_there_is_room(request, room, whole)
     if cursor is not None and await _is_unknown(state, owner_of(state, caller), cursor):
         raise ProtocolError(
             "cursor is not the id of one of your tasks; use the 'next_cursor' of a page"
         )
     size = limit or _DEFAULT_PAGE
-    page = piecewise(_paged(tasks.overviews(size + 1, cursor), size))
-    return await once_there_is_room(request, tasks.room, page)
+    page = piecewise(_paged(tasks.overviews(size + 1, cursor), size), turn=room.turn)
+    return await once_there_is_room(request, room, page)
 
 
 @router.get(
@@ -170,7 +172,8 @@ async def get_task_events(
         recheck = partial(state.auth.authenticate, token)
         replay = state.tasks_of(caller).replay(task_id, known or 0, PING_INTERVAL)
         events = streamed(replay, stack.pop_all(), recheck)
-        return event_source(events, send_timeout=state.config.limits.send_timeout)
+        turn = state.quotas.room(caller).turn
+        return event_source(events, send_timeout=state.config.limits.send_timeout, turn=turn)
 
 
 @router.post("/tasks/{task_id:path}/cancel", response_model=TaskRecord, responses=errors(404))
@@ -290,7 +293,7 @@ async def _task(
 ) -> Response:
     check_task_id(task_id)
     note(task_id=task_id)
-    record = piecewise(_record(tasks, task_id, after or 0, limit))
+    record = piecewise(_record(tasks, task_id, after or 0, limit), turn=tasks.room.turn)
     return await once_there_is_room(request, tasks.room, record)
 
 
