@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks import (
     abuse,
     crowd,
+    desk,
     edge,
     engine,
     federation,
@@ -33,6 +34,7 @@ REPORTS: Mapping[str, Callable[[], Awaitable[None]]] = {
     "edge": edge.report,
     "crowd": crowd.report,
     "federation": federation.report,
+    "desk": desk.report,
 }
 
 NAMES = (*REPORTS, "abuse")
