@@ -16,7 +16,8 @@ import pytest
 
 from mail.core.tasks import TaskState
 from mail.db.base import IdempotencyRow, Owner, TokenRow
-from mail.db.desk import LetterFilter
+from mail.db.desk import DeskPost, LetterFilter, LetterRow
+from mail.db.desk_search import LetterQuery
 from mail.db.sqlite.store import SQLiteStore
 from mail.db.sqlite.writer import Work
 from mail.errors import StoreError, StoreLocked
@@ -491,8 +492,20 @@ class TestPlans:
         page, *_ = re.split(r"SCAN (?:page|l)\b", plan)  # what comes then is bounded
         assert "TEMP B-TREE" not in page
 
+    @pytest.mark.parametrize("query", ["plan", '"the plan" -b*'])
+    async def test_a_search_begins_at_the_index_of_words(
+        self, store: SQLiteStore, query: str
+    ) -> None:
+        letter = LetterRow("l1", "ann", ("bob",), "direct", "the plan", "2026")
+        await store.post_letters(DeskPost(swarm="example", letters=(letter,)))
+        search = store.search_letters("example", "bob", LetterQuery.parse(query))
+        plan = await self.plan(store, search)
+        assert "SCAN desk_words VIRTUAL TABLE INDEX" in plan
+        assert "SEARCH l USING INTEGER PRIMARY KEY (rowid=?)" in plan
+        assert not re.search(r"SCAN (desk_(?!words VIRTUAL)|r\b|m\b|l\b)", plan)
+
     async def plan(self, store: SQLiteStore, verb: Awaitable[Any]) -> str:
-        """Run a verb of one statement and return how SQLite goes about it."""
+        """Run a verb and return how SQLite goes about its statements."""
         seen: list[str] = []
         session = store._session
         assert session is not None
@@ -502,8 +515,9 @@ class TestPlans:
         for connection in readers:
             session.readers.put(connection)
         await verb
-        (text,) = [text for text in seen if text not in ("BEGIN IMMEDIATE", "COMMIT")]
-        return " ".join(row[3] for row in query(store, f"EXPLAIN QUERY PLAN {text}"))
+        texts = [text for text in seen if not text.startswith(("BEGIN", "COMMIT", "--"))]
+        plans = [query(store, f"EXPLAIN QUERY PLAN {text}") for text in texts]
+        return " ".join(row[3] for rows in plans for row in rows)
 
 
 @pytest.mark.parametrize(("once", "statements"), [(None, 3), (IdempotencyRow("k", "f", "now"), 4)])

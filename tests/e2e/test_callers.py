@@ -88,6 +88,7 @@ TASKLESS = {
     ("GET", "/messages"),
     ("GET", "/messages/unread"),
     ("GET", "/messages/overdue"),
+    ("GET", "/messages/search"),
     ("GET", "/messages/{message_id}"),
     ("POST", "/messages/{message_id}/ack"),
     ("POST", "/threads"),

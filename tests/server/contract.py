@@ -16,6 +16,7 @@ from mail.net.types import (
     GetOverdueResponse,
     GetRegistryResponse,
     GetRootResponse,
+    GetSearchResponse,
     GetStatusResponse,
     GetSwarmsDumpResponse,
     GetSwarmsResponse,
@@ -297,6 +298,7 @@ TABLE = [
     Row("GET", "/messages", PARTICIPANTS, GetMessagesResponse),
     Row("GET", "/messages/unread", PARTICIPANTS, GetUnreadResponse),
     Row("GET", "/messages/overdue", PARTICIPANTS, GetOverdueResponse),
+    Row("GET", "/messages/search", PARTICIPANTS, GetSearchResponse),
     Row("GET", "/messages/{message_id}", READERS, GetDeskMessageResponse),
     Row(
         *("POST", "/messages/{message_id}/ack", PARTICIPANTS, PostAckResponse, {"note": "yes"}),

@@ -117,6 +117,62 @@ def test_a_message_travels_and_its_sender_sees_what_became_of_it(http: httpx.Cli
     assert http.get("/messages/overdue", headers=bearer("editor")).json()["overdue"] == []
 
 
+def find(http: httpx.Client, who: str, q: str, **query: Any) -> httpx.Response:
+    """Search somebody's messages."""
+    return http.get("/messages/search", headers=bearer(who), params={"q": q, **query})
+
+
+def test_a_search_finds_ones_own_messages(http: httpx.Client) -> None:
+    text = f"{'before ' * 40}the Überraschung is\nready, {'after ' * 40}"
+    first = send(http, "editor", recipient_id="reviewer", content=text, subject="To open").json()
+    there = thread(http, "reviewer")
+    second = send(http, "reviewer", thread_id=there, content="uberraschung!").json()
+    page = find(http, "reviewer", "uberraschung").json()
+    assert [each["id"] for each in page["messages"]] == [second["message_id"], first["message_id"]]
+    post, letter = page["messages"]
+    assert post == {
+        "id": second["message_id"],
+        "sender_id": "reviewer",
+        "recipient_ids": ["editor"],
+        "thread_id": there,
+        "subject": None,
+        "snippet": "uberraschung!",
+        "created_at": second["message"]["created_at"],
+        "read": True,
+    }
+    assert letter["snippet"].startswith("…before before")
+    assert "the Überraschung is ready, after" in letter["snippet"]
+    assert letter["snippet"].endswith("…")
+    assert letter["read"] is False
+    assert page["next_before"] is None
+    (older,) = find(http, "editor", "uber*", thread_id=there).json()["messages"]
+    assert older["id"] == second["message_id"]
+    pages = find(http, "reviewer", "uberraschung", limit=1).json()
+    rest = find(http, "reviewer", "uberraschung", limit=1, before=pages["next_before"]).json()
+    assert [each["id"] for each in rest["messages"]] == [first["message_id"]]
+    assert find(http, "reviewer", '"to open"').json()["messages"][0]["snippet"] == "To open"
+
+
+def test_a_search_finds_nothing_of_others(http: httpx.Client) -> None:
+    there = thread(http)
+    send(http, "editor", thread_id=there, content="pomegranate")
+    assert find(http, "reviewer", "pomegranate").json()["messages"] == []
+    assert find(http, "reviewer", "pomegranate", thread_id=there).status_code == 404
+    assert find(http, "editor", "pomegranate").json()["messages"] != []
+    assert find(http, "admin", "pomegranate").status_code == 403
+    refused = find(http, "reviewer", "x", agent_id="editor")
+    assert (refused.status_code, "your own id" in refused.json()["detail"]) == (403, True)
+
+
+def test_a_search_takes_any_text_but_not_too_much(http: httpx.Client) -> None:
+    for q in ("", '"', "a AND (b", "NEAR(a, b)", "'; DROP TABLE desk_letters --", "*"):
+        assert find(http, "editor", q).json() == {"messages": [], "next_before": None}, q
+    for q in ("x" * 501, " ".join(map(str, range(33)))):
+        refused = find(http, "editor", q)
+        assert (refused.status_code, "q: " in refused.json()["detail"]) == (400, True), q
+    assert http.get("/messages/search", headers=bearer("editor")).status_code == 400
+
+
 def test_threads_over_http(http: httpx.Client) -> None:
     there = thread(http)
     joined = http.post(f"/threads/{there}/join", headers=bearer("reviewer")).json()

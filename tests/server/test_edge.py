@@ -186,6 +186,7 @@ def test_every_route_declares_its_audience(app: FastAPI) -> None:
         ("GET", "/messages"): ["agent"],
         ("GET", "/messages/unread"): ["agent"],
         ("GET", "/messages/overdue"): ["agent"],
+        ("GET", "/messages/search"): ["agent"],
         ("GET", "/messages/{message_id}"): ["admin", "agent"],
         ("POST", "/messages/{message_id}/ack"): ["agent"],
         ("POST", "/threads"): ["agent"],

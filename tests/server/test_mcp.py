@@ -325,9 +325,24 @@ async def test_a_participant_is_told_its_own_id_and_need_not_say_it(desk: Server
         assert (await use(reviewer, "join_thread", **place))["status"] == "joined"
 
 
+async def test_a_message_is_found_by_its_words_and_read(desk: Server) -> None:
+    async with client(desk, "editor") as editor, client(desk, "reviewer") as reviewer:
+        letter = {"recipient_id": "reviewer", "content": "The heron has landed."}
+        sent = await use(editor, "send_message", **letter)
+        await use(editor, "send_message", **letter | {"content": "A heron, again."})
+        [found] = (await use(reviewer, "search_messages", query='"the heron"'))["messages"]
+        assert (found["id"], found["read"]) == (sent["message_id"], False)
+        read = await use(reviewer, "get_message", message_id=found["id"])
+        assert read["message"]["content"] == "The heron has landed."
+        [found] = (await use(reviewer, "search_messages", query="heron -again"))["messages"]
+        assert found["read"]
+        assert (await use(reviewer, "search_messages", query="((("))["messages"] == []
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
+        ("get_message", {"message_id": "search"}),
         ("get_thread_details", {"thread_id": ".."}),
         ("join_thread", {"thread_id": "."}),
         ("get_receipts", {"message_id": "unread"}),

@@ -13,11 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, Protocol
 
+from mail.db.desk_search import LetterQuery
+
 __all__ = [
     "PAGES_KEPT",
     "DeskPost",
     "DeskRecords",
     "DroppedLetters",
+    "FoundLetters",
     "LetterFilter",
     "LetterKind",
     "LetterPlace",
@@ -160,6 +163,18 @@ class DroppedLetters(NamedTuple):
     place: LetterPlace | None
 
 
+class FoundLetters(NamedTuple):
+    """Letters that a search has found, newest first, each with one's receipt.
+
+    Attributes:
+        letters: They may be fewer than were asked for, or none, though there are more.
+        before: The place to go on from, to older ones; None when there are none.
+    """
+
+    letters: list[tuple[LetterRow, ReceiptRow]]
+    before: int | None
+
+
 @dataclass(slots=True, kw_only=True)
 class DeskPost:
     """What one transaction adds for a swarm. Every field but the swarm may be empty.
@@ -238,6 +253,37 @@ class DeskRecords(Protocol):
 
         The receipts are in the order of the recipients. Whoever asks sees to it that the letters
         are for the eyes of its caller, and that they are not too many.
+        """
+
+    async def search_letters(
+        self,
+        swarm: str,
+        name: str,
+        query: LetterQuery,
+        *,
+        thread_id: str = "",
+        before: int | None = None,
+        limit: int = 10,
+        max_bytes: int | None = None,
+    ) -> FoundLetters:
+        """Return what a mailbox may see and a query fits, newest first.
+
+        Args:
+            swarm: The swarm.
+            name: The mailbox: sender or recipient of the letters, or a member of their threads, of
+                which those count that `mail.db.desk_search.MAX_THREADS` tells.
+            query: What is looked for.
+            thread_id: Only letters of this thread.
+            before: Only letters with a place below this one.
+            limit: At most so many.
+            max_bytes: As for `letters`.
+        """
+
+    async def index_letters(self, limit: int) -> int:
+        """Let some letters, of any swarm, be found that were stored before letters could be.
+
+        Returns:
+            How many were looked at: 0 when there are no more.
         """
 
     async def unread_letters(self, swarm: str, name: str, limit: int = 1000) -> int:

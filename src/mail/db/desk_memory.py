@@ -1,14 +1,17 @@
 """The mail desk in dictionaries, as a part of `mail.db.memory`."""
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
+from typing import Final
 
 from mail.db.desk import (
     PAGES_KEPT,
     DeskPost,
     DroppedLetters,
+    FoundLetters,
     LetterFilter,
     LetterPlace,
     LetterRow,
@@ -18,19 +21,24 @@ from mail.db.desk import (
     ShownRow,
     ThreadRow,
 )
+from mail.db.desk_search import LetterQuery, letter_line
 from mail.db.rows import letter_size, thread_size
 from mail.errors import DeskConflict
 
 __all__ = ["MemoryDesk"]
 
+_AT_ONCE: Final = 1000
+"""How many letters a search looks at before others get their turn."""
+
 
 @dataclass(slots=True)
 class _Letter:
-    """A letter, whom it counts for, and its receipts by recipient."""
+    """A letter, whom it counts for, its receipts by recipient, and the line for searches."""
 
     row: LetterRow
     payer: str
     receipts: dict[str, ReceiptRow]
+    line: str
 
     @property
     def place(self) -> LetterPlace:
@@ -54,6 +62,7 @@ class _Desk:
     members: dict[str, dict[str, MemberRow]] = field(default_factory=dict)
     letters: dict[str, _Letter] = field(default_factory=dict)
     boxes: dict[str, dict[str, _Letter]] = field(default_factory=lambda: defaultdict(dict))
+    written: dict[str, dict[str, _Letter]] = field(default_factory=lambda: defaultdict(dict))
     discussions: dict[str, dict[str, _Letter]] = field(default_factory=lambda: defaultdict(dict))
     pages: dict[str, dict[str, PageRow]] = field(default_factory=lambda: defaultdict(dict))
     bytes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -108,12 +117,13 @@ class _Desk:
         for thread_id, name in post.left:
             self.members.get(thread_id, {}).pop(name, None)
         for seq, row in enumerate(post.letters, first):
-            self._add_letter(row._replace(seq=seq), post.payer or row.sender)
+            self._add_letter(post.swarm, row._replace(seq=seq), post.payer or row.sender)
         return list(range(first, first + len(post.letters)))
 
-    def _add_letter(self, row: LetterRow, payer: str) -> None:
+    def _add_letter(self, swarm: str, row: LetterRow, payer: str) -> None:
         receipts = {name: ReceiptRow(row.letter_id, name) for name in row.recipients}
-        letter = self.letters[row.letter_id] = _Letter(row, payer, receipts)
+        letter = _Letter(row, payer, receipts, letter_line(swarm, row))
+        self.letters[row.letter_id] = self.written[row.sender][row.letter_id] = letter
         self.bytes[payer] += letter_size(row)
         for name in receipts:
             self.boxes[name][row.letter_id] = letter
@@ -123,12 +133,27 @@ class _Desk:
     def drop(self, letter: _Letter) -> None:
         """Forget a letter."""
         row = letter.row
-        del self.letters[row.letter_id]
+        del self.letters[row.letter_id], self.written[row.sender][row.letter_id]
         self.bytes[letter.payer] -= letter_size(row)
         for name in letter.receipts:
             del self.boxes[name][row.letter_id]
         if row.thread_id:
             del self.discussions[row.thread_id][row.letter_id]
+
+    def readable(self, name: str, thread_id: str, before: int | None) -> list[_Letter]:
+        """Return what a mailbox may see, newest first."""
+        if thread_id:
+            threads = [thread_id] if self.is_member(thread_id, name) else []
+            direct: list[_Letter] = []
+        else:
+            threads = [each for each, members in self.members.items() if name in members]
+            mine = self.boxes.get(name, {}) | self.written.get(name, {})
+            direct = [letter for letter in mine.values() if not letter.row.thread_id]
+        posts = (self.discussions.get(each, {}).values() for each in threads)
+        letters = [
+            letter for letter in chain(direct, *posts) if before is None or letter.row.seq < before
+        ]
+        return sorted(letters, key=lambda letter: letter.row.seq, reverse=True)
 
     def found(self, name: str, which: LetterFilter) -> Iterator[_Letter]:
         """Yield what a mailbox has, newest first."""
@@ -241,6 +266,37 @@ class MemoryDesk:
         found = [letters[each] for each in {*letter_ids} if each in letters]
         found.sort(key=lambda letter: letter.row.seq, reverse=True)
         return [(letter.row, list(letter.receipts.values())) for letter in found]
+
+    async def search_letters(
+        self,
+        swarm: str,
+        name: str,
+        query: LetterQuery,
+        *,
+        thread_id: str = "",
+        before: int | None = None,
+        limit: int = 10,
+        max_bytes: int | None = None,
+    ) -> FoundLetters:
+        """See `mail.db.desk.DeskRecords.search_letters`."""
+        found: list[tuple[LetterRow, ReceiptRow]] = []
+        if not query.terms:
+            return FoundLetters(found, None)
+        letters = self._desk(swarm).readable(name, thread_id, before)
+        for number, letter in enumerate(letters):
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if query.fits(letter.line):
+                row = letter.row
+                found.append((row, letter.receipts.get(name, ReceiptRow(row.letter_id, name))))
+                if len(found) > limit:
+                    break
+        page = _page(found, limit, max_bytes)
+        return FoundLetters(page, page[-1][0].seq if len(page) < len(found) else None)
+
+    async def index_letters(self, limit: int) -> int:
+        """See `mail.db.desk.DeskRecords.index_letters`. Its letters are never old."""
+        return 0
 
     async def unread_letters(self, swarm: str, name: str, limit: int = 1000) -> int:
         """See `mail.db.desk.DeskRecords.unread_letters`."""

@@ -8,12 +8,14 @@ themselves are read.
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from contextlib import suppress
+from typing import ClassVar, Final, NamedTuple
 
 from mail.db.desk import (
     PAGES_KEPT,
     DeskPost,
     DroppedLetters,
+    FoundLetters,
     LetterFilter,
     LetterPlace,
     LetterRow,
@@ -23,11 +25,20 @@ from mail.db.desk import (
     ShownRow,
     ThreadRow,
 )
+from mail.db.desk_search import (
+    LOOKED_AT,
+    MAX_THREADS,
+    SEARCHED_CHARACTERS,
+    LetterQuery,
+    letter_line,
+    mailbox_mark,
+    thread_mark,
+)
 from mail.db.rows import letter_size, list_text, thread_size
 from mail.db.statements import MANY, PARAMETERS, Dialect, Row, Step
 from mail.errors import DeskConflict
 
-__all__ = ["DeskStatements", "post_steps", "shown_steps"]
+__all__ = ["DeskStatements", "Matching", "post_steps", "shown_steps"]
 
 _VISIBLE: Final = """(r.thread_id = '' OR 1 = (
     SELECT 1 FROM desk_members AS m
@@ -81,6 +92,12 @@ INSERT INTO desk_letters (
     CASE WHEN $7 > coalesce(({_LATEST}), '') THEN $7 ELSE ({_LATEST}) END)
 ON CONFLICT DO NOTHING RETURNING seq
 """
+
+_ADD_WORDS: Final = f"INSERT INTO desk_words (rowid, words) SELECT {_THE_LETTER}, $3"
+
+_ADD_OLD_WORDS: Final = "INSERT INTO desk_words (rowid, words) VALUES ($1, $2)"
+
+_NOT_OLD_NOW: Final = "DELETE FROM desk_unindexed WHERE letter = $1 RETURNING 1"
 
 _ADD_RECEIPT: Final = f"""
 INSERT INTO desk_receipts (
@@ -152,6 +169,7 @@ def _letter_steps(swarm: str, row: LetterRow, payer: str) -> list[Step]:
     ]
     return [
         Step(_ADD_LETTER, values, f"the letter '{letter_id}' exists"),
+        Step(_ADD_WORDS, each=[(swarm, letter_id, letter_line(swarm, row))]),
         Step(_ADD_RECEIPT, each=receipts),
     ]
 
@@ -184,8 +202,46 @@ class _Page(NamedTuple):
     values: list[object]
 
 
+class Matching(NamedTuple):
+    """How a database's index of words is asked.
+
+    Attributes:
+        condition: Of lines that the query in ``{}`` finds.
+        quote: Stands around a word of the query.
+        both, either, without: Stand between its parts.
+        find: The function that returns the place of a text in another, or 0.
+        place: The number of the letter. Where rows can be read in its order, without the index of
+            words, it is written so that they are not.
+    """
+
+    condition: str
+    quote: str
+    both: str
+    either: str
+    without: str
+    find: str
+    place: str
+
+    def query(self, marks: Sequence[str], wanted: Sequence[str], unwanted: Sequence[str]) -> str:
+        """Return a query for lines with one of the marks, all of these words, none of those."""
+        text = self.both.join((self._any(marks), *map(self._quoted, wanted)))
+        return f"({text}){self.without}{self._any(unwanted)}" if unwanted else text
+
+    def _any(self, words: Sequence[str]) -> str:
+        return f"({self.either.join(map(self._quoted, words))})"
+
+    def _quoted(self, word: str) -> str:
+        return f"{self.quote}{word}{self.quote}"
+
+
 class DeskStatements(Dialect):
-    """`mail.db.desk.DeskRecords`."""
+    """`mail.db.desk.DeskRecords`.
+
+    Attributes:
+        _MATCHING: How words are looked up.
+    """
+
+    _MATCHING: ClassVar[Matching]
 
     async def post_letters(self, post: DeskPost) -> list[int]:
         steps = post_steps(post)
@@ -295,6 +351,85 @@ class DeskStatements(Dialect):
             for seq in sorted(letters, reverse=True)
         ]
 
+    async def search_letters(
+        self,
+        swarm: str,
+        name: str,
+        query: LetterQuery,
+        *,
+        thread_id: str = "",
+        before: int | None = None,
+        limit: int = 10,
+        max_bytes: int | None = None,
+    ) -> FoundLetters:
+        if not query.terms:
+            return FoundLetters([], None)
+        marks = await self._marks(swarm, name, thread_id)
+        looked_at = LOOKED_AT if query.present or query.absent else limit + 1
+        place = MANY if before is None else before
+        looked: list[tuple[int, bool]] = []
+        for at in range(0, len(marks), PARAMETERS):
+            found = await self._look(marks[at : at + PARAMETERS], query, place, looked_at)
+            looked = sorted((*looked, *found), reverse=True)[:looked_at]
+        fitting = [seq for seq, fits in looked if fits]
+        more = len(looked) == looked_at or len(fitting) > limit
+        seqs = fitting[:limit]
+        if not seqs:
+            return FoundLetters([], looked[-1][0] if more else None)
+        text = f"{_WITH_RECEIPTS} WHERE l.seq IN ({_places(3, seqs)})"
+        page = _Page(text, "l.seq DESC", [swarm, name, *seqs])
+        letters = await self._page(page, "letter DESC", len(seqs), max_bytes)
+        if len(fitting) > limit or len(letters) < len(seqs):
+            return FoundLetters(letters, letters[-1][0].seq if letters else seqs[-1])
+        return FoundLetters(letters, looked[-1][0] if more else None)
+
+    async def _marks(self, swarm: str, name: str, thread_id: str) -> list[str]:
+        """Return the marks of the letters that a mailbox may see."""
+        if thread_id:
+            rows = await self._fetch(_tuples, _IS_MEMBER, swarm, thread_id, name)
+            return [thread_mark(swarm, thread_id)] if rows else []
+        text = """
+            SELECT thread_id FROM desk_members WHERE swarm_name = $1 AND name = $2
+            ORDER BY id DESC LIMIT $3"""
+        rows = await self._fetch(_tuples, text, swarm, name, MAX_THREADS)
+        return [mailbox_mark(swarm, name), *(thread_mark(swarm, row[0]) for row in rows)]
+
+    async def _look(
+        self, marks: Sequence[str], query: LetterQuery, before: int, limit: int
+    ) -> list[tuple[int, bool]]:
+        """Return candidates, newest first, each with whether it fits."""
+        which = self._MATCHING
+        values: list[object] = [which.query(marks, query.wanted, query.unwanted), before, limit]
+        conditions = ["1 = 1"]
+        for part, there in (*((p, ">") for p in query.present), *((p, "=") for p in query.absent)):
+            values.append(part)
+            conditions.append(
+                f"{which.find}(' ' || words || ' ', CAST(${len(values)} AS TEXT)) {there} 0"
+            )
+        text = f"""
+            WITH looked AS (
+                SELECT rowid AS letter, words FROM desk_words
+                WHERE {which.condition.format("$1")} AND {which.place} < $2
+                ORDER BY {which.place} DESC LIMIT $3)
+            SELECT letter, {" AND ".join(conditions)} FROM looked ORDER BY letter DESC"""
+        rows = await self._fetch(_tuples, text, *values)
+        return [(int(letter), bool(fits)) for letter, fits in rows]
+
+    async def index_letters(self, limit: int) -> int:
+        text = """
+            SELECT seq, swarm_name, sender, recipients, thread_id, subject, substr(body, 1, $2)
+            FROM desk_unindexed JOIN desk_letters ON seq = letter ORDER BY letter LIMIT $1"""
+        rows = await self._fetch(_tuples, text, limit, SEARCHED_CHARACTERS)
+        steps = []
+        for seq, swarm, sender, recipients, thread_id, subject, body in rows:
+            names = tuple(json.loads(recipients))
+            row = LetterRow("", sender, names, "direct", body, "", subject, thread_id)
+            steps.append(Step(_NOT_OLD_NOW, (seq,), "another process was faster"))
+            steps.append(Step(_ADD_OLD_WORDS, each=[(seq, letter_line(swarm, row))]))
+        with suppress(DeskConflict):
+            await self._run(steps)
+        return len(rows)
+
     async def unread_letters(self, swarm: str, name: str, limit: int = 1000) -> int:
         text = f"""
             SELECT count(*) FROM (
@@ -386,6 +521,8 @@ class DeskStatements(Dialect):
     async def _drop(self, swarm: str, seqs: Sequence[int]) -> int:
         """Remove those letters that may still go; who paid for them does no more."""
         which = f"l.swarm_name = $1 AND l.seq IN ({_places(2, seqs)})"
+        gone = f"{which} AND NOT EXISTS (SELECT 1 FROM desk_receipts AS r WHERE r.letter = l.seq)"
+        words = f"(SELECT seq FROM desk_letters AS l WHERE {gone})"
         texts = (
             f"""
             UPDATE desk_use SET bytes = bytes - (
@@ -396,10 +533,9 @@ class DeskStatements(Dialect):
             f"""
             DELETE FROM desk_receipts WHERE letter IN (
                 SELECT seq FROM desk_letters AS l WHERE {which} AND {_REMOVABLE})""",
-            f"""
-            DELETE FROM desk_letters AS l WHERE {which}
-                AND NOT EXISTS (SELECT 1 FROM desk_receipts AS r WHERE r.letter = l.seq)
-            RETURNING 1""",
+            f"DELETE FROM desk_words WHERE rowid IN {words}",
+            f"DELETE FROM desk_unindexed WHERE letter IN {words}",
+            f"DELETE FROM desk_letters AS l WHERE {gone} RETURNING 1",
         )
         return len(await self._change_all(texts, swarm, *seqs))
 
@@ -421,14 +557,16 @@ SELECT letter, name, shown_at, 0 AS turn, '' AS acked_at, '' AS ack_note FROM de
 WHERE swarm_name = $1 AND name = $2 AND shown_at = '' AND {_VISIBLE}"""
 """What of it was not shown yet: an index of these has all columns."""
 
-_OF_THREAD: Final = """
+_WITH_RECEIPTS: Final = """
 SELECT l.seq AS letter, CAST($2 AS TEXT) AS name, coalesce(shown_at, '') AS shown_at,
     coalesce(turn, 0) AS turn, coalesce(acked_at, '') AS acked_at,
     coalesce(ack_note, '') AS ack_note
 FROM desk_letters AS l
-LEFT JOIN desk_receipts AS r ON r.swarm_name = $1 AND r.name = $2 AND r.letter = l.seq
-WHERE l.swarm_name = $1"""
-"""What is in a thread, with the receipts of a mailbox."""
+LEFT JOIN desk_receipts AS r ON r.swarm_name = $1 AND r.name = $2 AND r.letter = l.seq"""
+"""Letters with the receipts of a mailbox."""
+
+_OF_THREAD: Final = f"{_WITH_RECEIPTS} WHERE l.swarm_name = $1"
+"""What is in a thread."""
 
 _MEMBER_NOW: Final = """EXISTS (
     SELECT 1 FROM desk_members WHERE swarm_name = $1 AND thread_id = {} AND name = $2)"""

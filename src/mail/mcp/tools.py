@@ -46,7 +46,7 @@ _MARGIN_SECONDS: Final = 30.0
 _GATEWAY_TIMEOUT: Final = 504
 _NOT_FOUND: Final = 404
 _TIMELINE_EVENTS: Final = 200
-_OTHER_PLACES: Final = frozenset({"unread", "overdue"})
+_OTHER_PLACES: Final = frozenset({"unread", "overdue", "search"})
 _LONGEST_LINE: Final = 300
 _LONGEST_ANSWER: Final = 100_000
 _LONGEST_NAME: Final = 64
@@ -219,6 +219,27 @@ class GetMessages(Arguments):
     unread: Annotated[bool, Field(description="Only unread ones.")] = False
     mark_read: bool = True
     request_id: _RequestId = ""
+
+
+class SearchMessages(Arguments):
+    """Find messages of yours by their words; get_message has their full text."""
+
+    query: Annotated[
+        str,
+        Field(min_length=1, description='All of these words; "a phrase", -without, beginning*.'),
+    ]
+    agent_id: _OwnId = ""
+    thread_id: Annotated[str, Field(description="Only this thread.")] = ""
+    limit: Annotated[int, Field(ge=1, le=100)] = 10
+    before: Annotated[
+        int | None, Field(ge=0, description="The next_before of the page before.")
+    ] = None
+
+
+class GetMessage(Arguments):
+    """Read one message. It counts as read from then on."""
+
+    message_id: _MessageId
 
 
 class CreateThread(Arguments):
@@ -534,6 +555,16 @@ async def _read(api: Api, given: GetMessages, _: object) -> dict[str, Any]:
     return await api.ask("GET", "/messages", params=params)
 
 
+async def _search(api: Api, given: SearchMessages, _: object) -> dict[str, Any]:
+    params = {"q": given.query} | _without(given, "query")
+    return await api.ask("GET", "/messages/search", params=params)
+
+
+async def _message_of(api: Api, given: GetMessage, _: object) -> dict[str, Any]:
+    found = await api.ask("GET", _message(given.message_id))
+    return {"message": found["message"]}
+
+
 async def _create(api: Api, given: CreateThread, _: object) -> dict[str, Any]:
     made = await api.ask("POST", "/threads", json=_given(given))
     detail = f"Thread {made['thread']['id']} created."
@@ -737,6 +768,8 @@ _TOOLS: Final = (
     McpTool("get_messages", "basic", GetMessages, _read),
     McpTool("check_new_messages", "basic", CheckNewMessages, _count, reads=True),
     McpTool("wait_for_mail", "basic", WaitForMail, _wait, reads=True),
+    McpTool("search_messages", "threads", SearchMessages, _search, reads=True),
+    McpTool("get_message", "threads", GetMessage, _message_of),
     McpTool("broadcast_message", "threads", BroadcastMessage, _send),
     McpTool("create_thread", "threads", CreateThread, _create),
     McpTool("join_thread", "threads", JoinThread, _join),

@@ -34,6 +34,7 @@ __all__ = [
     "GetOverdueResponse",
     "GetRegistryResponse",
     "GetRootResponse",
+    "GetSearchResponse",
     "GetStatusResponse",
     "GetSwarmsDumpResponse",
     "GetSwarmsResponse",
@@ -833,6 +834,38 @@ class GetMessagesResponse(TypedDict):
     next_before: Annotated[
         int | None,
         Field(description="The `before` of the page with older ones; null if this one is empty."),
+    ]
+
+
+@with_config(_CLOSED)
+class FoundMessage(TypedDict):
+    """A message that a search has found, without its content."""
+
+    id: Annotated[str, Field(description="The message.")]
+    sender_id: Annotated[
+        str | None, Field(description="Who wrote it; null when the desk itself did.")
+    ]
+    recipient_ids: Annotated[list[str], Field(description="Who got it.")]
+    thread_id: Annotated[str | None, Field(description="The thread in which it was posted.")]
+    subject: Annotated[str | None, Field(description="The subject line.")]
+    snippet: Annotated[
+        str, Field(description="A piece of it, 200 characters long, where the words are.")
+    ]
+    created_at: Annotated[str, Field(description="When the server got it, in UTC.")]
+    read: Annotated[bool, Field(description="Whether the caller has read it, or wrote it.")]
+
+
+@with_config(_CLOSED)
+class GetSearchResponse(TypedDict):
+    """What a search has found, newest first."""
+
+    messages: Annotated[list[FoundMessage], Field(description="The messages.")]
+    next_before: Annotated[
+        int | None,
+        Field(
+            description="The `before` of the page with older ones; null at the end. A page may "
+            "have fewer messages than `limit`, even none, and go on all the same."
+        ),
     ]
 
 

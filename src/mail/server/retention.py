@@ -71,6 +71,7 @@ class Retention:
         parts = (
             self._sweep_keys,
             self._sweep_inbox,
+            self._index_letters,
             self._sweep_letters,
             self._sweep_tasks,
             self._purge,
@@ -92,6 +93,11 @@ class Retention:
     async def _sweep_inbox(self, step: timedelta) -> None:
         before = (await self._advance("inbox", step) - INBOX_AGE).isoformat()
         while await self.store.drop_inbox(before, _RECEIPTS_AT_ONCE) == _RECEIPTS_AT_ONCE:
+            pass
+
+    async def _index_letters(self, step: timedelta) -> None:
+        """Let letters be found that an earlier version has stored: once, after an upgrade."""
+        while await self.store.index_letters(_LETTERS_AT_ONCE):
             pass
 
     async def _sweep_letters(self, step: timedelta) -> None:

@@ -36,6 +36,7 @@ from mail.db.desk import (
     ReceiptRow,
     ThreadRow,
 )
+from mail.db.desk_search import MAX_TERMS, LetterQuery, snippet
 from mail.db.rows import letter_size, thread_size
 from mail.errors import (
     DeskConflict,
@@ -51,15 +52,18 @@ __all__ = [
     "MAX_MEMBERS",
     "MAX_NOTE",
     "MAX_PAGE",
+    "MAX_QUERY",
     "MAX_SUBJECT",
     "MAX_TITLE",
     "MAX_WAIT_SECONDS",
     "Bell",
     "Draft",
     "FetchedLetter",
+    "FoundLetter",
     "LetterPage",
     "MailDesk",
     "OpenedThread",
+    "SearchPage",
     "SentLetter",
     "ThreadView",
     "check_claim",
@@ -73,9 +77,13 @@ MAX_NOTE: Final = 2000
 DEFAULT_PAGE: Final = 10
 MAX_PAGE: Final = 100
 MAX_WAIT_SECONDS: Final = 300.0
+MAX_QUERY: Final = 500
+"""Characters of a search."""
 PAGE_BYTES: Final = 1024 * 1024
 """What the letters of a page may come to; it has one at least."""
 
+_LOOKS: Final = 20
+"""How often a search that has found nothing yet goes on."""
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _NO_LINE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _SHOWN_NAME: Final = 64
@@ -136,6 +144,26 @@ class LetterPage(NamedTuple):
 
     letters: list[FetchedLetter]
     unread: int
+    next_before: int | None
+
+
+class FoundLetter(NamedTuple):
+    """A letter that a search has found, whether the mailbox has read it, and a piece of it."""
+
+    letter: LetterRow
+    read: bool
+    snippet: str
+
+
+class SearchPage(NamedTuple):
+    """Letters that a search has found, newest first.
+
+    Attributes:
+        letters: They may be fewer than were asked for, though there are more.
+        next_before: The place to go on from, to older ones; None at the end.
+    """
+
+    letters: list[FoundLetter]
     next_before: int | None
 
 
@@ -442,6 +470,59 @@ class MailDesk:
     async def _paged(self, name: str, fetched: list[FetchedLetter]) -> LetterPage:
         last = fetched[-1].letter.seq if fetched else None
         return LetterPage(fetched, await self.check_new_messages(name), last)
+
+    async def search_messages(
+        self,
+        name: str,
+        text: str,
+        *,
+        thread_id: str | None = None,
+        limit: int = DEFAULT_PAGE,
+        before: int | None = None,
+    ) -> SearchPage:
+        """Look for words in what a mailbox may see, its own letters too; nothing is marked.
+
+        Args:
+            name: The mailbox.
+            text: See `mail.db.desk_search.LetterQuery.parse`.
+            thread_id: Only letters of this thread.
+            limit: At most so many, 1 to 100.
+            before: Only letters before this place; see `SearchPage.next_before`.
+
+        Raises:
+            ProtocolError: an argument is wrong, or the query asks for too much.
+            UnknownThread: the mailbox is in no such thread.
+        """
+        if not 1 <= limit <= MAX_PAGE:
+            raise _wrong("limit", f"must be 1 to {MAX_PAGE}")
+        query = LetterQuery.parse(text[:MAX_QUERY])
+        if len(text) > MAX_QUERY or query.terms > MAX_TERMS:
+            allowed = f"at most {MAX_QUERY} characters and {MAX_TERMS} words"
+            raise _wrong("q", f"must have {allowed}")
+        if thread_id is not None:
+            await self._thread_of(name, thread_id)
+        looks = 0
+        found: list[tuple[LetterRow, ReceiptRow]] = []
+        while not found and (before is not None or not looks) and looks < _LOOKS:
+            looks += 1
+            found, before = await self.store.search_letters(
+                self.swarm,
+                name,
+                query,
+                thread_id=thread_id or "",
+                before=before,
+                limit=limit,
+                max_bytes=PAGE_BYTES,
+            )
+        letters = [
+            FoundLetter(
+                letter,
+                not _is_unread(name, letter, receipt),
+                snippet(query, (letter.subject, letter.body)),
+            )
+            for letter, receipt in found
+        ]
+        return SearchPage(letters, before)
 
     async def check_new_messages(self, name: str) -> int:
         """Return how many letters a mailbox has not read, at most 1000; nothing is marked."""

@@ -24,7 +24,7 @@ from mail.db.base import (
     TaskRow,
     TurnCommit,
 )
-from mail.db.desk_statements import DeskStatements, post_steps, shown_steps
+from mail.db.desk_statements import DeskStatements, Matching, post_steps, shown_steps
 from mail.db.postgres.values import (
     Connection,
     escape_nul,
@@ -80,6 +80,9 @@ class PostgresStatements(Statements, DeskStatements):
     _ROW = "ctid"
     _SOME = "ctid = ANY(ARRAY({}))"
     _BEFORE = "updated_at < CAST($2::text AS TIMESTAMP WITH TIME ZONE)"
+    _MATCHING = Matching(
+        "lexemes @@ CAST({}::text AS tsquery)", "'", " & ", " | ", " & !", "strpos", "rowid + 0"
+    )
 
     @abstractmethod
     async def _read(self, work: Work[T]) -> T:

@@ -24,7 +24,7 @@ from mail.db.base import (
     TaskRow,
     TurnCommit,
 )
-from mail.db.desk_statements import DeskStatements, post_steps, shown_steps
+from mail.db.desk_statements import DeskStatements, Matching, post_steps, shown_steps
 from mail.db.rows import (
     CALL_COLUMNS,
     MEMORY_COLUMNS,
@@ -69,6 +69,7 @@ class SQLiteStatements(Statements, DeskStatements):
     _ROW = "rowid"
     _SOME = "rowid IN ({})"
     _BEFORE = "updated_at < $2"
+    _MATCHING = Matching("desk_words MATCH {}", '"', " AND ", " OR ", " NOT ", "instr", "rowid")
 
     @abstractmethod
     async def _read(self, work: Work[T]) -> T:

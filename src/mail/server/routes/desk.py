@@ -18,6 +18,7 @@ from mail.net.types import (
     GetDeskMessageResponse,
     GetMessagesResponse,
     GetOverdueResponse,
+    GetSearchResponse,
     GetThreadsResponse,
     GetUnreadResponse,
     PostAckResponse,
@@ -37,6 +38,7 @@ from mail.services.desk import (
     MAX_MEMBERS,
     MAX_NOTE,
     MAX_PAGE,
+    MAX_QUERY,
     MAX_SUBJECT,
     MAX_TITLE,
     MAX_WAIT_SECONDS,
@@ -327,6 +329,54 @@ async def get_overdue_messages(
             {"message": _message(FetchedLetter(letter, read=True)), "receipt": _receipt(receipt)}
             for letter, receipt in found
         ]
+    }
+    return JSONResponse(answer)
+
+
+@router.get("/messages/search", response_model=GetSearchResponse, responses=errors(400, 404))
+async def search_messages(
+    state: State,
+    caller: Participant,
+    q: Annotated[
+        str,
+        Query(
+            max_length=MAX_QUERY,
+            description='Words that all must be there, `"phrases"`, `-without`, `beginnings*`. '
+            "Everything else is text.",
+            examples=['release "open question" -draft'],
+        ),
+    ],
+    agent_id: OwnId = None,
+    thread_id: Annotated[
+        Name | None, Query(description="Only messages of this thread; the caller is in it.")
+    ] = None,
+    limit: PageSize = DEFAULT_PAGE,
+    before: Before = None,
+) -> Response:
+    """Look for words in subjects and texts of all messages that the caller may see, newest first.
+
+    They are those to the caller, the caller's own, and all of the caller's threads. Nothing is
+    marked as read.
+    """
+    check_claim("agent_id", agent_id, caller.id)
+    page = await state.desk.search_messages(
+        caller.id, q, thread_id=thread_id, limit=limit, before=before
+    )
+    answer: GetSearchResponse = {
+        "messages": [
+            {
+                "id": letter.letter_id,
+                "sender_id": letter.sender or None,
+                "recipient_ids": list(letter.recipients),
+                "thread_id": letter.thread_id or None,
+                "subject": letter.subject or None,
+                "snippet": snippet,
+                "created_at": letter.created_at,
+                "read": read,
+            }
+            for letter, read, snippet in page.letters
+        ],
+        "next_before": page.next_before,
     }
     return JSONResponse(answer)
 
