@@ -16,6 +16,7 @@
     │   └── BreakpointError             a resume payload that does not fit the open calls
     │       └── AlreadyAnswered
     ├── DeskError (ValueError)          a request about letters or threads cannot be honoured
+    │   ├── UnknownFile
     │   ├── UnknownLetter
     │   ├── UnknownThread
     │   └── RequestReused               a request id stands for another letter
@@ -36,6 +37,7 @@
     │   ├── StoreConflict               a delivery was already consumed
     │   │   ├── DeskConflict            letters do not fit what is stored
     │   │   └── KeyTaken                an idempotency key was already used
+    │   ├── StoreFull                   there is no room for files
     │   └── StoreLocked                 another process owns the store
     ├── PeerUnreachable (RuntimeError)  another swarm's server does not answer as one
     ├── UnknownSwarm (ValueError)       the registry has no such swarm
@@ -80,6 +82,7 @@ __all__ = [
     "StepFailed",
     "StoreConflict",
     "StoreError",
+    "StoreFull",
     "StoreLocked",
     "TaskError",
     "TaskFailed",
@@ -92,6 +95,7 @@ __all__ = [
     "ToolError",
     "Unauthenticated",
     "UnknownAgent",
+    "UnknownFile",
     "UnknownLetter",
     "UnknownSwarm",
     "UnknownTask",
@@ -180,6 +184,13 @@ class DeskError(MAILError, ValueError):
     """A request about letters or threads cannot be honoured; nothing was changed."""
 
 
+class UnknownFile(DeskError):
+    """There is no such file, or it is not for who asks."""
+
+    def __init__(self) -> None:
+        super().__init__("no such file")
+
+
 class UnknownLetter(DeskError):
     """There is no such letter, or it is not for the eyes of who asks."""
 
@@ -195,11 +206,11 @@ class UnknownThread(DeskError):
 
 
 class RequestReused(DeskError):
-    """A sender has used the request id for another letter."""
+    """A sender has used the request id for another letter, or another file."""
 
     def __init__(self) -> None:
         super().__init__(
-            "the request id was used for a different message; repeat that one unchanged, or use a "
+            "the request id was used for a different request; repeat that one unchanged, or use a "
             "new id"
         )
 
@@ -326,6 +337,10 @@ class MailTaken(StoreConflict):
 
 class DeskConflict(StoreConflict):
     """Letters or members of a thread do not fit what is stored; nothing of the commit is."""
+
+
+class StoreFull(StoreError):
+    """There is no room for a file; nothing was stored."""
 
 
 class StoreLocked(StoreError):

@@ -16,6 +16,7 @@ from mail.cli import main, server
 from mail.config import (
     ClientConfig,
     FederationConfig,
+    FilesConfig,
     FsConfig,
     HttpConfig,
     LimitsConfig,
@@ -43,6 +44,7 @@ MODELS: tuple[type[FileBacked], ...] = (
     TeamsConfig,
     FederationConfig,
     RetentionConfig,
+    FilesConfig,
     ClientConfig,
     StdlibConfig,
     FsConfig,

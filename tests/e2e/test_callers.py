@@ -100,6 +100,12 @@ TASKLESS = {
     ("GET", "/teams"),
     ("POST", "/teams/{team_id}/messages"),
     ("POST", "/teams/{team_id}/broadcasts"),
+    ("POST", "/files"),
+    ("GET", "/files"),
+    ("GET", "/files/{file_id}"),
+    ("GET", "/files/{file_id}/meta"),
+    ("POST", "/files/{file_id}/transfer"),
+    ("DELETE", "/files/{file_id}"),
     ("GET", "/outbox"),
     ("POST", "/outbox/{number}/retry"),
     ("POST", "/mcp"),  # its tools use the others: see tests/server/test_mcp.py

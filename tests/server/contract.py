@@ -6,10 +6,13 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from mail.net.types import (
+    DeleteFileResponse,
     DeleteSwarmResponse,
     DeleteThreadMemberResponse,
+    DeskFile,
     DeskThread,
     GetDeskMessageResponse,
+    GetFilesResponse,
     GetHealthResponse,
     GetMessagesResponse,
     GetOutboxResponse,
@@ -26,6 +29,7 @@ from mail.net.types import (
     GetWellKnownResponse,
     GetWhoamiResponse,
     PostAckResponse,
+    PostFileTransferResponse,
     PostInterswarmBackResponse,
     PostInterswarmForwardResponse,
     PostInterswarmMessageResponse,
@@ -135,7 +139,8 @@ class Row:
     @property
     def of_desk(self) -> bool:
         """Tell whether it is for participants, not for other swarms."""
-        return self.path.startswith(("/messages", "/threads", "/teams", "/whoami"))
+        desk = ("/messages", "/threads", "/teams", "/files", "/whoami")
+        return self.path.startswith(desk)
 
 
 NO_TEXT: list[Any] = [7, True, ["x"], {"x": 1}]
@@ -340,6 +345,21 @@ TABLE = [
         required=("message",),
         wrong={"excludeSelf": NO_FLAG, **TEAM_WRONG},
     ),
+    Row("POST", "/files", PARTICIPANTS, DeskFile),
+    Row("GET", "/files", PARTICIPANTS, GetFilesResponse),
+    Row("GET", "/files/{file_id}", PARTICIPANTS, bytes),
+    Row("GET", "/files/{file_id}/meta", READERS, DeskFile),
+    Row(
+        *("POST", "/files/{file_id}/transfer", PARTICIPANTS, PostFileTransferResponse),
+        {"recipient_id": "reviewer"},
+        required=("recipient_id",),
+        wrong={
+            **dict.fromkeys(("recipient_id", "thread_id", "sender_id"), NO_NAME),
+            "description": NO_TEXT,
+            "urgent": NO_FLAG,
+        },
+    ),
+    Row("DELETE", "/files/{file_id}", READERS, DeleteFileResponse),
     Row("GET", "/outbox", ADMIN, GetOutboxResponse),
     Row("POST", "/outbox/{number}/retry", ADMIN, PostOutboxRetryResponse),
     Row("POST", "/auth/login", ANYONE, Token),

@@ -175,6 +175,9 @@ def _at_desk(http: httpx.Client, path: str) -> str:
     if "{thread_id}" in path:
         made = http.post("/threads", headers=bearer("editor"), json=THREAD)
         path = path.replace("{thread_id}", made.json()["thread"]["id"])
+    if "{file_id}" in path:
+        file = http.post("/files", headers=bearer("editor"), content=b"A file.")
+        path = path.replace("{file_id}", file.json()["id"])
     return path.replace("{team_id}", "alpha").replace("{name}", "reviewer")
 
 
@@ -275,6 +278,8 @@ def test_the_right_role_gets_the_documented_answer(http: httpx.Client, row: Row)
             assert answer.content == b""
         elif row.shape is EVENTS:
             check_stream(answer)
+        elif row.shape is bytes:
+            assert answer.content == b"A file."
         elif row.shape is PAGE:
             assert answer.headers["content-type"].startswith("text/")
         elif row.shape is DOCUMENT:

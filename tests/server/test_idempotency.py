@@ -22,6 +22,7 @@ from mail.db.memory import MemoryStore
 from mail.db.sqlite.store import SQLiteStore
 from mail.server.app import create_app
 from mail.server.idempotency import fingerprint
+from mail.server.routes.files import upload_file
 from mail.server.routes.interswarm import post_interswarm_message
 from mail.server.routes.mcp import mcp
 from mail.server.routes.messages import message
@@ -422,7 +423,7 @@ class TestOtherRoutes:
         for route in routes:
             known = getattr(route.endpoint, "answers_once", False)
             # The requests that MCP tools make have keys of their own.
-            own = (message, create_response, post_interswarm_message, mcp)
+            own = (message, create_response, post_interswarm_message, mcp, upload_file)
             assert known or route.endpoint in own, route.path
 
     async def test_the_kept_answer_is_given_again(self, client: httpx.AsyncClient) -> None:

@@ -164,6 +164,7 @@ class _Tables:
 def _server(tables: _Tables) -> "ServerConfig":
     from mail.config.server import (
         FederationConfig,
+        FilesConfig,
         LimitsConfig,
         OpenAIConfig,
         RetentionConfig,
@@ -181,6 +182,7 @@ def _server(tables: _Tables) -> "ServerConfig":
         store=tables.make(StoreConfig),
         limits=tables.make(LimitsConfig),
         retention=tables.make(RetentionConfig),
+        files=tables.make(FilesConfig),
         openai=tables.make(OpenAIConfig),
         teams=tables.make(TeamsConfig),
         federation=tables.make(FederationConfig),

@@ -16,6 +16,7 @@ from mail.core.suggest import hinted
 from mail.errors import ConfigError, MAILError, ToolError
 
 if TYPE_CHECKING:
+    from mail.mcp.files import LocalFiles
     from mail.mcp.server import Caller
     from mail.mcp.tools import Api
 
@@ -59,6 +60,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PROFILES",
         help=f"the tools to offer: {', '.join(_PROFILES)} (default: those that your token may use)",
     )
+    parser.add_argument(
+        "--root",
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="let the tools read and save files in this folder (default: in none); may be repeated",
+    )
     parser.add_argument("--name", default="mail", help="with config, how clients are to call it")
     add_key_flags(parser)
 
@@ -69,6 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     Raises:
         ConfigError: an argument is wrong, or there is no token.
     """
+    from mail.mcp.files import LocalFiles
     from mail.mcp.tools import tools_of
 
     words, shows = list(arguments.words), arguments.words[:1] == [_CONFIG]
@@ -94,11 +103,11 @@ def run(arguments: argparse.Namespace) -> int:
             f"there is no token for {url}: set {KEY_VARIABLE}, give --api-key-file, or use "
             "`mail login`"
         )
-    asyncio.run(_serve(url, token, profiles))
+    asyncio.run(_serve(url, token, profiles, LocalFiles.inside(arguments.root)))
     return DONE
 
 
-async def _serve(url: str, token: str, profiles: list[str]) -> None:
+async def _serve(url: str, token: str, profiles: list[str], files: "LocalFiles") -> None:
     import httpx
     from mcp.server.stdio import stdio_server
 
@@ -107,7 +116,7 @@ async def _serve(url: str, token: str, profiles: list[str]) -> None:
 
     headers = {"Authorization": f"Bearer {token}"}
     async with httpx.AsyncClient(base_url=url, headers=headers, timeout=_SECONDS) as client:
-        who = _Caller(Api(client), profiles)
+        who = _Caller(Api(client, files), profiles)
         try:
             await who.ask()
         except Refused as error:

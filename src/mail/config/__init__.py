@@ -5,6 +5,7 @@ from mail.lazy import lazy_exports
 __all__ = [
     "ClientConfig",
     "FederationConfig",
+    "FilesConfig",
     "FsConfig",
     "HttpConfig",
     "LimitsConfig",
@@ -26,6 +27,8 @@ __getattr__ = lazy_exports(
         **dict.fromkeys(
             (
                 "FederationConfig",
+                "FilesConfig",
+                "FilesConfig",
                 "LimitsConfig",
                 "OpenAIConfig",
                 "RetentionConfig",

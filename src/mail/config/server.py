@@ -16,6 +16,7 @@ __all__ = [
     "REMOTE_AGENT_PARAMS",
     "REMOTE_PROVIDERS",
     "FederationConfig",
+    "FilesConfig",
     "LimitsConfig",
     "OpenAIConfig",
     "RetentionConfig",
@@ -186,7 +187,8 @@ class LimitsConfig(FileBacked):
     0 lifts ``max_connections``, ``max_requests``, ``max_open_streams`` and the limits per caller:
     ``max_running_tasks`` (more are queued), ``max_queued_tasks``, ``max_open_tasks`` (with paused
     ones), ``max_stored_bytes``, ``max_streams``,
-    ``request_rate`` (a second, after a burst of ``request_burst``), and ``body_rate`` (bytes of
+    ``max_uploads`` (files that are coming), ``request_rate`` (a second, after a burst of
+    ``request_burst``), and ``body_rate`` (bytes of
     bodies a second, after a burst of ``body_burst``). A request that waits for a run counts only
     against ``max_connections``. ``max_message_bytes`` is the text of one message;
     ``max_json_values`` what a body may have of values.
@@ -228,6 +230,7 @@ class LimitsConfig(FileBacked):
     max_argument_bytes: _Count = 1024 * 1024
     max_reply_bytes: _Count = 4 * 1024 * 1024
     max_streams: _Count = 256
+    max_uploads: _Count = 4
     max_unsent_bytes: _Positive = 16 * 1024 * 1024
     request_rate: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 200.0
     request_burst: _Positive = 400
@@ -254,6 +257,23 @@ class RetentionConfig(FileBacked):
     letters_days: Annotated[float, Field(gt=0, le=_MAX_HOURS / 24, allow_inf_nan=False)] | None = (
         None
     )
+
+
+class FilesConfig(FileBacked):
+    """``[server.files]``: the files that participants send to each other.
+
+    ``root`` is the folder for them; None for one beside the SQLite database, with its name and
+    ``-files`` (``mail-files`` for ``mail.db``), and for ``mail-files`` in the working directory
+    with PostgreSQL. A file has at most ``max_bytes``, is removed after ``expire_days``, and its
+    upload may take ``upload_timeout`` seconds.
+    """
+
+    table = "server.files"
+
+    root: Annotated[str, Field(min_length=1)] | None = None
+    max_bytes: _Positive = 100 * 1024 * 1024
+    expire_days: Annotated[float, Field(gt=0, le=_MAX_HOURS / 24, allow_inf_nan=False)] = 30.0
+    upload_timeout: _Wait = 900.0
 
 
 class OpenAIConfig(FileBacked):
@@ -322,7 +342,17 @@ class ServerConfig(FileBacked):
 
     table = "server"
     nested = frozenset(
-        {"swarm", "settings", "store", "limits", "retention", "openai", "teams", "federation"}
+        {
+            "swarm",
+            "settings",
+            "store",
+            "limits",
+            "retention",
+            "files",
+            "openai",
+            "teams",
+            "federation",
+        }
     )
 
     port: int = Field(default=8000, ge=0, le=65535)
@@ -337,6 +367,7 @@ class ServerConfig(FileBacked):
     store: StoreConfig = Field(default_factory=StoreConfig)
     limits: LimitsConfig = Field(default_factory=LimitsConfig)
     retention: RetentionConfig = Field(default_factory=RetentionConfig)
+    files: FilesConfig = Field(default_factory=FilesConfig)
     openai: OpenAIConfig = Field(default_factory=OpenAIConfig)
     teams: TeamsConfig = Field(default_factory=TeamsConfig)
     federation: FederationConfig = Field(default_factory=FederationConfig)

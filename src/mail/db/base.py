@@ -24,6 +24,7 @@ from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.desk import DeskPost, DeskRecords, ShownRow
+from mail.db.files import FileRecords
 
 __all__ = [
     "NEWEST_EVENTS",
@@ -733,6 +734,7 @@ class Store(
     TokenRecords,
     OutboxRecords,
     DeskRecords,
+    FileRecords,
     Protocol,
 ):
     """Durable state of any number of owners. Methods raise `mail.errors.StoreError`."""

@@ -340,10 +340,11 @@ class DeskRecords(Protocol):
         """
 
     async def letter_bytes(self, swarm: str, name: str) -> int:
-        """Return about how many bytes of threads and letters count for a mailbox.
+        """Return about how many bytes of threads, letters and files count for a mailbox.
 
         Of a letter these are its body, its subject, and 100 for itself and each of its recipients;
-        of a thread its title and 100. See ``DeskPost.payer``.
+        of a thread its title and 100; of a file its content, its name and 100. See
+        ``DeskPost.payer``.
         """
 
     async def drop_letters(

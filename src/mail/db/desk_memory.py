@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final
@@ -22,7 +22,8 @@ from mail.db.desk import (
     ThreadRow,
 )
 from mail.db.desk_search import LetterQuery, letter_line
-from mail.db.rows import letter_size, thread_size
+from mail.db.files import FileRow
+from mail.db.rows import file_size, letter_size, thread_size
 from mail.errors import DeskConflict
 
 __all__ = ["MemoryDesk"]
@@ -66,6 +67,8 @@ class _Desk:
     discussions: dict[str, dict[str, _Letter]] = field(default_factory=lambda: defaultdict(dict))
     pages: dict[str, dict[str, PageRow]] = field(default_factory=lambda: defaultdict(dict))
     bytes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    files: dict[str, FileRow] = field(default_factory=dict)
+    carriers: dict[str, dict[str, _Letter]] = field(default_factory=lambda: defaultdict(dict))
 
     def is_member(self, thread_id: str, name: str) -> bool:
         return name in self.members.get(thread_id, ())
@@ -129,6 +132,8 @@ class _Desk:
             self.boxes[name][row.letter_id] = letter
         if row.thread_id:
             self.discussions[row.thread_id][row.letter_id] = letter
+        if row.file_id:
+            self.carriers[row.file_id][row.letter_id] = letter
 
     def drop(self, letter: _Letter) -> None:
         """Forget a letter."""
@@ -139,6 +144,8 @@ class _Desk:
             del self.boxes[name][row.letter_id]
         if row.thread_id:
             del self.discussions[row.thread_id][row.letter_id]
+        if row.file_id:
+            del self.carriers[row.file_id][row.letter_id]
 
     def readable(self, name: str, thread_id: str, before: int | None) -> list[_Letter]:
         """Return what a mailbox may see, newest first."""
@@ -399,3 +406,49 @@ class MemoryDesk:
         for _, swarm, name, request_id in old:
             del self._desks[swarm].pages[name][request_id]
         return len(old)
+
+    async def add_file(self, swarm: str, row: FileRow) -> None:
+        """See `mail.db.files.FileRecords.add_file`."""
+        desk = self._desk(swarm)
+        if row.file_id in desk.files:
+            raise DeskConflict(f"the file '{row.file_id}' exists")
+        desk.files[row.file_id] = row
+        desk.bytes[row.owner] += file_size(row)
+
+    async def find_file(self, swarm: str, file_id: str) -> FileRow | None:
+        """See `mail.db.files.FileRecords.find_file`."""
+        return self._desk(swarm).files.get(file_id)
+
+    async def list_files(
+        self, swarm: str, owner: str, *, after: str = "", limit: int = 100
+    ) -> list[FileRow]:
+        """See `mail.db.files.FileRecords.list_files`."""
+        files = self._desk(swarm).files.values()
+        return sorted(row for row in files if row.owner == owner and row.file_id > after)[:limit]
+
+    async def carries(self, swarm: str, name: str, file_id: str) -> bool:
+        """See `mail.db.files.FileRecords.carries`."""
+        desk = self._desk(swarm)
+        return any(
+            desk.is_member(letter.row.thread_id, name)
+            if letter.row.thread_id
+            else name in letter.receipts
+            for letter in desk.carriers.get(file_id, {}).values()
+        )
+
+    async def drop_file(self, swarm: str, file_id: str) -> FileRow | None:
+        """See `mail.db.files.FileRecords.drop_file`."""
+        desk = self._desk(swarm)
+        row = desk.files.pop(file_id, None)
+        if row is not None:
+            desk.bytes[row.owner] -= file_size(row)
+        return row
+
+    async def expired_files(self, swarm: str, before: str, limit: int) -> list[FileRow]:
+        """See `mail.db.files.FileRecords.expired_files`."""
+        old = (row for row in self._desk(swarm).files.values() if row.expires_at < before)
+        return sorted(old, key=lambda row: row.expires_at)[:limit]
+
+    async def known_contents(self, swarm: str, hashes: Collection[str]) -> set[str]:
+        """See `mail.db.files.FileRecords.known_contents`."""
+        return {row.sha256 for row in self._desk(swarm).files.values()} & {*hashes}

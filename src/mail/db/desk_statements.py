@@ -38,7 +38,7 @@ from mail.db.rows import letter_size, list_text, thread_size
 from mail.db.statements import MANY, PARAMETERS, Dialect, Row, Step
 from mail.errors import DeskConflict
 
-__all__ = ["DeskStatements", "Matching", "post_steps", "shown_steps"]
+__all__ = ["ADD_USE", "DeskStatements", "Matching", "post_steps", "shown_steps"]
 
 _VISIBLE: Final = """(r.thread_id = '' OR 1 = (
     SELECT 1 FROM desk_members AS m
@@ -105,7 +105,7 @@ INSERT INTO desk_receipts (
 ) VALUES ($1, $3, {_THE_LETTER}, $4, '', 0, '', $5, '')
 """
 
-_ADD_USE: Final = """
+ADD_USE: Final = """
 INSERT INTO desk_use (swarm_name, name, bytes) VALUES ($1, $2, $3)
 ON CONFLICT (swarm_name, name) DO UPDATE SET bytes = desk_use.bytes + excluded.bytes
 """
@@ -180,7 +180,7 @@ def _use_steps(post: DeskPost) -> list[Step]:
         taken[post.payer or thread.creator] += thread_size(thread)
     for letter in post.letters:
         taken[post.payer or letter.sender] += letter_size(letter)
-    return [Step(_ADD_USE, each=[(post.swarm, *use) for use in sorted(taken.items())])]
+    return [Step(ADD_USE, each=[(post.swarm, *use) for use in sorted(taken.items())])]
 
 
 def shown_steps(swarm: str, shown: Iterable[ShownRow]) -> list[Step]:

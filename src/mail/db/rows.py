@@ -12,6 +12,7 @@ from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.base import Delivery, MemoryRow, OutboxRow, TaskRow
 from mail.db.desk import LetterRow, ThreadRow
+from mail.db.files import FileRow
 from mail.db.texts import Records, text_size
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "as_task",
     "best_matches",
     "distinct_words",
+    "file_size",
     "join_lists",
     "letter_size",
     "list_text",
@@ -176,6 +178,11 @@ def letter_size(row: LetterRow) -> int:
 def thread_size(row: ThreadRow) -> int:
     """Return about how many bytes a thread takes."""
     return text_size(row.title) + _ROW_BYTES
+
+
+def file_size(row: FileRow) -> int:
+    """Return about how many bytes a file takes."""
+    return row.size + text_size(row.name) + _ROW_BYTES
 
 
 _AROUND_WORDS: Final = ".,;:!?…\"'()[]{}«»“”"

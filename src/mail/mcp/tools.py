@@ -5,9 +5,10 @@ with the same words. Docs: ``docs/mcp-server.md``.
 """
 
 import asyncio
+import base64
 import uuid
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -20,6 +21,7 @@ from pydantic_core import from_json, to_json
 
 from mail.core.suggest import hinted
 from mail.errors import ToolError
+from mail.mcp.files import LocalFiles
 
 __all__ = [
     "PROFILES",
@@ -47,6 +49,8 @@ _GATEWAY_TIMEOUT: Final = 504
 _NOT_FOUND: Final = 404
 _TIMELINE_EVENTS: Final = 200
 _OTHER_PLACES: Final = frozenset({"unread", "overdue", "search"})
+_FILE_URI: Final = "mail://files/"
+_UPLOAD_SECONDS: Final = 900.0
 _LONGEST_LINE: Final = 300
 _LONGEST_ANSWER: Final = 100_000
 _LONGEST_NAME: Final = 64
@@ -55,9 +59,31 @@ _MOST_PROBLEMS: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The HTTP API as one caller sees it; ``client`` knows its address and sends the token."""
+    """The HTTP API as one caller sees it.
+
+    Attributes:
+        client: It knows the address and sends the token.
+        files: The files that tools may use on this machine, if it is the caller's own.
+    """
 
     client: httpx.AsyncClient
+    files: LocalFiles | None = None
+
+    @asynccontextmanager
+    async def download(self, path: str) -> AsyncGenerator[AsyncGenerator[bytes, None], None]:
+        """Request bytes, and yield them as they come.
+
+        Raises:
+            ToolError: the server refuses, or does not answer.
+        """
+        try:
+            async with self.client.stream("GET", path) as response:
+                if response.is_error:
+                    raise Refused(response.reason_phrase, response.status_code)
+                async with aclosing(_pieces_of(response)) as pieces:
+                    yield pieces
+        except httpx.HTTPError as error:
+            raise ToolError(f"the MAIL server cannot be reached ({type(error).__name__})") from None
 
     async def ask(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         """Make a request and return the object that it is answered with.
@@ -86,6 +112,11 @@ class Api:
             detail = answer.get("detail") or response.reason_phrase
             raise Refused(str(detail), response.status_code, answer.get("task_id"))
         return answer
+
+
+async def _pieces_of(response: httpx.Response) -> AsyncGenerator[bytes, None]:
+    async for piece in response.aiter_bytes():
+        yield piece
 
 
 class Refused(ToolError):
@@ -353,6 +384,31 @@ class TeammateBroadcast(Arguments):
     exclude_self: Annotated[
         bool, Field(alias="excludeSelf", description="Send yourself no copy.")
     ] = False
+
+
+class TransferFile(Arguments):
+    """Send a file to a participant: from your disk, as base64, or one that you have uploaded."""
+
+    sender_id: _OwnId = ""
+    recipient_id: Annotated[str, Field(min_length=1, description="Who gets it.")]
+    source_path: Annotated[
+        str, Field(description="Its absolute path on your disk; needs `mail mcp --root`.")
+    ] = ""
+    content_base64: Annotated[str, Field(description="Or its content.")] = ""
+    file_id: Annotated[str, Field(max_length=256, description="Or its id, after POST /files.")] = ""
+    destination_filename: Annotated[
+        str, Field(description="Its name at the recipient, if not that of the path.")
+    ] = ""
+    description: Annotated[str, Field(description="What you say about it.")] = ""
+
+
+class GetFile(Arguments):
+    """Get a file of yours or one that a message carries: small ones here, any into save_as."""
+
+    file_id: Annotated[str, Field(min_length=1, max_length=256, description="mail://files/ID")]
+    save_as: Annotated[
+        str, Field(description="An absolute path on your disk; needs `mail mcp --root`.")
+    ] = ""
 
 
 async def _submit(api: Api, given: SubmitTask, progress: Progress | None) -> dict[str, Any]:
@@ -645,6 +701,106 @@ def _team(team_id: str) -> str:
     return f"/teams/{_segment(team_id, 'team')}"
 
 
+# --- files --------------------------------------------------------------------------------------
+
+
+async def _transfer(api: Api, given: TransferFile, _: object) -> dict[str, Any]:
+    sources = ("source_path", "content_base64", "file_id")
+    named = [name for name in sources if getattr(given, name)]
+    if len(named) != 1:
+        raise ToolError(f"give exactly one of {', '.join(sources)}")
+    if given.file_id:
+        if given.destination_filename:
+            raise ToolError("a file that was uploaded has the name that it was uploaded with")
+        file_id = given.file_id.removeprefix(_FILE_URI)
+    else:
+        upload = _upload_path if given.source_path else _upload_text
+        file_id = (await upload(api, given))["id"]
+    body = _without(given, *sources, "destination_filename")
+    try:
+        sent = await api.ask("POST", f"{_file(file_id)}/transfer", json=body)
+    except Refused:
+        if not given.file_id:  # nobody else knows of it
+            with suppress(ToolError):
+                await api.ask("DELETE", _file(file_id))
+        raise
+    file, message = sent["file"], sent["message_id"]
+    return {
+        "status": "sent",
+        "detail": f"File '{file['filename']}' sent to {given.recipient_id} in message {message}.",
+        "message_id": message,
+        "filename": file["filename"],
+        "server_path": file["uri"],
+        "file": file,
+    }
+
+
+async def _upload_path(api: Api, given: TransferFile) -> dict[str, Any]:
+    if api.files is None:
+        raise ToolError(
+            "source_path is a path on your own disk, which the server cannot read: give "
+            "content_base64, or upload the file with POST /files and give its file_id, or use "
+            "`mail mcp --root FOLDER`"
+        )
+    with api.files.reading(given.source_path) as local:
+        most = (await api.ask("GET", "/files", params={"limit": "1"}))["max_bytes"]
+        if local.size > most:  # while it comes, a server could not say so
+            raise ToolError(f"the file has {local.size} bytes; the server takes {most} at most")
+        async with aclosing(local.pieces()) as pieces:
+            return await api.ask(
+                "POST",
+                "/files",
+                params={"filename": given.destination_filename or local.name},
+                headers={"Content-Length": str(local.size)},
+                content=pieces,
+                timeout=_UPLOAD_SECONDS,
+            )
+
+
+async def _upload_text(api: Api, given: TransferFile) -> dict[str, Any]:
+    try:
+        content = base64.b64decode(given.content_base64, validate=True)
+    except ValueError:
+        raise ToolError("content_base64 is not base64") from None
+    name = {"filename": given.destination_filename} if given.destination_filename else {}
+    return await api.ask("POST", "/files", params=name, content=content)
+
+
+async def _get_file(api: Api, given: GetFile, _: object) -> dict[str, Any]:
+    place = _file(given.file_id.removeprefix(_FILE_URI))
+    file = await api.ask("GET", f"{place}/meta")
+    if given.save_as:
+        if api.files is None:
+            raise ToolError("save_as is a path on your own disk; use `mail mcp --root FOLDER`")
+        async with api.download(place) as pieces:
+            await api.files.save(given.save_as, pieces, file["sha256"])
+        return {"file": file, "saved_as": given.save_as}
+    if file["size"] > _LONGEST_ANSWER:
+        raise ToolError(
+            f"the file has {file['size']} bytes, and a tool returns {_LONGEST_ANSWER} at most: "
+            f"download it with GET {place}, or give save_as with `mail mcp --root FOLDER`"
+        )
+    async with api.download(place) as pieces:
+        content = b"".join([piece async for piece in pieces])
+    return {"file": file} | _shown(content)
+
+
+def _shown(content: bytes) -> dict[str, str]:
+    """Return a content as text, if it is one."""
+    with suppress(UnicodeDecodeError):
+        text = content.decode()
+        if "\0" not in text:
+            return {"text": text}
+    return {"content_base64": base64.b64encode(content).decode()}
+
+
+def _file(file_id: str) -> str:
+    return f"/files/{_segment(file_id, 'file')}"
+
+
+# --- arguments ----------------------------------------------------------------------------------
+
+
 def _given(arguments: Arguments) -> dict[str, Any]:
     """Return the arguments that were given, as the API has them: an empty text is none."""
     given = arguments.model_dump(exclude_unset=True, by_alias=True)
@@ -779,6 +935,8 @@ _TOOLS: Final = (
     McpTool("remove_participant_from_thread", "threads", RemoveParticipant, _remove),
     McpTool("acknowledge_message", "threads", AcknowledgeMessage, _acknowledge),
     McpTool("get_receipts", "threads", GetReceipts, _receipts, reads=True),
+    McpTool("transfer_file", "threads", TransferFile, _transfer),
+    McpTool("get_file", "threads", GetFile, _get_file),
     McpTool("list_teams", "teams", ListTeams, _teams, reads=True),
     McpTool("teammate_message", "teams", TeammateMessage, _to_teammate),
     McpTool("teammate_broadcast", "teams", TeammateBroadcast, _to_all),

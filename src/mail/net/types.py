@@ -17,8 +17,10 @@ from mail.db.base import OutboxRow, Owner
 
 __all__ = [
     "BreakpointCall",
+    "DeleteFileResponse",
     "DeleteSwarmResponse",
     "DeleteThreadMemberResponse",
+    "DeskFile",
     "DeskMessage",
     "DeskReceipt",
     "DeskTeam",
@@ -28,6 +30,7 @@ __all__ = [
     "EventData",
     "FieldProblem",
     "GetDeskMessageResponse",
+    "GetFilesResponse",
     "GetHealthResponse",
     "GetMessagesResponse",
     "GetOutboxResponse",
@@ -50,6 +53,7 @@ __all__ = [
     "OutboxMail",
     "OverdueMessage",
     "PostAckResponse",
+    "PostFileTransferResponse",
     "PostInterswarmBackResponse",
     "PostInterswarmForwardResponse",
     "PostInterswarmMessageResponse",
@@ -731,6 +735,7 @@ class DeskMessage(TypedDict):
     subject: Annotated[str | None, Field(description="The subject line, or null.")]
     reply_to: Annotated[str | None, Field(description="The message that it answers, or null.")]
     wants_ack: Annotated[bool, Field(description="Whether its sender asks for an acknowledgement.")]
+    file_id: Annotated[str | None, Field(description="The file that it carries, or null.")]
     created_at: Annotated[Instant, Field(description="When it was accepted and stored.")]
     read: Annotated[
         bool,
@@ -957,6 +962,49 @@ class DeleteThreadMemberResponse(TypedDict):
     status: Annotated[Literal["removed"], Field(description="Always `removed`.")]
     thread_id: Annotated[str, Field(description="The thread.")]
     removed_id: Annotated[str, Field(description="Who was removed.")]
+
+
+@with_config(_CLOSED)
+class DeskFile(TypedDict):
+    """What is known of a file."""
+
+    id: Annotated[str, Field(description="Its id.")]
+    uri: Annotated[str, Field(description="`mail://files/` with its id.")]
+    owner_id: Annotated[str, Field(description="Who uploaded it.")]
+    filename: Annotated[str, Field(description="Its name, without any path.")]
+    size: Annotated[Count, Field(description="Its bytes.")]
+    sha256: Annotated[str, Field(description="The hash of its content, in lower-case hex.")]
+    media_type: Annotated[str, Field(description="What its owner says that it is.")]
+    created_at: Annotated[Instant, Field(description="When it was stored.")]
+    expires_at: Annotated[Instant, Field(description="When it is removed.")]
+
+
+@with_config(_CLOSED)
+class GetFilesResponse(TypedDict):
+    """A page of the caller's own files."""
+
+    files: Annotated[list[DeskFile], Field(description="By id.")]
+    max_bytes: Annotated[Count, Field(description="How large a file may be.")]
+    next_after: Annotated[
+        str | None, Field(description="The `after` of the next page; null on the last page.")
+    ]
+
+
+@with_config(_CLOSED)
+class PostFileTransferResponse(TypedDict):
+    """The file is handed on."""
+
+    status: Annotated[Literal["sent"], Field(description="Always `sent`.")]
+    message_id: Annotated[str, Field(description="The id of the message that carries it.")]
+    file: Annotated[DeskFile, Field(description="The file.")]
+
+
+@with_config(_CLOSED)
+class DeleteFileResponse(TypedDict):
+    """The file is gone."""
+
+    status: Annotated[Literal["deleted"], Field(description="Always `deleted`.")]
+    file_id: Annotated[str, Field(description="Its id.")]
 
 
 def outbox_mail(owner: Owner, row: OutboxRow) -> OutboxMail:

@@ -37,6 +37,7 @@ from mail.server.quotas import Quotas
 from mail.server.retention import Retention
 from mail.server.routes import (
     desk,
+    files,
     interswarm,
     mcp,
     messages,
@@ -63,6 +64,7 @@ DESCRIBED: Final = (
     tasks.router,
     desk.router,
     teams.router,
+    files.router,
     server.router,
     swarms.router,
     interswarm.router,
@@ -137,12 +139,14 @@ def create_app(
 
 def _add_routes(app: FastAPI, state: ServerState) -> None:
     shape = shaped_for_path if state.config.openai.enabled else as_it_is
+    files_config = state.config.files
     app.add_middleware(
         EdgeMiddleware,
         limits=state.config.limits,
         cors=Cors(state.config.cors_origins) if state.config.cors_origins else None,
         draining=partial(getattr, state, "draining"),
         shape=shape,
+        bodies={("POST", "/files"): (files_config.max_bytes, files_config.upload_timeout)},
     )
     install_error_handlers(app, shape)
     app.openapi = lambda: state.document.content  # type: ignore[method-assign]  # for all servers
@@ -194,6 +198,7 @@ def _lifespan(
                 _log.warning("%s", strays)
             if owned is not None:
                 stack.push_async_callback(owned.close)
+            stack.push_async_callback(state.close_files)
             stack.push_async_callback(state.auth.close)
             stack.push_async_callback(_close_models)
             stack.push_async_callback(app.state.mcp.close)
@@ -234,6 +239,7 @@ def _retention(state: ServerState) -> Retention:
         task_days=state.config.retention.tasks_days,
         letter_days=state.config.retention.letters_days,
         is_busy=state.pool.is_busy,
+        files=lambda: state.files,
     )
 
 

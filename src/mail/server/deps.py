@@ -195,7 +195,8 @@ class Roles(Audience, SecurityBase):
         text = f"invalid role: this requires {' or '.join(sorted(self.roles))}"
         if state.is_participant(caller):
             text += (
-                f"; '{caller.id}' is a participant, whose routes are /messages, /threads and /teams"
+                f"; '{caller.id}' is a participant, whose routes are /messages, /threads, /teams "
+                "and /files"
             )
         return text
 

@@ -33,6 +33,7 @@ from mail.errors import (
     RoutingError,
     ShuttingDown,
     StoreError,
+    StoreFull,
     TaskError,
     TaskFailed,
     TaskPaused,
@@ -42,6 +43,7 @@ from mail.errors import (
     TeamError,
     TeamsDisabled,
     Unauthenticated,
+    UnknownFile,
     UnknownLetter,
     UnknownSwarm,
     UnknownTask,
@@ -153,6 +155,7 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     UnknownTask: 404,
     UnknownSwarm: 404,
     UnknownMail: 404,
+    UnknownFile: 404,
     UnknownLetter: 404,
     UnknownThread: 404,
     UnknownTeam: 404,
@@ -178,11 +181,13 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     StoreError: 503,
     TaskTimeout: 504,
     StorageFull: 507,
+    StoreFull: 507,
 }
 """Exception to status. The nearest class in an exception's ancestry decides."""
 
 _HIDDEN: Final[Mapping[type[MAILError], str]] = {
     StoreError: "the store is not available; nothing was accepted",
+    StoreFull: "the server has no room for the file; nothing was stored",
 }
 """Exceptions whose own text is for the log, not for callers."""
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -44,6 +44,7 @@ __all__ = [
     "CLIENT",
     "CROWDED",
     "CUT",
+    "HEAD_ONLY",
     "MAX_HEADER_BYTES",
     "REQUEST_ID",
     "WAITS",
@@ -62,6 +63,8 @@ WORKS: Final = "mail.works"
 """In the state of a request: a function to call when it goes on after it waited."""
 CUT: Final = "mail.cut"
 """In the state of a request: a function that drops its connection."""
+HEAD_ONLY: Final = "mail.head_only"
+"""Set in the state of a HEAD: a long answer needs no body."""
 CALLER: Final = "caller"
 """In the state of a request with a valid token: whose it is."""
 CLIENT: Final = "mail.client"
@@ -121,6 +124,8 @@ class EdgeMiddleware:
         cors: Which other origins' pages may call; None for none.
         draining: Tells whether the server takes no more work.
         shape: Gives the answer to an error the shape that clients of its path expect.
+        bodies: Method and path of requests with other bodies, to how many bytes these may have, and
+            how many seconds they may take.
     """
 
     def __init__(
@@ -131,11 +136,12 @@ class EdgeMiddleware:
         cors: Cors | None = None,
         draining: Callable[[], bool],
         shape: Callable[[str, JSONResponse], JSONResponse] = as_it_is,
+        bodies: Mapping[tuple[str, str], tuple[int, float]] | None = None,
     ) -> None:
         self._app = app
-        self._max_body_bytes = limits.max_body_bytes
+        self._usual_body = limits.max_body_bytes, limits.body_timeout
+        self._bodies = bodies or {}
         self._max_requests = limits.max_requests
-        self._body_seconds = limits.body_timeout
         self._anonymous_rate = limits.anonymous_rate
         self._cors = cors
         self._draining = draining
@@ -201,8 +207,11 @@ class EdgeMiddleware:
             self._working.add(exchange)
         length = given.get(b"content-length", b"")
         declared = int(length) if length.isdigit() else 0
-        body = _CountedBody(receive, declared, self._max_body_bytes, self._body_seconds)
+        usual = self._usual_body
+        size, seconds = self._bodies.get((scope["method"], scope["path"]), usual)
+        body = _CountedBody(receive, declared, size, seconds)
         if scope["method"] == "HEAD":
+            scope["state"][HEAD_ONLY] = True
             await self._app({**scope, "method": "GET"}, body.receive, exchange.send_head)
         else:
             await self._app(scope, body.receive, exchange.send)

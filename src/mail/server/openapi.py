@@ -23,7 +23,7 @@ __all__ = ["EVENT_STREAM", "RETRY_LATER", "OpenAPIDocument", "answer_headers", "
 TAGS: Final[Mapping[str, str]] = {
     "messages": "Post messages to the swarm.",
     "tasks": "Read, follow and cancel your tasks. Another caller's task is a 404.",
-    "desk": "Messages and threads between the swarm's participants.",
+    "desk": "Messages, threads and files of the swarm's participants.",
     "teams": "Messages between the members of a team, for participants.",
     "server": "The server, its health and its version.",
     "swarms": "The swarm that is served, and the registry of other swarms.",
@@ -48,8 +48,8 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     403: ("Forbidden", "The token's role may not do this."),
     404: (
         "NotFound",
-        "There is no such task, message or thread of the caller's, no such team or teammate, no "
-        "such swarm, no such mail, or no such route.",
+        "There is no such task, message, thread or file of the caller's, no such team or "
+        "teammate, no such swarm, no such mail, or no such route.",
     ),
     405: ("MethodNotAllowed", "The path does not support the method; no operation answers this."),
     408: ("BodyTooSlow", "The rest of the body did not arrive."),
@@ -78,7 +78,10 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
         "authority does not answer.",
     ),
     504: ("RunTooLong", "The time to wait is over; the task continues."),
-    507: ("StorageFull", "The caller stores as much as one caller may."),
+    507: (
+        "StorageFull",
+        "The caller stores as much as one caller may, or the server has no room for a file.",
+    ),
 }
 """Status to the name and the description of the error in the OpenAPI document."""
 

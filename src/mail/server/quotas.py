@@ -68,7 +68,8 @@ class Quotas:
 
     Args:
         limits: ``request_rate`` and ``request_burst``, ``body_rate`` and ``body_burst``,
-            ``max_queued_tasks``, ``max_streams`` and ``max_open_streams``; 0 lifts a limit.
+            ``max_queued_tasks``, ``max_uploads``, ``max_streams`` and ``max_open_streams``; 0
+            lifts a limit.
         now: A monotonic clock in seconds.
     """
 
@@ -78,6 +79,7 @@ class Quotas:
         self._bytes = _Rate(limits.body_rate, limits.body_burst, now)
         self._streams: Counter[Caller] = Counter()
         self._bodies: Counter[Caller] = Counter()
+        self._uploads: Counter[Caller] = Counter()
         self._rooms: WeakValueDictionary[Caller, Room] = WeakValueDictionary()
 
     def request(self, caller: Caller) -> float:
@@ -114,6 +116,18 @@ class Quotas:
     def owe_bytes(self, caller: Caller, size: int) -> None:
         """Count what a body had more than it was said to have."""
         self._bytes.take(caller, size)
+
+    def file_bytes(self, caller: Caller, size: int) -> float:
+        """Count a piece of a file against the same rate; return how long the next one waits."""
+        wait = self._bytes.wait(caller)
+        self._bytes.take(caller, size)
+        return wait
+
+    def upload(self, caller: Caller) -> AbstractContextManager[None]:
+        """Hold one of the caller's places for files that are still coming."""
+        limit = self._limits.max_uploads
+        what = f"{limit} files that are still arriving"
+        return _counted(self._uploads, caller, limit, what, "wait for one", "max_uploads")
 
     def body(self, caller: Caller) -> AbstractContextManager[None]:
         """Hold one of the caller's places for a request whose body is still coming.

@@ -17,6 +17,7 @@ from mail.core.interswarm import INBOX_AGE
 from mail.db.base import Owner, Store
 from mail.db.desk import LetterPlace
 from mail.errors import MAILError, StoreConflict
+from mail.services.files import DeskFiles
 
 __all__ = ["FIRST_STEP", "HOURLY_STEP", "Retention"]
 
@@ -45,6 +46,7 @@ class Retention:
         swarm: Returns the name of the swarm that is served.
         key_hours: How long idempotency keys are kept, and the pages of letters that requests got.
         task_days: How long tasks are kept after their last change; None keeps them.
+        files: Returns the files of that swarm; None for none.
         letter_days: How long letters that all recipients have seen are kept; None keeps them.
         is_busy: Tells whether an engine has a task in memory; such a task waits for the next sweep.
         now: The wall clock.
@@ -56,6 +58,7 @@ class Retention:
     task_days: float | None
     is_busy: Callable[[Owner, str], bool]
     letter_days: float | None = None
+    files: Callable[[], DeskFiles] | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     async def run(self) -> None:
@@ -73,6 +76,7 @@ class Retention:
             self._sweep_inbox,
             self._index_letters,
             self._sweep_letters,
+            self._sweep_files,
             self._sweep_tasks,
             self._purge,
         )
@@ -115,6 +119,14 @@ class Retention:
             place = seen.place
         if removed:
             _log.info("old letters deleted", extra={"letters": removed})
+
+    async def _sweep_files(self, step: timedelta) -> None:
+        if self.files is None:
+            return
+        moment = await self._advance(f"files:{self.swarm()}", step)
+        removed = await self.files().sweep(moment.isoformat(timespec="microseconds"))
+        if removed:
+            _log.info("expired files deleted", extra={"files": removed})
 
     async def _sweep_tasks(self, step: timedelta) -> None:
         if self.task_days is None:

@@ -1,12 +1,16 @@
 """What one server process holds; kept in ``app.state.mail``."""
 
 import asyncio
+import secrets
+import shutil
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
@@ -18,6 +22,7 @@ from mail.config.server import ServerConfig, base_url
 from mail.core.runtime.scheduler import TurnLimit
 from mail.core.teams import Teams
 from mail.db.base import Owner, Store
+from mail.db.blobs import FolderBlobs
 from mail.errors import ShuttingDown, StoreError
 from mail.net.peers import PeerAccess
 from mail.net.registry import SwarmRegistry
@@ -30,6 +35,7 @@ from mail.server.intake import Intake
 from mail.server.quotas import Quotas
 from mail.server.storage import LetterShares, StorageShares
 from mail.services.desk import MailDesk
+from mail.services.files import DeskFiles
 from mail.services.tasks import TaskReader
 from mail.services.teams import TeamDesk
 
@@ -97,6 +103,9 @@ class ServerState:
     shares: StorageShares = field(init=False)
     letter_shares: LetterShares = field(init=False)
     _desk: "tuple[MAILSwarmTemplate, MailDesk] | None" = field(default=None, init=False)
+    _files: DeskFiles | None = field(default=None, init=False)
+    _blobs: dict[str, FolderBlobs] = field(default_factory=dict, init=False)
+    _scratch: Path | None = field(default=None, init=False)
     _pool: InstancePool | None = field(default=None, init=False)
     _keys: SigningKeys | None = field(default=None, init=False)
     _registry: SwarmRegistry | None = field(default=None, init=False)
@@ -250,6 +259,33 @@ class ServerState:
         """The desk of the teams of the swarm that is served."""
         template = self.template
         return TeamDesk(self.desk, Teams.of(template.teams, enabled=template.enable_teams))
+
+    @property
+    def files(self) -> DeskFiles:
+        """The files of the swarm that is served."""
+        desk, settings = self.desk, self.config.files
+        if self._files is None or self._files.desk is not desk:
+            blobs = self._blobs.get(desk.swarm)
+            if blobs is None:
+                blobs = self._blobs[desk.swarm] = FolderBlobs(self._files_folder(), desk.swarm)
+            made = DeskFiles(desk, self.store, blobs, settings.max_bytes, settings.expire_days)
+            self._files = made
+        return self._files
+
+    def _files_folder(self) -> Path:
+        """Return the folder of files; one that is removed at the end if nothing is to be kept."""
+        if self.config.files.root is not None:
+            return Path(self.config.files.root)
+        if not self.store.durable:
+            self._scratch = Path(tempfile.gettempdir(), f"mail-files-{secrets.token_hex(8)}")
+            return self._scratch
+        database = getattr(self.store, "path", Path("mail.db"))  # SQLite's
+        return Path(database.parent, f"{database.stem}-files")
+
+    async def close_files(self) -> None:
+        """Remove files that nobody can find any more."""
+        if self._scratch is not None:
+            await asyncio.to_thread(shutil.rmtree, self._scratch, ignore_errors=True)
 
     def _close_desk(self) -> None:
         """Let those who wait for mail go."""

@@ -150,7 +150,7 @@ class StorageShares:
 
 
 class LetterShares(StorageShares):
-    """What each participant may store of letters and threads.
+    """What each participant may store of letters, threads and files.
 
     Args:
         store: Where they are.
@@ -178,7 +178,7 @@ class LetterShares(StorageShares):
 
     def _full(self, taken: int, most: int) -> str:
         return (
-            f"your messages and threads take {taken:,} bytes, and the limit is {most:,}; an "
-            "operator lets old ones go ([server.retention] letters_days), or raises "
-            "[server.limits] max_stored_bytes"
+            f"your messages, threads and files take {taken:,} bytes, and the limit is {most:,}; "
+            "delete files (DELETE /files/{file_id}), or let an operator have old messages go "
+            "([server.retention] letters_days) or raise [server.limits] max_stored_bytes"
         )

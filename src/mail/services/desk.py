@@ -102,6 +102,7 @@ class Draft(NamedTuple):
         urgent: Whether it wants attention at once.
         wants_ack: Whether the sender asks for an acknowledgement.
         request_id: The sender's name for this request, or no text; see `MailDesk.send_message`.
+        file_id: A file of the sender's that comes with it, or no text; see `mail.services.files`.
     """
 
     content: str
@@ -110,6 +111,7 @@ class Draft(NamedTuple):
     urgent: bool = False
     wants_ack: bool = False
     request_id: str = ""
+    file_id: str = ""
 
 
 class SentLetter(NamedTuple):
@@ -315,7 +317,7 @@ class MailDesk:
     ) -> SentLetter:
         self._check_draft(draft)
         letter = LetterRow(
-            letter_id=self._letter_id(sender, draft.request_id),
+            letter_id=self.id_for(sender, draft.request_id),
             sender=sender,
             recipients=recipients,
             kind=kind,
@@ -324,6 +326,7 @@ class MailDesk:
             subject=draft.subject,
             thread_id=thread_id,
             reply_to=draft.reply_to,
+            file_id=draft.file_id,
             urgent=draft.urgent,
             wants_ack=draft.wants_ack,
         )
@@ -372,7 +375,7 @@ class MailDesk:
             raise RequestReused
         return known
 
-    def _letter_id(self, sender: str, request_id: str) -> str:
+    def id_for(self, sender: str, request_id: str) -> str:
         """Return a fresh id, or the one that the sender's request always has."""
         if not request_id:
             return self.clock.new_id()

@@ -25,6 +25,7 @@ from mail.db.base import (
     TurnCommit,
 )
 from mail.db.desk_statements import DeskStatements, Matching, post_steps, shown_steps
+from mail.db.files_statements import FileStatements
 from mail.db.postgres.values import (
     Connection,
     escape_nul,
@@ -53,7 +54,7 @@ __all__ = ["PostgresStatements"]
 T = TypeVar("T")
 
 
-class PostgresStatements(Statements, DeskStatements):
+class PostgresStatements(Statements, DeskStatements, FileStatements):
     """The verbs of `mail.db.base.Store` in PostgreSQL."""
 
     _TASK_KEY = "key"

@@ -25,6 +25,7 @@ from mail.db.base import (
     TurnCommit,
 )
 from mail.db.desk_statements import DeskStatements, Matching, post_steps, shown_steps
+from mail.db.files_statements import FileStatements
 from mail.db.rows import (
     CALL_COLUMNS,
     MEMORY_COLUMNS,
@@ -47,7 +48,7 @@ __all__ = ["SQLiteStatements"]
 T = TypeVar("T")
 
 
-class SQLiteStatements(Statements, DeskStatements):
+class SQLiteStatements(Statements, DeskStatements, FileStatements):
     """The verbs of `mail.db.base.Store` in SQLite."""
 
     _TASK_KEY = "id"

@@ -569,6 +569,7 @@ def _message(found: FetchedLetter) -> DeskMessage:
         "subject": letter.subject or None,
         "reply_to": letter.reply_to or None,
         "wants_ack": letter.wants_ack,
+        "file_id": letter.file_id or None,
         "created_at": letter.created_at,
         "read": found.read,
     }

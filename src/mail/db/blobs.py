@@ -1,0 +1,279 @@
+"""The bytes of files, each content once under its sha256. What is told of files is in the store.
+
+Of a swarm's contents one server is in charge, as of the swarm: `Blobs.held` keeps what it does with
+one content in order. A content that nothing refers to is no harm, and is removed later on.
+"""
+
+import asyncio
+import errno
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final, ParamSpec, Protocol, TypeVar
+from urllib.parse import quote
+from weakref import WeakValueDictionary
+
+from mail.errors import StoreError, StoreFull
+
+__all__ = ["Blobs", "FolderBlobs", "Spool"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PIECE: Final = 256 * 1024
+"""Bytes that are read or written at once."""
+_ABANDONED_SECONDS: Final = 3600.0
+_HASH: Final = re.compile(r"[0-9a-f]{64}")
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_COMING: Final = "incoming"
+
+
+class Spool(Protocol):
+    """A content that is being written."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes so far."""
+
+    async def write(self, piece: bytes) -> None:
+        """Append bytes.
+
+        Raises:
+            StoreFull: there is no room for them.
+            StoreError: they cannot be written.
+        """
+
+    async def end(self) -> str:
+        """Write what is left; return the content's sha256.
+
+        Raises:
+            StoreFull, StoreError: see `write`.
+        """
+
+    async def keep(self) -> None:
+        """Put the content, which has ended, in its place, so that it survives a power loss.
+
+        Whoever calls it holds it (`Blobs.held`).
+
+        Raises:
+            StoreFull, StoreError: it cannot be kept.
+        """
+
+
+class Blobs(Protocol):
+    """The contents of a swarm's files."""
+
+    def spool(self) -> AbstractAsyncContextManager[Spool]:
+        """Begin a content; what was not kept is gone at the end."""
+
+    def held(self, sha256: str) -> AbstractAsyncContextManager[None]:
+        """Do one thing at a time with a content."""
+
+    def read(
+        self, sha256: str, start: int, size: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open a content to read some of it, piece by piece. It may be removed meanwhile.
+
+        Raises:
+            StoreError: it is not there, or cannot be read.
+        """
+
+    async def drop(self, sha256: str) -> None:
+        """Remove a content, if it is there. Whoever calls it holds it."""
+
+    def unused_for(self, seconds: float) -> AsyncIterator[list[str]]:
+        """Yield what was kept, the last time, so long ago, in parts; and tidy up on the way."""
+
+
+class _FolderSpool:
+    """See `Spool`."""
+
+    def __init__(self, folder: Path, file: BinaryIO, path: Path) -> None:
+        self.size = 0
+        self._folder = folder
+        self._file = file
+        self._path = path
+        self._hash = hashlib.sha256()
+        self._waiting: list[bytes] = []
+        self._waits = 0
+
+    async def write(self, piece: bytes) -> None:
+        self._waiting.append(piece)
+        self._waits += len(piece)
+        self.size += len(piece)
+        if self._waits >= PIECE:
+            await self._flush()
+
+    async def _flush(self) -> None:
+        pieces, self._waiting, self._waits = self._waiting, [], 0
+        await _in_thread(self._write, pieces)
+
+    def _write(self, pieces: list[bytes]) -> None:
+        for piece in pieces:
+            self._hash.update(piece)
+            self._file.write(piece)
+
+    async def end(self) -> str:
+        await self._flush()
+        return self._hash.hexdigest()
+
+    async def keep(self) -> None:
+        await _in_thread(self._keep)
+
+    def _keep(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        place = _place(self._folder, self._hash.hexdigest())
+        if not place.parent.is_dir():
+            _make_folder(place.parent)
+            _sync_folder(self._folder)
+        self._path.replace(place)
+        _sync_folder(place.parent)
+
+    def discard(self) -> None:
+        """Close the file, and remove it if it was not kept."""
+        with suppress(OSError):
+            self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+class FolderBlobs:
+    """`Blobs` in a folder, which is made when there is something to put into it.
+
+    Args:
+        folder: The folder of all swarms.
+        swarm: The swarm.
+    """
+
+    def __init__(self, folder: Path, swarm: str) -> None:
+        self._folder = folder.absolute() / quote(swarm, safe="").replace(".", "%2E")
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def spool(self) -> AsyncIterator[_FolderSpool]:
+        """See `Blobs.spool`."""
+        made = await _in_thread(self._begin)
+        try:
+            yield made
+        finally:
+            await _in_thread(made.discard)
+
+    def _begin(self) -> _FolderSpool:
+        coming = self._folder / _COMING
+        _make_folder(coming)
+        path = coming / secrets.token_hex(16)
+        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        return _FolderSpool(self._folder, os.fdopen(opened, "wb"), path)
+
+    @asynccontextmanager
+    async def held(self, sha256: str) -> AsyncIterator[None]:
+        """See `Blobs.held`."""
+        lock = self._locks.setdefault(sha256, asyncio.Lock())
+        async with lock:
+            yield
+
+    @asynccontextmanager
+    async def read(self, sha256: str, start: int, size: int) -> AsyncIterator[AsyncIterator[bytes]]:
+        """See `Blobs.read`."""
+        file = await _in_thread(_place(self._folder, sha256).open, "rb")
+        try:
+            yield _pieces(file, start, size)
+        finally:
+            await _in_thread(file.close)
+
+    async def drop(self, sha256: str) -> None:
+        """See `Blobs.drop`."""
+        await _in_thread(lambda: _place(self._folder, sha256).unlink(missing_ok=True))
+
+    async def unused_for(self, seconds: float) -> AsyncIterator[list[str]]:
+        """See `Blobs.unused_for`."""
+        before = time.time() - seconds
+        for part in await _in_thread(_entries, self._folder):
+            if part.name == _COMING:
+                await _in_thread(_clear, part)
+            else:
+                yield await _in_thread(_older, part, before)
+
+
+async def _pieces(file: BinaryIO, start: int, size: int) -> AsyncIterator[bytes]:
+    await _in_thread(file.seek, start)
+    while size > 0:
+        piece = await _in_thread(file.read, min(size, PIECE))
+        if not piece:
+            raise StoreError("a stored file is shorter than it was")
+        size -= len(piece)
+        yield piece
+
+
+def _place(folder: Path, sha256: str) -> Path:
+    if not _HASH.fullmatch(sha256):
+        raise StoreError("a stored file has no valid hash")
+    return folder / sha256[:2] / sha256
+
+
+def _make_folder(folder: Path) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
+
+
+def _entries(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _older(folder: Path, before: float) -> list[str]:
+    return [
+        path.name
+        for path in _entries(folder)
+        if _HASH.fullmatch(path.name) and _changed(path) < before
+    ]
+
+
+def _clear(coming: Path) -> None:
+    """Remove what an earlier process had not finished."""
+    for path in _entries(coming):
+        if _changed(path) < time.time() - _ABANDONED_SECONDS:
+            path.unlink(missing_ok=True)
+
+
+def _changed(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return time.time()
+
+
+@contextmanager
+def _as_store_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _FULL:
+            raise StoreFull("there is no room for files on the disk") from error
+        raise StoreError(f"the folder of files cannot be used: {error}") from error
+
+
+async def _in_thread(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """Do work in a thread. Who is cancelled waits for its end all the same: a file is in use.
+
+    Raises:
+        StoreFull, StoreError: the file system refused.
+    """
+    working = asyncio.ensure_future(asyncio.to_thread(work, *given, **named))
+    try:
+        with _as_store_errors():
+            return await asyncio.shield(working)
+    except asyncio.CancelledError:
+        await asyncio.wait((working,))
+        raise
