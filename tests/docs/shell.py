@@ -88,6 +88,10 @@ class Reader:
         self._terminals = contextlib.AsyncExitStack()
         self._open_terminal()
 
+    def beside(self) -> "Reader":
+        """Return somebody else with a terminal in the same folder."""
+        return Reader(self._home, self._variables, self._replaced)
+
     async def follow(self, page: Path) -> None:
         """Carry out all of a page.
 

@@ -19,7 +19,10 @@ from mail.server.app import create_app
 from tests.docs.pages import PAGES, ROOT, blocks, name_of
 from tests.server.kit import serving
 
-ELSEWHERE = {"docs/examples.md"}  # tests/examples runs its program
+ELSEWHERE = {
+    "docs/examples.md",  # tests/examples runs its program
+    "docs/two-agents-one-conversation.md",  # tests/docs/test_shell.py saves and runs its program
+}
 MOST_SKIPPED = 7
 PROMISED = re.compile(r"^ *print\(.*\)  # (.+)$", re.MULTILINE)
 """What a comment behind a ``print`` says is what the page must print."""

@@ -4,6 +4,7 @@ The quickstart has a test of its own. A page that starts a server on port 8000 g
 and server; the others share one, in which alice has a task named my-task.
 """
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
@@ -24,7 +25,7 @@ from tests.docs.places import (
     settle_in,
     variables,
 )
-from tests.docs.shell import Reader, json_like, lines_like, starts_a_server, steps
+from tests.docs.shell import Output, Reader, json_like, lines_like, starts_a_server, steps
 from tests.support.postgres import PASSWORD, Cluster, find_binaries, query
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
@@ -32,11 +33,12 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(150)]
 REVOKED = "2365451f"
 QUICKSTART, DATABASE = ROOT / "docs" / "quickstart.md", ROOT / "docs" / "database.md"
 LAPTOPS = ROOT / "docs" / "federation-two-laptops.md"
+DESK = ROOT / "docs" / "two-agents-one-conversation.md"
 OWN_PROJECT = ROOT / "docs" / "your-own-project.md"  # tests/cli/test_init.py follows it
 RUN = [
     page
     for page in PAGES
-    if page not in (QUICKSTART, DATABASE, LAPTOPS, OWN_PROJECT)
+    if page not in (QUICKSTART, DATABASE, LAPTOPS, DESK, OWN_PROJECT)
     and not all(block.skipped for block in blocks(page, *SHELL))
 ]
 MOST_SKIPPED = 15
@@ -158,6 +160,33 @@ async def test_two_people_follow_the_page_for_two_laptops(tmp_path: Path) -> Non
             seen = await readers[who].carry_out(replace(step, block=typed))
             tokens.setdefault(who, seen.stdout.strip())
     assert [token[:5] for token in tokens.values()] == ["mail_", "mail_"]
+
+
+@pytest.mark.timeout(300)  # each of its ten calls is a process of its own
+async def test_two_agents_hold_the_conversation_of_the_page(tmp_path: Path) -> None:
+    """Each has a terminal in the same folder; one waits for mail while the other goes on."""
+    port = {"8000": str(free_port())}
+    lines = DESK.read_text(encoding="utf-8").splitlines()
+    waiting: dict[str, asyncio.Task[Output]] = {}
+    woken = []
+    async with AsyncExitStack() as stack:
+        first = somebody(tmp_path / "desk", port)
+        terminals = {
+            who: await stack.enter_async_context(reader)
+            for who, reader in (("editor", first), ("reviewer", first.beside()))
+        }
+        for step in steps(DESK):
+            before = " ".join(lines[: step.block.line])
+            who = re.findall(r"[Ii]n the (\w+)'s terminal", before)[-1]
+            if who in waiting:
+                woken.append((await waiting.pop(who)).stdout)
+            typing = asyncio.create_task(terminals[who].carry_out(step))
+            if "wait_for_mail" in step.block.code:
+                waiting[who] = typing
+            else:
+                await typing
+    assert not waiting
+    assert json.loads(woken[0])["unread"] in (1, 2)
 
 
 def somebody(folder: Path, replaced: dict[str, str]) -> Reader:
