@@ -68,6 +68,8 @@ TASKLESS = {
     ("GET", "/status"),
     ("GET", "/whoami"),
     ("GET", "/openapi.json"),
+    ("GET", "/console"),
+    ("GET", "/console/{name}"),
     ("GET", "/docs"),
     ("GET", "/docs/{name}"),
     ("GET", "/openapi.yaml"),

@@ -151,6 +151,8 @@ def test_every_route_declares_its_audience(app: FastAPI) -> None:
     people, anyone = ["admin", "user"], ["admin", "agent", "user"]
     assert declared == {
         ("GET", "/"): [],
+        ("GET", "/console"): [],
+        ("GET", "/console/{name}"): [],
         ("GET", "/docs"): [],
         ("GET", "/docs/{name}"): [],
         ("GET", "/openapi.yaml"): [],

@@ -143,7 +143,8 @@ async def test_a_browser_shows_what_runs_here_and_leads_on(server: Server, page:
     assert await page.run(style) != "0px", "the style is not applied"
     assert server.url in await page.run("document.querySelector('main').innerText")
     links = await page.run("[...document.querySelectorAll('nav a')].map(a => a.href)")
-    assert links == [f"{server.url}/{path}" for path in ("docs", "openapi.yaml", "health")]
+    paths = ("console", "docs", "openapi.yaml", "health")
+    assert links == [f"{server.url}/{path}" for path in paths]
     assert _is_drawn(await page.picture())
     assert set(page.requests) <= {f"{server.url}/", f"{server.url}/favicon.ico"}
     assert [text for text in page.problems if "404" not in text] == []

@@ -74,6 +74,20 @@ class Page:
                 await asyncio.sleep(0.05)
         return found
 
+    async def write(self, text: str) -> None:
+        """Enter text where the focus is."""
+        await self._call("Input.insertText", text=text)
+
+    async def press(self, key: str, *, ctrl: bool = False) -> None:
+        """Press a key, named as in ``KeyboardEvent.key``."""
+        codes = {"Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowUp": 38, "ArrowDown": 40}
+        pressed: dict[str, Any] = {
+            "key": key, "modifiers": 2 if ctrl else 0, "windowsVirtualKeyCode": codes.get(key, 0),
+        }  # fmt: skip
+        text = {"text": "\r" if key == "Enter" else key} if key == "Enter" or len(key) == 1 else {}
+        await self._call("Input.dispatchKeyEvent", type="keyDown", **pressed, **text)
+        await self._call("Input.dispatchKeyEvent", type="keyUp", **pressed)
+
     async def look(self, width: int, height: int, *, dark: bool = False) -> None:
         """Give the tab another size, and another colour scheme."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}

@@ -334,7 +334,8 @@ class ServerConfig(FileBacked):
     ``log_format`` is ``"human"`` (lines for people), ``"json"`` (an object a line), or ``"auto"``:
     human on a terminal, JSON everywhere else.
 
-    ``docs`` serves the documentation of the HTTP API at ``/docs``.
+    ``docs`` serves the documentation of the HTTP API at ``/docs``, ``console`` the web console at
+    ``/console``.
 
     ``cors_origins`` are the origins whose pages may call the server from a browser, each written as
     browsers do (lower case, no path, no default port).
@@ -360,6 +361,7 @@ class ServerConfig(FileBacked):
     reload: bool = False
     debug: bool = False
     docs: bool = True
+    console: bool = True
     cors_origins: list[_Origin] = Field(default_factory=list)
     log_format: Literal["auto", "human", "json"] = "auto"
     swarm: SwarmConfig = Field(default_factory=SwarmConfig)

@@ -153,6 +153,8 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
     routers = [*DESCRIBED, mcp.router]
     if not isinstance(state.auth, BuiltinAuth):
         routers.remove(tokens.authority)
+    if state.config.console:
+        routers.append(pages.console)
     if state.config.docs:
         routers.append(pages.router)
     if not state.config.openai.enabled:

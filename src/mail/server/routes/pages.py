@@ -1,4 +1,4 @@
-"""What a browser gets: the page at ``/``, and the documentation of the API at ``/docs``.
+"""What a browser gets: the page at ``/``, the console, and the documentation of the API.
 
 Everything that the pages load is in the package, and their ``Content-Security-Policy`` keeps a
 browser from loading anything else.
@@ -22,7 +22,7 @@ from mail.net.types import GetRootResponse
 from mail.server.deps import PUBLIC
 from mail.server.routing import MAILRouter
 
-__all__ = ["landing_page", "prefers_html", "router"]
+__all__ = ["console", "landing_page", "prefers_html", "router"]
 
 _FOLDER: Final = Path(__file__).parent.parent / "pages"
 _ASSETS: Final[Mapping[str, tuple[str, str]]] = {
@@ -33,6 +33,21 @@ _ASSETS: Final[Mapping[str, tuple[str, str]]] = {
     "mark.svg": ("mark.svg", "image/svg+xml"),
 }
 """Name of an asset to its file in the package and its media type."""
+_CONSOLE: Final[Mapping[str, tuple[str, str]]] = {
+    **{
+        f"{name}.js": (f"console/{name}.js", "text/javascript")
+        for name in ("api", "app", "events", "log", "parts", "task", "tasks")
+    },
+    **{
+        f"{name}.mjs": (f"console/vendor/{name}.mjs", "text/javascript")
+        for name in ("htm", "hooks", "preact")
+    },
+    "console.css": ("console/console.css", "text/css"),
+    "mark.svg": ("mark.svg", "image/svg+xml"),
+}
+"""The same for the console."""
+
+_CONSOLE_LINK: Final = '<a href="console">Console</a>'
 
 _DOCS_LINK: Final = '<a href="docs">API documentation</a>'
 _LINKS: Final = '<a href="openapi.yaml">openapi.yaml</a><a href="health">Health</a>'
@@ -51,9 +66,15 @@ _DOCS_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     f"img-src 'self' data:; connect-src 'self'; {_NOTHING_ELSE}"
 )
+_CONSOLE_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    f"connect-src 'self'; {_NOTHING_ELSE}"
+)
 
 router = MAILRouter(include_in_schema=False)
 """The documentation of the API; ``[server] docs`` switches it off."""
+console = MAILRouter(include_in_schema=False)
+"""The console; ``[server] console`` switches it off."""
 
 
 @router.get("/docs", dependencies=[Depends(PUBLIC)])
@@ -73,6 +94,24 @@ async def docs_asset(name: str) -> Response:
         raise HTTPException(404)
     file, media_type = _ASSETS[name]
     headers = {"Cache-Control": f"public, max-age={_HOUR}"}
+    return FileResponse(_FOLDER / file, media_type=media_type, headers=headers)
+
+
+@console.get("/console", dependencies=[Depends(PUBLIC)])
+async def console_page() -> Response:
+    """Show the console: who uses it has to enter a token."""
+    headers = {"Content-Security-Policy": _CONSOLE_POLICY, "Cache-Control": "no-cache"}
+    headers["Referrer-Policy"] = "no-referrer"
+    return FileResponse(_FOLDER / "console/console.html", media_type="text/html", headers=headers)
+
+
+@console.get("/console/{name}", dependencies=[Depends(PUBLIC)])
+async def console_asset(name: str) -> Response:
+    """Load a part of the console; asked for each time, so that all parts are of one version."""
+    if name not in _CONSOLE:
+        raise HTTPException(404)
+    file, media_type = _CONSOLE[name]
+    headers = {"Cache-Control": "no-cache"}
     return FileResponse(_FOLDER / file, media_type=media_type, headers=headers)
 
 
@@ -101,12 +140,15 @@ def _weight(parameters: list[str]) -> float:
     return float(said) if _WEIGHT.fullmatch(said) else 0.0
 
 
-def landing_page(root: GetRootResponse, url: str, *, docs: bool, own_tokens: bool) -> Response:
+def landing_page(
+    root: GetRootResponse, url: str, *, console: bool, docs: bool, own_tokens: bool
+) -> Response:
     """Make the page at ``/`` for people.
 
     Args:
         root: What programs get there.
         url: The address that the browser used.
+        console: There is a console.
         docs: There is a page with the documentation of the API.
         own_tokens: This server makes the tokens itself.
     """
@@ -129,7 +171,7 @@ def landing_page(root: GetRootResponse, url: str, *, docs: bool, own_tokens: boo
         style=style,
         mark=mark,
         icon=_base64(mark.encode()),
-        links=f"{_DOCS_LINK if docs else ''}{_LINKS}",
+        links=f"{_CONSOLE_LINK if console else ''}{_DOCS_LINK if docs else ''}{_LINKS}",
         token=_OWN_TOKENS if own_tokens else _OTHER_TOKENS,
     )
     return HTMLResponse(page, headers={"Content-Security-Policy": policy, "Vary": "Accept"})

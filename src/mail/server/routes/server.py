@@ -98,6 +98,7 @@ async def root(request: Request, state: State) -> Response:
         return landing_page(
             answer,
             str(request.base_url),
+            console=state.config.console,
             docs=state.config.docs,
             own_tokens=isinstance(state.auth, BuiltinAuth),
         )

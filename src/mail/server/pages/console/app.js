@@ -1,0 +1,157 @@
+// The console: log in, choose a view by the address, log out. The token stays in this tab.
+
+import { render } from "./preact.mjs";
+import { useEffect, useMemo, useRef, useState } from "./hooks.mjs";
+import { createApi } from "./api.js";
+import { Dialog, html, Problem, Say, useKeys } from "./parts.js";
+import { Task } from "./task.js";
+import { NewTask, TaskList, Tasks } from "./tasks.js";
+
+const TOKEN = "mail-console-token";
+const SHORTCUTS = [
+  ["?", "show these shortcuts"],
+  ["n", "start a task"],
+  ["t", "go to the tasks"],
+  ["/", "search the tasks"],
+  ["j k", "next and previous task or event"],
+  ["Home End", "first and newest event (in the timeline)"],
+  ["m", "write to the task"],
+  ["a", "answer the first open call"],
+  ["Esc", "leave a field, close an event, go back"],
+  ["Ctrl Enter", "send what you have written"],
+];
+
+/** Return the view that the address names: {view, id}. */
+function routeOf(hash) {
+  const [, view = "tasks", id] = hash.split("/");
+  try {
+    return { view: view || "tasks", id: id && decodeURIComponent(id) };
+  } catch {
+    return { view: "tasks" }; // an address that was cut
+  }
+}
+
+function useRoute() {
+  const [hash, setHash] = useState(location.hash);
+  useEffect(() => {
+    const changed = () => setHash(location.hash);
+    addEventListener("hashchange", changed);
+    return () => removeEventListener("hashchange", changed);
+  }, []);
+  return useMemo(() => routeOf(hash), [hash]);
+}
+
+function Login({ notice, onToken }) {
+  const [error, setError] = useState(notice ? new Error(notice) : null);
+  const [busy, setBusy] = useState(false);
+  const field = useRef();
+  const submit = async (event) => {
+    event.preventDefault();
+    const token = field.current.value.trim();
+    if (!/^[\x21-\x7e]+$/.test(token)) {
+      setError(new Error("a token is one word of printable ASCII characters"));
+      return;
+    }
+    setBusy(true);
+    try {
+      const caller = await createApi(token).whoami();
+      if (caller.role === "agent") {
+        throw new Error("this token is an agent's; the console needs one of a user or administrator");
+      }
+      onToken(token, caller);
+    } catch (refused) {
+      const unknown = refused.status === 401;
+      setError(unknown ? new Error("the server does not know this token, or it has expired") : refused);
+      setBusy(false);
+      field.current.focus();
+    }
+  };
+  return html`
+    <main class="login">
+      <form onSubmit=${submit}>
+        <img src="console/mark.svg" alt="" width="56" height="56" />
+        <h1>MAIL console</h1>
+        <label>Token
+          <input ref=${field} type="password" name="token" autocomplete="off" spellcheck="false" autofocus
+            aria-invalid=${Boolean(error)} />
+        </label>
+        <${Problem} error=${error} />
+        <button class="main" disabled=${busy}>Log in</button>
+        <p class="hint">
+          The token stays in this tab and is gone when you close it. In the folder where the server
+          runs, <code>mail token create --role user --id you</code> makes one.
+        </p>
+      </form>
+    </main>
+  `;
+}
+
+function Shell({ session, onLogout }) {
+  const { api, caller, list } = session;
+  const route = useRoute();
+  const [dialog, setDialog] = useState(null);
+  const [swarm, setSwarm] = useState(null);
+  const close = () => setDialog(null);
+  useEffect(() => void api.root().then((root) => setSwarm(root.swarm), () => {}), [api]);
+  useKeys({
+    "?": () => setDialog("help"),
+    t: () => (location.hash = "#/tasks"),
+    n: () => setDialog("new"),
+  });
+  const open = route.view === "tasks" && route.id;
+  return html`
+    <header class="bar">
+      <a class="brand" href="#/tasks">
+        <img src="console/mark.svg" alt="" width="28" height="28" />
+        <${Say} text=${swarm?.name ?? "MAIL"} most=${60} />
+      </a>
+      <nav aria-label="Views"><a href="#/tasks" aria-current=${open ? undefined : "page"}>Tasks</a></nav>
+      <span class="who"><${Say} text=${caller.id} most=${40} /> <small>${caller.role}</small></span>
+      <button class="plain" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick=${() => setDialog("help")}>?</button>
+      <button class="plain" onClick=${() => onLogout("")}>Log out</button>
+    </header>
+    ${open
+      ? html`<${Task} key=${route.id} api=${api} list=${list} id=${route.id} />`
+      : html`<${Tasks} list=${list} onNew=${() => setDialog("new")} />`}
+    ${dialog === "new" && html`<${NewTask} api=${api} onClose=${close} />`}
+    ${dialog === "help" &&
+    html`<${Dialog} title="Keyboard shortcuts" onClose=${close}>
+      <dl class="keys">
+        ${SHORTCUTS.map(([keys, what]) => html`
+          <div><dt>${keys.split(" ").map((key) => html`<kbd>${key}</kbd> `)}</dt><dd>${what}</dd></div>
+        `)}
+      </dl>
+    <//>`}
+  `;
+}
+
+function App() {
+  const [session, setSession] = useState(null);
+  const [notice, setNotice] = useState("");
+  const [ready, setReady] = useState(false);
+  const logout = (why) => {
+    sessionStorage.removeItem(TOKEN);
+    setNotice(why);
+    setSession(null);
+  };
+  const enter = (token, caller) => {
+    sessionStorage.setItem(TOKEN, token);
+    const api = createApi(token, () => logout("your token is not valid any more; log in again"));
+    setSession({ api, caller, list: new TaskList(api) });
+  };
+  useEffect(() => {
+    // A reloaded tab has its token; ask who that is, since it may have been revoked meanwhile.
+    const token = sessionStorage.getItem(TOKEN);
+    if (!token) return setReady(true);
+    createApi(token).whoami().then((caller) => enter(token, caller), (error) => {
+      if (error.status === 401) return logout("your token is not valid any more; log in again");
+      setNotice(`${error.message}; reload the page, or log in again`);
+    }).finally(() => setReady(true));
+  }, []);
+  if (!ready) return null;
+  return session
+    ? html`<${Shell} session=${session} onLogout=${logout} />`
+    : html`<${Login} key=${notice} notice=${notice} onToken=${enter} />`;
+}
+
+render(html`<${App} />`, document.getElementById("app"));

@@ -1,0 +1,193 @@
+// What an event says to a person: who, did what, with which text and figures.
+
+import { amount, duration, money } from "./parts.js";
+
+const DEFAULT_SUBJECT = "New Message";
+
+/** Return an address as people write it; agents of other swarms with their swarm. */
+function nameOf(address, swarm, own) {
+  if (!address) return "?";
+  const name = address.address === "all" ? "everybody" : String(address.address);
+  return swarm && own && swarm !== own ? `${name}@${swarm}` : name;
+}
+
+/** Return the parts of a message that are shown: from, to, subject, body, type. */
+export function letterOf(full) {
+  const message = full?.message ?? {};
+  const own = message.sender_swarm;
+  const many = message.recipients ?? (message.recipient ? [message.recipient] : []);
+  const swarms = message.recipient_swarms ?? [message.recipient_swarm];
+  return {
+    from: nameOf(message.sender),
+    fromType: message.sender?.address_type ?? "agent",
+    to: many.map((one) => nameOf(one, swarms.length === 1 ? swarms[0] : null, own)).join(", "),
+    subject: message.subject === DEFAULT_SUBJECT ? "" : String(message.subject ?? ""),
+    body: String(message.body ?? ""),
+    type: full?.msg_type ?? "",
+  };
+}
+
+/** Return the first words of a value, for a row; never the whole of a long text. */
+export function brief(value, most = 240) {
+  const text = typeof value === "string" ? value : (JSON.stringify(value) ?? "");
+  return text.slice(0, most * 2).replace(/\s+/g, " ").trim().slice(0, most);
+}
+
+/** Return a call's arguments for a row: names and values without the signs of JSON. */
+function briefCall(values) {
+  if (typeof values !== "object" || values === null || Array.isArray(values)) return brief(values);
+  const parts = Object.entries(values).map(([name, value]) => `${name}: ${brief(value, 120)}`);
+  return brief(parts.join(" · "));
+}
+
+export function pretty(value) {
+  if (typeof value !== "string") return JSON.stringify(value, null, 2) ?? "";
+  if (!/^\s*[[{]/.test(value)) return value;
+  try {
+    return JSON.stringify(JSON.parse(value), null, 2);
+  } catch {
+    return value; // text that only looks like JSON
+  }
+}
+
+function usageFacts(extra) {
+  const { usage = {}, model } = extra;
+  return [
+    model,
+    usage.total_tokens > 0 && `${amount(usage.total_tokens)} tokens`,
+    usage.cost !== undefined && money(usage.cost),
+  ].filter(Boolean);
+}
+
+const KINDS = {
+  new_message: (extra) => {
+    const letter = letterOf(extra.full_message);
+    const notice = letter.fromType === "system" || letter.subject.startsWith("::");
+    return {
+      actor: letter.from,
+      did: `→ ${letter.to}`,
+      text: [letter.subject, letter.body].filter(Boolean).join(" · "),
+      tone: notice ? "quiet" : letter.fromType === "agent" ? "letter" : "person",
+    };
+  },
+  tool_call: (extra) => ({
+    did: `calls ${extra.tool_name}`,
+    text: briefCall(extra.tool_args ?? {}),
+    facts: extra.reasoning ? ["reasoning"] : [],
+    tone: "tool",
+  }),
+  builtin_tool_call: (extra) => ({
+    did: `used the provider's ${extra.tool_type}`,
+    text: briefCall(extra.tool_args ?? {}),
+    tone: "tool",
+  }),
+  action_call: (extra) => ({ did: `starts ${extra.tool_name}` }),
+  action_complete: (extra) => ({
+    did: `${extra.tool_name} returned`,
+    text: brief(extra.result ?? ""),
+    tone: "tool",
+  }),
+  action_error: (extra) => ({
+    did: `${extra.tool_name} failed`,
+    text: brief(extra.result ?? ""),
+    tone: "bad",
+  }),
+  model_usage: (extra) => ({
+    did: "model replied",
+    text: usageFacts(extra).join(" · "),
+    tone: "model",
+  }),
+  breakpoint_tool_call: () => ({ did: "waits for an answer of a person", tone: "wait" }),
+  breakpoint_action_complete: (extra) => ({
+    did: `got an answer for ${extra.tool_name}`,
+    text: brief(extra.result ?? ""),
+    tone: "person",
+  }),
+  await_message: (extra) => ({
+    did: "waits for mail",
+    text: brief(extra.reason ?? ""),
+    tone: "quiet",
+  }),
+  task_complete_call: () => ({ did: "completes the task", tone: "quiet" }),
+  agent_error: (extra, data) => ({ did: "failed", text: brief(data.description), tone: "bad" }),
+  turn_interrupted: (extra) => ({
+    did: `was interrupted by ${extra.by}`,
+    text: brief(extra.partial_text ?? ""),
+    tone: "wait",
+  }),
+};
+
+const ENDS = {
+  completed: ["answer", "end"],
+  paused: ["paused: waits for answers", "wait"],
+  failed: ["task failed", "bad"],
+  cancelled: ["task cancelled", "bad"],
+};
+
+/** Return what a row shows of an event: actor, did, text, facts, tone. */
+export function describe({ kind, data }) {
+  const extra = data.extra_data ?? {};
+  if (kind === "task_complete" || kind === "task_error") {
+    const [did, tone] = ENDS[data.status] ?? [data.status, "quiet"];
+    const calls = (data.breakpoints ?? []).map((call) => call.name).join(", ");
+    const text = data.status === "paused" ? calls : brief(data.response ?? "");
+    return { actor: "", did, text, facts: [], tone };
+  }
+  const said = (KINDS[kind] ?? (() => ({ did: kind.replaceAll("_", " ") })))(extra, data);
+  const facts = [...(said.facts ?? [])];
+  // A reply's time stands at its model_usage and at each of its calls: show it once.
+  if (extra.duration_ms !== undefined && kind !== "tool_call") facts.push(duration(extra.duration_ms));
+  return {
+    actor: said.actor ?? String(extra.caller ?? ""),
+    did: said.did,
+    text: brief(said.text ?? data.description ?? ""),
+    facts,
+    tone: said.tone ?? "quiet",
+  };
+}
+
+/** Labels whose text is prose, and labels whose text is a few words. */
+export const PROSE = new Set(["Body", "Reasoning", "Said before", "Text", "Description"]);
+export const SHORT = new Set([
+  "From", "To", "Type", "Subject", "Status", "Agent", "Tool", "Model", "By", "Call", "Took",
+]);
+
+/** Return the titled texts of an event's page: each a label and a value, empty ones left out. */
+export function details({ kind, data }) {
+  const extra = data.extra_data ?? {};
+  if (kind === "task_complete" || kind === "task_error") {
+    return [["Status", data.status], ["Text", pretty(data.response ?? "")]];
+  }
+  if (kind === "new_message") {
+    const letter = letterOf(extra.full_message);
+    return [
+      ["From", letter.from],
+      ["To", letter.to],
+      ["Type", letter.type],
+      ["Subject", letter.subject],
+      ["Body", letter.body],
+    ].filter(([, value]) => value);
+  }
+  const known = [
+    ["Agent", extra.caller],
+    ["Tool", extra.tool_name ?? extra.tool_type],
+    ["Reasoning", extra.reasoning],
+    ["Said before", extra.preamble],
+    ["Arguments", extra.tool_args],
+    ["Result", extra.result],
+    ["Model", extra.model],
+    ["Usage", extra.usage],
+    ["By", extra.by],
+    ["Text so far", extra.partial_text],
+    ["Reason", extra.reason],
+    ["Calls", extra.call_ids],
+    ["Call", extra.tool_call_id],
+    ["Took", extra.duration_ms === undefined ? undefined : duration(extra.duration_ms)],
+  ].filter(([, value]) => value !== undefined && value !== null && value !== "");
+  const shown = known.map(([label, value]) => [label, flat(value)]);
+  return shown.some(([label]) => label !== "Agent")
+    ? shown
+    : [...shown, ["Description", String(data.description ?? "")]];
+}
+
+const flat = (value) => pretty(typeof value === "number" ? String(value) : value);

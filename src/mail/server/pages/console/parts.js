@@ -1,0 +1,153 @@
+// What all views use: text of strangers, figures, times, dialogs.
+
+import { h } from "./preact.mjs";
+import { useEffect, useLayoutEffect, useRef, useState } from "./hooks.mjs";
+import htm from "./htm.mjs";
+
+export { h };
+export const html = htm.bind(h);
+
+const LONG = 20_000;
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b\u202a-\u202e\u2060-\u2069\ufeff]/g;
+
+/** Return text with control and direction characters made visible: nobody hides behind them. */
+export function visible(text) {
+  return String(text).replace(HIDDEN, (sign) => {
+    const code = sign.codePointAt(0);
+    if (code === 13) return "";
+    if (code < 0x20) return String.fromCodePoint(0x2400 + code);
+    return `⟦U+${code.toString(16).toUpperCase().padStart(4, "0")}⟧`;
+  });
+}
+
+/** Text of a stranger in a line; its direction stays inside. */
+export function Say({ text, most = 400 }) {
+  return html`<bdi>${visible(String(text).slice(0, most))}</bdi>`;
+}
+
+/** Text of a stranger as a block. A long one is cut until one asks for all of it. */
+export function Passage({ text, label, prose = false }) {
+  const [all, setAll] = useState(false);
+  const shown = all ? text : text.slice(0, LONG);
+  // To find the direction of each line takes a browser 15 seconds for 1 MB: a long text has one.
+  return html`
+    <pre class=${prose ? "passage prose" : "passage"} dir=${all ? undefined : "auto"} tabindex=${text.length > 600 ? 0 : undefined}
+      role=${text.length > 600 ? "region" : undefined} aria-label=${label}>${visible(shown)}</pre>
+    ${shown.length < text.length &&
+    html`<button class="small" onClick=${() => setAll(true)}>
+      Show all ${amount(text.length)} characters
+    </button>`}
+  `;
+}
+
+const number = new Intl.NumberFormat("en");
+
+export const amount = (value) => number.format(value);
+
+export function duration(milliseconds) {
+  if (milliseconds < 1) return "<1 ms";
+  if (milliseconds < 1_000) return `${Math.round(milliseconds)} ms`;
+  if (milliseconds < 60_000) return `${(milliseconds / 1_000).toFixed(1)} s`;
+  const seconds = Math.round(milliseconds / 1_000);
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  return `${Math.floor(seconds / 3_600)} h ${Math.floor((seconds % 3_600) / 60)} min`;
+}
+
+export const money = (dollars) =>
+  dollars === 0 ? "$0" : dollars < 0.01 ? `$${dollars.toPrecision(2)}` : `$${dollars.toFixed(2)}`;
+
+export function age(timestamp, now = Date.now()) {
+  const seconds = Math.max(0, (now - Date.parse(timestamp)) / 1_000);
+  if (seconds < 60) return "just now";
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ago`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3_600)} h ago`;
+  return `${Math.floor(seconds / 86_400)} d ago`;
+}
+
+const calendar = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+
+export const dateOf = (timestamp) => calendar.format(new Date(timestamp));
+
+export function State({ status }) {
+  return html`<span class=${`state ${status}`}>${status}</span>`;
+}
+
+/** Run a function again and again while the page is seen, and once when it is seen again. */
+export function useRepeated(run, milliseconds) {
+  const latest = useRef(run);
+  latest.current = run;
+  useEffect(() => {
+    const tick = () => document.visibilityState === "visible" && latest.current();
+    const timer = setInterval(tick, milliseconds);
+    document.addEventListener("visibilitychange", tick);
+    return () => {
+      clearInterval(timer);
+      document.removeEventListener("visibilitychange", tick);
+    };
+  }, [milliseconds]);
+}
+
+/** Call `keys[name]` when its key is pressed outside of fields and dialogs. */
+export function useKeys(keys) {
+  const latest = useRef(keys);
+  latest.current = keys;
+  useEffect(() => {
+    const pressed = (event) => {
+      if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (document.querySelector("dialog[open]")) return;
+      const typing = event.target.closest("input, textarea, select");
+      if (typing && event.key !== "Escape") return;
+      const act = latest.current[event.key];
+      if (!act) return;
+      event.preventDefault();
+      act(event);
+    };
+    document.addEventListener("keydown", pressed);
+    return () => document.removeEventListener("keydown", pressed);
+  }, []);
+}
+
+/** A dialog of the browser's own: it keeps the focus, and Escape closes it. */
+export function Dialog({ title, onClose, children }) {
+  const element = useRef();
+  useLayoutEffect(() => {
+    const before = document.activeElement;
+    element.current.showModal();
+    return () => before?.focus?.();
+  }, []);
+  return html`
+    <dialog ref=${element} onClose=${onClose} aria-label=${title}>
+      <header>
+        <h2>${title}</h2>
+        <button class="plain" aria-label="Close" onClick=${onClose}>✕</button>
+      </header>
+      ${children}
+    </dialog>
+  `;
+}
+
+/** A button whose work takes a moment; it cannot be pressed again meanwhile. */
+export function Work({ run, kind = "", onError, disabled = false, children }) {
+  const [busy, setBusy] = useState(false);
+  const press = async () => {
+    setBusy(true);
+    try {
+      await run();
+    } catch (error) {
+      onError(error);
+    }
+    setBusy(false);
+  };
+  return html`<button class=${kind} disabled=${busy || disabled} onClick=${press}>${children}</button>`;
+}
+
+export function Problem({ error }) {
+  return error && html`<p class="problem" role="alert"><${Say} text=${error.message} most=${2000} /></p>`;
+}
+
+/** Send a form with Ctrl+Enter (or ⌘ Enter) from its text area. */
+export const sendKey = (send) => (event) => {
+  if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey)) return;
+  event.preventDefault();
+  send();
+};

@@ -1,0 +1,486 @@
+// One task: its timeline, live; what one event holds; answers, messages, interrupt, cancel.
+
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "./hooks.mjs";
+import { uniqueId } from "./api.js";
+import { describe, details, pretty, PROSE, SHORT } from "./events.js";
+import { EventLog } from "./log.js";
+import {
+  age, amount, dateOf, Dialog, duration, html, money, Passage, Problem, Say, sendKey, State,
+  useKeys, useRepeated, Work,
+} from "./parts.js";
+
+const ROW = 56; // pixels; as in console.css
+const OVERSCAN = 12;
+const QUIET_POLL = 4_000;
+const REFRESH = 400;
+const NEAR_END = ROW;
+
+/** A task that is looked at: its record, its log, and the stream while it runs. */
+class Watched {
+  constructor(api, list, id, onChange) {
+    Object.assign(this, { api, list, id, onChange });
+    this.control = new AbortController();
+    this.signal = this.control.signal;
+    this.record = null;
+    this.error = null;
+    this.link = ""; // "live", "cut", or "" without a stream
+    this.following = false;
+    this.agents = new Set();
+    this.log = new EventLog(api, id, {
+      signal: this.signal,
+      onChange,
+      onError: (error) => this.fail(error),
+    });
+  }
+
+  fail(error) {
+    if (this.signal.aborted) return;
+    this.error = error;
+    this.onChange();
+  }
+
+  close() {
+    this.control.abort();
+  }
+
+  async load() {
+    try {
+      const record = await this.api.task(this.id, 0, 1, this.signal);
+      const first = record.events[0] && this.log.add(record.events[0]);
+      this.list.learn(this.id, first);
+      this.log.total = Math.max(this.log.total, record.event_count);
+      this.take(record);
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
+  /** Read the record without events; a run that somebody else began is followed. */
+  async refresh() {
+    if (!this.record) return this.load();
+    try {
+      this.take(await this.api.task(this.id, this.log.total, 1, this.signal));
+    } catch (error) {
+      this.fail(error);
+    }
+  }
+
+  refreshSoon() {
+    this.timer ??= setTimeout(() => {
+      this.timer = undefined;
+      if (!this.signal.aborted) this.refresh();
+    }, REFRESH);
+  }
+
+  take(record) {
+    this.record = { ...record, events: [] };
+    this.error = null;
+    this.list.records.set(this.id, this.record);
+    Object.keys(record.usage?.agents ?? {}).forEach((name) => this.agents.add(name));
+    if (!this.following) {
+      this.log.total = Math.max(this.log.total, record.event_count);
+      if (record.is_running) this.follow();
+    }
+    this.onChange();
+  }
+
+  async follow() {
+    this.following = true;
+    try {
+      await this.api.follow(this.id, {
+        after: this.log.total,
+        signal: this.signal,
+        onEvent: (event) => this.hear(event),
+        onState: (link) => {
+          if (this.link === "cut" && link === "live") this.refreshSoon();
+          this.link = link;
+          this.onChange();
+        },
+      });
+    } catch (error) {
+      this.fail(error);
+    }
+    this.following = false;
+    this.link = "";
+    this.refreshSoon();
+  }
+
+  hear(event) {
+    const made = this.log.add(event);
+    if (made?.data.extra_data?.caller) this.agents.add(String(made.data.extra_data.caller));
+    this.log.trim();
+    this.refreshSoon();
+    this.onChange();
+  }
+}
+
+function useWatched(api, list, id) {
+  const [, redraw] = useState(0);
+  const watched = useMemo(() => {
+    let asked = false; // many events may come between two frames
+    return new Watched(api, list, id, () => {
+      if (asked) return;
+      asked = true;
+      requestAnimationFrame(() => {
+        asked = false;
+        redraw((count) => count + 1);
+      });
+    });
+  }, [api, list, id]);
+  useEffect(() => {
+    watched.load();
+    return () => watched.close();
+  }, [watched]);
+  useRepeated(() => watched.following || watched.refresh(), QUIET_POLL);
+  return watched;
+}
+
+export function Task({ api, list, id }) {
+  const watched = useWatched(api, list, id);
+  const { record, log } = watched;
+  const [chosen, setChosen] = useState(0);
+  const [stick, setStick] = useState(true);
+  const [dialog, setDialog] = useState(null);
+  const [side, setSide] = useState(false); // on a phone: the side instead of the timeline
+  const choose = (number, { open = true } = {}) => {
+    setChosen(number);
+    setStick(number === log.total);
+    if (open) setSide(number > 0);
+  };
+  const step = (by) =>
+    choose(Math.max(1, Math.min(log.total, (chosen || log.total + (by < 0)) + by)));
+  useKeys({
+    j: () => step(1),
+    k: () => step(-1),
+    m: () => document.querySelector(".composer textarea")?.focus(),
+    a: () => {
+      choose(0, { open: false });
+      setSide(true);
+      requestAnimationFrame(() => document.querySelector(".open-call textarea")?.focus());
+    },
+    Escape: () => {
+      if (document.activeElement?.matches("textarea, input")) document.activeElement.blur();
+      else if (chosen || side) choose(0);
+      else location.hash = "#/tasks";
+    },
+  });
+  if (!record) {
+    return html`<main class="page">
+      <p><a href="#/tasks">← Tasks</a></p>
+      ${watched.error ? html`<${Problem} error=${watched.error} />` : html`<p class="empty">Loading …</p>`}
+    </main>`;
+  }
+  const title = list.titleOf(record) ?? id;
+  const calls = record.breakpoints ?? [];
+  return html`
+    <main class=${`task ${side ? "side-first" : ""}`}>
+      <div class="head">
+        <a href="#/tasks" aria-label="All tasks" class="back">←</a>
+        <h1 title=${title}><${Say} text=${title} /></h1>
+        <${State} status=${record.status} />
+        <${Link} link=${watched.link} />
+        <span class="spring"></span>
+        ${record.is_running && html`<button onClick=${() => setDialog("interrupt")}>Interrupt</button>`}
+        ${["running", "paused"].includes(record.status) &&
+        html`<button class="danger" onClick=${() => setDialog("cancel")}>Cancel</button>`}
+      </div>
+      <${Problem} error=${watched.error} />
+      <div class="tabs" role="group" aria-label="Part">
+        <button aria-pressed=${!side} onClick=${() => setSide(false)}>Timeline</button>
+        <button aria-pressed=${side} onClick=${() => setSide(true)}>
+          ${chosen ? `Event ${chosen}` : "Overview"}${calls.length > 0 && !chosen && html` <b>${calls.length}</b>`}
+        </button>
+      </div>
+      <${Timeline} log=${log} chosen=${chosen} onChoose=${choose} stick=${stick} onStick=${setStick}
+        start=${record.start_time} />
+      <section class="side" aria-label=${chosen ? "Event" : "Overview"}>
+        ${chosen
+          ? html`<${EventPage} key=${chosen} event=${log.get(chosen)} number=${chosen} onClose=${() => choose(0)} />`
+          : html`<${Overview} api=${api} watched=${watched} />`}
+      </section>
+      <${Composer} api=${api} watched=${watched} />
+    </main>
+    ${dialog === "interrupt" && html`<${Interrupt} api=${api} watched=${watched} onClose=${() => setDialog(null)} />`}
+    ${dialog === "cancel" && html`<${Cancel} api=${api} watched=${watched} onClose=${() => setDialog(null)} />`}
+  `;
+}
+
+const LINKS = { live: "live", cut: "connection lost, trying again …", "": "" };
+
+function Link({ link }) {
+  return html`<span class=${`link ${link}`} role="status">${LINKS[link] ?? ""}</span>`;
+}
+
+/** The log as rows of one height: only those in sight are in the page, whatever their number. */
+function Timeline({ log, chosen, onChoose, stick, onStick, start }) {
+  const scroller = useRef();
+  const [view, setView] = useState({ top: 0, height: 800 });
+  const measure = () => {
+    const { scrollTop, clientHeight } = scroller.current;
+    setView((old) =>
+      old.top === scrollTop && old.height === clientHeight
+        ? old
+        : { top: scrollTop, height: clientHeight },
+    );
+  };
+  useLayoutEffect(() => {
+    const observer = new ResizeObserver(measure);
+    observer.observe(scroller.current);
+    return () => observer.disconnect();
+  }, []);
+  useLayoutEffect(() => {
+    if (stick) scroller.current.scrollTop = log.total * ROW;
+  }, [stick, log.total]);
+  useLayoutEffect(() => {
+    if (!chosen) return;
+    const { scrollTop, clientHeight } = scroller.current;
+    const top = (chosen - 1) * ROW;
+    if (top < scrollTop) scroller.current.scrollTop = top;
+    else if (top + ROW > scrollTop + clientHeight) scroller.current.scrollTop = top + ROW - clientHeight;
+  }, [chosen]);
+  const first = Math.max(1, Math.floor(view.top / ROW) + 1 - OVERSCAN);
+  const last = Math.min(log.total, Math.ceil((view.top + view.height) / ROW) + OVERSCAN);
+  useEffect(() => {
+    const timer = setTimeout(() => log.look(first, last), 30); // not for each step of a scroll
+    return () => clearTimeout(timer);
+  }, [log, first, last]);
+  const atEnd = view.top + view.height >= log.total * ROW - NEAR_END;
+  const scrolled = () => {
+    measure();
+    const { scrollTop, clientHeight, scrollHeight } = scroller.current;
+    onStick(scrollTop + clientHeight >= scrollHeight - NEAR_END);
+  };
+  const pressed = (event) => {
+    const pageful = Math.max(1, Math.floor(view.height / ROW) - 1);
+    const now = chosen || log.total;
+    const next = {
+      ArrowDown: now + 1, ArrowUp: now - 1, PageDown: now + pageful, PageUp: now - pageful,
+      Home: 1, End: log.total,
+    }[event.key];
+    if (next === undefined) return;
+    event.preventDefault();
+    onChoose(Math.max(1, Math.min(log.total, next)), { open: false });
+  };
+  const numbers = Array.from({ length: Math.max(0, last - first + 1) }, (_, index) => first + index);
+  return html`
+    <section class="timeline" aria-label="Timeline">
+      <div class="scroller" ref=${scroller} onScroll=${scrolled} onKeyDown=${pressed} role="listbox"
+        tabindex="0" aria-label="Events" aria-activedescendant=${chosen ? `event-${chosen}` : undefined}>
+        <div class="rows" role="presentation" style=${{ height: `${log.total * ROW}px` }}>
+          ${numbers.map((number) => html`
+            <${EventRow} key=${number} number=${number} total=${log.total} event=${log.get(number)}
+              chosen=${number === chosen} start=${start} onChoose=${onChoose} />
+          `)}
+        </div>
+      </div>
+      ${!stick && !atEnd && html`<button class="newest" onClick=${() => onStick(true)}>↓ Newest</button>`}
+    </section>
+  `;
+}
+
+function EventRow({ number, total, event, chosen, start, onChoose }) {
+  const said = event && describe(event);
+  const past = event && Date.parse(event.data.timestamp) - Date.parse(start);
+  return html`
+    <div class=${`row ${said?.tone ?? "quiet"}`} id=${`event-${number}`} role="option" aria-selected=${chosen}
+      aria-posinset=${number} aria-setsize=${total} style=${{ top: `${(number - 1) * ROW}px` }}
+      onClick=${() => onChoose(number)}>
+      ${said
+        ? html`
+            <span class="line">
+              ${said.actor && html`<b><${Say} text=${said.actor} most=${80} /></b>${" "}`}
+              <span class="did"><${Say} text=${said.did} most=${120} /></span>
+              ${said.facts.map((fact) => html`<small class="fact">${fact}</small>`)}
+              <time title=${dateOf(event.data.timestamp)}>+${duration(Math.max(0, past))}</time>
+            </span>
+            <span class="text"><${Say} text=${said.text} /></span>
+          `
+        : html`<span class="line did">…</span>`}
+    </div>
+  `;
+}
+
+function EventPage({ event, number, onClose }) {
+  const [raw, setRaw] = useState(false);
+  return html`
+    <div class="side-head">
+      <h2>Event ${amount(number)}</h2>
+      <button class="plain" aria-label="Close the event" title="Close (Esc)" onClick=${onClose}>✕</button>
+    </div>
+    ${event
+      ? html`
+          <p class="hint"><code>${event.kind}</code> · ${dateOf(event.data.timestamp)}</p>
+          <dl class="details">
+            ${details(event).map(([label, value]) => html`
+              <div class=${SHORT.has(label) ? "short" : ""}>
+                <dt>${label}</dt>
+                <dd>${SHORT.has(label) && value.length < 400
+                  ? html`<${Say} text=${value} />`
+                  : html`<${Passage} text=${value} label=${label} prose=${PROSE.has(label)} />`}</dd>
+              </div>
+            `)}
+          </dl>
+          <details onToggle=${(toggled) => setRaw(toggled.target.open)}>
+            <summary>As JSON</summary>
+            ${raw && html`<${Passage} text=${JSON.stringify(event.data, null, 2)} label="JSON" />`}
+          </details>
+        `
+      : html`<p class="empty">Loading …</p>`}
+  `;
+}
+
+function Overview({ api, watched }) {
+  const { record, log, id } = watched;
+  const { total = {}, agents = {} } = record.usage ?? {};
+  const calls = record.breakpoints ?? [];
+  const end = log.end;
+  const answered = record.status !== "running" && record.status !== "paused" && end;
+  return html`
+    ${calls.map((call) => html`<${OpenCall} key=${call.call_id} api=${api} watched=${watched} call=${call} />`)}
+    ${answered &&
+    html`<div class="answer">
+      <h2>${end.kind === "task_error" ? "How it ended" : "Answer"}</h2>
+      <${Passage} text=${pretty(end.data.response ?? "")} label="Answer" prose />
+    </div>`}
+    <h2>Task</h2>
+    <dl class="facts-list">
+      <dt>Id</dt><dd><code><${Say} text=${id} /></code></dd>
+      <dt>Started</dt><dd>${dateOf(record.start_time)} (${age(record.start_time)})</dd>
+      <dt>Events</dt><dd>${amount(log.total)}</dd>
+      <dt>Model calls</dt><dd>${amount(total.calls ?? 0)}</dd>
+      <dt>Tokens</dt>
+      <dd>${amount(total.total_tokens ?? 0)}${total.total_tokens > 0 &&
+        ` (${amount(total.prompt_tokens)} in, ${amount(total.completion_tokens)} out)`}</dd>
+      ${total.cost !== undefined && html`<dt>Cost</dt><dd>${money(total.cost)}</dd>`}
+      ${record.task_message_count > 0 && html`<dt>Undelivered</dt><dd>${amount(record.task_message_count)} messages</dd>`}
+      ${record.waiting_for?.length > 0 &&
+      html`<dt>Waits for</dt><dd><${Say} text=${record.waiting_for.join(", ")} /></dd>`}
+    </dl>
+    ${Object.keys(agents).length > 0 &&
+    html`<h2>Agents</h2>
+      <table>
+        <thead><tr><th>Agent</th><th>Calls</th><th>Tokens</th><th>Cost</th></tr></thead>
+        <tbody>
+          ${Object.entries(agents).map(([name, used]) => html`<tr>
+            <td><${Say} text=${name} most=${80} /></td>
+            <td>${amount(used.calls)}</td>
+            <td>${amount(used.total_tokens)}</td>
+            <td>${used.cost === undefined ? "" : money(used.cost)}</td>
+          </tr>`)}
+        </tbody>
+      </table>`}
+  `;
+}
+
+/** A breakpoint call that waits: what is asked, and the result that the agent will see. */
+function OpenCall({ api, watched, call }) {
+  const [content, setContent] = useState("");
+  const [error, setError] = useState(null);
+  const send = async () => {
+    const result = { call_id: call.call_id, content };
+    const message = {
+      task_id: watched.id,
+      resume_from: "breakpoint_tool_call",
+      kwargs: { breakpoint_tool_call_result: result },
+    };
+    await api.post(message, uniqueId());
+    await watched.refresh();
+  };
+  const sendNow = () => content && send().catch(setError);
+  return html`
+    <form class="open-call" onSubmit=${(event) => event.preventDefault()}>
+      <h2><${Say} text=${call.name} most=${120} /> waits for you</h2>
+      <${Passage} text=${pretty(call.arguments ?? "")} label="Arguments" />
+      <label>Result for the agent
+        <textarea rows="3" value=${content} onInput=${(event) => setContent(event.target.value)}
+          onKeyDown=${sendKey(sendNow)} />
+      </label>
+      <${Problem} error=${error} />
+      <footer><${Work} kind="main" run=${send} onError=${setError} disabled=${!content}>Send result<//></footer>
+    </form>
+  `;
+}
+
+const HINTS = {
+  running: "Add a message to the run",
+  paused: "Answer the open calls first",
+};
+
+function Composer({ api, watched }) {
+  const { record, id } = watched;
+  const [body, setBody] = useState("");
+  const [error, setError] = useState(null);
+  const key = useRef(uniqueId());
+  const paused = record.status === "paused";
+  const send = async () => {
+    await api.post({ task_id: id, body }, key.current);
+    setBody("");
+    setError(null);
+    key.current = uniqueId();
+    await watched.refresh();
+  };
+  const able = body.trim() && !paused;
+  const change = (event) => {
+    key.current = uniqueId();
+    setBody(event.target.value);
+  };
+  return html`
+    <div class="composer">
+      <${Problem} error=${error} />
+      <textarea rows=${Math.min(6, body.split("\n").length)} value=${body} disabled=${paused}
+        aria-label="Message to the task" placeholder=${HINTS[record.status] ?? "Continue the task"}
+        onInput=${change} onKeyDown=${sendKey(() => able && send().catch(setError))} />
+      <${Work} kind="main" run=${send} onError=${setError} disabled=${!able}>Send<//>
+    </div>
+  `;
+}
+
+function Interrupt({ api, watched, onClose }) {
+  const [body, setBody] = useState("");
+  const [agent, setAgent] = useState("");
+  const [error, setError] = useState(null);
+  const key = useRef(uniqueId());
+  const send = async () => {
+    const message = { task_id: watched.id, msg_type: "interrupt", body };
+    if (agent) message.entrypoint = agent;
+    await api.post(message, key.current);
+    onClose();
+    watched.refreshSoon();
+  };
+  return html`
+    <${Dialog} title="Interrupt an agent" onClose=${onClose}>
+      <p class="hint">Its running model call is cancelled, and your message is the next that it reads.</p>
+      <label>Agent
+        <select value=${agent} onChange=${(event) => setAgent(event.target.value)}>
+          <option value="">the swarm's entrypoint</option>
+          ${[...watched.agents].sort().map((name) => html`<option value=${name}>${name}</option>`)}
+        </select>
+      </label>
+      <label>Message
+        <textarea rows="3" autofocus value=${body} onInput=${(event) => setBody(event.target.value)}
+          onKeyDown=${sendKey(() => body.trim() && send().catch(setError))} />
+      </label>
+      <${Problem} error=${error} />
+      <footer><${Work} kind="main" run=${send} onError=${setError} disabled=${!body.trim()}>Interrupt<//></footer>
+    <//>
+  `;
+}
+
+function Cancel({ api, watched, onClose }) {
+  const [error, setError] = useState(null);
+  const run = async () => {
+    watched.take(await api.cancel(watched.id));
+    onClose();
+  };
+  return html`
+    <${Dialog} title="Cancel this task?" onClose=${onClose}>
+      <p>Running model calls are cancelled and undelivered messages discarded. A further message can
+        continue the task later.</p>
+      <${Problem} error=${error} />
+      <footer>
+        <button onClick=${onClose}>Keep it</button>
+        <${Work} kind="danger main" run=${run} onError=${setError}>Cancel the task<//>
+      </footer>
+    <//>
+  `;
+}

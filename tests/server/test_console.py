@@ -1,0 +1,413 @@
+"""The web console in a real browser, against a real server."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+
+from mail.core.tasks import TaskState
+from mail.db.base import EventRow, Owner, Post, TaskRow
+from mail.db.memory import MemoryStore
+from mail.server.app import create_app
+from mail.testing import tool_calls
+from tests.server.kit import TOKENS, Template, bearer, config, running_server, serving
+from tests.support.browser import Page, opened
+from tests.support.till import known_callers
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(600)]
+
+ROOT = Path(__file__).parents[2]
+PAGES = ROOT / "src" / "mail" / "server" / "pages"
+AXE = (ROOT / "tests" / "support" / "axe" / "axe.min.js").read_text("utf-8")
+ALICE = Owner("test-swarm", "user", "alice")
+NOW = "2026-01-01T00:00:00+00:00"
+HOSTILE = (
+    "<img src=x onerror=\"document.title='owned'\"></script><script>document.title='owned'</script>"
+    " [click](javascript:document.title='owned') \u202egnp.exe \x1b[2J\x1b]0;owned\x07 &amp;"
+)
+ODD = "odd/<img src=x onerror=alert(1)>?#%2F&"
+
+
+@dataclass(eq=False)
+class Agent:
+    """Does what the newest message from a person says, one step for each permit."""
+
+    permits: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+
+    async def __call__(self, messages: list[dict[str, Any]], tool_choice: Any) -> Any:
+        told = [text for text in map(_told, messages) if text]
+        results = [one["content"] for one in messages if one.get("role") == "tool"]
+        if "steps" in told[-1]:
+            await self.permits.acquire()
+            if "interrupt" not in told[-1] and len(results) < 4:
+                return None, tool_calls(("help", {}), prefix=f"step{len(results)}")
+        if "consult" in told[-1] and not results:
+            asked = {"target": "supervisor", "subject": HOSTILE, "body": "May I?"}
+            return None, tool_calls(("send_interrupt", asked), prefix="ask")
+        finish = f"The person says: {results[-1]}" if "consult" in told[-1] else f"Done: {told[-1]}"
+        return None, tool_calls(("task_complete", {"finish_message": finish}), prefix="done")
+
+
+def _told(message: dict[str, Any]) -> str:
+    text = str(message.get("content"))
+    if '<from type="user">' not in text:
+        return ""
+    return text.partition("<body>")[2].partition("</body>")[0]
+
+
+@dataclass(eq=False)
+class Line:
+    """The way from the browser to the server: it can be cut, and mended."""
+
+    upstream: int
+    port: int = 0
+    accepted: int = 0
+    writers: set[asyncio.StreamWriter] = field(default_factory=set)
+    server: asyncio.Server | None = None
+
+    async def mend(self) -> None:
+        self.server = await asyncio.start_server(self._pass_on, "127.0.0.1", self.port)
+        self.port = self.server.sockets[0].getsockname()[1]
+
+    async def cut(self) -> None:
+        assert self.server
+        self.server.close()
+        for writer in self.writers:
+            writer.transport.abort()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        there_reader, there = await asyncio.open_connection("127.0.0.1", self.upstream)
+        self.writers |= {writer, there}
+        await asyncio.gather(_pump(reader, there), _pump(there_reader, writer))
+        self.writers -= {writer, there}
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(ConnectionError):
+        while piece := await reader.read(65536):
+            writer.write(piece)
+            await writer.drain()
+    writer.close()
+
+
+@dataclass(eq=False)
+class Stage:
+    """What a test has: the server's store and agent, the line to it, and a tab."""
+
+    store: MemoryStore
+    agent: Agent
+    line: Line
+    page: Page
+    http: httpx.AsyncClient
+
+    async def visit(self, place: str = "", who: str | None = "alice") -> None:
+        """Open the console in a tab that has been logged in, or has not."""
+        await self.page.visit(f"{self.line.url}/console")
+        await self.page.run("sessionStorage.clear()")
+        if who:
+            await self.page.run(f"sessionStorage.setItem('mail-console-token', '{TOKENS[who]}')")
+        await self.page.visit("about:blank")
+        self.page.requests.clear()
+        self.page.problems.clear()
+        await self.page.visit(f"{self.line.url}/console{place}")
+        await self.page.until("!!document.querySelector('h1')")
+
+    async def click(self, name: str, within: str = "body") -> None:
+        """Press the button with a name, once it can be pressed."""
+        button = (
+            f"[...document.querySelectorAll({json.dumps(within + ' button')})]"
+            f".find(one => !one.disabled && one.textContent.trim() === {json.dumps(name)})"
+        )
+        await self.page.until(f"!!{button}")
+        await self.page.run(f"{button}.click()")
+
+    async def write(self, selector: str, text: str) -> None:
+        """Enter text in a field."""
+        await self.page.until(f"!!document.querySelector({json.dumps(selector)})")
+        await self.page.run(f"document.querySelector({json.dumps(selector)}).focus()")
+        await self.page.write(text)
+
+    async def shows(self, text: str, selector: str = "#app") -> None:
+        """Wait until a part shows a text."""
+        part = f"document.querySelector({json.dumps(selector)})?.innerText"
+        try:
+            await self.page.until(f"{part}?.includes({json.dumps(text)})")
+        except TimeoutError:
+            shown = await self.page.run("document.querySelector('#app').innerText.slice(0, 3000)")
+            pytest.fail(f"not shown: {text!r}; the page: {shown!r}; {self.page.problems}")
+
+    async def post(self, body: str, task_id: str) -> None:
+        """Give the swarm a task, as the same person with another program."""
+        message = {"body": body, "task_id": task_id}
+        headers = bearer("alice") | {"Prefer": "respond-async"}
+        answer = await self.http.post("/message", json=message, headers=headers)
+        assert answer.status_code == 202, answer.text
+
+    async def status(self, task_id: str) -> str:
+        answer = await self.http.get(f"/tasks/{task_id}", headers=bearer("alice"))
+        return str(answer.json()["status"])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """One server and one browser for all tests here."""
+    agent = Agent()
+    template: Any = Template(agent, breakpoint_tools=["send_interrupt"])  # type: ignore[arg-type]
+    template.participants = [{"name": "editor"}]
+    store = await known_callers()
+    app = create_app(config(shutdown_grace=0.2), template=template, store=store)
+    async with running_server(app) as server:
+        line = Line(int(server.url.rpartition(":")[2]))
+        await line.mend()
+        async with (
+            opened(tmp_path_factory.mktemp("chromium")) as page,
+            httpx.AsyncClient(base_url=server.url, timeout=30) as http,
+        ):
+            await page.look(1280, 800)
+            yield Stage(store, agent, line, page, http)
+        await line.cut()
+
+
+async def seed(store: MemoryStore, task_id: str, events: int, text: str = "Hello") -> None:
+    """Store an ended task with a message and many events of a tool."""
+    message = {
+        "task_id": task_id, "request_id": "1", "routing_info": {},
+        "sender": {"address_type": "user", "address": "alice"}, "sender_swarm": "test-swarm",
+        "recipient": {"address_type": "agent", "address": "supervisor"},
+        "recipient_swarm": "test-swarm", "subject": "New Message", "body": text,
+    }  # fmt: skip
+    full = {"id": "1", "timestamp": NOW, "message": message, "msg_type": "request"}
+    letter = json.dumps({"full_message": full})
+    rows = [EventRow("new_message", NOW, "a message", letter)]
+    for number in range(2, events + 1):
+        extra = {"caller": "supervisor", "tool_name": f"count_{number}", "tool_args": {"at": text}}
+        rows.append(EventRow("tool_call", NOW, text, json.dumps(extra)))
+    row = TaskRow(task_id, str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.COMPLETED)
+    await store.post(Post(owner=ALICE, task=row, events=tuple(rows)))
+
+
+async def test_the_page_has_its_parts_and_a_strict_policy(stage: Stage) -> None:
+    answer = await stage.http.get("/console")
+    assert answer.headers["content-security-policy"] == (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    named = set(re.findall(r'(?:src|href)="console/([^"]+)"', answer.text))
+    seen: set[str] = set()
+    while named - seen:
+        name = (named - seen).pop()
+        part = await stage.http.get(f"/console/{name}")
+        assert part.status_code == 200, name
+        seen.add(name)
+        named |= set(re.findall(r'from ?"\./([^"]+)"', part.text)) if name.endswith("js") else set()
+    files = {path.name for path in (PAGES / "console").rglob("*") if path.suffix in (".js", ".mjs")}
+    assert {name for name in seen if name.endswith("js")} == files
+    for name in ("nothing.js", "LICENSE-htm", "..%2Fdocs.js", "console.html"):
+        assert (await stage.http.get(f"/console/{name}")).status_code == 404
+
+
+async def test_it_can_be_switched_off() -> None:
+    quiet = config().model_copy(update={"console": False})
+    template: Any = Template()
+    accept = {"Accept": "text/html"}
+    async with serving(create_app(quiet, template=template, store=MemoryStore())) as client:
+        assert 'href="console"' not in (await client.get("/", headers=accept)).text
+        assert (await client.get("/console", headers=accept)).status_code == 404
+    async with serving(create_app(config(), template=template, store=MemoryStore())) as client:
+        assert 'href="console"' in (await client.get("/", headers=accept)).text
+
+
+async def test_only_a_token_that_the_server_knows_lets_in(stage: Stage) -> None:
+    page = stage.page
+    await stage.visit(who=None)
+    await stage.write("input[name=token]", "mail_wrong")
+    await page.press("Enter")
+    await stage.shows("the server does not know this token", ".problem")
+    await page.run("document.querySelector('input[name=token]').value = ''")
+    await stage.write("input[name=token]", TOKENS["editor"])
+    await page.press("Enter")
+    await stage.shows("this token is an agent's", ".problem")
+    assert await page.run("sessionStorage.length") == 0
+    await page.run("document.querySelector('input[name=token]').value = ''")
+    await stage.write("input[name=token]", TOKENS["bob"])
+    await page.press("Enter")
+    await stage.shows("No tasks yet", "main")
+    await stage.shows("bob", ".who")
+    assert await page.run("localStorage.length + document.cookie.length") == 0
+    assert TOKENS["bob"] not in await page.run("location.href")
+    await page.visit("about:blank")
+    await page.visit(f"{stage.line.url}/console")
+    await stage.shows("No tasks yet", "main")
+    await stage.click("Log out")
+    await page.until("!!document.querySelector('input[name=token]')")
+    assert await page.run("sessionStorage.length") == 0
+    assert {url for url in page.requests if not url.startswith(f"{stage.line.url}/")} == set()
+
+
+async def test_a_token_that_is_refused_later_leads_back_to_the_login(stage: Stage) -> None:
+    await stage.visit()
+    await stage.page.run(
+        f"sessionStorage.setItem('mail-console-token', '{TOKENS['alice']}x'); location.reload()"
+    )
+    await stage.shows("your token is not valid any more", ".problem")
+    assert await stage.page.run("sessionStorage.length") == 0
+
+
+async def test_a_task_is_started_and_watched_while_the_line_is_cut(stage: Stage) -> None:
+    page, line = stage.page, stage.line
+    await stage.visit()
+    await stage.click("New task")
+    await stage.write("dialog textarea", "go five steps")
+    await page.press("Enter", ctrl=True)
+    await stage.shows("live", ".link")
+    rows = "document.querySelectorAll('.row').length"
+    assert await page.until(rows) == 1
+    stage.agent.permits.release()
+    grown = await page.until(f"{rows} > 1 && {rows}")
+    await line.cut()
+    await stage.shows("connection lost", ".link")
+    stage.agent.permits.release()
+    before = line.accepted
+    await line.mend()
+    await stage.shows("live", ".link")
+    assert line.accepted > before
+    assert await page.until(f"{rows} > {grown} && {rows}")
+    for _ in range(4):
+        stage.agent.permits.release()
+    await stage.shows("Done: go five steps", ".side .answer")
+    await stage.shows("completed", ".head .state")
+    task_id = await page.run("decodeURIComponent(location.hash.split('/')[2])")
+    task = (await stage.http.get(f"/tasks/{task_id}", headers=bearer("alice"))).json()
+    count = task["event_count"]
+    await page.until(f"document.querySelector('.row')?.getAttribute('aria-setsize') === '{count}'")
+    assert [event["id"] for event in task["events"]] == [str(n + 1) for n in range(count)]
+    await stage.write(".composer textarea", "and now")
+    await page.press("Enter", ctrl=True)
+    await stage.shows("Done: and now", ".side .answer")
+    await page.run("location.hash = '#/tasks'")
+    await stage.shows("go five steps", ".tasks a")
+
+
+async def test_an_agent_is_interrupted_and_a_task_is_cancelled(stage: Stage) -> None:
+    await stage.post("steps without end", "long")
+    await stage.visit("#/tasks/long")
+    await stage.click("Interrupt")
+    await stage.write("dialog textarea", "interrupt and finish, in few steps")
+    await stage.click("Interrupt", "dialog")
+    await stage.shows("was interrupted", ".timeline")
+    assert await stage.status("long") == "running"
+    await stage.click("Cancel")
+    await stage.click("Cancel the task", "dialog")
+    await stage.shows("cancelled", ".head .state")
+    assert await stage.status("long") == "cancelled"
+    assert await stage.page.run("!document.querySelector('dialog')")
+
+
+async def test_a_breakpoint_call_is_answered_by_keyboard(stage: Stage) -> None:
+    page = stage.page
+    await stage.post("consult somebody", "ask")
+    await stage.visit("#/tasks/ask")
+    await stage.shows("send_interrupt waits for you", ".open-call")
+    await stage.shows("May I?", ".open-call")
+    assert await page.run("document.querySelector('.composer textarea').disabled")
+    await page.press("a")
+    await page.until("document.activeElement.matches('.open-call textarea')")
+    await page.write('"yes", but <b>gently</b>')
+    await page.press("Enter", ctrl=True)
+    await stage.shows('The person says: "yes", but <b>gently</b>', ".side .answer")
+    assert await page.run("!document.querySelector('.open-call')")
+
+
+async def test_hostile_text_is_text(stage: Stage) -> None:
+    page = stage.page
+    await seed(stage.store, ODD, 3, HOSTILE)
+    await seed(stage.store, "mega", 2, "x" * 1_000_000 + HOSTILE)
+    await stage.post(f"consult {HOSTILE}", "hostile")
+    await stage.visit()
+    await page.until("document.querySelectorAll('.tasks a').length >= 3")
+    await stage.shows("<img src=x onerror", ".tasks")
+    for place, number in (("hostile", 2), (ODD, 2), ("mega", 1)):
+        await page.run(f"location.hash = '#/tasks/' + encodeURIComponent({json.dumps(place)})")
+        await page.until(f"!!document.querySelector('#event-{number} .text')")
+        await page.run(f"document.querySelector('#event-{number}').click()")
+        await page.until("!!document.querySelector('.details .passage')")
+        assert await page.run("document.querySelectorAll('.passage').length < 20")
+        await page.run("document.querySelector('.side details summary').click()")
+        await page.until("document.querySelectorAll('.side details .passage').length === 1")
+        assert (
+            await page.run(
+                "document.querySelectorAll('#app script, #app img[src=x], a[href^=j]').length"
+            )
+            == 0
+        )
+        shown = await page.run("document.querySelector('#app').textContent.slice(0, 400000)")
+        assert not set("\x1b\x07\u202e") & set(shown)
+    assert (
+        await page.run("document.querySelector('.details .passage').textContent.length") == 20_000
+    )
+    await stage.click("Show all 1,000,205 characters".replace("205", str(len(HOSTILE)).zfill(3)))
+    await page.until("document.querySelector('.details .passage').textContent.length > 1000000")
+    assert await page.run("document.title") == "MAIL console"
+    assert await page.run("document.documentElement.scrollWidth") <= 1280
+    assert {url for url in page.requests if not url.startswith(f"{stage.line.url}/")} == set()
+    assert page.problems == []
+
+
+async def test_a_log_of_20000_events_is_shown_at_once_in_little_memory(stage: Stage) -> None:
+    page = stage.page
+    await seed(stage.store, "huge", 20_000, "some text of a call " * 10)
+    await stage.visit("#/tasks/huge")
+    await page.until("!!document.querySelector('#event-20000 .text')")
+    painted = await page.run("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert painted < 5_000  # milliseconds; it is a tenth of a second on a machine that does nothing
+    await page.run("document.querySelector('.scroller').focus()")
+    await page.press("Home")
+    await page.until("!!document.querySelector('#event-1 .text')")
+    for place in range(0, 20_000, 1_000):
+        await page.run(f"document.querySelector('.scroller').scrollTop = {place * 56}")
+        await page.until(f"!!document.querySelector('#event-{place + 5} .text')")
+    assert await page.run("document.querySelectorAll('.row').length") < 80
+    assert await page.run("performance.memory.usedJSHeapSize") < 64 * 1024 * 1024
+    assert page.problems == []
+    read = [url for url in page.requests if "/task?" in url]
+    assert len(read) < 80
+
+
+VIEWS = {
+    "login": ("", None, "input"),
+    "tasks": ("", "alice", ".tasks a strong"),
+    "task": ("#/tasks/seen", "alice", "#event-30 .text"),
+}
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("view", VIEWS)
+async def test_people_can_use_it(stage: Stage, view: str, width: int, dark: bool) -> None:
+    page = stage.page
+    if await stage.store.load_task(ALICE, "seen") is None:
+        await seed(stage.store, "seen", 30)
+    place, who, ready = VIEWS[view]
+    await page.look(width, 800, dark=dark)
+    await stage.visit(place, who)
+    await page.until(f"!!document.querySelector('{ready}')")
+    assert await page.run("document.documentElement.scrollWidth") <= width
+    await page.run(AXE)
+    found = await page.run("axe.run().then(({violations}) => violations)")
+    serious = [one for one in found if one["impact"] in ("serious", "critical")]
+    assert serious == [], json.dumps(serious, indent=1)[:4000]
+    await page.look(1280, 800)
