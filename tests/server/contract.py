@@ -239,6 +239,8 @@ TABLE = [
     ),
     Row("GET", "/docs", PUBLIC, PAGE),
     Row("GET", "/docs/{name}", PUBLIC, PAGE, on_page=False),
+    Row("GET", "/console", PUBLIC, PAGE),
+    Row("GET", "/console/{name}", PUBLIC, PAGE, on_page=False),
     Row("GET", "/openapi.yaml", PUBLIC, DOCUMENT),
     Row("GET", "/openapi.json", PUBLIC, DOCUMENT),
     Row("GET", "/whoami", ANYONE, GetWhoamiResponse),

@@ -126,9 +126,13 @@ def http(url: str, peer: str) -> Iterator[httpx.Client]:
 
 def some(row: Row) -> str:
     """Return the row's path with ids that nobody needs to have."""
-    path = re.sub(r"\{(task|response)_id\}", "seen", row.path).replace("{name}", "docs.js")
+    path = re.sub(r"\{(task|response)_id\}", "seen", _asset(row.path))
     path = path.replace("{number}", "1")
     return path.replace("{model}", till().name)
+
+
+def _asset(path: str) -> str:
+    return path.replace("{name}", "app.js" if path.startswith("/console") else "docs.js")
 
 
 def caller_of(row: Row, person: str = "alice") -> str:
@@ -152,7 +156,7 @@ def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
         return _at_desk(http, path)
     if path.startswith("/swarms") and "load" not in path and row.method != "GET":
         _forget_peer(http, row)
-    path = path.replace("{name}", "peer" if "swarms" in path else "docs.js")
+    path = path.replace("{name}", "peer") if "swarms" in path else _asset(path)
     if "{task_id}" in path or row.path == "/task":
         made = http.post("/message", headers=bearer(who), json={"body": "hi", "task_id": "seen"})
         assert made.status_code == 200, made.text
