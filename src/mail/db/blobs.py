@@ -15,7 +15,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, Final, ParamSpec, Protocol, TypeVar
-from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 from mail.errors import StoreError, StoreFull
@@ -31,6 +30,7 @@ _ABANDONED_SECONDS: Final = 3600.0
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _COMING: Final = "incoming"
+_SHOWN: Final = 64
 
 
 class Spool(Protocol):
@@ -151,7 +151,7 @@ class FolderBlobs:
     """
 
     def __init__(self, folder: Path, swarm: str) -> None:
-        self._folder = folder.absolute() / quote(swarm, safe="").replace(".", "%2E")
+        self._folder = folder.absolute() / _folder_name(swarm)
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     @asynccontextmanager
@@ -208,6 +208,12 @@ async def _pieces(file: BinaryIO, start: int, size: int) -> AsyncIterator[bytes]
             raise StoreError("a stored file is shorter than it was")
         size -= len(piece)
         yield piece
+
+
+def _folder_name(swarm: str) -> str:
+    """Return a name for a swarm's folder that no other swarm has, on any file system."""
+    shown = re.sub(r"[^A-Za-z0-9_-]", "_", swarm)[:_SHOWN]
+    return f"{shown}-{hashlib.sha256(swarm.encode()).hexdigest()[:16]}"
 
 
 def _place(folder: Path, sha256: str) -> Path:
