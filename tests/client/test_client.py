@@ -46,6 +46,16 @@ async def test_each_method_calls_its_route(
     assert server.seen[0][3] is None
 
 
+async def test_what_is_not_given_is_not_sent(server: Counterpart, client: MAILClient) -> None:
+    server.answer("POST", "/messages", {"message_id": "m"})
+    await client.send_desk_message("hi", recipient_id="b")
+    assert server.seen[0][3] == {"content": "hi", "recipient_id": "b"}
+    server.answer("GET", "/messages", {"messages": []})
+    await client.get_desk_messages()
+    server.answer("GET", "/messages/search?q=a%20%26%20b&before=3", {"messages": []})
+    await client.search_messages("a & b", before=3)
+
+
 async def test_a_deleted_task_has_no_record(server: Counterpart, client: MAILClient) -> None:
     server.answer("DELETE", "/tasks/a%2Fb%20c", None, status=204)
     assert await client.delete_task("a/b c") is None

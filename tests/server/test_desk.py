@@ -150,7 +150,7 @@ def test_a_search_finds_ones_own_messages(http: httpx.Client) -> None:
     pages = find(http, "reviewer", "uberraschung", limit=1).json()
     rest = find(http, "reviewer", "uberraschung", limit=1, before=pages["next_before"]).json()
     assert [each["id"] for each in rest["messages"]] == [first["message_id"]]
-    assert find(http, "reviewer", '"to open"').json()["messages"][0]["snippet"] == "To open"
+    assert find(http, "reviewer", '"to open"').json()["messages"][0]["subject"] == "To open"
 
 
 def test_a_search_finds_nothing_of_others(http: httpx.Client) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-from mail.client.http import HTTPClient
+from mail.client.desk import DeskClient
 from mail.client.stream import IDLE_TIMEOUT, EventStream, ReplayOpener
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError
 from mail.net.types import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["MAILClient"]
 
 
-class MAILClient(HTTPClient):
+class MAILClient(DeskClient):
     """An asynchronous client for one MAIL server; use it as ``async with MAILClient(...)``.
 
     Every method raises `mail.errors.ClientHTTPError` (a RuntimeError with ``status`` and
@@ -569,21 +569,6 @@ class MAILClient(HTTPClient):
             headers={"Last-Event-ID": last_event_id} if last_event_id else None,
             idle_timeout=IDLE_TIMEOUT,
         )
-
-    async def _request_object(
-        self,
-        method: str,
-        path: str,
-        payload: dict[str, Any] | None = None,
-        idempotency_key: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> dict[str, Any]:
-        answer = await self._request_json(
-            method, path, payload=payload, headers=headers, idempotency_key=idempotency_key
-        )
-        if not isinstance(answer, dict):
-            raise ClientDecodeError(f"expected a JSON object, got {type(answer).__name__}")
-        return answer
 
     async def debug_post_responses(
         self,

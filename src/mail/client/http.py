@@ -181,6 +181,27 @@ class HTTPClient:
 
         return await self._repeated(once, idempotency_key)
 
+    async def _request_object(
+        self,
+        method: str,
+        path: str,
+        payload: dict[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Send a request and return the object that it is answered with.
+
+        Raises:
+            ClientHTTPError: there was no response, or its status is not 2xx.
+            ClientDecodeError: the response is not a JSON object.
+        """
+        answer = await self._request_json(
+            method, path, payload=payload, headers=headers, idempotency_key=idempotency_key
+        )
+        if not isinstance(answer, dict):
+            raise ClientDecodeError(f"expected a JSON object, got {type(answer).__name__}")
+        return answer
+
     async def _request_nothing(self, method: str, path: str) -> None:
         """Send a request whose answer has no content.
 

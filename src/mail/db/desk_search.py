@@ -8,7 +8,7 @@ others write, a search reads no more of it.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
@@ -161,19 +161,12 @@ class LetterQuery:
         )
 
 
-def snippet(query: LetterQuery, texts: Iterable[str]) -> str:
-    """Return the place where the first of some texts has something wanted, on a line.
-
-    Without such a place it is the beginning of the last text.
-    """
-    shown = ""
+def snippet(query: LetterQuery, text: str) -> str:
+    """Return the place of a text where something wanted is, or its beginning, on a line."""
+    text = text[:SEARCHED_CHARACTERS]
     wanted = _pattern((*query.wanted, *(part.strip().split()[-1] for part in query.present)))
-    for text in texts:
-        shown = text[:SEARCHED_CHARACTERS]
-        found = None if wanted is None else wanted.search(_plain(shown))
-        if found is not None:
-            return _around(shown, found.start())
-    return _around(shown, 0)
+    found = None if wanted is None else wanted.search(_plain(text))
+    return _around(text, 0 if found is None else found.start())
 
 
 def _pattern(words: Sequence[str]) -> re.Pattern[str] | None:

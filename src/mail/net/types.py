@@ -854,7 +854,7 @@ class FoundMessage(TypedDict):
     thread_id: Annotated[str | None, Field(description="The thread in which it was posted.")]
     subject: Annotated[str | None, Field(description="The subject line.")]
     snippet: Annotated[
-        str, Field(description="A piece of it, 200 characters long, where the words are.")
+        str, Field(description="A piece of its content, 200 characters long, where the words are.")
     ]
     created_at: Annotated[str, Field(description="When the server got it, in UTC.")]
     read: Annotated[bool, Field(description="Whether the caller has read it, or wrote it.")]

@@ -521,7 +521,7 @@ class MailDesk:
             FoundLetter(
                 letter,
                 not _is_unread(name, letter, receipt),
-                snippet(query, (letter.subject, letter.body)),
+                snippet(query, letter.body),
             )
             for letter, receipt in found
         ]
