@@ -1,5 +1,6 @@
 """The prompt of ``mail client`` where nothing is missing: an administrator, debug mode."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,36 @@ EVERY: dict[str, list[tuple[str, str]]] = {
         ),
         ("responses '{' '[]'", r"not valid JSON: "),
     ],
+    "inbox": [
+        ("inbox", r"error getting messages: .*403: .*participant"),
+        (f"login {TOKENS['editor']}", r"> id: editor\n"),
+        ("inbox --json", r'"unread": 0'),
+        ("in --unread --limit 5 --before 9", r"0 unread\n"),
+    ],
+    "send": [
+        ("send reviewer 'Please look' --subject Plan", r"message \S+ sent to reviewer\n"),
+        ("se reviewer,editor All -u -wa --json", r'"recipient_ids": \[\s*"reviewer"\s*\]'),
+        ("send nobody hi", r"error sending message: .*400: .*no mailbox of this swarm is named"),
+    ],
+    "search": [
+        ("search please plan", r"20\d\d-.*editor: Plan +Please look\n"),
+        ("find 'plea* \"please look\" -draft' --limit 1 --json", r'"snippet": "Please look"'),
+        ("search 'please -plan'", r"no message has that\n"),
+    ],
+    "read": [("read none", r"error reading message: .*404: no such message")],
+    "reply": [("reply none hi", r"error replying: .*404: no such message")],
+    "ack": [("ack none 'on it'", r"error acknowledging message: .*404: no such message")],
+    "thread-create": [("thread-create 'Release 2' reviewer", r"thread \S+ created\n")],
+    "threads": [
+        ("threads", r"\S+  Release 2  created by editor, \d{4}-"),
+        ("ths --limit 1 --json", r'"title": "Release 2"'),
+    ],
+    "thread": [("thread none", r"error getting thread: .*404: no such thread")],
+    "post": [("post none hi", r"error posting in thread: .*404: no such thread")],
+    "thread-join": [
+        ("thread-join none", r"error joining thread: .*404: no such thread"),
+        (f"login {TOKENS['admin']}", r"> id: root\n"),
+    ],
     "help": [("help", r"commands:.*exit, quit: leave"), ("? ms", r"usage: mail> message-stream")],
 }
 
@@ -188,6 +219,44 @@ async def test_an_administrator_gives_each_command(tmp_path: Path, place: str, p
                 await person.ask(line.replace(PEER, peer), shown)
         person.type("exit")
         assert await person.end() == 0
+        assert "Traceback" not in person.screen
+
+
+async def test_participants_write_to_each_other(tmp_path: Path, place: str) -> None:
+    async with terminal(tmp_path, ["client", place, "-ak", TOKENS["editor"]]) as person:
+        await person.see("mail>")
+
+        async def ask(line: str, shown: str) -> str:
+            """Ask, and return the id that comes with what is shown."""
+            await person.ask(line, shown)
+            return re.findall(shown, person.screen)[-1]
+
+        async def become(who: str) -> None:
+            await person.ask(f"login {TOKENS[who]}", rf"> id: {who}\n")
+
+        sent = await ask("send reviewer 'Ready?' -wa", r"message (\S+) sent to reviewer\n")
+        await become("reviewer")
+        await person.ask("inbox", rf"\* {sent}  \S+  editor  Ready\?\n1 unread\n")
+        await person.ask(f"read {sent}", rf"editor to reviewer, .*Ready\?\n.*ack {sent}\n")
+        await person.ask("inbox", rf"  {sent}  \S+  editor  Ready\?\n0 unread\n")
+        await person.ask(f"ack {sent} 'on it'", rf"message {sent} acknowledged\n")
+        answer = await ask(f"reply {sent} Yes --urgent", r"message (\S+) sent to editor\n")
+        await become("editor")
+        await person.ask(f"rd {sent}", r"Ready\?\nreviewer: acknowledged: on it\n")
+        await person.ask(f"re {sent} 'Still?'", r"message \S+ sent to reviewer\n")
+        await person.ask(f"rd {answer} --json", rf'"reply_to": "{sent}"')
+        thread = await ask("thc 'Release 2'", r"thread (\S+) created\n")
+        await person.ask(f"post {thread} alone", r"sent to nobody: you are alone in the thread\n")
+        await become("reviewer")
+        await person.ask(f"thj {thread}", r"joined; in it: editor, reviewer\n")
+        post = await ask(f"po {thread} 'Which branch?'", r"message (\S+) sent to editor\n")
+        await become("editor")
+        await person.ask(f"reply {post} main", r"message \S+ sent to reviewer\n")
+        shown = r"Release 2\nin it: editor, reviewer\n.*alone.*Which branch\?\n.*  main\n"
+        await person.ask(f"th {thread}", shown)
+        await person.ask(f"find branch -th {thread}", rf"{post}  \S+  reviewer in {thread}  Which")
+        notice = await ask("in -l 2", r"\* (\S{36})  \S+  the mail desk in")
+        await person.ask(f"re {notice} hi", r"message \S+ sent to reviewer\n")
         assert "Traceback" not in person.screen
 
 

@@ -7,13 +7,13 @@ from typing import Any, Final
 
 from mail.cli.common import DONE, FAILED, PAUSED
 from mail.cli.credentials import read_token
+from mail.cli.repl.desk import DESK
 from mail.cli.repl.screen import event_count, exit_code, show_answer, show_event, show_task
-from mail.cli.repl.session import Command, Session
+from mail.cli.repl.session import Command, Session, add_json
 from mail.errors import ConfigError
 
 __all__ = [
     "COMMANDS",
-    "add_json",
     "add_key",
     "json_list",
     "json_object",
@@ -30,16 +30,6 @@ _RESERVED: Final = frozenset(
         "parallel_tool_calls",
     }
 )
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that prints the complete response."""
-    parser.add_argument(
-        *("-v", "--verbose", "--json"),
-        dest="json",
-        action="store_true",
-        help="print the complete response as JSON",
-    )
 
 
 def add_key(parser: argparse.ArgumentParser) -> None:
@@ -728,4 +718,11 @@ _RESPONSES: Final = (
     ),
 )
 
-COMMANDS: Final[tuple[Command, ...]] = (*_IDENTITY, *_MESSAGES, *_TASKS, *_SWARMS, *_RESPONSES)
+COMMANDS: Final[tuple[Command, ...]] = (
+    *_IDENTITY,
+    *_MESSAGES,
+    *_TASKS,
+    *DESK,
+    *_SWARMS,
+    *_RESPONSES,
+)

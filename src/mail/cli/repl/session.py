@@ -12,7 +12,7 @@ from mail.errors import ClientHTTPError, MAILError
 if TYPE_CHECKING:
     from mail.client.client import MAILClient
 
-__all__ = ["Command", "Session", "execute"]
+__all__ = ["Command", "Session", "add_json", "execute"]
 
 _log = logging.getLogger("mail.client")
 
@@ -47,6 +47,16 @@ class Command(NamedTuple):
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[Session, argparse.Namespace], Awaitable[int]]
     doing: str
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that prints the complete response."""
+    parser.add_argument(
+        *("-v", "--verbose", "--json"),
+        dest="json",
+        action="store_true",
+        help="print the complete response as JSON",
+    )
 
 
 async def execute(session: Session, arguments: argparse.Namespace) -> int:

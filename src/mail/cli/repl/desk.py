@@ -1,0 +1,290 @@
+"""The commands of ``mail client`` for participants: their messages and threads."""
+
+import argparse
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mail.cli.common import DONE, FAILED, one_line
+from mail.cli.repl.session import Command, Session, add_json
+
+__all__ = ["DESK"]
+
+_WIDEST: Final = 200
+_MOST: Final = 100
+
+
+async def _inbox(session: Session, arguments: argparse.Namespace) -> int:
+    page = await session.client.get_desk_messages(
+        limit=arguments.limit, before=arguments.before, unread=arguments.unread, mark_read=False
+    )
+    if session.wants_json(arguments):
+        session.screen.show_json(page)
+        return DONE
+    for message in page["messages"]:
+        _show_line(session, message, message["content"])
+    session.screen.note((f"{page['unread']} unread", "dim"))
+    if page["next_before"] is not None and len(page["messages"]) == arguments.limit:
+        session.screen.note((f"older ones: inbox --before {page['next_before']}", "dim"))
+    return DONE
+
+
+async def _read(session: Session, arguments: argparse.Namespace) -> int:
+    found = await session.client.get_desk_message(arguments.message_id)
+    if session.wants_json(arguments):
+        session.screen.show_json(found)
+        return DONE
+    message, screen = found["message"], session.screen
+    names = ", ".join(message["recipient_ids"])
+    screen.note((f"{_sender(message)} to {names}, {message['created_at']}", "dim"))
+    if message["thread_id"]:
+        screen.note((f"thread {message['thread_id']}", "dim"))
+    if message["subject"]:
+        screen.say((message["subject"], "bold"))
+    screen.say(message["content"])
+    for receipt in found["receipts"] or ():
+        told = f": {receipt['note']}" if receipt["note"] else ""
+        screen.note((f"{receipt['recipient_id']}: {receipt['state']}{told}", "dim"))
+    if message["wants_ack"] and found["receipts"] is None:
+        screen.note((f"acknowledge it with: ack {message['id']}", "dim"))
+    return DONE
+
+
+async def _send(session: Session, arguments: argparse.Namespace) -> int:
+    names = list(arguments.names.split(","))
+    to: dict[str, Any] = {"recipient_id": names[0]} if len(names) == 1 else {"recipient_ids": names}
+    return await _sent(session, arguments, **to, subject=arguments.subject)
+
+
+async def _post(session: Session, arguments: argparse.Namespace) -> int:
+    return await _sent(session, arguments, thread_id=arguments.thread_id)
+
+
+async def _reply(session: Session, arguments: argparse.Namespace) -> int:
+    found = await session.client.get_desk_message(arguments.message_id)
+    message = found["message"]
+    to: dict[str, Any]
+    if message["thread_id"]:
+        to = {"thread_id": message["thread_id"]}
+    elif found["receipts"] is not None:  # one's own: to those who got it
+        to = {"recipient_ids": message["recipient_ids"]}
+    elif message["sender_id"]:
+        to = {"recipient_id": message["sender_id"]}
+    else:
+        session.screen.fail("error replying: it is a notice of the mail desk, which reads nothing")
+        return FAILED
+    return await _sent(session, arguments, **to, reply_to=message["id"])
+
+
+async def _sent(session: Session, arguments: argparse.Namespace, **to: Any) -> int:
+    sent = await session.client.send_desk_message(
+        arguments.text, urgent=arguments.urgent, wants_ack=arguments.wants_ack, **to
+    )
+    message = sent["message"]
+    names = ", ".join(message["recipient_ids"]) or "nobody: you are alone in the thread"
+    return session.tell(arguments, sent, f"message {message['id']} sent to {names}")
+
+
+async def _ack(session: Session, arguments: argparse.Namespace) -> int:
+    done = await session.client.acknowledge_message(arguments.message_id, arguments.note)
+    said = done["status"].replace("_", " ")
+    return session.tell(arguments, done, f"message {arguments.message_id} {said}")
+
+
+async def _search(session: Session, arguments: argparse.Namespace) -> int:
+    page = await session.client.search_messages(
+        " ".join(arguments.words),
+        thread_id=arguments.thread,
+        limit=arguments.limit,
+        before=arguments.before,
+    )
+    if session.wants_json(arguments):
+        session.screen.show_json(page)
+        return DONE
+    for message in page["messages"]:
+        _show_line(session, message, message["snippet"])
+    if page["next_before"] is not None:
+        session.screen.note((f"older ones: add --before {page['next_before']}", "dim"))
+    elif not page["messages"]:
+        session.screen.note("no message has that")
+    return DONE
+
+
+async def _threads(session: Session, arguments: argparse.Namespace) -> int:
+    page = await session.client.get_threads(arguments.after, arguments.limit)
+    if session.wants_json(arguments):
+        session.screen.show_json(page)
+        return DONE
+    for thread in page["threads"]:
+        about = f"  created by {thread['creator_id']}, {thread['created_at'][:16]}"
+        session.screen.say(f"{thread['id']}  {one_line(thread['title'])}", (about, "dim"))
+    if page["next_after"] is not None:
+        session.screen.note((f"more: threads --after {page['next_after']}", "dim"))
+    return DONE
+
+
+async def _thread(session: Session, arguments: argparse.Namespace) -> int:
+    thread = await session.client.get_thread(arguments.thread_id)
+    page = await session.client.get_desk_messages(
+        thread_id=arguments.thread_id, limit=arguments.limit, mark_read=False
+    )
+    if session.wants_json(arguments):
+        session.screen.show_json({"thread": thread, **page})
+        return DONE
+    session.screen.say((thread["title"], "bold"))
+    session.screen.note((f"in it: {', '.join(thread['participants'])}", "dim"))
+    for message in reversed(page["messages"]):
+        _show_line(session, message, message["content"])
+    return DONE
+
+
+async def _thread_create(session: Session, arguments: argparse.Namespace) -> int:
+    made = await session.client.create_thread(arguments.title, arguments.names)
+    return session.tell(arguments, made, f"thread {made['thread']['id']} created")
+
+
+async def _thread_join(session: Session, arguments: argparse.Namespace) -> int:
+    joined = await session.client.join_thread(arguments.thread_id)
+    names = ", ".join(joined["thread"]["participants"])
+    return session.tell(arguments, joined, f"{joined['status'].replace('_', ' ')}; in it: {names}")
+
+
+def _show_line(session: Session, message: Mapping[str, Any], text: str) -> None:
+    """Print a message on one line; an unread one has a star."""
+    mark = " " if message["read"] else "*"
+    about = f": {message['subject']}" if message["subject"] else ""
+    place = f" in {message['thread_id']}" if message["thread_id"] else ""
+    session.screen.say(
+        (f"{mark} ", "bold yellow"),
+        f"{message['id']}  {message['created_at'][:16]}  ",
+        (one_line(f"{_sender(message)}{place}{about}", _WIDEST), "cyan"),
+        f"  {one_line(text, _WIDEST)}",
+    )
+
+
+def _sender(message: Mapping[str, Any]) -> str:
+    return str(message["sender_id"] or "the mail desk")
+
+
+def _configure_inbox(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-u", "--unread", action="store_true", help="only unread ones")
+    _add_page(parser)
+    add_json(parser)
+
+
+def _configure_message(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("message_id", metavar="ID", help="the message, as `inbox` lists it")
+    add_json(parser)
+
+
+def _configure_ack(parser: argparse.ArgumentParser) -> None:
+    _configure_message(parser)
+    parser.add_argument("note", nargs="?", default="", help="a word to its sender")
+
+
+def _configure_reply(parser: argparse.ArgumentParser) -> None:
+    _configure_message(parser)
+    _add_text(parser)
+
+
+def _configure_send(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", metavar="NAME", help="a participant, or several: editor,tester")
+    _add_text(parser)
+    parser.add_argument("-s", "--subject", help="the subject")
+    add_json(parser)
+
+
+def _configure_post(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("thread_id", metavar="THREAD", help="the thread, as `threads` lists it")
+    _add_text(parser)
+    add_json(parser)
+
+
+def _configure_search(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "words",
+        nargs="+",
+        metavar="WORD",
+        help="words, or the whole query in quotation marks: 'plan* \"open question\" -draft'",
+    )
+    parser.add_argument("-th", "--thread", metavar="ID", help="only this thread")
+    _add_page(parser)
+    add_json(parser)
+
+
+def _configure_threads(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-a", "--after", metavar="ID", help="only threads after this one")
+    _add_limit(parser, _MOST)
+    add_json(parser)
+
+
+def _configure_thread(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("thread_id", metavar="ID", help="the thread, as `threads` lists it")
+    _add_limit(parser, 20)
+    add_json(parser)
+
+
+def _configure_create(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("title", help="its title")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="who is in it, besides you")
+    add_json(parser)
+
+
+def _configure_join(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("thread_id", metavar="ID", help="the thread")
+    add_json(parser)
+
+
+def _add_text(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("text", help="the text")
+    parser.add_argument("-u", "--urgent", action="store_true", help="it wants attention at once")
+    parser.add_argument("-wa", "--wants-ack", action="store_true", help="ask to acknowledge it")
+
+
+def _add_page(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-b", "--before", metavar="N", type=int, help="only older ones")
+    _add_limit(parser, 20)
+
+
+def _add_limit(parser: argparse.ArgumentParser, usual: int) -> None:
+    told = f"at most so many (default {usual})"
+    parser.add_argument("-l", "--limit", metavar="N", type=int, default=usual, help=told)
+
+
+DESK: Final = (
+    Command("inbox", ("in",), "list your messages", _configure_inbox, _inbox, "getting messages"),
+    Command("read", ("rd",), "read a message", _configure_message, _read, "reading message"),
+    Command("reply", ("re",), "answer a message", _configure_reply, _reply, "replying"),
+    Command("send", ("se",), "write to a participant", _configure_send, _send, "sending message"),
+    Command("ack", ("a",), "acknowledge a message", _configure_ack, _ack, "acknowledging message"),
+    Command(
+        "search",
+        ("find",),
+        "find messages by their words",
+        _configure_search,
+        _search,
+        "searching messages",
+    ),
+    Command(
+        "threads", ("ths",), "list your threads", _configure_threads, _threads, "getting threads"
+    ),
+    Command(
+        "thread",
+        ("th",),
+        "show a thread and its messages",
+        _configure_thread,
+        _thread,
+        "getting thread",
+    ),
+    Command("post", ("po",), "write in a thread", _configure_post, _post, "posting in thread"),
+    Command(
+        "thread-create",
+        ("thc",),
+        "begin a thread",
+        _configure_create,
+        _thread_create,
+        "creating thread",
+    ),
+    Command(
+        "thread-join", ("thj",), "join a thread", _configure_join, _thread_join, "joining thread"
+    ),
+)
