@@ -339,7 +339,12 @@ TABLE = [
         *("POST", "/teams/{team_id}/messages", PARTICIPANTS, PostTeamMessageResponse),
         {"to": "reviewer", "message": "hello"},
         required=("to", "message"),
-        wrong={"to": NO_NAME, **TEAM_WRONG},
+        wrong={
+            "to": NO_NAME,
+            "waitForReply": NO_FLAG,
+            "timeoutSeconds": [-1, 301, "5", True, [5]],
+            **TEAM_WRONG,
+        },
     ),
     Row(
         *("POST", "/teams/{team_id}/broadcasts", PARTICIPANTS, PostTeamBroadcastResponse),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -31,15 +32,25 @@ async def mcp(http: httpx.Client, who: str) -> AsyncIterator[Client]:
             yield client
 
 
-def serving(url: str, *, enabled: bool = True) -> Any:
-    """Serve a swarm whose participants editor (the lead) and reviewer are a team."""
+def serving(url: str, *, enabled: bool = True, made: list[FastAPI] | None = None) -> Any:
+    """Serve a swarm whose participants editor (the lead) and reviewer are a team.
+
+    Args:
+        url: Its database.
+        enabled: Whether teams are on.
+        made: Gets the application.
+    """
 
     async def make() -> FastAPI:
         chosen = settings(debug=False)
         store = chosen.store.model_copy(update={"url": url})
         teams = TeamsConfig(enabled=enabled)
         chosen = chosen.model_copy(update={"store": store, "teams": teams})
-        return create_app(chosen, template=till())
+        app = create_app(chosen, template=till())
+        app.state.loop = asyncio.get_running_loop()
+        if made is not None:
+            made.append(app)
+        return app
 
     return served(make)
 
@@ -151,3 +162,107 @@ async def test_the_same_over_mcp(http: httpx.Client) -> None:
             refused = await client.call_tool("teammate_message", wrong)
             assert refused.is_error
             assert json.loads(refused.content[0].text) == {"status": "error", "error": error}  # type: ignore[union-attr]
+
+
+# --- waiting for a reply --------------------------------------------------------------------------
+
+
+WAITS = {"message": "Ready?", "waitForReply": True, "timeoutSeconds": 60.0}
+
+
+def ask(http: httpx.Client, who: str, seconds: float = 20.0, **body: Any) -> Any:
+    """Ask a teammate and wait for its reply; return the answer."""
+    return tell(http, who, **WAITS | {"timeoutSeconds": seconds} | body).json()
+
+
+def heard(http: httpx.Client, who: str, count: int = 1) -> None:
+    """Wait until somebody has unread messages, and read none."""
+    for _ in range(100):
+        query = {"wait": 10.0 if count == 1 else 0.1}
+        found = http.get("/messages/unread", headers=bearer(who), params=query).json()
+        if found["unread"] >= count:
+            return
+    raise AssertionError(f"{who} got no mail")
+
+
+def test_a_wait_ends_with_the_reply_which_counts_as_read(http: httpx.Client) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, http, "reviewer", to="lead")
+        heard(http, "editor")
+        tell_all(http, "editor", message="for all: no reply")
+        sent = tell(http, "editor", to="reviewer", message="Yes.").json()
+        answer = asked.result(20)
+    reply = {"messageId": sent["messageId"], "from": "lead", "message": "Yes."}
+    assert answer.pop("messageId")
+    assert answer == {"delivered": True, "state": "stored", "status": "replied", "reply": reply}
+    unread = fetch(http, "reviewer", unread="true")["messages"]
+    assert [one["content"] for one in unread] == ["for all: no reply"]
+
+
+def test_a_message_that_answers_another_one_is_no_reply(http: httpx.Client) -> None:
+    first = tell(http, "reviewer", to="lead", message="first").json()["messageId"]
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, http, "reviewer", to="lead", requestId="asked-1")
+        heard(http, "editor", 2)
+        (second, _) = fetch(http, "editor", unread="true")["messages"]
+        for about, text in ((first, "to the first"), (second["id"], "to the second")):
+            body = {"recipient_id": "reviewer", "content": text, "reply_to": about}
+            http.post("/messages", headers=bearer("editor"), json=body)
+        assert asked.result(20)["reply"]["message"] == "to the second"
+
+
+def test_a_late_reply_comes_once_as_mail(http: httpx.Client) -> None:
+    answer = ask(http, "reviewer", 0.05, to="lead")
+    assert answer["status"] == "timeout" and "reply" not in answer
+    tell(http, "editor", to="reviewer", message="late")
+    assert [one["content"] for one in fetch(http, "reviewer", unread="true")["messages"]] == [
+        "late"
+    ]
+    assert fetch(http, "reviewer", unread="true")["messages"] == []
+
+
+def test_waits_that_would_close_a_cycle_are_refused(http: httpx.Client) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, http, "reviewer", to="lead")
+        heard(http, "editor")
+        refused = tell(http, "editor", to="reviewer", message="You?", waitForReply=True)
+        assert refused.status_code == 409
+        assert "editor -> reviewer -> editor" in refused.json()["detail"]
+        tell(http, "editor", to="reviewer", message="Yes.")
+        assert asked.result(20)["reply"]["message"] == "Yes."
+
+
+def test_a_wait_goes_on_after_a_restart(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/mail.db"
+    asyncio.run(known(url))
+    once = {"to": "lead", "requestId": "once"}
+    made: list[FastAPI] = []
+    with (
+        ThreadPoolExecutor(1) as pool,
+        serving(url, made=made) as address,
+        httpx.Client(base_url=address, timeout=70) as http,
+    ):
+        cut_off = pool.submit(tell, http, "reviewer", **once | WAITS)
+        heard(http, "editor")
+        made[0].state.loop.call_soon_threadsafe(made[0].state.mail.begin_drain)  # as SIGTERM does
+        assert cut_off.result(20).status_code == 503
+    with serving(url) as address, httpx.Client(base_url=address, timeout=70) as http:
+        (first,) = fetch(http, "editor", unread="true")["messages"]
+        tell(http, "editor", to="reviewer", message="Yes.")
+        answer = ask(http, "reviewer", 60.0, **once)
+        assert answer["messageId"] == first["id"] and answer["reply"]["message"] == "Yes."
+        assert ask(http, "reviewer", 60.0, **once) == answer  # the same once more
+        assert fetch(http, "editor", unread="true")["messages"] == []  # it was sent once
+
+
+async def test_waiting_over_mcp(http: httpx.Client) -> None:
+    async with mcp(http, "reviewer") as client:
+        message = {"teamId": "alpha", "to": "lead", "message": "Ready?", "waitForReply": True}
+        late = await client.call_tool("teammate_message", message | {"timeoutSeconds": 0.05})
+        assert late.structured_content is not None
+        assert late.structured_content["status"] == "timeout"
+        asked = asyncio.create_task(client.call_tool("teammate_message", message))
+        await asyncio.to_thread(heard, http, "editor", 2)
+        await asyncio.to_thread(tell, http, "editor", to="reviewer", message="Yes.")
+        told = (await asked).structured_content
+        assert told is not None and told["reply"]["message"] == "Yes."

@@ -3,16 +3,30 @@
 The texts of the refusals are part of the tools' documented results. Docs: ``docs/teams.md``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from mail.errors import NotOfTeam, TeamsDisabled, UnknownTeam, UnknownTeammate
 
-__all__ = ["LEAD", "NO_TEAMS", "Priority", "Route", "Team", "Teams"]
+__all__ = [
+    "DEFAULT_WAIT",
+    "LEAD",
+    "MAX_WAIT",
+    "NO_TEAMS",
+    "Priority",
+    "Route",
+    "Team",
+    "Teams",
+    "wait_cycle",
+]
 
 LEAD: Final = "lead"
 """How the lead of a team is called in it, whatever its name is."""
+
+DEFAULT_WAIT: Final = 300.0
+"""Seconds for which an agent waits for a reply if it does not say."""
+MAX_WAIT: Final = 3600.0
 
 Priority = Literal["normal", "urgent"]
 
@@ -116,6 +130,26 @@ class Teams:
         if caller not in team.everybody:
             raise NotOfTeam
         return team
+
+
+def wait_cycle(edges: Mapping[str, Collection[str]], waiter: str, teammate: str) -> list[str]:
+    """Return the names on the cycle that a new wait would close; none if it closes none.
+
+    Args:
+        edges: Who waits for whom.
+        waiter: Who would wait.
+        teammate: For whom.
+    """
+    paths, seen = [[teammate]], {teammate}
+    while paths:
+        path = paths.pop(0)
+        for name in sorted(edges.get(path[-1], ())):
+            if name == waiter:
+                return [waiter, *path, waiter]
+            if name not in seen:
+                seen.add(name)
+                paths.append([*path, name])
+    return []
 
 
 NO_TEAMS: Final = Teams()

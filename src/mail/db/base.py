@@ -167,6 +167,8 @@ class CallRow(NamedTuple):
     the call as callers see it (both JSON). ``control`` is the instruction to the turn that goes on
     with the result (see `mail.core.runtime.turn.Control`); calls that were made before it was kept
     have none.
+
+    A call that no caller answers has no text in ``shown``: its agent waits for a teammate.
     """
 
     agent: str
@@ -175,6 +177,11 @@ class CallRow(NamedTuple):
     shown: str
     answer: str | None = None
     control: str | None = None
+
+    @property
+    def is_wait(self) -> bool:
+        """Tell whether it waits for a teammate (`mail.core.runtime.team_waits`), for no caller."""
+        return not self.shown
 
 
 class MemoryRow(NamedTuple):

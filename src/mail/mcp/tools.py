@@ -373,6 +373,13 @@ class TeammateMessage(Arguments):
     to: Annotated[str, Field(min_length=1, description="The teammate's id, or lead.")]
     message: _Content
     priority: _Priority = "normal"
+    wait_for_reply: Annotated[
+        bool, Field(alias="waitForReply", description="Wait for the teammate's reply.")
+    ] = False
+    timeout_seconds: Annotated[
+        float,
+        Field(ge=0, le=_LONGEST_WAIT, alias="timeoutSeconds", description="Seconds to wait."),
+    ] = 60.0
 
 
 class TeammateBroadcast(Arguments):
@@ -682,17 +689,21 @@ async def _teams(api: Api, given: ListTeams, _: object) -> dict[str, Any]:
 
 
 async def _to_teammate(api: Api, given: TeammateMessage, _: object) -> dict[str, Any]:
-    return await _to_team(api, f"{_team(given.team_id)}/messages", given)
+    timeout = given.timeout_seconds + _MARGIN_SECONDS if given.wait_for_reply else None
+    return await _to_team(api, f"{_team(given.team_id)}/messages", given, timeout)
 
 
 async def _to_all(api: Api, given: TeammateBroadcast, _: object) -> dict[str, Any]:
     return await _to_team(api, f"{_team(given.team_id)}/broadcasts", given)
 
 
-async def _to_team(api: Api, place: str, given: Arguments) -> dict[str, Any]:
+async def _to_team(
+    api: Api, place: str, given: Arguments, timeout: float | None = None
+) -> dict[str, Any]:
     """Send a message; what the API refuses has the documented form of these tools."""
     try:
-        return await api.ask("POST", place, json=_without(given, "teamId"))
+        body, options = _without(given, "teamId"), {"timeout": timeout} if timeout else {}
+        return await api.ask("POST", place, json=body, **options)
     except Refused as error:
         raise ToolError(to_json({"status": "error", "error": str(error)}).decode()) from None
 

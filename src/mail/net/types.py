@@ -80,6 +80,8 @@ __all__ = [
     "TaskPage",
     "TaskRecord",
     "TaskUsage",
+    "TeamReply",
+    "TeamWaitOutcome",
     "TokenInfo",
     "TokenUsage",
     "outbox_mail",
@@ -799,8 +801,29 @@ class GetTeamsResponse(TypedDict):
 _Stored = Annotated[Literal["stored"], Field(description="What `delivered` means: it is stored.")]
 
 
+TeamReply = TypedDict(
+    "TeamReply",
+    {
+        "messageId": Annotated[str, Field(description="The id of the reply.")],
+        "from": Annotated[str, Field(description="Whose it is; `lead` for the lead.")],
+        "message": Annotated[str, Field(description="Its text.")],
+    },
+)
+"""What a teammate has replied."""
+
+
 @with_config(_CLOSED)
-class PostTeamMessageResponse(TypedDict):
+class TeamWaitOutcome(TypedDict):
+    """How a wait for a reply ended."""
+
+    status: NotRequired[
+        Annotated[Literal["replied", "timeout"], Field(description="Only if the caller waited.")]
+    ]
+    reply: NotRequired[Annotated[TeamReply, Field(description="The reply, if it came in time.")]]
+
+
+@with_config(_CLOSED)
+class PostTeamMessageResponse(TeamWaitOutcome):
     """The message is stored for its recipient."""
 
     messageId: Annotated[str, Field(description="The id of the message.")]

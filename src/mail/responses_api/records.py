@@ -125,7 +125,7 @@ class Records:
         """
         for task in await self.store.list_tasks(self.owner, states=(TaskState.PAUSED,)):
             for call in await self.store.calls(self.owner, task.task_id):
-                if call.answer is None and call.call_id in call_ids:
+                if call.answer is None and not call.is_wait and call.call_id in call_ids:
                     return task.task_id
         return None
 

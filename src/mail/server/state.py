@@ -106,6 +106,7 @@ class ServerState:
     _files: DeskFiles | None = field(default=None, init=False)
     _blobs: dict[str, FolderBlobs] = field(default_factory=dict, init=False)
     _scratch: Path | None = field(default=None, init=False)
+    _team_desk: TeamDesk | None = field(default=None, init=False)
     _pool: InstancePool | None = field(default=None, init=False)
     _keys: SigningKeys | None = field(default=None, init=False)
     _registry: SwarmRegistry | None = field(default=None, init=False)
@@ -257,8 +258,11 @@ class ServerState:
     @property
     def team_desk(self) -> TeamDesk:
         """The desk of the teams of the swarm that is served."""
-        template = self.template
-        return TeamDesk(self.desk, Teams.of(template.teams, enabled=template.enable_teams))
+        template, desk = self.template, self.desk
+        if self._team_desk is None or self._team_desk.desk is not desk:
+            teams = Teams.of(template.teams, enabled=template.enable_teams)
+            self._team_desk = TeamDesk(desk, teams)
+        return self._team_desk
 
     @property
     def files(self) -> DeskFiles:

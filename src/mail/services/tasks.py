@@ -59,10 +59,14 @@ def task_view(row: TaskRow, calls: Iterable[CallRow] = ()) -> MAILTask:
         start_time=datetime.fromisoformat(row.start_time),
         status=row.state,
         remote_swarms=list(row.remote_swarms),
-        breakpoints=[from_json(call.shown) for call in calls if call.answer is None],
+        breakpoints=[from_json(call.shown) for call in calls if _is_open(call)],
         title=row.title,
         usage=dict(Spending.from_json(row.usage).agents),
     )
+
+
+def _is_open(call: CallRow) -> bool:
+    return call.answer is None and not call.is_wait
 
 
 def _asked(outbox: Iterable[OutboxRow]) -> list[str]:

@@ -45,7 +45,7 @@ PROPERTIES = {
     "help": ["get_summary", "get_identity", "get_tool_help", "get_full_protocol"],
     "search_memory": ["query", "limit"],
     "task_complete": ["finish_message"],
-    "teammate_message": ["teamId", "to", "message", "priority"],
+    "teammate_message": ["teamId", "to", "message", "priority", "waitForReply", "timeoutSeconds"],
     "teammate_broadcast": ["teamId", "message", "priority", "excludeSelf"],
 }
 
@@ -114,7 +114,7 @@ def _something(shape: dict[str, Any]) -> Any:
     if "enum" in shape:
         return shape["enum"][0]
     one = shape.get("items", {}).get("enum", ["a"])[:1]
-    values = {"string": "a", "boolean": True, "integer": 1, "array": one}
+    values = {"string": "a", "boolean": True, "integer": 1, "number": 1.5, "array": one}
     return values[shape["type"]]
 
 

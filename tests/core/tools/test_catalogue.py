@@ -22,6 +22,7 @@ HELP = {
 }
 TELL = {"teamId": "alpha", "to": "lead", "message": "m"}
 TOLD = {"team_id": "alpha", "message": "m", "priority": "normal"}
+NO_WAIT = {"to": "lead", "wait_for_reply": False, "timeout_seconds": 300.0}
 SENDING = ("send_request", "send_response", "send_interrupt")
 
 ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
@@ -54,9 +55,10 @@ ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("search_memory", {"query": "q"}, {"query": "q", "limit": 5}),
     ("search_memory", {"query": "q", "limit": None}, {"query": "q", "limit": 5}),
     ("search_memory", {"query": "q", "limit": "7"}, {"query": "q", "limit": 7}),
-    ("teammate_message", TELL, TOLD | {"to": "lead"}),
-    ("teammate_message", TELL | {"priority": "urgent"}, TOLD | {
-        "to": "lead", "priority": "urgent"}),
+    ("teammate_message", TELL, TOLD | NO_WAIT),
+    ("teammate_message", TELL | {"priority": "urgent"}, TOLD | NO_WAIT | {"priority": "urgent"}),
+    ("teammate_message", TELL | {"waitForReply": True, "timeoutSeconds": 5}, TOLD | {
+        "to": "lead", "wait_for_reply": True, "timeout_seconds": 5.0}),
     ("teammate_broadcast", TELL, TOLD | {"exclude_self": False}),
     ("teammate_broadcast", TELL | {"excludeSelf": True, "priority": None}, TOLD | {
         "exclude_self": True}),
@@ -98,6 +100,9 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("search_memory", {"query": "q", "limit": 51}, "limit: Input should be less than or equal"),
     ("search_memory", {"query": "q", "limit": "many"}, "limit: Input should be a valid integer"),
     ("teammate_message", {}, "teamId: Field required; to: Field required; message: Field"),
+    ("teammate_message", TELL | {"timeoutSeconds": -1}, "timeoutSeconds: Input should be greater"),
+    ("teammate_message", TELL | {"timeoutSeconds": 3601}, "timeoutSeconds: Input should be less"),
+    ("teammate_message", TELL | {"timeoutSeconds": float("inf")}, "timeoutSeconds: Input should"),
     ("teammate_message", TELL | {"priority": "high"}, "priority: Input should be 'normal'"),
     ("teammate_broadcast", {"message": ""}, "teamId: Field required; message: String should"),
     ("teammate_broadcast", TELL | {"excludeSelf": "x"}, "excludeSelf: Input should be a valid"),

@@ -12,6 +12,7 @@ from mail.clock import Clock
 from mail.core.envelope import Envelope
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import Asks, Peering, note_ask, swarm_of
+from mail.core.runtime.team_waits import TeamWait
 from mail.core.runtime.turn import Turn
 from mail.core.runtime.waiters import Waiter
 from mail.core.runtime.waiting import Report
@@ -44,6 +45,7 @@ class ActiveTask:
     consumed or put back yet. ``finish`` is the request to finish the run that is on its way, waits
     or is being worked on; ``away`` names the agents whose mail was put off and comes back by itself
     (it counts as arriving).
+    ``waits`` are the open waits for teammates by (agent, call id); each counts as arriving.
     ``asks`` maps (who asked, who was asked) to the open request ids, oldest first.
     ``exhausted`` tells why the task's budget allows no further model call; it fails for that
     reason when the turns that still run have ended. ``steps_due`` maps the ids of manual steps to
@@ -67,6 +69,7 @@ class ActiveTask:
     out: set[int] = field(default_factory=set)
     asks: Asks = field(default_factory=dict)
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
+    waits: dict[tuple[str, str], TeamWait] = field(default_factory=dict)
     waiters: list[Waiter] = field(default_factory=list)
     submissions: asyncio.Lock = field(default_factory=asyncio.Lock)
     commits: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -147,6 +150,17 @@ class ActiveTask:
             for call in self.calls.values()
             if call.answer is None and (agent is None or call.agent == agent)
         ]
+
+    def open_waits(self, agent: str) -> list[TeamWait]:
+        """Return an agent's waits for teammates whose results are not on their way."""
+        waits = self.waits.values()
+        return [wait for wait in waits if wait.row.agent == agent and not wait.answered]
+
+    def end_wait(self, wait: TeamWait) -> None:
+        """Forget a wait that is over."""
+        if self.waits.pop(wait.key, None) is not None:
+            wait.stop()
+            self.arriving -= 1
 
     def take_up(self, peering: Peering) -> Peering:
         """Note that the task has to do with other swarms."""
@@ -277,7 +291,7 @@ class ActiveTasks:
         old = time.monotonic() - _REST_SECONDS
         while self._resting and next(iter(self._resting.values())).since < old:
             self._resting.popitem(last=False)
-        if task.peering is not None and not task.calls and not task.torn:
+        if task.peering is not None and not (task.calls or task.waits or task.torn):
             self._resting[task.task_id] = task.rest()
             if len(self._resting) > _MOST_RESTING:
                 self._resting.popitem(last=False)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
 from mail.core.interswarm import PeerControl
@@ -14,7 +15,8 @@ from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import outbox_rows
 from mail.core.runtime.policy import local_recipients
-from mail.core.runtime.turn import Control, Phase, Turn
+from mail.core.runtime.team_waits import NOT_OPENED, TeamWait
+from mail.core.runtime.turn import Control, ControlKind, Phase, Turn
 from mail.core.runtime.turn_result import EventDraft, message_event
 from mail.core.tasks import TaskState
 from mail.db.base import Delivery, EventRow, OutboxRow, Receipt, TurnCommit
@@ -44,8 +46,9 @@ def tier_of(envelope: Envelope) -> int:
 class Mail:
     """Messages on their way into a commit: one delivery per recipient, one event per message.
 
-    ``outbox`` is what of them goes to other swarms. They are all sent at the same `moment`: when
-    their turn ended, or when they were accepted.
+    ``outbox`` is what of them goes to other swarms, ``answers`` the waits for teammates that they
+    end, with the results. They are all sent at the same `moment`: when their turn ended, or when
+    they were accepted.
     """
 
     task: ActiveTask
@@ -53,6 +56,7 @@ class Mail:
     events: list[EventRow] = field(default_factory=list)
     envelopes: list[Envelope] = field(default_factory=list)
     outbox: list[OutboxRow] = field(default_factory=list)
+    answers: list[tuple[TeamWait, str]] = field(default_factory=list)
     _moment: str = ""
 
     @property
@@ -61,6 +65,11 @@ class Mail:
         if not self._moment:
             self._moment = self.task.now()
         return self._moment
+
+    def undo(self) -> None:
+        """Let the waits go on that were to end with a commit that failed."""
+        for wait, _ in self.answers:
+            wait.answered = False
 
     @property
     def deliveries(self) -> tuple[Delivery, ...]:
@@ -114,11 +123,56 @@ class MailDelivery:
             if self.context.gateway is not None and envelope.sender_swarm == self.context.swarm:
                 self._send_away(mail, envelope)
         for name in to:
+            if mail.task.waits and self._ends_wait(mail, name, envelope, control):
+                continue
             delivery = Delivery(envelope.task_id, name, tier, interrupts, payload, instruction)
             mail.queued_messages.append(QueuedMessage(delivery, envelope, control))
         mail.envelopes.append(envelope)
         if not silent:
             mail.events.append(message_event(payload, mail.moment))
+
+    def _ends_wait(
+        self, mail: Mail, name: str, envelope: Envelope, control: Control | None
+    ) -> bool:
+        """Give an agent that waits for a teammate what ends that; tell whether it is the mail."""
+        waits = mail.task.open_waits(name)
+        for wait in waits:
+            if wait.is_reply(envelope, mail.task):
+                self.answer(mail, wait, wait.replied(envelope))
+                return True
+        finishes = control is not None and control.kind is ControlKind.FINISH
+        if envelope.kind == "interrupt" or finishes:
+            for wait in waits:
+                self.answer(mail, wait, wait.draft.result(NOT_OPENED), wakes=False)
+        return False
+
+    def answer(self, mail: Mail, wait: TeamWait, result: str, *, wakes: bool = True) -> None:
+        """Add the result of a wait, and what wakes its agent if that waits for nothing else."""
+        task, agent = mail.task, wait.row.agent
+        wait.answered = True
+        mail.answers.append((wait, result))
+        if wakes and not task.open_waits(agent):
+            subject = Subject.ACTION_COMPLETE_BROADCAST
+            notice = self.context.composer.notice(task.task_id, agent, subject, "")
+            self.send(mail, notice, wait.control, silent=True)
+
+    def fail_wait(self, mail: Mail, agent: str, teammate: str, reason: str) -> bool:
+        """Tell an agent that the teammate whose reply it waits for failed; False if it does not."""
+        waits = [one for one in mail.task.open_waits(agent) if one.teammate == teammate]
+        for wait in waits:
+            self.answer(mail, wait, wait.draft.result("failed", error=reason))
+        return bool(waits)
+
+    def end_waits(self, mail: Mail) -> None:
+        """Let agents go on whose waits a commit has ended."""
+        task = mail.task
+        for wait, _ in mail.answers:
+            agent = wait.row.agent
+            task.end_wait(wait)
+            task.fresh = False  # the store knows more of its history now
+            self.context.histories.forget(task.task_id, agent)
+            if not task.open_waits(agent):
+                self.context.mailbox.unblock(LaneKey(task.task_id, agent))
 
     def send_away(self, mail: Mail, envelope: Envelope, control: PeerControl | None = None) -> None:
         """Add a message of the runtime itself, in an agent's name, to agents of other swarms."""
@@ -159,6 +213,7 @@ class MailDelivery:
         """Put committed mail into its lanes; interrupts first cancel what they interrupt."""
         for envelope in mail.envelopes:
             task.note_sent(envelope)
+        self.end_waits(mail)
         for queued, seq in zip(mail.queued_messages, receipt.seqs, strict=True):
             queued.seq = seq
             if queued.delivery.interrupt:

@@ -17,6 +17,7 @@ from mail.core.runtime.breakpoints import UNANSWERED, take_back
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.peering import Ask, swarm_of
+from mail.core.runtime.team_waits import end_of_waits
 from mail.core.runtime.turn import Phase, Turn
 from mail.core.runtime.turn_result import message_event
 from mail.core.runtime.waiters import RunResult, Waiter
@@ -217,7 +218,11 @@ class Endings:
 
     def _close_calls(self, task: ActiveTask) -> tuple[tuple[CallRow, ...], tuple[HistoryRow, ...]]:
         """Answer open calls with "not run", so that no history keeps a call without a result."""
-        rows, histories = [], []
+        waits = [wait for wait in task.waits.values() if not wait.answered]
+        answered, entries = end_of_waits((wait, wait.draft.result("ended")) for wait in waits)
+        rows, histories = list(answered), list(entries)
+        for wait in waits:
+            task.end_wait(wait)
         for call in task.open_calls() if task.calls else ():
             closed = call._replace(answer=UNANSWERED)
             task.calls[(call.agent, call.call_id)] = closed

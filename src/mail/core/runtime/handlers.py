@@ -16,6 +16,7 @@ from mail.core.interswarm import MAX_CONTRIBUTORS, Gateway, check_task_for_peers
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.peering import remote_swarms, swarm_of, with_runner
 from mail.core.runtime.policy import OWN_COPY, allowed_target, local_recipients
+from mail.core.runtime.team_waits import WaitDraft, wait_path
 from mail.core.runtime.turn import ControlKind, Turn
 from mail.core.runtime.turn_result import EventDraft, Reprompt, ToolOutcome
 from mail.core.runtime.waiting import Report, stuck, wait_cycle
@@ -40,7 +41,7 @@ from mail.core.tools.catalogue import (
 from mail.core.tools.helptext import build_mail_help_string
 from mail.core.wire import MessageKind
 from mail.db.base import MemoryRow
-from mail.errors import ProtocolError, StoreError, TeamError, ToolError
+from mail.errors import ProtocolError, StoreError, TeamError, ToolError, WaitCycle
 
 __all__ = [
     "HANDLERS",
@@ -73,13 +74,14 @@ class ToolContext:
     """Handlers read from it and return a `ToolOutcome`; only the dispatcher changes anything.
 
     ``later`` are the calls of the reply that follow; ``produced`` tells that earlier ones sent
-    messages or have the agent called again.
+    messages or have the agent called again, ``pausing`` that the reply pauses the task.
     """
 
     context: RuntimeContext
     turn: Turn
     later: Sequence[AgentToolCall] = ()
     produced: bool = False
+    pausing: bool = False
     answered: set[str] = field(default_factory=set)
 
     @property
@@ -457,16 +459,46 @@ async def handle_teammate_message(tools: ToolContext, call: AgentToolCall) -> To
     args = parse_arguments(call.tool_name, call.tool_args, TeammateMessageArgs)
     try:
         route = _to_agents(tools, tools.teams.message(tools.name, args.team_id, args.to))
+        if args.wait_for_reply:
+            _check_wait(tools, route.recipients[0])
     except TeamError as error:
         return _no_team_mail(error)
+    teammate, waits = route.recipients[0], args.wait_for_reply and args.timeout_seconds > 0
     kind: MessageKind = "interrupt"
     ref = None
     if args.priority == "normal":
-        ref = tools.answers(route.recipients[0])
+        ref = None if args.wait_for_reply else tools.answers(teammate)
         kind = "request" if ref is None else "response"
     mail = _team_mail(tools, kind, route, args.message, ref)
     told = {"messageId": mail.id, "delivered": True, "state": "stored"}
-    return ToolOutcome(details=to_json(told).decode(), verbatim=True, mail=(mail,))
+    wait = WaitDraft(teammate, route.reached[0], mail.ref, told, args.timeout_seconds)
+    if waits:
+        tools.turn.awaits.append(teammate)
+        return ToolOutcome(mail=(mail,), wait=wait, events=(_waiting(tools, teammate),))
+    result = wait.result("timeout") if args.wait_for_reply else to_json(told).decode()
+    return ToolOutcome(details=result, verbatim=True, mail=(mail,))
+
+
+def _check_wait(tools: ToolContext, teammate: str) -> None:
+    """See that an agent can wait for a teammate.
+
+    Raises:
+        TeamError: it cannot, or they would wait for one another.
+    """
+    if tools.context.manual:
+        raise TeamError("waitForReply is not possible in manual mode.")
+    if tools.turn.finishing:
+        raise TeamError("The task is about to end. Do not wait for a reply.")
+    if tools.pausing:
+        raise TeamError("Make the calls that others answer first, and wait for a reply later.")
+    if cycle := wait_path(tools.turn.task, tools.name, teammate):
+        raise WaitCycle(cycle)
+
+
+def _waiting(tools: ToolContext, teammate: str) -> EventDraft:
+    reason = f"a reply of '{teammate}'"
+    text = f"agent '{tools.name}' is awaiting {reason}"
+    return EventDraft("await_message", text, {"caller": tools.name, "reason": reason})
 
 
 async def handle_teammate_broadcast(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:

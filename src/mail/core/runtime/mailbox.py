@@ -202,6 +202,12 @@ class Mailbox:
                 return True
         return False
 
+    def presses(self, key: LaneKey) -> bool:
+        """Tell whether an interrupt or the request to finish waits in a lane."""
+        lane = self._lanes.get(key)
+        waiting = [queued for _, queued in lane.queued_messages] if lane else []
+        return any(queued.delivery.interrupt or queued.finish for queued in waiting)
+
     def begun(self, task_id: str) -> bool:
         """Tell whether a begun turn waits that the task's hold lets pass."""
         lanes = self._tasks.get(task_id, {}).values()

@@ -71,8 +71,9 @@ class MailboxLoader:
             rows = await self.context.store.waiting_mail(self.context.owner, task.task_id)
             begun = set(await self.context.store.begun(self.context.owner, task.task_id))
         rows.sort(key=lambda row: row.seq not in begun)
-        for call in task.open_calls():
-            self.context.mailbox.block(LaneKey(task.task_id, call.agent))
+        waiting = {wait.row.agent for wait in task.waits.values()}
+        for agent in waiting.union(call.agent for call in task.open_calls()):
+            self.context.mailbox.block(LaneKey(task.task_id, agent))
         task.loaded = True
         seen: set[str] = set()
         orphans: list[int] = []

@@ -34,6 +34,7 @@ from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.peering import Ask, with_runner
 from mail.core.runtime.submission import RunRequest, Submissions
+from mail.core.runtime.team_waits import end_of_waits
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_result import EventDraft
@@ -284,9 +285,12 @@ class PeerDoor:
                 ask = Ask(envelope.sender["address"], asked, envelope.id)
                 task.peers().owed[owed] = ask
         post.task = task.row
+        calls, (answered, post.histories) = post.calls, end_of_waits(packed.answers)
+        post.calls = (*calls, *answered)
         try:
             receipt = await self.context.store.post(post)
         except BaseException:
+            packed.undo()
             if personal:
                 task.people.discard(envelope.id)
                 task.peers().owed.pop(owed, None)
@@ -295,7 +299,7 @@ class PeerDoor:
             raise
         task.stored = True
         declined = len(post.outbox)
-        self._note(task, packed.envelopes[: len(packed.envelopes) - declined], post.calls)
+        self._note(task, packed.envelopes[: len(packed.envelopes) - declined], calls)
         if declined:
             task.peers().owed.pop(owed, None)
         if ends:

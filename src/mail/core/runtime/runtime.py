@@ -284,6 +284,8 @@ class MAILRuntime(Federation, RuntimeViews):
         for task in self._context.active_tasks:
             for waiter in list(task.waiters):
                 waiter.fail(ShuttingDown(task.task_id))
+            for open_wait in task.waits.values():
+                open_wait.stop()
             self._steps.close(task)
         self._context.events.close()
         self.shutdown_event.set()

@@ -25,6 +25,7 @@ from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.peering import load_peering, swarm_of
 from mail.core.runtime.policy import local_recipients
 from mail.core.runtime.settings import UNSET, Unset
+from mail.core.runtime.team_waits import end_of_waits
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.runtime.turn_commit import TurnCommitter
 from mail.core.runtime.turn_result import EventDraft
@@ -363,7 +364,8 @@ class Submissions:
             task.take_up(known.peering)
             return
         calls = await self.context.store.calls(self.context.owner, task.task_id)
-        task.calls = {(call.agent, call.call_id): call for call in calls}
+        task.calls = {(call.agent, call.call_id): call for call in calls if not call.is_wait}
+        self.committer.restore_waits(task, calls)
         task.offer = await load_offer(self.context, task.task_id)
         task.continue_from(await self.context.store.latest_time(self.context.owner, task.task_id))
         if self.context.host or row.remote_swarms:
@@ -421,9 +423,11 @@ class Submissions:
             deliveries=mail.deliveries,
             events=tuple(mail.events),
         )
+        post.calls, post.histories = end_of_waits(mail.answers)
         try:
             receipt = await self.context.store.post(post)
         except BaseException:
+            mail.undo()
             task.people.discard(envelope.id)
             self._leave(waiter)
             if task.row is post.task:
@@ -539,6 +543,7 @@ class Submissions:
                 self.context.mailbox.unhold(task.task_id)
             for envelope in mail.envelopes:  # answers count, too; the loader sees only requests
                 task.note_sent(envelope)
+            self.mail_delivery.end_waits(mail)
             await self.mailbox_loader.load(task)
         else:
             await self.mail_delivery.hand_out(task, mail, receipt)

@@ -131,7 +131,7 @@ class Turn:
     ``begun`` tells that its asyncio task runs, ``void`` that its mail was cancelled meanwhile.
     ``reports`` are the events of its model calls that no commit has taken yet. ``buffered`` is the
     mail that a manual step shows its agent; it is consumed together with the step. ``shown`` is the
-    message as its agent reads it.
+    message as its agent reads it. ``awaits`` are the teammates whose replies it will wait for.
 
     ``envelope``, ``control`` and ``seq`` are those of the delivery, ``manual`` the manual step that
     it belongs to, if any. ``finishing`` tells that the system asks the agent to finish the run.
@@ -150,6 +150,7 @@ class Turn:
     reports: list[EventRow] = field(default_factory=list)
     buffered: "list[QueuedMessage]" = field(default_factory=list)
     shown: str = ""
+    awaits: list[str] = field(default_factory=list)
     envelope: Envelope = field(init=False)
     control: Control | None = field(init=False)
     manual: ManualStep | None = field(init=False)

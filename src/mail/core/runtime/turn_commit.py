@@ -5,6 +5,7 @@ built, the commit is handed to the store), so turns of one task that end togethe
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -22,6 +23,7 @@ from mail.core.runtime.mailbox import Hold, LaneKey, QueuedMessage
 from mail.core.runtime.manual_replies import ManualReplies
 from mail.core.runtime.peering import Peering, swarm_of, with_reports
 from mail.core.runtime.system_messages import SystemMessages, note_failure
+from mail.core.runtime.team_waits import NOT_OPENED, TeamWait, end_of_waits, read_waits
 from mail.core.runtime.turn import Control, ControlKind, Origin, Phase, Turn
 from mail.core.runtime.turn_result import EventDraft, TurnResult
 from mail.core.runtime.waiting import Report, WaitHints, acting, stuck, wait_cycle
@@ -37,11 +39,14 @@ from mail.db.base import (
     Receipt,
     TurnCommit,
 )
-from mail.errors import StoreConflict
+from mail.errors import StoreConflict, StoreError
 
 __all__ = ["CommitPlan", "TurnCommitter"]
 
+logger = logging.getLogger(__name__)
+
 _OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
+_LOOK_AGAIN: Final = 1.0
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +58,7 @@ class CommitPlan:
     ending: Ending | None = None
     dead: str | None = None
     calls: tuple[CallRow, ...] = ()  # on which the turn pauses
+    waits: list[TeamWait] = field(default_factory=list)  # for teammates, which the turn begins
     step: str = ""  # the manual step that is answered itself
     follow_up: tuple[Envelope, Control] | None = None
     shown: tuple[int, ...] = ()  # buffered mail that a manual step has shown its agent
@@ -64,10 +70,10 @@ class CommitPlan:
     def turn_commit(self, owner: Owner, turn: Turn, turn_result: TurnResult) -> TurnCommit:
         """Return the commit of a turn: what its draft holds and what was decided about it."""
         ending = self.ending
-        histories: tuple[HistoryRow, ...] = ()
+        answered, histories = end_of_waits(self.mail.answers)
         history = turn_result.history if turn_result.failure is None else ""
         if history:
-            histories = (HistoryRow(turn.agent, history),)
+            histories = (*histories, HistoryRow(turn.agent, history))
         return TurnCommit(
             owner=owner,
             task=self.task.row,
@@ -81,7 +87,12 @@ class CommitPlan:
                 *(ending.events if ending else ()),
             ),
             histories=histories + (ending.histories if ending else ()),
-            calls=(*self.calls, *(ending.calls if ending else ())),
+            calls=(
+                *self.calls,
+                *(wait.row for wait in self.waits),
+                *answered,
+                *(ending.calls if ending else ()),
+            ),
             memories=(*turn_result.memories, *(ending.memories if ending else ())),
             settled=self.shown + (ending.settled if ending else ()),
             response=ending.response if ending else None,
@@ -103,6 +114,7 @@ class TurnCommitter:
     steps: ManualReplies
     hints: WaitHints
     wake: Callable[[], None]
+    timed_out: "set[asyncio.Future[None]]" = field(default_factory=set)
 
     async def commit(self, turn: Turn, turn_result: TurnResult, *, dead: str | None = None) -> None:
         """End a turn.
@@ -122,9 +134,7 @@ class TurnCommitter:
         task.arriving += arriving
         task.pins += 1
         try:
-            ending = plan.ending
-            renew = None if ending is None else partial(self.endings.renew, task, ending, post)
-            receipt = await self.context.commit(task, post, renew)
+            receipt = await self._stored(plan, post)
             if plan.shown:
                 turn.buffered = [mail for mail in turn.buffered if mail.seq not in plan.shown]
             if turn_result.failure is None:
@@ -147,6 +157,18 @@ class TurnCommitter:
                 self.mail_delivery.unbuffer(turn)
             self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
             self.settle(task)
+
+    async def _stored(self, plan: CommitPlan, post: TurnCommit) -> Receipt:
+        """Commit what a turn has done, and begin its waits."""
+        task, ending = plan.task, plan.ending
+        renew = None if ending is None else partial(self.endings.renew, task, ending, post)
+        try:
+            receipt = await self.context.commit(task, post, renew)
+        except BaseException:
+            self._undo_waits(plan)
+            raise
+        self._start(plan.waits, task)
+        return receipt
 
     async def end(
         self,
@@ -371,6 +393,7 @@ class TurnCommitter:
                 if envelope is turn_result.spoken:
                     turn_result.spoken = sent
         late = turn.finishing and turn.queued is not task.finish  # the run has ended otherwise
+        self._begin_waits(turn, turn_result, plan, late=late)
         task.finish = None if task.finish is turn.queued else task.finish
         if task.row.state in _OPEN and not late:
             self._decide(turn, turn_result, plan)
@@ -450,6 +473,76 @@ class TurnCommitter:
             else:
                 plan.follow_up = notice, instruction
 
+    # --- waiting for teammates ------------------------------------------------------------------
+
+    def _begin_waits(
+        self, turn: Turn, turn_result: TurnResult, plan: CommitPlan, *, late: bool
+    ) -> None:
+        """Let the agent wait for replies, if the run goes on and nothing more urgent has come."""
+        task, key = turn.task, LaneKey(turn.task.task_id, turn.agent)
+        if not turn_result.waits:
+            return
+        goes_on = task.row.state in _OPEN and turn_result.completes is None
+        if not goes_on or late or task.exhausted is not None:
+            turn_result.close_waits("ended")
+        elif self.context.mailbox.presses(key):
+            turn_result.close_waits(NOT_OPENED)
+        else:
+            control = Control(ControlKind.RESUME, origin=turn.origin)
+            for call, draft in turn_result.waits:
+                wait = TeamWait.of_turn(turn, call, draft, control)
+                plan.waits.append(wait)
+                task.waits[wait.key] = wait
+                task.arriving += 1
+            self.context.mailbox.block(key)
+
+    def _undo_waits(self, plan: CommitPlan) -> None:
+        """Forget the waits of a turn that was not stored, and let those go on that it ended."""
+        plan.mail.undo()
+        for wait in plan.waits:
+            plan.task.end_wait(wait)
+            self.context.mailbox.unblock(LaneKey(plan.task.task_id, wait.row.agent))
+
+    def restore_waits(self, task: ActiveTask, rows: Sequence[CallRow]) -> None:
+        """Take up the open waits of a task from the store."""
+        waits = read_waits(rows)
+        for wait in waits:
+            task.waits[wait.key] = wait
+            task.arriving += 1
+        self._start(waits, task)
+
+    def _start(self, waits: Sequence[TeamWait], task: ActiveTask) -> None:
+        loop = asyncio.get_running_loop()
+        for wait in waits:
+            if task.waits.get(wait.key) is wait:  # else the run has ended meanwhile
+                seconds = wait.remaining(self.context.clock.now())
+                wait.timer = loop.call_later(seconds, self._time_is_up, task, wait)
+
+    def _time_is_up(self, task: ActiveTask, wait: TeamWait) -> None:
+        work = asyncio.ensure_future(self._expire(task, wait))
+        self.timed_out.add(work)
+        work.add_done_callback(self.timed_out.discard)
+
+    async def _expire(self, task: ActiveTask, wait: TeamWait) -> None:
+        """End a wait whose time is up."""
+        async with task.submissions:  # not while the task's mail is read back
+            if self.context.draining or task.deleted or task.waits.get(wait.key) is not wait:
+                return
+            if wait.answered:  # a commit is on its way, which may fail
+                loop = asyncio.get_running_loop()
+                wait.timer = loop.call_later(_LOOK_AGAIN, self._time_is_up, task, wait)
+                return
+            plan = CommitPlan(task)
+            self.mail_delivery.answer(plan.mail, wait, wait.draft.result("timeout"))
+            try:
+                await self._post(plan)
+            except StoreError as error:  # the runtime stops, or the task was deleted
+                plan.mail.undo()
+                logger.info("a wait for a teammate could not be ended: %s", error)
+                return
+        await self.check(task)
+        self.settle(task)
+
     def _stash_follow_up(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan) -> None:
         """The run ended while the agent acted: it sees its results when the task goes on."""
         notice, instruction = self.system_messages.follow_up(turn, turn_result.reprompts)
@@ -476,6 +569,8 @@ class TurnCommitter:
             return
         if origin is None or origin.is_person or origin.address not in self.context.agents:
             plan.ending = self.endings.fail(turn.task, told)
+            return
+        if self.mail_delivery.fail_wait(plan.mail, origin.address, turn.agent, reason):
             return
         notice = self.context.composer.notice(
             turn.task.task_id,
@@ -582,6 +677,7 @@ class TurnCommitter:
             events=tuple(plan.mail.events),
             outbox=tuple(plan.mail.outbox),
         )
+        post.calls, post.histories = end_of_waits(plan.mail.answers)
         try:
             receipt = await self.context.commit(task, post)
             await self._tell(plan, post, receipt)

@@ -9,6 +9,7 @@ from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
 from mail.core.runtime.histories import Entry
+from mail.core.runtime.team_waits import WaitDraft
 from mail.core.tools.call import INVALID_JSON_KEY, TOO_LONG_KEY, AgentToolCall
 from mail.core.tools.catalogue import BUILTIN_TOOLS, TEXT_TOOL
 from mail.core.wire import MessageKind
@@ -90,6 +91,7 @@ class ToolOutcome(NamedTuple):
         memories: Memory entries to store.
         completes: The final answer, when the call ends the task.
         reprompt: Why the agent must be called again.
+        wait: What the call waits for; it has no result before.
     """
 
     ok: bool = True
@@ -100,6 +102,7 @@ class ToolOutcome(NamedTuple):
     memories: tuple[MemoryRow, ...] = ()
     completes: str | None = None
     reprompt: Reprompt | None = None
+    wait: WaitDraft | None = None
 
     def tool_result(self) -> str:
         """Return the text of the tool result in the agent's history."""
@@ -285,7 +288,8 @@ class TurnResult:
 
     ``now`` tells the time of an event. ``entries`` belong to the agent's history; agents share
     them, so the store gets what `remember` has written. ``events`` and ``journal`` may be committed
-    earlier by a journal commit, which empties them here. ``paused`` are its breakpoint calls.
+    earlier by a journal commit, which empties them here. ``paused`` are its breakpoint calls,
+    ``waits`` those that wait for teammates.
     ``spoken`` is the message that ends a manual step, ``told`` why the agent failed.
     """
 
@@ -296,6 +300,7 @@ class TurnResult:
     mail: list[Envelope] = field(default_factory=list)
     memories: list[MemoryRow] = field(default_factory=list)
     paused: list[AgentToolCall] = field(default_factory=list)
+    waits: list[tuple[AgentToolCall, WaitDraft]] = field(default_factory=list)
     reprompts: list[Reprompt] = field(default_factory=list)
     completes: str | None = None
     spoken: Envelope | None = None
@@ -366,7 +371,10 @@ class TurnResult:
 
     def take(self, call: AgentToolCall, outcome: ToolOutcome) -> None:
         """Add what a handler decided about a call."""
-        self.remember(call.create_response_msg(outcome.tool_result()))
+        if outcome.wait is None:
+            self.remember(call.create_response_msg(outcome.tool_result()))
+        else:
+            self.waits.append((call, outcome.wait))
         for event in outcome.events:
             self.events.append(event.row(self.now()))
         self.mail.extend(outcome.mail)
@@ -384,6 +392,11 @@ class TurnResult:
         """Answer the breakpoint calls here and now: the task does not pause on them."""
         self.remember(*(call.create_response_msg(answer) for call in self.paused))
         self.paused.clear()
+
+    def close_waits(self, status: str) -> None:
+        """Answer the calls that would wait here and now: they do not."""
+        self.remember(*(call.create_response_msg(wait.result(status)) for call, wait in self.waits))
+        self.waits.clear()
 
     def pause_event(self, agent: str, calls: Sequence[CallRow]) -> EventDraft:
         """Return the event of an agent's breakpoint calls, once they have their ids."""

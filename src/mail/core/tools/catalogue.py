@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mail.core.schema import problems_of
-from mail.core.teams import Priority
+from mail.core.teams import DEFAULT_WAIT, MAX_WAIT, Priority
 from mail.core.tools.call import problem_of_arguments
 from mail.errors import ToolError
 
@@ -120,6 +120,19 @@ class TeammateMessageArgs(_TeammateArguments):
     message: str = Field(min_length=1, description="The message itself.")
     priority: Priority = Field(
         default="normal", description="urgent interrupts the teammate; normal does not."
+    )
+    wait_for_reply: bool = Field(
+        default=False,
+        alias="waitForReply",
+        description="Stop until the teammate has replied; the reply is the result of this call.",
+    )
+    timeout_seconds: float = Field(
+        default=DEFAULT_WAIT,
+        ge=0,
+        le=MAX_WAIT,
+        allow_inf_nan=False,
+        alias="timeoutSeconds",
+        description="How long to wait for the reply.",
     )
 
 

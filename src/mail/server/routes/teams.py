@@ -3,7 +3,7 @@
 The names of the fields are those of the tools ``teammate_message`` and ``teammate_broadcast``.
 """
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import Path
 from pydantic import Field
@@ -12,18 +12,29 @@ from starlette.responses import JSONResponse, Response
 
 from mail.core.schema import MAX_ID
 from mail.core.teams import Priority
-from mail.net.types import GetTeamsResponse, PostTeamBroadcastResponse, PostTeamMessageResponse
+from mail.net.types import (
+    GetTeamsResponse,
+    PostTeamBroadcastResponse,
+    PostTeamMessageResponse,
+    TeamReply,
+    TeamWaitOutcome,
+)
 from mail.server.bodies import RequestBody
-from mail.server.deps import IdempotencyKey, Participant, State
+from mail.server.deps import BearerToken, IdempotencyKey, Participant, State
 from mail.server.idempotent_response import answered_once
 from mail.server.openapi import errors
 from mail.server.routes.desk import RequestId
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
+from mail.server.streams import CLIENT_GONE, while_connected
+from mail.services.desk import MAX_WAIT_SECONDS
+from mail.services.teams import TeamLetter
 
 __all__ = ["router"]
 
 router = MAILRouter("teams", route_class=AuditedRoute)
+
+_WAIT_SECONDS: Final = 60.0
 
 PathTeamId = Annotated[str, Path(description="The team.")]
 Text = Annotated[str, Field(min_length=1, description="The text.", examples=["Ready?"])]
@@ -59,6 +70,23 @@ class TeamMessageIn(RequestBody):
     ]
     message: Text
     priority: Urgency = None
+    wait_for_reply: Annotated[
+        bool | None,
+        Field(
+            alias="waitForReply",
+            description="Wait for the member's reply. A request that waits counts as an open "
+            "stream.",
+            json_schema_extra={"default": False},
+        ),
+    ] = None
+    timeout_seconds: Annotated[
+        Annotated[float, Field(ge=0, le=MAX_WAIT_SECONDS, allow_inf_nan=False)] | None,
+        Field(
+            alias="timeoutSeconds",
+            description="How long to wait. A later reply is an ordinary message.",
+            json_schema_extra={"default": _WAIT_SECONDS},
+        ),
+    ] = None
     request_id: GivenRequestId = None
 
 
@@ -102,26 +130,42 @@ async def send_teammate_message(
     caller: Participant,
     team_id: PathTeamId,
     body: TeamMessageIn,
+    token: BearerToken,
     key: IdempotencyKey = None,
 ) -> JSONResponse:
-    """Send a message to one member of a team that the caller is in.
+    """Send a message to one member of a team that the caller is in, and maybe wait for its reply.
 
-    When the answer comes, the message is stored.
+    When the answer comes, the message is stored. The reply is the first direct message of that
+    member after it, unless that answers another message; it counts as read.
     """
-    found = await state.team_desk.message(
-        caller.id,
-        team_id,
-        body.to,
-        body.message,
-        priority=body.priority or "normal",
-        request_id=body.request_id or key or "",
-    )
-    answer: PostTeamMessageResponse = {
-        "messageId": found.sent.letter.letter_id,
-        "delivered": True,
-        "state": "stored",
+    priority, request_id = body.priority or "normal", body.request_id or key or ""
+    desk, where = state.team_desk, (caller.id, team_id, body.to, body.message)
+    if not body.wait_for_reply:
+        sent = await desk.message(*where, priority=priority, request_id=request_id)
+        return JSONResponse(_told(sent))
+    seconds = _WAIT_SECONDS if body.timeout_seconds is None else body.timeout_seconds
+    waiting = desk.ask(*where, seconds=seconds, priority=priority, request_id=request_id)
+    with state.quotas.stream(caller):
+        found = await while_connected(request, waiting)
+    if found is None:
+        return JSONResponse(None, CLIENT_GONE)
+    await state.auth.authenticate(token)  # it may have been revoked meanwhile
+    return JSONResponse(_told(found) | _outcome(found))
+
+
+def _told(found: TeamLetter) -> PostTeamMessageResponse:
+    return {"messageId": found.sent.letter.letter_id, "delivered": True, "state": "stored"}
+
+
+def _outcome(found: TeamLetter) -> TeamWaitOutcome:
+    if found.reply is None:
+        return {"status": "timeout"}
+    reply: TeamReply = {
+        "messageId": found.reply.letter_id,
+        "from": found.route.reached[0],
+        "message": found.reply.body,
     }
-    return JSONResponse(answer)
+    return {"status": "replied", "reply": reply}
 
 
 @router.post(

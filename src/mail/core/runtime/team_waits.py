@@ -1,0 +1,177 @@
+"""Agents that wait for a teammate's reply: ``teammate_message`` with ``waitForReply``.
+
+The call stays open when its turn ends, as a breakpoint's does, but the task goes on: only the
+agent's lane is blocked. The open call is stored with its deadline, in the commit that sends the
+message. Whatever ends the wait answers the call in a commit of its own: the teammate's reply (which
+is then no mail any more), an interrupt, the end of the run, or the time.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from pydantic_core import from_json, to_json
+
+from mail.core.envelope import Envelope
+from mail.core.runtime.turn import Control
+from mail.core.teams import wait_cycle
+from mail.core.tools.call import AgentToolCall
+from mail.db.base import CallRow, HistoryRow
+
+if TYPE_CHECKING:
+    from mail.core.runtime.active_tasks import ActiveTask
+    from mail.core.runtime.turn import Turn
+
+__all__ = ["NOT_OPENED", "TeamWait", "WaitDraft", "end_of_waits", "read_waits", "wait_path"]
+
+NOT_OPENED: Final = "interrupted"
+"""What a wait ends with that cannot begin, because something more urgent has come."""
+
+
+class WaitDraft(NamedTuple):
+    """A wait that a handler wants, once its turn is stored.
+
+    Attributes:
+        teammate: Whose reply is waited for.
+        called: What the teammate is called in the team.
+        ref: The payload's id of the message that asks for it.
+        told: The result of the call as far as it is known: the message's id and so on.
+        seconds: How long.
+    """
+
+    teammate: str
+    called: str
+    ref: str
+    told: dict[str, Any]
+    seconds: float
+
+    def result(self, status: str, **more: Any) -> str:
+        """Return the result of the call, once it is known how the wait ends."""
+        return to_json({**self.told, "status": status, **more}).decode()
+
+
+@dataclass(slots=True, eq=False)
+class TeamWait:
+    """An open wait.
+
+    Attributes:
+        row: The open call, as it is stored.
+        draft: What is waited for.
+        until: The time at which it ends.
+        control: The instruction to the turn that goes on with the result.
+        answered: A commit with its result is on its way.
+        timer: Ends it in time; none until it is stored.
+    """
+
+    row: CallRow
+    draft: WaitDraft
+    until: str
+    control: Control
+    answered: bool = False
+    timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    @classmethod
+    def of_turn(
+        cls, turn: "Turn", call: AgentToolCall, draft: WaitDraft, control: Control
+    ) -> "TeamWait":
+        """Make the wait that a turn's call begins when the turn ends."""
+        task, seconds = turn.task, timedelta(seconds=draft.seconds)
+        until = (datetime.fromisoformat(task.now()) + seconds).isoformat()
+        call_id, number = call.tool_call_id, 1
+        while (turn.agent, call_id) in task.calls or (turn.agent, call_id) in task.waits:
+            number += 1
+            call_id = f"{call.tool_call_id}_{number}"
+        kept = to_json({"wait": draft, "until": until, "control": control.to_json()}).decode()
+        row = CallRow(turn.agent, call_id, _to_be_answered(call), "", control=kept)
+        return cls(row, draft, until, control)
+
+    @classmethod
+    def of_row(cls, row: CallRow) -> "TeamWait":
+        """Read an open wait from the store."""
+        kept = from_json(row.control or "{}")
+        control = Control.from_json(kept["control"])
+        assert control is not None  # noqa: S101 - `of_turn` wrote it
+        return cls(row, WaitDraft(*kept["wait"]), kept["until"], control)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Its place among the waits of its task."""
+        return self.row.agent, self.row.call_id
+
+    @property
+    def teammate(self) -> str:
+        """Whose reply is waited for."""
+        return self.draft.teammate
+
+    def remaining(self, now: str) -> float:
+        """Return how many seconds are left, at least 0."""
+        left = datetime.fromisoformat(self.until) - datetime.fromisoformat(now).astimezone(UTC)
+        return max(0.0, left.total_seconds())
+
+    def is_reply(self, envelope: Envelope, task: "ActiveTask") -> bool:
+        """Tell whether a message to the waiting agent is what it waits for.
+
+        That is the first one that the teammate sends to it alone, unless it answers another
+        request.
+        """
+        sender = envelope.sender
+        if sender["address_type"] != "agent" or sender["address"] != self.teammate:
+            return False
+        if envelope.kind == "response" and envelope.ref != self.draft.ref:
+            return envelope.ref not in task.asks.get((self.row.agent, self.teammate), ())
+        alone = len(envelope.recipients) == 1 and envelope.recipients[0]["address"] != "all"
+        return alone and envelope.kind in ("request", "response", "interrupt")
+
+    def replied(self, envelope: Envelope) -> str:
+        """Return the result with a reply."""
+        reply = {"messageId": envelope.id, "from": self.draft.called, "message": envelope.body}
+        return self.draft.result("replied", reply=reply)
+
+    def stop(self) -> None:
+        """Stop its timer."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+def _to_be_answered(call: AgentToolCall) -> str:
+    """Return what it takes to answer a call later: its name, its id, and the format it came in."""
+    came_in: dict[str, Any] = {"completion": {"role": "assistant"}}
+    if not call.completion:
+        came_in = {"responses": [{"type": "function_call"}]}
+    names = {"tool_name": call.tool_name, "tool_call_id": call.tool_call_id}
+    return AgentToolCall(**names, tool_args={}, **came_in).model_dump_json()
+
+
+def end_of_waits(
+    answers: Iterable[tuple[TeamWait, str]],
+) -> tuple[tuple[CallRow, ...], tuple[HistoryRow, ...]]:
+    """Return what stores the results of waits: their calls, and the entries of their agents."""
+    rows, histories = [], []
+    for wait, result in answers:
+        rows.append(wait.row._replace(answer=result))
+        made = AgentToolCall.model_validate_json(wait.row.call)
+        entry = to_json([made.create_response_msg(result)]).decode()
+        histories.append(HistoryRow(wait.row.agent, entry))
+    return tuple(rows), tuple(histories)
+
+
+def read_waits(rows: Sequence[CallRow]) -> list[TeamWait]:
+    """Return the open waits among a task's stored calls; see `CallRow.is_wait`."""
+    return [TeamWait.of_row(row) for row in rows if row.is_wait and row.answer is None]
+
+
+def wait_path(task: "ActiveTask", waiter: str, teammate: str) -> list[str]:
+    """Return the names on the cycle that a new wait would close; none if it closes none.
+
+    Waits that running turns are about to begin count, too: of two that would wait for each other,
+    the second is told.
+    """
+    edges: dict[str, set[str]] = {}
+    for wait in task.waits.values():
+        edges.setdefault(wait.row.agent, set()).add(wait.teammate)
+    for turn in task.turns.values():
+        edges.setdefault(turn.agent, set()).update(turn.awaits)
+    return wait_cycle(edges, waiter, teammate)
