@@ -111,6 +111,9 @@ TASKLESS = {
     ("GET", "/outbox"),
     ("POST", "/outbox/{number}/retry"),
     ("POST", "/mcp"),  # its tools use the others: see tests/server/test_mcp.py
+    ("GET", "/mcp"),
+    ("DELETE", "/mcp"),
+    ("GET", "/participants"),
     ("GET", "/auth/check"),
     ("POST", "/auth/login"),
 }

@@ -17,6 +17,7 @@ from mail.net.types import (
     GetMessagesResponse,
     GetOutboxResponse,
     GetOverdueResponse,
+    GetParticipantsResponse,
     GetRegistryResponse,
     GetRootResponse,
     GetSearchResponse,
@@ -306,6 +307,7 @@ TABLE = [
     Row("GET", "/messages/unread", PARTICIPANTS, GetUnreadResponse),
     Row("GET", "/messages/overdue", PARTICIPANTS, GetOverdueResponse),
     Row("GET", "/messages/search", PARTICIPANTS, GetSearchResponse),
+    Row("GET", "/participants", READERS, GetParticipantsResponse),
     Row("GET", "/messages/{message_id}", READERS, GetDeskMessageResponse),
     Row(
         *("POST", "/messages/{message_id}/ack", PARTICIPANTS, PostAckResponse, {"note": "yes"}),

@@ -6,6 +6,7 @@ import json
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from shlex import quote
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +18,9 @@ from mail.errors import ConfigError, MAILError, ToolError
 
 if TYPE_CHECKING:
     from mail.mcp.files import LocalFiles
-    from mail.mcp.server import Caller
+    from mail.mcp.server import Caller, Context
     from mail.mcp.tools import Api
+    from mail.mcp.watching import Watcher
 
 __all__ = ["configure", "run"]
 
@@ -137,6 +139,8 @@ class _Caller:
     profiles: list[str]
     role: str = ""
     own_id: str = ""
+    _watcher: "Watcher | None" = None
+    _telling: "asyncio.Task[None] | None" = None
 
     async def ask(self) -> None:
         """Ask the server.
@@ -148,7 +152,7 @@ class _Caller:
         found = await self.api.ask("GET", "/whoami")
         self.role, self.own_id = str(found.get("role")), str(found.get("id") or "")
 
-    async def of_request(self, _: object) -> "Caller":
+    async def of_request(self, request: "Context") -> "Caller":
         """Return who makes a request."""
         from mail.mcp.server import Caller
         from mail.mcp.tools import profile_of
@@ -157,7 +161,24 @@ class _Caller:
             with suppress(ToolError):  # what it asks for fails with the same words
                 await self.ask()
         own_id = self.own_id if self.role == _PARTICIPANT else ""
-        return Caller(self.api, self.profiles or [profile_of(self.role)], own_id)
+        profiles = self.profiles or [profile_of(self.role)]
+        return Caller(self.api, profiles, own_id, partial(self._watched, request))
+
+    def _watched(self, request: "Context") -> "Watcher":
+        """Return what the client has subscribed to, and tell it of changes from now on."""
+        from mail.mcp.watching import Watcher
+
+        if self._watcher is None:
+            self._watcher = Watcher()
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell(self._watcher, request))
+        return self._watcher
+
+    async def _tell(self, watcher: "Watcher", request: "Context") -> None:
+        try:
+            await watcher.run(self.api, request.session.send_resource_updated)
+        except ToolError as error:
+            print(f"mail: no more notifications: {error}", file=sys.stderr)
 
 
 def _lines(url: str, name: str, profiles: list[str]) -> str:

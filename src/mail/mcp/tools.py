@@ -10,7 +10,7 @@ import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import quote
@@ -29,6 +29,7 @@ __all__ = [
     "McpTool",
     "Progress",
     "Refused",
+    "id_in_path",
     "profile_of",
     "timeline",
     "tools_of",
@@ -103,10 +104,10 @@ class Api:
         except httpx.HTTPError as error:
             raise ToolError(f"the MAIL server cannot be reached ({type(error).__name__})") from None
         try:
-            answer = response.json() if response.content else {}
-        except ValueError:
+            answer = response.json(object_hook=_Answer) if response.content else _Answer()
+        except (ValueError, RecursionError):
             answer = None
-        if not isinstance(answer, dict):
+        if not isinstance(answer, _Answer):
             raise ToolError(f"HTTP {response.status_code}, and no answer of a MAIL server")
         if response.is_error:
             detail = answer.get("detail") or response.reason_phrase
@@ -117,6 +118,13 @@ class Api:
 async def _pieces_of(response: httpx.Response) -> AsyncGenerator[bytes, None]:
     async for piece in response.aiter_bytes():
         yield piece
+
+
+class _Answer(dict[str, Any]):
+    """An object of an answer; what it lacks shows that it is none of a MAIL server."""
+
+    def __missing__(self, name: str) -> Any:
+        raise ToolError(f"the server's answer is not that of a MAIL server: it has no {name!r}")
 
 
 class Refused(ToolError):
@@ -213,6 +221,8 @@ _OwnId = Annotated[str, Field(max_length=256, description="Your own id.")]
 _Content = Annotated[str, Field(min_length=1, description="The text.")]
 _ThreadId = Annotated[str, Field(min_length=1, max_length=256, description="The thread's id.")]
 _MessageId = Annotated[str, Field(min_length=1, max_length=256, description="The message's id.")]
+_Subject = Annotated[str, Field(description="A line.")]
+_WantsAck = Annotated[bool, Field(description="Ask for an acknowledgement.")]
 _Urgent = Annotated[bool, Field(description="It wants attention at once.")]
 _RequestId = Annotated[
     str,
@@ -231,9 +241,10 @@ class SendMessage(Arguments):
     content: _Content
     recipient_id: Annotated[str, Field(description="Who gets it, if it is for one.")] = ""
     thread_id: Annotated[str, Field(description="The thread, if it is for a group.")] = ""
+    subject: _Subject = ""
     urgent: _Urgent = False
     reply_to: Annotated[str, Field(description="The message that it answers.")] = ""
-    wants_ack: Annotated[bool, Field(description="Ask for an acknowledgement.")] = False
+    wants_ack: _WantsAck = False
     request_id: _RequestId = ""
 
 
@@ -295,7 +306,9 @@ class BroadcastMessage(Arguments):
     sender_id: _OwnId = ""
     recipient_ids: Annotated[list[str], Field(min_length=1, description="Who gets it.")]
     content: _Content
+    subject: _Subject = ""
     urgent: _Urgent = False
+    wants_ack: _WantsAck = False
     request_id: _RequestId = ""
 
 
@@ -418,6 +431,18 @@ class GetFile(Arguments):
     ] = ""
 
 
+class ListOverdue(Arguments):
+    """List messages of yours that ask for an acknowledgement and have none yet."""
+
+    older_than: Annotated[
+        float, Field(ge=0, le=10**9, description="Only those sent so many seconds ago.")
+    ] = 0.0
+
+
+class ListParticipants(Arguments):
+    """List whom you can write to, with what they are for."""
+
+
 async def _submit(api: Api, given: SubmitTask, progress: Progress | None) -> dict[str, Any]:
     resumed: dict[str, Any] = {"resume_from": "user_response"} if given.task_id else {}
     if given.task_id and await _state(api, given.task_id) == _RUNNING:
@@ -496,7 +521,7 @@ async def _posted(
         "POST", "/message", json=waits, headers=given, timeout=seconds + _MARGIN_SECONDS
     )
     try:
-        answer = await _watched(api, task_id, posting, progress)
+        answer = await _watched(posting, progress, partial(_tell, api, task_id))
     except Refused as error:
         if error.status == _GATEWAY_TIMEOUT and error.task_id:
             hint = "it goes on; ask for it with get_task"
@@ -511,15 +536,17 @@ async def _posted(
 
 
 async def _watched(
-    api: Api, task_id: str, work: Awaitable[dict[str, Any]], progress: Progress | None
+    work: Awaitable[dict[str, Any]],
+    progress: Progress | None,
+    tell: Callable[[Progress], Awaitable[None]],
 ) -> dict[str, Any]:
-    """Await work, and tell now and then how the task goes on."""
+    """Await work, and tell once a second how it goes, if the client wants to know."""
     if progress is None:
         return await work
     working = asyncio.ensure_future(work)
     try:
         while not (await asyncio.wait((working,), timeout=_LOOK_SECONDS))[0]:
-            await _tell(api, task_id, progress)
+            await tell(progress)
     finally:
         working.cancel()
     return await working
@@ -598,7 +625,7 @@ def _letter(message: Mapping[str, Any]) -> str:
 
 
 def _path(task_id: str) -> str:
-    return f"/tasks/{_segment(task_id, 'task')}"
+    return f"/tasks/{id_in_path(task_id, 'task')}"
 
 
 # --- the mail desk ------------------------------------------------------------------------------
@@ -647,7 +674,7 @@ async def _add(api: Api, given: AddParticipant, _: object) -> dict[str, Any]:
 
 
 async def _remove(api: Api, given: RemoveParticipant, _: object) -> dict[str, Any]:
-    name = _segment(given.agent_id_to_remove, "participant")
+    name = id_in_path(given.agent_id_to_remove, "participant")
     place = f"{_thread(given.thread_id)}/participants/{name}"
     params = _without(given, "thread_id", "agent_id_to_remove")
     await api.ask("DELETE", place, params=params)
@@ -666,10 +693,18 @@ async def _count(api: Api, given: CheckNewMessages, _: object) -> dict[str, Any]
     return _unread(await api.ask("GET", "/messages/unread", params=_given(given)))
 
 
-async def _wait(api: Api, given: WaitForMail, _: object) -> dict[str, Any]:
+async def _wait(api: Api, given: WaitForMail, progress: Progress | None) -> dict[str, Any]:
     params = {**_without(given, "seconds"), "wait": str(given.seconds)}
     timeout = given.seconds + _MARGIN_SECONDS
-    return _unread(await api.ask("GET", "/messages/unread", params=params, timeout=timeout))
+    asking = api.ask("GET", "/messages/unread", params=params, timeout=timeout)
+    seconds = 0
+
+    async def tell(progress: Progress) -> None:
+        nonlocal seconds
+        seconds += 1
+        await progress(seconds, "no mail yet")
+
+    return _unread(await _watched(asking, progress, tell))
 
 
 async def _acknowledge(api: Api, given: AcknowledgeMessage, _: object) -> dict[str, Any]:
@@ -709,7 +744,7 @@ async def _to_team(
 
 
 def _team(team_id: str) -> str:
-    return f"/teams/{_segment(team_id, 'team')}"
+    return f"/teams/{id_in_path(team_id, 'team')}"
 
 
 # --- files --------------------------------------------------------------------------------------
@@ -806,10 +841,19 @@ def _shown(content: bytes) -> dict[str, str]:
 
 
 def _file(file_id: str) -> str:
-    return f"/files/{_segment(file_id, 'file')}"
+    return f"/files/{id_in_path(file_id, 'file')}"
 
 
 # --- arguments ----------------------------------------------------------------------------------
+
+
+async def _overdue(api: Api, given: ListOverdue, _: object) -> dict[str, Any]:
+    params = {"older_than": str(given.older_than)}
+    return await api.ask("GET", "/messages/overdue", params=params)
+
+
+async def _participants(api: Api, given: ListParticipants, _: object) -> dict[str, Any]:
+    return await api.ask("GET", "/participants")
 
 
 def _given(arguments: Arguments) -> dict[str, Any]:
@@ -841,17 +885,21 @@ def _unread(answer: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _thread(thread_id: str) -> str:
-    return f"/threads/{_segment(thread_id, 'thread')}"
+    return f"/threads/{id_in_path(thread_id, 'thread')}"
 
 
 def _message(message_id: str) -> str:
     if message_id in _OTHER_PLACES:
         raise ToolError("no such message")
-    return f"/messages/{_segment(message_id, 'message')}"
+    return f"/messages/{id_in_path(message_id, 'message')}"
 
 
-def _segment(name: str, what: str) -> str:
-    """Return an id as a part of a path, where dots would lead elsewhere."""
+def id_in_path(name: str, what: str) -> str:
+    """Return an id as a part of a path, where dots would lead elsewhere.
+
+    Raises:
+        ToolError: there is nothing with such an id.
+    """
     if name in (".", ".."):
         raise ToolError(f"no such {what}")
     return quote(name, safe="")
@@ -924,10 +972,7 @@ class McpTool:
         except ValidationError as error:
             told = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
             raise ToolError("; ".join(islice(told, _MOST_PROBLEMS))) from None
-        try:
-            return await self.run(api, arguments, progress)
-        except (KeyError, TypeError, AttributeError):
-            raise ToolError("the server's answer is not that of a MAIL server") from None
+        return await self.run(api, arguments, progress)
 
 
 _TOOLS: Final = (
@@ -951,6 +996,8 @@ _TOOLS: Final = (
     McpTool("list_teams", "teams", ListTeams, _teams, reads=True),
     McpTool("teammate_message", "teams", TeammateMessage, _to_teammate),
     McpTool("teammate_broadcast", "teams", TeammateBroadcast, _to_all),
+    McpTool("list_overdue", "threads", ListOverdue, _overdue, reads=True),
+    McpTool("list_participants", "basic", ListParticipants, _participants, reads=True),
     McpTool("submit_task", "tasks", SubmitTask, _submit),
     McpTool("get_task", "tasks", GetTask, _get, reads=True),
     McpTool("list_tasks", "tasks", ListTasks, _list, reads=True),

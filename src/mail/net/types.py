@@ -35,6 +35,7 @@ __all__ = [
     "GetMessagesResponse",
     "GetOutboxResponse",
     "GetOverdueResponse",
+    "GetParticipantsResponse",
     "GetRegistryResponse",
     "GetRootResponse",
     "GetSearchResponse",
@@ -902,6 +903,32 @@ class GetUnreadResponse(TypedDict):
     """How many messages wait."""
 
     unread: Annotated[Count, Field(le=1000, description="Unread messages, at most 1000.")]
+    latest: Annotated[
+        int | None,
+        Field(
+            description="The place of the newest message to the caller, to be given as `after`; 0 "
+            "without any, null if the request has no `after`."
+        ),
+    ]
+
+
+@with_config(_CLOSED)
+class DeskCorrespondent(TypedDict):
+    """Somebody with a mailbox in the swarm."""
+
+    name: Annotated[str, Field(description="Its id.")]
+    description: Annotated[str, Field(description="What the swarm's file says about it.")]
+    kind: Annotated[
+        Literal["agent", "participant"],
+        Field(description="An `agent` of the swarm, or a `participant` beside them."),
+    ]
+
+
+@with_config(_CLOSED)
+class GetParticipantsResponse(TypedDict):
+    """Who can be written to."""
+
+    participants: Annotated[list[DeskCorrespondent], Field(description="In order of their names.")]
 
 
 @with_config(_CLOSED)

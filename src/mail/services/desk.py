@@ -531,25 +531,35 @@ class MailDesk:
         """Return how many letters a mailbox has not read, at most 1000; nothing is marked."""
         return await self.store.unread_letters(self.swarm, name)
 
-    async def wait_for_mail(self, name: str, seconds: float) -> int:
+    async def latest(self, name: str) -> int:
+        """Return the place of the newest letter to a mailbox, 0 without any."""
+        rows = await self.store.letters(self.swarm, name, LetterFilter(), limit=1, max_bytes=1)
+        return rows[0][0].seq if rows else 0
+
+    async def wait_for_mail(self, name: str, seconds: float, after: int | None = None) -> int:
         """Return how many unread letters a mailbox has, as soon as there are any.
 
         Args:
             name: The mailbox.
             seconds: After which there may be none; at most `MAX_WAIT_SECONDS`.
+            after: Wait instead until there is a letter after this place, and return the newest
+                one's place; see `latest`.
         """
         deadline = asyncio.get_running_loop().time() + min(seconds, MAX_WAIT_SECONDS)
         with self.bell.listen(name) as rung:
             while True:
                 rung.clear()
-                count = await self.check_new_messages(name)
-                if count or self.bell.closed:
-                    return count
+                if after is None:
+                    found = await self.check_new_messages(name)
+                else:
+                    found = await self.latest(name)
+                if found > (after or 0) or self.bell.closed:
+                    return found
                 try:
                     async with asyncio.timeout_at(deadline):
                         await rung.wait()
                 except TimeoutError:
-                    return 0
+                    return found
 
     async def get_message(
         self, name: str | None, letter_id: str, *, mark_read: bool = True

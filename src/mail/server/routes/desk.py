@@ -11,6 +11,7 @@ from mail.core.schema import MAX_ID
 from mail.db.desk import LetterRow, ReceiptRow, ThreadRow
 from mail.net.types import (
     DeleteThreadMemberResponse,
+    DeskCorrespondent,
     DeskMessage,
     DeskReceipt,
     DeskThread,
@@ -18,6 +19,7 @@ from mail.net.types import (
     GetDeskMessageResponse,
     GetMessagesResponse,
     GetOverdueResponse,
+    GetParticipantsResponse,
     GetSearchResponse,
     GetThreadsResponse,
     GetUnreadResponse,
@@ -295,17 +297,29 @@ async def check_new_messages(
             "counts as an open stream.",
         ),
     ] = 0.0,
+    after: Annotated[
+        Annotated[int, Field(ge=0, lt=2**63)] | None,
+        Query(
+            description="Wait for a message that came after this place, read or not: the `latest` "
+            "of the answer before."
+        ),
+    ] = None,
 ) -> Response:
     """Count the caller's unread messages, or wait for one. Nothing is marked as read."""
     check_claim("agent_id", agent_id, caller.id)
-    if not wait:
-        return _unread(await state.desk.check_new_messages(caller.id))
-    with state.quotas.stream(caller):
-        found = await while_connected(request, state.desk.wait_for_mail(caller.id, wait))
-    if found is None:
-        return Response(status_code=CLIENT_GONE)
-    await state.auth.authenticate(token)  # it may have been revoked meanwhile
-    return _unread(found)
+    desk, found = state.desk, None
+    if wait:
+        with state.quotas.stream(caller):
+            found = await while_connected(request, desk.wait_for_mail(caller.id, wait, after))
+        if found is None:
+            return Response(status_code=CLIENT_GONE)
+        await state.auth.authenticate(token)  # it may have been revoked meanwhile
+    latest = None
+    if after is not None:
+        latest, found = await desk.latest(caller.id), None
+    count = await desk.check_new_messages(caller.id) if found is None else found
+    answer: GetUnreadResponse = {"unread": count, "latest": latest}
+    return JSONResponse(answer)
 
 
 @router.get("/messages/overdue", response_model=GetOverdueResponse, responses=errors(400))
@@ -424,6 +438,25 @@ async def acknowledge_message(
         "status": "acknowledged" if done else "already_acknowledged",
         "receipt": _receipt(receipt),
     }
+    return JSONResponse(answer)
+
+
+# --- participants -------------------------------------------------------------------------------
+
+
+@router.get("/participants", response_model=GetParticipantsResponse)
+async def get_participants(state: State, caller: DeskReader) -> Response:
+    """List who has a mailbox in the swarm, the caller too."""
+    declared = {each["name"] for each in state.template.participants}
+    listed: list[DeskCorrespondent] = [
+        {
+            "name": name,
+            "description": description,
+            "kind": "participant" if name in declared else "agent",
+        }
+        for name, description in sorted(state.desk.mailboxes.items())
+    ]
+    answer: GetParticipantsResponse = {"participants": listed}
     return JSONResponse(answer)
 
 
@@ -549,11 +582,6 @@ async def remove_participant_from_thread(
 
 
 # --- what goes over the wire --------------------------------------------------------------------
-
-
-def _unread(count: int) -> Response:
-    answer: GetUnreadResponse = {"unread": count}
-    return JSONResponse(answer)
 
 
 def _message(found: FetchedLetter) -> DeskMessage:

@@ -1,25 +1,36 @@
-"""``POST /mcp``: the tools of `mail.mcp` for clients that speak MCP over streamable HTTP.
+"""``/mcp``: the tools of `mail.mcp` for clients that speak MCP over streamable HTTP.
 
-No session is kept: each request stands for itself, with its own token, and any server process can
-answer it. The tools ask this server's own routes with the caller's token, inside the process.
+Each POST stands for itself, with its own token, and any server process can answer it. A session is
+nothing but the list of resources that a client of an older revision has subscribed to; it listens
+for their changes with a GET. The tools ask this server's own routes with the caller's token, inside
+the process.
 """
 
 import asyncio
-from contextlib import suppress
+import json
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import httpx
-from fastapi import Query
+from fastapi import Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from mail.auth.callers import Caller as TokenCaller
 from mail.errors import ProtocolError, ToolError
 from mail.mcp.tools import Api, profile_of, tools_of
+from mail.mcp.watching import Watcher
+from mail.net.sse import event_stream, frame_pieces
 from mail.server.bodies import parse_object
 from mail.server.deps import State, ToolUser
-from mail.server.errors import BodyTooLarge
+from mail.server.errors import BodyTooLarge, error_response
 from mail.server.intake import body_of, made_of_body
 from mail.server.middleware import CALLER, WAITS
 from mail.server.routing import MAILRouter
@@ -35,9 +46,87 @@ __all__ = ["McpDoor", "router"]
 _PROFILES: Final = "mcp_profiles"
 _AROUND_MESSAGE: Final = 64 * 1024
 """Bytes of a request beside the text of a message."""
+_SESSION: Final = "mcp-session-id"
+_MOST_SESSIONS: Final = 64
+_MOST_OF_ALL: Final = 4096
+_IDLE_SECONDS: Final = 3600.0
+_PING_SECONDS: Final = 15.0
+_NOT_FOUND: Final = 404
+_NOT_ALLOWED: Final = 405
+_PING: Final = b": ping\r\n\r\n"
+
+_NO_SESSION: Final = "there is no such session here; initialize a new one"
+
+SessionId = Annotated[str | None, Header(alias="Mcp-Session-Id")]
 
 router = MAILRouter(include_in_schema=False)
 """Described by the protocol itself: no part of the OpenAPI document."""
+
+
+@dataclass(slots=True, eq=False)
+class _Session:
+    """What a client of an older revision has subscribed to, and the stream that tells it."""
+
+    watcher: Watcher = field(default_factory=Watcher)
+    used: float = field(default_factory=time.monotonic)
+    stream: asyncio.Event | None = None
+    """Wakes its newest stream; an older one ends."""
+
+    def replace_stream(self, stream: asyncio.Event | None) -> None:
+        """Let its stream end, and another one take the place."""
+        before, self.stream = self.stream, stream
+        if before is not None:
+            before.set()
+
+
+@dataclass(slots=True, eq=False)
+class _Sessions:
+    """The sessions of this process, the longest unused first."""
+
+    _held: OrderedDict[tuple[TokenCaller, str], _Session] = field(default_factory=OrderedDict)
+
+    def begin(self, caller: TokenCaller) -> str:
+        """Return the id of a new session, which takes the place of old ones if need be."""
+        self._forget()
+        own = [key for key in self._held if key[0] == caller]
+        if len(own) >= _MOST_SESSIONS:
+            self._drop(own)
+        elif len(self._held) >= _MOST_OF_ALL:
+            self._drop(list(self._held))
+        name = uuid.uuid4().hex
+        self._held[caller, name] = _Session()
+        return name
+
+    def find(self, caller: TokenCaller, name: str) -> _Session | None:
+        """Return a session of a caller's."""
+        found = self._held.get((caller, name))
+        if found is not None:
+            found.used = time.monotonic()
+            self._held.move_to_end((caller, name))
+        return found
+
+    def end(self, caller: TokenCaller, name: str) -> bool:
+        """Forget a session; tell whether there was one."""
+        ended = self._held.pop((caller, name), None)
+        if ended is not None:
+            ended.replace_stream(None)
+        return ended is not None
+
+    def _forget(self) -> None:
+        """Forget what nobody has used for long."""
+        oldest = time.monotonic() - _IDLE_SECONDS
+        while self._held:
+            key, session = next(iter(self._held.items()))
+            if session.stream is not None:
+                session.used = time.monotonic()
+                self._held.move_to_end(key)
+            if session.used > oldest:
+                return
+            del self._held[key]
+
+    def _drop(self, keys: list[tuple[TokenCaller, str]]) -> None:
+        key = next((key for key in keys if self._held[key].stream is None), keys[0])
+        self.end(*key)
 
 
 @dataclass(slots=True, eq=False)
@@ -49,6 +138,7 @@ class McpDoor:
     """
 
     app: Any
+    sessions: _Sessions = field(default_factory=_Sessions)
     _serving: "asyncio.Task[None] | None" = field(default=None, init=False)
     _begun: "asyncio.Future[StreamableHTTPSessionManager] | None" = field(default=None, init=False)
 
@@ -86,9 +176,13 @@ class McpDoor:
         return StreamableHTTPSessionManager(make_server(self._connected), stateless=True)
 
     async def _connected(self, ctx: Any) -> "Caller":
+        return self.caller_of(ctx.request)
+
+    def caller_of(self, request: Request) -> "Caller":
+        """Return who makes a request, as the tools know it."""
         from mail.mcp.server import Caller
 
-        place: dict[str, Any] = ctx.request.scope["state"]
+        place: dict[str, Any] = request.scope["state"]
         transport = httpx.ASGITransport(self.app, raise_app_exceptions=False)
         client = httpx.AsyncClient(
             transport=transport,
@@ -96,18 +190,34 @@ class McpDoor:
             headers={"Authorization": f"Bearer {place['token']}"},
             timeout=None,  # noqa: S113 - the routes have their own limits
         )
-        caller = place[CALLER]
-        own_id = caller.id if caller.role == PARTICIPANT_ROLE else ""
-        return Caller(Api(client), place[_PROFILES], own_id)
+        caller: TokenCaller = place[CALLER]
+        quotas = self.app.state.mail.quotas
+
+        def watcher() -> Watcher:
+            session = self.sessions.find(caller, request.headers.get(_SESSION, ""))
+            if session is None:
+                raise ToolError(_NO_SESSION)
+            return session.watcher
+
+        return Caller(
+            Api(client),
+            place.get(_PROFILES, ()),
+            caller.id if caller.role == PARTICIPANT_ROLE else "",
+            watcher,
+            partial(quotas.stream, caller),
+        )
 
 
 class _Handed(Response):
     """An answer that the SDK gives to a body that was read before."""
 
-    def __init__(self, manager: "StreamableHTTPSessionManager", body: bytes) -> None:
+    def __init__(
+        self, manager: "StreamableHTTPSessionManager", body: bytes, session: str | None
+    ) -> None:
         super().__init__()
         self._manager = manager
         self._unread = [body]
+        self._session = session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def receive_again() -> Message:
@@ -115,7 +225,13 @@ class _Handed(Response):
                 return {"type": "http.request", "body": self._unread.pop(), "more_body": False}
             return await receive()
 
-        await self._manager.handle_request(scope, receive_again, send)
+        async def send_named(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._session:
+                named = (_SESSION.encode(), self._session.encode())
+                message["headers"] = [*message["headers"], named]
+            await send(message)
+
+        await self._manager.handle_request(scope, receive_again, send_named)
 
 
 @router.post("/mcp")
@@ -129,8 +245,9 @@ async def mcp(
 ) -> Response:
     """Speak MCP: list the tools and call them.
 
-    The body is a JSON-RPC request of the Model Context Protocol over streamable HTTP, without
-    sessions. Tools act with the caller's own token.
+    The body is a JSON-RPC request of the Model Context Protocol over streamable HTTP. Tools act
+    with the caller's own token. ``initialize`` begins a session, which only ``resources/subscribe``
+    needs.
     """
     profiles = [name for name in (part.strip() for part in tools.split(",")) if name]
     profiles = profiles or [profile_of(caller.role)]
@@ -147,7 +264,85 @@ async def mcp(
             "the request is larger than a message may be, with what belongs to it; send less, or "
             "raise [server.limits] max_message_bytes"
         )
-    await made_of_body(request, parse_object)
+    asked = await made_of_body(request, parse_object)
     manager = await door.manager()
+    session = door.sessions.begin(caller) if asked.get("method") == "initialize" else None
     request.scope["state"][WAITS]()  # what the tools ask takes places of its own
-    return _Handed(manager, body)
+    return _Handed(manager, body, session)
+
+
+@router.get("/mcp")
+async def listen(
+    request: Request, state: State, caller: ToolUser, name: SessionId = None
+) -> Response:
+    """Notify of changes of the resources that a session has subscribed to.
+
+    Without the id of a session there is nothing to listen to: 405. A new stream of a session ends
+    the one before.
+    """
+    if name is None:
+        return _not_without_session()
+    door: McpDoor = request.app.state.mcp
+    session = door.sessions.find(caller, name)
+    if session is None:
+        return error_response(_NOT_FOUND, _NO_SESSION)
+    api = door.caller_of(request).api
+    held = ExitStack()
+    held.enter_context(state.quotas.stream(caller))
+    frames = _notifications(api, session, held)
+    return event_stream(frames, send_timeout=state.config.limits.send_timeout)
+
+
+@router.delete("/mcp")
+async def end(request: Request, caller: ToolUser, name: SessionId = None) -> Response:
+    """End a session: its subscriptions are forgotten, and its stream ends."""
+    door: McpDoor = request.app.state.mcp
+    if name is None:
+        return _not_without_session()
+    if not door.sessions.end(caller, name):
+        return error_response(_NOT_FOUND, _NO_SESSION)
+    return Response(status_code=204)
+
+
+def _not_without_session() -> Response:
+    detail = "without the Mcp-Session-Id of a session, /mcp takes POST only"
+    return error_response(_NOT_ALLOWED, detail, headers={"Allow": "POST"})
+
+
+async def _notifications(api: Api, session: _Session, held: ExitStack) -> AsyncIterator[bytes]:
+    """Yield a notification for each change, and something now and then to keep the connection."""
+    changed, news = dict[str, None](), asyncio.Event()
+    session.replace_stream(news)
+
+    async def tell(uri: str) -> None:
+        changed[uri] = None
+        news.set()
+
+    watching = asyncio.create_task(session.watcher.run(api, tell), name="mcp watcher")
+    watching.add_done_callback(lambda _: news.set())
+    try:
+        yield _PING
+        while session.stream is news and not watching.done():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_PING_SECONDS):
+                    await news.wait()
+            news.clear()
+            if not changed and session.stream is news:
+                yield _PING
+            while changed and session.stream is news:
+                uri = next(iter(changed))
+                del changed[uri]
+                for piece in frame_pieces("message", (_updated(uri),)):
+                    yield piece
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+        if session.stream is news:
+            session.stream = None
+        held.close()
+
+
+def _updated(uri: str) -> str:
+    return json.dumps(
+        {"jsonrpc": "2.0", "method": "notifications/resources/updated", "params": {"uri": uri}}
+    )
