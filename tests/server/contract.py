@@ -400,4 +400,5 @@ BODIES = [b"{", b"[1]", b'"x"', b"", b"null", b'{"a":"\xff"}', b'{"a":NaN}', b"[
 
 ALL = [*USUAL, *DEBUG]
 MCP = Row("POST", "/mcp", ANYONE, None)
+MCP_SESSIONS = [Row(method, "/mcp", ANYONE, None) for method in ("GET", "DELETE")]
 """Speaks JSON-RPC, and has its own tests."""

@@ -39,6 +39,7 @@ from tests.server.contract import (
     EVENTS,
     LIMIT,
     MCP,
+    MCP_SESSIONS,
     MESSAGE_WRONG,
     NEIGHBOUR,
     NOTHING,
@@ -269,7 +270,7 @@ async def test_the_application_has_these_routes_and_no_others() -> None:
             assert audience is not None
             for method in route.methods:
                 declared[f"{method} {route.path.replace(':path', '')}"] = set(audience.roles)
-        assert declared == {row.name: set(row.who) for row in (*rows, MCP)}
+        assert declared == {row.name: set(row.who) for row in (*rows, MCP, *MCP_SESSIONS)}
 
 
 @pytest.mark.parametrize("row", ALL, ids=names(ALL))
