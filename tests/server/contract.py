@@ -140,7 +140,7 @@ class Row:
     @property
     def of_desk(self) -> bool:
         """Tell whether it is for participants, not for other swarms."""
-        desk = ("/messages", "/threads", "/teams", "/files", "/whoami")
+        desk = ("/messages", "/threads", "/teams", "/files", "/participants", "/whoami")
         return self.path.startswith(desk)
 
 
