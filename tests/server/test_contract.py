@@ -255,7 +255,7 @@ def test_the_page_lists_these_routes_for_these_roles() -> None:
         if len(cells) == 3 and (found := re.match(r"\[`([A-Z]+ /[^`]*)`\]", cells[0])):
             roles = set() if cells[1] == "anybody" else set(cells[1].split(", "))
             listed[found[1]] = roles
-    on_page = [row for row in (*USUAL, MCP) if row.on_page]
+    on_page = [row for row in (*USUAL, MCP, *MCP_SESSIONS) if row.on_page]
     assert listed == {row.name: set(row.who) for row in on_page}
 
 
