@@ -41,6 +41,8 @@
     │   └── StoreLocked                 another process owns the store
     ├── PeerUnreachable (RuntimeError)  another swarm's server does not answer as one
     ├── UnknownSwarm (ValueError)       the registry has no such swarm
+    ├── UnknownMail                     no mail for another swarm has that number
+    ├── OutboxConflict                  mail for another swarm is not retried, or discarded, now
     ├── RoutingError (ValueError)       mail did not get to another swarm, or from one
     ├── PortInUse (OSError)             a server cannot listen where it should
     ├── AuthError
@@ -73,6 +75,7 @@ __all__ = [
     "MAILError",
     "ModelError",
     "NotOfTeam",
+    "OutboxConflict",
     "PeerUnreachable",
     "PortInUse",
     "ProtocolError",
@@ -97,6 +100,7 @@ __all__ = [
     "UnknownAgent",
     "UnknownFile",
     "UnknownLetter",
+    "UnknownMail",
     "UnknownSwarm",
     "UnknownTask",
     "UnknownTeam",
@@ -360,6 +364,18 @@ class PeerUnreachable(MAILError, RuntimeError):
 
 class UnknownSwarm(MAILError, ValueError):
     """The registry has no swarm, or no proposal, of that name."""
+
+
+class UnknownMail(MAILError):
+    """No mail for another swarm has that number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"no mail {number} waits for delivery")
+        self.number = number
+
+
+class OutboxConflict(MAILError):
+    """Mail for another swarm is in no state in which it is retried, or discarded."""
 
 
 class RoutingError(MAILError, ValueError):

@@ -110,6 +110,7 @@ TASKLESS = {
     ("DELETE", "/files/{file_id}"),
     ("GET", "/outbox"),
     ("POST", "/outbox/{number}/retry"),
+    ("DELETE", "/outbox/{number}"),
     ("POST", "/mcp"),  # its tools use the others: see tests/server/test_mcp.py
     ("GET", "/mcp"),
     ("DELETE", "/mcp"),

@@ -13,6 +13,7 @@ from mail.cli.commands import main
 from mail.client import MAILClient
 from mail.config import ClientConfig
 from mail.config.server import FederationConfig
+from mail.db.base import OutboxChange, Owner
 from mail.db.memory import MemoryStore
 from mail.db.urls import open_store
 from mail.errors import ClientHTTPError
@@ -95,6 +96,35 @@ async def test_mail_is_delivered_when_the_peer_is_back(node: Node) -> None:
         await until(lambda: answered(node))
     assert (await node.client("root").post("/outbox/999/retry")).status_code == 404
     assert (await node.client("root").post("/outbox/x/retry")).status_code == 400
+
+
+async def test_only_mail_that_was_given_up_is_discarded(node: Node) -> None:
+    root = node.client("root")
+    [(_, row)] = await node.store.list_outbox(HARBOUR)
+    refused = await root.delete(f"/outbox/{row.id}")
+    assert refused.status_code == 409 and "still to be delivered" in refused.json()["detail"]
+    await node.store.change_outbox([OutboxChange(row.id, "dead")])
+    gone = await root.delete(f"/outbox/{row.id}")
+    assert (gone.status_code, gone.content) == (204, b"")
+    assert await node.store.list_outbox(HARBOUR) == []
+    assert (await root.delete(f"/outbox/{row.id}")).status_code == 404
+
+
+async def test_a_request_is_not_retried_for_a_task_that_has_ended(node: Node) -> None:
+    root = node.client("root")
+    [(owner, row)] = await node.store.list_outbox(HARBOUR)
+    await node.store.change_outbox([OutboxChange(row.id, "dead")])
+    await node.client().post("/tasks/lost/cancel")
+    await until(lambda: over(node, owner))
+    refused = await root.post(f"/outbox/{row.id}/retry")
+    assert refused.status_code == 409
+    assert "is cancelled" in refused.json()["detail"]
+
+
+async def over(node: Node, owner: Owner) -> bool:
+    """Tell whether the task has ended."""
+    task = await node.store.load_task(owner, "lost")
+    return task is not None and task.state == "cancelled"
 
 
 async def answered(node: Node) -> bool:

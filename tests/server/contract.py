@@ -371,6 +371,7 @@ TABLE = [
     Row("DELETE", "/files/{file_id}", READERS, DeleteFileResponse),
     Row("GET", "/outbox", ADMIN, GetOutboxResponse),
     Row("POST", "/outbox/{number}/retry", ADMIN, PostOutboxRetryResponse),
+    Row("DELETE", "/outbox/{number}", ADMIN, NOTHING),
     Row("POST", "/auth/login", ANYONE, Token),
     Row("GET", "/auth/check", ANYONE, TokenInfo),
 ]

@@ -35,6 +35,7 @@ ROUTES = [
     ("POST", "/interswarm/message", {"admin", "alice"}),
     ("GET", "/outbox", {"admin"}),
     ("POST", "/outbox/1/retry", {"admin"}),
+    ("DELETE", "/outbox/1", {"admin"}),
     ("POST", "/auth/login", {"admin", "alice", "swarm"}),
     ("GET", "/auth/check", {"admin", "alice", "swarm"}),
 ]

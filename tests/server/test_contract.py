@@ -4,6 +4,7 @@ One table holds the facts. The page and the application are held against it, and
 server, to the key of every answer.
 """
 
+import asyncio
 import json
 import logging
 import re
@@ -19,6 +20,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 
 from mail.config.server import FederationConfig
+from mail.db.base import OutboxRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
 from mail.net.endpoints import SwarmFacts, make_endpoint
 from mail.net.types import (
@@ -67,13 +69,19 @@ API_PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 
 
 @pytest.fixture(scope="module")
-def url() -> Iterator[str]:
+def store() -> MemoryStore:
+    """What that server stores."""
+    return asyncio.run(known_callers())
+
+
+@pytest.fixture(scope="module")
+def url(store: MemoryStore) -> Iterator[str]:
     """A server in debug mode for all tests of this module."""
 
     async def make() -> FastAPI:
         limits = settings(debug=True, max_body_bytes=LIMIT)
         limits = limits.model_copy(update={"federation": FederationConfig(allow_private=True)})
-        made.append(create_app(limits, template=till(), store=await known_callers()))
+        made.append(create_app(limits, template=till(), store=store))
         return made[0]
 
     made: list[FastAPI] = []
@@ -110,6 +118,7 @@ class Caller(httpx.Client):
     """A client that writes the address of the other server where `PEER` is."""
 
     peer = ""
+    store: MemoryStore
 
     def build_request(self, *given: Any, content: bytes | None = None, **more: Any) -> Any:
         if isinstance(content, bytes):
@@ -118,10 +127,10 @@ class Caller(httpx.Client):
 
 
 @pytest.fixture(scope="module")
-def http(url: str, peer: str) -> Iterator[httpx.Client]:
+def http(url: str, peer: str, store: MemoryStore) -> Iterator[httpx.Client]:
     """A client of that server."""
     with Caller(base_url=url, timeout=20) as client:
-        client.peer = peer
+        client.peer, client.store = peer, store
         yield client
 
 
@@ -148,6 +157,8 @@ def by_role(row: Row, role: str) -> str:
 
 def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
     """Return the row's path with the id of a task, or a response, that the caller has."""
+    if row.path == "/outbox/{number}":
+        return f"/outbox/{asyncio.run(_given_up(http))}"
     if row.path.endswith("/back") or "{number}" in row.path:
         taken = http.post("/interswarm/forward", headers=bearer("swarm"), json=mail("first"))
         assert taken.status_code == 200, taken.text
@@ -194,6 +205,16 @@ def _waiting_mail(http: httpx.Client) -> str:
             return str(found[0]["id"])
         time.sleep(0.02)
     raise AssertionError("the other swarm's request was not answered")
+
+
+async def _given_up(http: Any) -> int:
+    """Return the number of mail for the other swarm that was given up."""
+    store, alice = http.store, Owner(till().name, "user", "alice")
+    task = TaskRow("lost", str(alice), (str(alice),), "2026-01-01T00:00:00+00:00", "supervisor")
+    request = ("supervisor", "request", "r1", "{}", task.start_time, "dead")
+    lost = OutboxRow("lost", NEIGHBOUR, "m1", *request)  # type: ignore[arg-type]
+    await store.post(Post(owner=alice, task=task, outbox=(lost,)))
+    return int((await store.task_outbox(alice, "lost"))[-1].id)
 
 
 def _forget_peer(http: httpx.Client, row: Row) -> None:

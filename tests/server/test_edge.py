@@ -164,6 +164,7 @@ def test_every_route_declares_its_audience(app: FastAPI) -> None:
         ("POST", "/interswarm/message"): people,
         ("GET", "/outbox"): ["admin"],
         ("POST", "/outbox/{number}/retry"): ["admin"],
+        ("DELETE", "/outbox/{number}"): ["admin"],
         ("GET", "/whoami"): anyone,
         ("GET", "/status"): people,
         ("POST", "/message"): people,

@@ -1,13 +1,16 @@
-"""Whose task mail of another swarm is about, where a swarm works on one task for several."""
+"""Whose task mail of another swarm is about, and which mail for others is retried or discarded."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from mail.core.interswarm import PEER_ROLE
+from mail.core.interswarm import INBOX_AGE, PEER_ROLE
+from mail.core.tasks import TaskState
 from mail.db.base import OutboxRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
-from mail.services.peer_mail import find_place
+from mail.errors import OutboxConflict, UnknownMail
+from mail.services.peer_mail import discard_mail, find_place, retry_mail
 
 INES, TASK = "user:ines@harbour", "7b0f6a52-4d4d-4a4f-9e87-4b0d7d7d5a08"
 HOSTS = ("harbour", "depot")
@@ -47,3 +50,50 @@ async def test_an_answer_goes_to_the_part_that_asked(ref, kind, host) -> None:
     message = answer(ref, kind)
     place = await find_place(await weather(), "weather", message, "sea", may_open=False)
     assert place.owner == Owner("weather", PEER_ROLE, host)
+
+
+ALICE = Owner("weather", "user", "alice")
+WRITTEN = datetime(2026, 1, 1, tzinfo=UTC)
+OLD = WRITTEN + INBOX_AGE
+
+
+async def given_up(kind: str = "request", state: TaskState = TaskState.RUNNING) -> MemoryStore:
+    """Return a store with mail that was given up once before, and let go again since."""
+    store = MemoryStore()
+    wrapper = f'{{"timestamp":"{WRITTEN.isoformat()}"}}'
+    row = OutboxRow("t", "sea", "m", "wind", kind, "r", wrapper, OLD.isoformat(), "dead")
+    task = TaskRow("t", INES, (INES,), NOW, "wind", state)
+    await store.post(Post(owner=ALICE, task=task, new=True, outbox=(row,)))
+    return store
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "now", "reason"),
+    [
+        ("request", TaskState.RUNNING, OLD, None),
+        ("request", TaskState.PAUSED, OLD, None),
+        ("request", TaskState.COMPLETED, WRITTEN, "is completed: nobody waits"),
+        ("response", TaskState.COMPLETED, WRITTEN, None),
+        ("response", TaskState.RUNNING, OLD + timedelta(seconds=1), "older than 7 days"),
+    ],
+)
+async def test_mail_is_retried_while_its_answer_counts_and_the_peer_knows_it(
+    kind: str, state: TaskState, now: datetime, reason: str | None
+) -> None:
+    store = await given_up(kind, state)
+    if reason is None:
+        await retry_mail(store, "weather", 1, now)
+    else:
+        with pytest.raises(OutboxConflict, match=reason):
+            await retry_mail(store, "weather", 1, now)
+    [(_, row)] = await store.list_outbox("weather")
+    assert row.state == ("waiting" if reason is None else "dead")
+
+
+async def test_mail_of_another_swarm_is_nobody_elses() -> None:
+    store = await given_up()
+    for ask in (retry_mail(store, "other", 1, WRITTEN), discard_mail(store, "other", 1)):
+        with pytest.raises(UnknownMail, match="no mail 1"):
+            await ask
+    await discard_mail(store, "weather", 1)
+    assert await store.list_outbox("weather") == []

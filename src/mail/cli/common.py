@@ -3,7 +3,7 @@
 import argparse
 import math
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -21,6 +21,7 @@ __all__ = [
     "in_flags",
     "one_line",
     "positive",
+    "print_table",
     "whole_number",
 ]
 
@@ -127,3 +128,10 @@ def _obeyed(sign: str) -> bool:
 
 def _escaped(sign: str) -> str:
     return f"\\u{ord(sign):04x}"
+
+
+def print_table(lines: Sequence[Sequence[str]]) -> None:
+    """Print lines of cells, the first of them the headings, in columns as wide as they need."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        print("  ".join(c.ljust(width) for c, width in zip(line, widths, strict=True)).rstrip())

@@ -14,6 +14,7 @@ import secrets
 import stat
 import sys
 import warnings
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +30,7 @@ __all__ = [
     "URL_VARIABLE",
     "SwarmURL",
     "add_key_flags",
+    "add_server_flags",
     "api_key",
     "credentials_file",
     "forget",
@@ -110,6 +112,24 @@ def add_key_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that name a token."""
     parser.add_argument("-ak", "--api-key", metavar="KEY", help="your token, visible to others")
     parser.add_argument("--api-key-file", metavar="PATH", help="a file that contains your token")
+
+
+def add_server_flags(
+    parser: argparse.ArgumentParser,
+    url: str,
+    action: Callable[[argparse.Namespace], Coroutine[Any, Any, None]],
+) -> None:
+    """Add the flags of a subcommand that asks a server when it is given one, and what it does.
+
+    Args:
+        parser: The parser of the subcommand.
+        url: What ``--url`` is for.
+        action: What the subcommand does.
+    """
+    parser.add_argument("--url", help=url)
+    add_key_flags(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(action=action)
 
 
 def api_key(given: str | None, file: str | None, url: str, *, typed: bool = True) -> str | None:

@@ -1,4 +1,4 @@
-"""``mail outbox``: list mail for other swarms, and deliver it again, for the operator of a server.
+"""``mail outbox``: mail for other swarms: list, retry and discard it, for the operator of a server.
 
 It uses the server's own database; with ``--url`` it asks a server over HTTP, as an administrator. A
 running server notices within a minute what is retried beside it.
@@ -7,14 +7,18 @@ running server notices within a minute what is retried beside it.
 import argparse
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.common import DONE, one_line, whole_number
-from mail.cli.credentials import add_key_flags, api_key, server_url
-from mail.cli.stores import add_store_flags, opened, server_settings, tell_other_swarms
-from mail.errors import ClientDecodeError, MAILError
+from mail.cli.common import DONE, one_line, print_table, whole_number
+from mail.cli.credentials import add_server_flags, api_key, server_url
+from mail.cli.stores import add_swarm_flags, opened, server_settings, tell_other_swarms
+from mail.errors import ClientDecodeError
 
 if TYPE_CHECKING:
+    from mail.db.base import Store
     from mail.net.types import OutboxMail
 
 __all__ = ["configure", "run"]
@@ -26,7 +30,7 @@ _MOST: Final = 1000
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands ``list`` and ``retry``."""
+    """Add the subcommands ``list``, ``retry`` and ``discard``."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     listing = verbs.add_parser("list", help="list mail for other swarms that is not done with")
     listing.add_argument("--peer", metavar="SWARM", help="only mail for this swarm")
@@ -37,14 +41,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--limit", type=whole_number, default=100, help="at most so many (default 100)"
     )
     retry = verbs.add_parser("retry", help="deliver mail again, also mail that was given up")
-    retry.add_argument("numbers", metavar="ID", nargs="+", type=whole_number, help="its number")
-    for verb, action in ((listing, _list), (retry, _retry)):
-        verb.add_argument("--swarm", metavar="NAME", help="swarm name (default: the server's)")
-        add_store_flags(verb)
-        verb.add_argument("--url", help="ask this server instead, as an administrator")
-        add_key_flags(verb)
-        verb.add_argument("--json", action="store_true", help="print JSON")
-        verb.set_defaults(action=action)
+    discard = verbs.add_parser("discard", help="remove mail that was given up")
+    for verb in (retry, discard):
+        verb.add_argument("numbers", metavar="ID", nargs="+", type=whole_number, help="its number")
+    for verb, action in ((listing, _list), (retry, _retry), (discard, _discard)):
+        add_swarm_flags(verb)
+        add_server_flags(verb, "ask this server instead, as an administrator", action)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -73,20 +75,33 @@ async def _list(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(found))
         return
-    lines = [_COLUMNS, *map(_row, found)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
-    for line in lines:
-        print("  ".join(c.ljust(width) for c, width in zip(line, widths, strict=True)).rstrip())
+    print_table([_COLUMNS, *map(_row, found)])
 
 
 async def _retry(arguments: argparse.Namespace) -> None:
+    from mail.services.peer_mail import retry_mail
+
     for number in arguments.numbers:
         if arguments.url:
             await _ask(arguments, "retry_outbox", number)
         else:
-            await _retry_stored(arguments, number)
+            async with _store(arguments) as (store, swarm):
+                await retry_mail(store, swarm, number, datetime.now(UTC))
         told = json.dumps({"id": number, "status": "waiting"})
         print(told if arguments.json else f"mail {number} is delivered again")
+
+
+async def _discard(arguments: argparse.Namespace) -> None:
+    from mail.services.peer_mail import discard_mail
+
+    for number in arguments.numbers:
+        if arguments.url:
+            await _ask(arguments, "discard_outbox", number)
+        else:
+            async with _store(arguments) as (store, swarm):
+                await discard_mail(store, swarm, number)
+        told = json.dumps({"id": number, "status": "discarded"})
+        print(told if arguments.json else f"mail {number} is discarded")
 
 
 async def _ask(arguments: argparse.Namespace, method: str, *given: Any, **more: Any) -> Any:
@@ -111,11 +126,12 @@ async def _stored(arguments: argparse.Namespace) -> "list[OutboxMail]":
     return [outbox_mail(owner, row) for owner, row in rows]
 
 
-async def _retry_stored(arguments: argparse.Namespace, number: int) -> None:
+@asynccontextmanager
+async def _store(arguments: argparse.Namespace) -> AsyncIterator[tuple["Store", str]]:
+    """Open the server's store, and give it with the name of the swarm."""
     url, swarm = server_settings(arguments)
     async with opened(url) as store:
-        if not await store.retry_outbox(arguments.swarm or swarm, number):
-            raise MAILError(f"no mail {number} waits for delivery")
+        yield store, arguments.swarm or swarm
 
 
 def _checked(answer: object) -> "list[OutboxMail]":

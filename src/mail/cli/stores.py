@@ -14,7 +14,14 @@ from mail.errors import ConfigError
 if TYPE_CHECKING:
     from mail.db.base import Store
 
-__all__ = ["add_store_flags", "missing_file", "opened", "server_settings", "tell_other_swarms"]
+__all__ = [
+    "add_store_flags",
+    "add_swarm_flags",
+    "missing_file",
+    "opened",
+    "server_settings",
+    "tell_other_swarms",
+]
 
 _MOST_NAMES: Final = 10
 
@@ -23,6 +30,12 @@ def add_store_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags that select the store."""
     parser.add_argument("--store", metavar="URL", help="store URL (default: the server's store)")
     parser.add_argument("-c", "--config", metavar="PATH", help="configuration file")
+
+
+def add_swarm_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that select a swarm in a store."""
+    parser.add_argument("--swarm", metavar="NAME", help="swarm name (default: the server's)")
+    add_store_flags(parser)
 
 
 def server_settings(arguments: argparse.Namespace) -> tuple[str, str]:

@@ -10,9 +10,9 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.common import cleaned, one_line, whole_number
-from mail.cli.credentials import URL_VARIABLE, add_key_flags, api_key, server_url
-from mail.cli.stores import add_store_flags, opened, server_settings, tell_other_swarms
+from mail.cli.common import cleaned, one_line, print_table, whole_number
+from mail.cli.credentials import URL_VARIABLE, add_server_flags, api_key, server_url
+from mail.cli.stores import add_swarm_flags, opened, server_settings, tell_other_swarms
 from mail.config.env import setting
 from mail.errors import ClientDecodeError, ConfigError, MAILError, UnknownTask
 
@@ -47,14 +47,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     for verb in (listing, show, delete):
         verb.add_argument("--owner", metavar="ROLE:ID", help="the owner, for example user:alice")
-        verb.add_argument("--swarm", metavar="NAME", help="swarm name (default: the server's)")
-        add_store_flags(verb)
+        add_swarm_flags(verb)
     actions = ((listing, _list), (show, _show), (cancel, _cancel), (delete, _delete))
     for verb, action in actions:
-        verb.add_argument("--url", help="use this server, and your own tasks there")
-        add_key_flags(verb)
-        verb.add_argument("--json", action="store_true", help="print JSON")
-        verb.set_defaults(action=action)
+        add_server_flags(verb, "use this server, and your own tasks there", action)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -79,10 +75,7 @@ async def _list(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps(found))
         return
-    lines = [_COLUMNS, *(_row(task) for task in found)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_COLUMNS))]
-    for line in lines:
-        print("  ".join(c.ljust(width) for c, width in zip(line, widths, strict=True)).rstrip())
+    print_table([_COLUMNS, *map(_row, found)])
 
 
 async def _show(arguments: argparse.Namespace) -> None:

@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from mail.cli.common import config_path, positive
+from mail.cli.common import config_path, positive, print_table
 from mail.cli.stores import add_store_flags, missing_file, opened, server_settings
 from mail.config.env import CONFIG_PATH, overridden
 from mail.core.suggest import hinted
@@ -163,11 +163,7 @@ async def _list(store: "Store", arguments: argparse.Namespace) -> None:
                 row.label,
             )
         )
-    widths = [max(len(line[column]) for line in table) for column in range(len(table[0]))]
-    for line in table:
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        )
+    print_table(table)
 
 
 async def _revoke(store: "Store", arguments: argparse.Namespace) -> None:

@@ -562,6 +562,16 @@ class MAILClient(DeskClient):
         answer = await self._request_object("POST", f"/outbox/{number}/retry")
         return cast("PostOutboxRetryResponse", answer)
 
+    async def discard_outbox(self, number: int) -> None:
+        """Remove mail for another swarm that was given up (``DELETE /outbox/{number}``).
+
+        Admins only.
+
+        Args:
+            number: The ``id`` of the mail. It must be ``dead``.
+        """
+        await self._request_nothing("DELETE", f"/outbox/{number}")
+
     async def _open_replay(self, task_id: str, last_event_id: str) -> "aiohttp.ClientResponse":
         return await self._open_stream(
             "GET",

@@ -31,6 +31,7 @@ from mail.net.endpoints import token_variable
 from mail.net.registry import SwarmRegistry
 from mail.net.router import Direction, InterswarmRouter, direction_to
 from mail.redaction import redact
+from mail.services.peer_mail import is_forgotten
 
 __all__ = ["OutboxSender", "PeerGateway", "SendingSettings", "Settle"]
 
@@ -576,7 +577,9 @@ class OutboxSender:
             await asyncio.sleep(min(max(_SHORTEST_PAUSE, pause), _LONGEST_COMMIT_PAUSE))
 
     def _is_too_old(self, row: OutboxRow) -> bool:
-        return self._seconds_until(row.created_at) < -self._settings.give_up_after
+        """Tell whether mail is given up: after a time, and again one after a retry of its own."""
+        late = self._seconds_until(row.created_at) < -self._settings.give_up_after
+        return late or is_forgotten(row, datetime.fromisoformat(self._clock.now()))
 
     def _seconds_until(self, moment: str) -> float:
         """Return the seconds from now to a moment; 0 for no text."""

@@ -27,6 +27,7 @@ from mail.errors import (
     MAILError,
     ModelError,
     NotOfTeam,
+    OutboxConflict,
     PeerUnreachable,
     ProtocolError,
     RequestReused,
@@ -45,6 +46,7 @@ from mail.errors import (
     Unauthenticated,
     UnknownFile,
     UnknownLetter,
+    UnknownMail,
     UnknownSwarm,
     UnknownTask,
     UnknownTeam,
@@ -66,7 +68,6 @@ __all__ = [
     "QuotaExceeded",
     "ServerBusy",
     "StorageFull",
-    "UnknownMail",
     "as_it_is",
     "as_refusal",
     "error_response",
@@ -119,10 +120,6 @@ class StorageFull(MAILError):
     """The caller stores as much as one caller may."""
 
 
-class UnknownMail(MAILError):
-    """No mail for another swarm has that number."""
-
-
 class QuotaExceeded(MAILError):
     """The caller has as much of something as one caller gets; others are served.
 
@@ -167,6 +164,7 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     KeyReused: 409,
     TaskTaken: 409,
     RequestReused: 409,
+    OutboxConflict: 409,
     WaitCycle: 409,
     KeyOfDeletedTask: 410,
     BodyTooLarge: 413,

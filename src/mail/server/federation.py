@@ -17,6 +17,7 @@ from collections.abc import (
     Set,
 )
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -50,7 +51,14 @@ from mail.server.errors import QuotaExceeded, ServerBusy
 from mail.server.instances import InstancePool
 from mail.server.quotas import Quotas
 from mail.server.storage import StorageShares
-from mail.services.peer_mail import Place, check_peer_mail, find_place, opened
+from mail.services.peer_mail import (
+    Place,
+    check_peer_mail,
+    discard_mail,
+    find_place,
+    opened,
+    retry_mail,
+)
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -277,13 +285,23 @@ class Federation:
 
     # --- the outbox -------------------------------------------------------------------------------
 
-    async def retry(self, number: int) -> bool:
-        """Have mail delivered again, and tell whether there is such mail."""
-        if not await self._store.retry_outbox(self.swarm, number):
-            return False
+    async def retry(self, number: int) -> None:
+        """Have mail delivered again.
+
+        Raises:
+            UnknownMail, OutboxConflict: see `retry_mail`.
+        """
+        await retry_mail(self._store, self.swarm, number, datetime.now(UTC))
         if self._link is not None:
             self._link.sender.probe(self._registry.get_all_endpoints())
-        return True
+
+    async def discard(self, number: int) -> None:
+        """Remove mail that was given up.
+
+        Raises:
+            UnknownMail, OutboxConflict: see `discard_mail`.
+        """
+        await discard_mail(self._store, self.swarm, number)
 
     async def _settle(self, owner: Owner, row: OutboxRow, outcome: DeliveryOutcome) -> None:
         """Tell the runtime that wrote mail what came of it."""

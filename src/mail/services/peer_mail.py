@@ -1,17 +1,20 @@
 """Mail that another swarm delivers: whose word counts for what, and whose task it is about.
 
 A peer speaks for itself alone, and about tasks that it takes part in; everything it claims is held
-against what is stored (MAIL-ROUTE-11 to MAIL-ROUTE-17 in ``spec/SPEC.md``).
+against what is stored (MAIL-ROUTE-11 to MAIL-ROUTE-17 in ``spec/SPEC.md``). At the end: what
+operators may do with mail for other swarms.
 """
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from mail.core.addresses import parse_agent_address, parse_task_contributor
 from mail.core.interswarm import (
+    INBOX_AGE,
     MAX_CONTRIBUTORS,
     PEER_ROLE,
     PeerControl,
@@ -20,9 +23,10 @@ from mail.core.interswarm import (
     unwrap,
 )
 from mail.core.schema import MAX_ID
+from mail.core.tasks import TaskState
 from mail.core.wire import MAILInterswarmMessage
-from mail.db.base import Owner, Store
-from mail.errors import Forbidden, ProtocolError, UnknownTask
+from mail.db.base import OutboxChange, OutboxRow, Owner, Store
+from mail.errors import Forbidden, OutboxConflict, ProtocolError, UnknownMail, UnknownTask
 
 __all__ = [
     "MAX_RECIPIENTS",
@@ -30,8 +34,11 @@ __all__ = [
     "Place",
     "check_hints",
     "check_peer_mail",
+    "discard_mail",
     "find_place",
+    "is_forgotten",
     "opened",
+    "retry_mail",
 ]
 
 MAX_SUBJECT: Final = 4096
@@ -42,6 +49,7 @@ _MAX_PARTY: Final = 4 * MAX_ID
 _MAX_HINTS: Final = 16 * 1024
 """Bytes of ``routing_info``."""
 _SHOWN: Final = 64
+_OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
@@ -245,3 +253,59 @@ def opened(message: MAILInterswarmMessage, peer: str, place: Place) -> PeerMail:
         receipt=to_json(receipt).decode(),
         opens=place.opens,
     )
+
+
+# --- mail for other swarms ------------------------------------------------------------------------
+
+
+def is_forgotten(row: OutboxRow, now: datetime) -> bool:
+    """Tell whether mail is so old that a peer which has taken it may not know it any more."""
+    written = datetime.fromisoformat(from_json(row.wrapper)["timestamp"])
+    return now - written > INBOX_AGE
+
+
+async def retry_mail(store: Store, swarm: str, number: int, now: datetime) -> None:
+    """Let mail for another swarm be tried at once, also mail that was given up.
+
+    Raises:
+        UnknownMail: there is none of that number, or it has been delivered.
+        OutboxConflict: its answer would be for nobody, or it may have been taken long ago.
+    """
+    owner, row = await _mail(store, swarm, number)
+    if row.state == "delivered":
+        raise UnknownMail(number)
+    task = await store.load_task(owner, row.task_id)
+    if row.kind == "request" and (task is None or task.state not in _OPEN):
+        state = "deleted" if task is None or owner == Owner.of_deleted(swarm) else task.state
+        raise OutboxConflict(
+            f"mail {number} is a request of task '{row.task_id}', which is {state}: nobody waits "
+            "for the answer; discard the mail, and ask again in another task"
+        )
+    if is_forgotten(row, now):
+        raise OutboxConflict(
+            f"mail {number} is older than {INBOX_AGE.days} days: if '{row.peer}' has taken it "
+            "already, it would be taken for new; discard it"
+        )
+    if not await store.retry_outbox(swarm, number):
+        raise UnknownMail(number)
+
+
+async def discard_mail(store: Store, swarm: str, number: int) -> None:
+    """Remove mail for another swarm that was given up.
+
+    Raises:
+        UnknownMail: there is none of that number.
+        OutboxConflict: it has not been given up.
+    """
+    _, row = await _mail(store, swarm, number)
+    if row.state != "dead":
+        reason = "waits for its answer" if row.state == "delivered" else "is still to be delivered"
+        raise OutboxConflict(f"mail {number} {reason}; only mail that was given up is discarded")
+    await store.change_outbox([OutboxChange(number, "done")])
+
+
+async def _mail(store: Store, swarm: str, number: int) -> tuple[Owner, OutboxRow]:
+    found = await store.list_outbox(swarm, after=number - 1, limit=1)
+    if not found or found[0][1].id != number:
+        raise UnknownMail(number)
+    return found[0]

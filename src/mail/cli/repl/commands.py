@@ -517,6 +517,12 @@ async def _outbox_retry(session: Session, arguments: argparse.Namespace) -> int:
     return session.tell(arguments, answer, f"mail {answer.get('id')} is delivered again")
 
 
+async def _outbox_discard(session: Session, arguments: argparse.Namespace) -> int:
+    await session.client.discard_outbox(arguments.number)
+    answer = {"id": arguments.number, "status": "discarded"}
+    return session.tell(arguments, answer, f"mail {arguments.number} is discarded")
+
+
 async def _swarm_dump(session: Session, arguments: argparse.Namespace) -> int:
     answer = await session.client.dump_swarm()
     return session.tell(arguments, answer, f"swarm '{answer.get('swarm_name')}' dumped")
@@ -629,6 +635,14 @@ _SWARMS: Final = (
         _configure_retry,
         _outbox_retry,
         "retrying mail",
+    ),
+    Command(
+        "outbox-discard",
+        ("obd",),
+        "remove mail for another swarm that was given up (admins)",
+        _configure_retry,
+        _outbox_discard,
+        "discarding mail",
     ),
     Command(
         "swarm-dump",

@@ -57,7 +57,7 @@ from mail.server.deps import (
     State,
     peer_name,
 )
-from mail.server.errors import UnknownMail, as_refusal, status_of
+from mail.server.errors import as_refusal, status_of
 from mail.server.idempotency import replayed
 from mail.server.idempotent_response import answered_once
 from mail.server.openapi import EVENT_STREAM, errors
@@ -572,7 +572,7 @@ async def read_outbox(
 
 
 @outbox.post(
-    "/outbox/{number}/retry", response_model=PostOutboxRetryResponse, responses=errors(404)
+    "/outbox/{number}/retry", response_model=PostOutboxRetryResponse, responses=errors(404, 409)
 )
 @answered_once()
 async def retry_outbox(
@@ -582,9 +582,19 @@ async def retry_outbox(
     number: _Number,
     key: IdempotencyKey = None,
 ) -> JSONResponse:
-    """Try to deliver mail for another swarm now, also mail that was given up."""
-    if not await state.federation.retry(number):
-        raise UnknownMail(f"no mail {number} waits for delivery")
+    """Try to deliver mail for another swarm now, also mail that was given up.
+
+    A request of a task that has ended is 409, and so is mail that is more than 7 days old.
+    """
+    await state.federation.retry(number)
     _log.info("%s '%s' has mail %d delivered again", caller.role, caller.id, number)
     answer: PostOutboxRetryResponse = {"status": "waiting", "id": number}
     return JSONResponse(answer)
+
+
+@outbox.delete("/outbox/{number}", status_code=204, responses=errors(404, 409))
+async def discard_outbox(state: State, caller: Administrator, number: _Number) -> Response:
+    """Remove mail for another swarm that was given up. Other mail is 409."""
+    await state.federation.discard(number)
+    _log.info("%s '%s' has discarded mail %d", caller.role, caller.id, number)
+    return Response(status_code=204)
