@@ -130,9 +130,13 @@ async def _make_token(folder: Path) -> None:
 
 def test_the_template_is_served_until_the_process_is_told_to_stop(tmp_path: Path) -> None:
     asyncio.run(_make_token(tmp_path))
-    port = free_port()
+    port, ui_port = free_port(), free_port()
     url = f"http://127.0.0.1:{port}"
-    with _program(tmp_path, port=port) as process:
+    with _program(tmp_path, port=port, ui_port=ui_port) as process:
+        assert process.stdout and process.stdout.readline() == f"browser {url}/console\n"
+        redirect = httpx.get(f"http://127.0.0.1:{ui_port}/agents")
+        assert (redirect.status_code, redirect.headers["location"]) == (307, f"{url}/console")
+        assert "MAIL console" in httpx.get(redirect.headers["location"], timeout=30).text
         root = _wait_until_it_answers(process, url)
         assert root["swarm"]["name"] == "served"
         assert root["swarm"]["keywords"] == ["demo"]
@@ -147,10 +151,20 @@ def test_the_template_is_served_until_the_process_is_told_to_stop(tmp_path: Path
         out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
     assert out.splitlines() == ["returned"]
-    assert (
-        err.count("no user interface is started; to start your own, pass its folder as ui_path")
-        == 1
-    )
+    assert err.count(f"the console is at {url}/console") == 1
+
+
+def test_the_console_needs_neither_a_browser_nor_a_port_of_its_own(tmp_path: Path) -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        options = {"ui_port": taken.getsockname()[1], "open_browser": False}
+        with _program(tmp_path, port=port, **options) as process:
+            _wait_until_it_answers(process, f"http://127.0.0.1:{port}")
+            process.send_signal(signal.SIGTERM)
+            out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    assert out.splitlines() == ["returned"]
+    assert f"port {options['ui_port']} does not lead to the console" in err
 
 
 def test_a_ui_runs_as_long_as_the_server(tmp_path: Path, ui: Path) -> None:
@@ -166,7 +180,7 @@ def test_a_ui_runs_as_long_as_the_server(tmp_path: Path, ui: Path) -> None:
         out, err = process.communicate(timeout=30)
     assert process.returncode == 0, err
     assert out.splitlines() == [f"browser http://localhost:{ui_port}", "returned"]
-    assert "no user interface" not in err
+    assert "console" not in err
     assert not any(map(_lives, started["pids"]))
 
 

@@ -78,7 +78,7 @@ def test_without_a_command_the_help_is_printed(mail: Run) -> None:
     done = mail()
     assert done.returncode == 0
     for command in (
-        *("server", "client", "ping", "token", "tasks", "swarms", "register", "version"),
+        *("server", "client", "ui", "ping", "token", "tasks", "swarms", "register", "version"),
     ):
         assert command in done.stdout
 

@@ -97,10 +97,12 @@ async def serving_process(way: str, folder: Path) -> AsyncIterator[Served]:
             base_url=f"http://{HOST}:{port}", headers=headers, timeout=30
         ) as client:
             served = Served(client, [])
+            assert process.stdout
+            opened = b"" if way == "without_ui" else await process.stdout.readline()
             yield served
         process.send_signal(signal.SIGTERM)
         out, err = await process.communicate()
-        served.printed, served.logged = out.decode().splitlines(), started + err.decode()
+        served.printed, served.logged = (opened + out).decode().splitlines(), started + err.decode()
         assert process.returncode == 0, served.logged
     finally:
         if process.returncode is None:
@@ -125,9 +127,15 @@ async def _make_token(folder: Path) -> None:
     await store.close()
 
 
+def _tell(url: str, *options: object) -> bool:
+    sys.stdout.write(f"browser {url}\n")
+    sys.stdout.flush()
+    return True
+
+
 def main() -> None:
     """Serve as the command line says."""
-    webbrowser.open = lambda url, *options: bool(sys.stdout.write(f"browser {url}\n"))
+    webbrowser.open = _tell
     _WAYS[sys.argv[1]](int(sys.argv[2]), int(sys.argv[3]))
     sys.stdout.write("returned\n")
 

@@ -396,8 +396,8 @@ async def test_manual_mode(
 async def test_starting_a_server(tmp_path: Path) -> None:
     async with serving_process("agents_primer", tmp_path) as server:
         await _ask(server)
-    assert server.printed == ["returned"]
-    assert server.logged.count("no user interface is started; to start your own") == 1
+    assert server.printed == [f"browser {server.client.base_url}/console", "returned"]
+    assert server.logged.count("the console is at http://") == 1
 
 
 async def _ask(server: Served) -> None:

@@ -372,15 +372,15 @@ async def test_starting_a_server(tmp_path: Path) -> None:
     async with serving_process("claude_primer", tmp_path) as server:
         root = (await server.client.get("/")).json()
     assert root["swarm"]["name"] == "my_swarm"
-    assert server.printed == ["returned"]  # there is no UI of ours, so no browser opens either
-    assert server.logged.count("pass its folder as ui_path") == 1
+    assert server.printed == [f"browser {server.client.base_url}/console", "returned"]
+    assert server.logged.count("the console is at http://") == 1
 
 
 async def test_starting_a_server_without_a_ui(tmp_path: Path) -> None:
     async with serving_process("without_ui", tmp_path) as server:
         assert (await server.client.get("/")).json()["swarm"]["entrypoint"] == "supervisor"
     assert server.printed == ["returned"]
-    assert "ui_path" not in server.logged
+    assert "console" not in server.logged
 
 
 async def test_manual_mode(provider: FakeProvider, keep: Keep) -> None:

@@ -1,6 +1,7 @@
 """A template as a server: ``MAILSwarmTemplate.start_server``."""
 
 import asyncio
+import http.server
 import logging
 import os
 import signal
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import webbrowser
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mail.api.swarm import MAILSwarmTemplate
+    from mail.config.server import ServerConfig
 
 __all__ = [
     "MissingUI",
@@ -37,6 +40,11 @@ __all__ = [
 ]
 
 logger = logging.getLogger(__name__)
+
+
+_LOOPBACK: Final = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - names
+_LONGEST_START: Final = 120.0
+_POLL: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +61,7 @@ class ServerOptions:
 
 
 def serve_template(template: "MAILSwarmTemplate", options: ServerOptions) -> None:
-    """Serve a template until the process is told to stop, with a UI beside it if there is one.
+    """Serve a template until the process is told to stop; open its console, or run a UI beside it.
 
     Raises:
         MissingUI, PortInUse, UIFailed: see `mail.api.serving`.
@@ -73,9 +81,7 @@ def serve_template(template: "MAILSwarmTemplate", options: ServerOptions) -> Non
     with ExitStack() as stack:
         kill_ui: Callable[[], None] | None = None
         if options.launch_ui and options.ui_path is None:
-            logger.info(
-                "no user interface is started; to start your own, pass its folder as ui_path"
-            )
+            stack.enter_context(_console(config, options))
         elif options.launch_ui and options.ui_path is not None:
             ui = UIProcess(options.ui_path, options.ui_port, options.server_url or base_url(config))
             ui.check()
@@ -87,6 +93,74 @@ def serve_template(template: "MAILSwarmTemplate", options: ServerOptions) -> Non
         from mail.server.run import run_server
 
         run_server(config, template=template, last_act=kill_ui)
+
+
+@contextmanager
+def _console(config: "ServerConfig", options: ServerOptions) -> Iterator[None]:
+    """Open the console once the server listens, and lead those who ask at the UI's port to it."""
+    from mail.config.server import base_url
+
+    if not config.console:
+        logger.info("no user interface is started: [server] console is switched off")
+        yield
+        return
+    address = f"{(options.server_url or base_url(config)).rstrip('/')}/console"
+    logger.info("the console is at %s", address)
+    stopped = threading.Event()
+    if options.open_browser:
+        place = (_LOOPBACK.get(options.host, options.host), options.port)
+        open_it = threading.Thread(
+            target=_open_when_served, args=(address, place, stopped), name="console", daemon=True
+        )
+        open_it.start()
+    with _redirecting(options, address):
+        try:
+            yield
+        finally:
+            stopped.set()
+
+
+def _open_when_served(address: str, place: tuple[str, int], stopped: threading.Event) -> None:
+    latest = time.monotonic() + _LONGEST_START
+    while time.monotonic() < latest and not stopped.wait(_POLL):
+        with suppress(OSError), socket.create_connection(place, timeout=_POLL):
+            _open_browser(address)
+            return
+
+
+@contextmanager
+def _redirecting(options: ServerOptions, address: str) -> Iterator[None]:
+    """Answer at the UI's port on this machine with a redirect, if the port is free."""
+
+    class Redirect(http.server.BaseHTTPRequestHandler):
+        timeout = 10
+
+        def do_GET(self) -> None:
+            self.send_response(http.HTTPStatus.TEMPORARY_REDIRECT)
+            self.send_header("Location", address)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing: the server logs who comes."""
+
+    if options.ui_port == options.port:
+        yield
+        return
+    try:
+        listener = http.server.ThreadingHTTPServer(("127.0.0.1", options.ui_port), Redirect)
+    except OSError as error:
+        logger.info("port %s does not lead to the console: %s", options.ui_port, error)
+        yield
+        return
+    with listener:
+        serving = threading.Thread(target=listener.serve_forever, args=(_POLL,), daemon=True)
+        serving.start()
+        try:
+            yield
+        finally:
+            listener.shutdown()
+            serving.join()
 
 
 def _refuse_inside_a_loop() -> None:

@@ -605,11 +605,12 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         Args:
             port: Where the server listens.
             host: On which address.
-            launch_ui: Whether to start the user interface that ``ui_path`` names.
-            ui_port: Where the user interface listens.
+            launch_ui: Whether to open the web console, or to start the user interface that
+                ``ui_path`` names.
+            ui_port: Where the user interface listens; without one, it leads to the console.
             ui_path: A folder in which ``pnpm dev`` runs a user interface. It finds the server's URL
                 in ``NEXT_PUBLIC_MAIL_SERVER_URL``, and is stopped with the server.
-            open_browser: Whether to open the user interface in a browser.
+            open_browser: Whether to open the console or the user interface in a browser.
             server_url: The URL that the user interface gets, if ``http://localhost:<port>`` is not
                 the right one.
 

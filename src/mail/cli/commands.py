@@ -22,6 +22,7 @@ from mail.cli import (
     swarms,
     tasks,
     token,
+    ui,
 )
 from mail.cli.common import DONE, FAILED, INTERRUPTED, USAGE, cleaned
 from mail.core.suggest import did_you_mean, hinted
@@ -59,6 +60,7 @@ COMMANDS: Final = (
     Command("init", "create a project with a swarm of your own", init.configure, init.run),
     Command("server", "run the MAIL server", server.configure, server.run),
     Command("client", "talk to a MAIL server", client.configure, client.run, reads_words=True),
+    Command("ui", "open the console of a MAIL server in a browser", ui.configure, ui.run),
     Command("login", "keep your token for a MAIL server", login.configure_login, login.run_login),
     Command("logout", "forget that token", login.configure_logout, login.run_logout),
     Command("mcp", "be an MCP server whose tools ask a MAIL server", mcp.configure, mcp.run),
