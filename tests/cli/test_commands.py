@@ -191,7 +191,8 @@ def test_tokens_can_be_made_listed_and_revoked_as_json(mail: Run) -> None:
     assert (made["role"], made["id"], made["state"]) == ("agent", "beta", "valid")
     assert made["expires_at"] > made["created_at"]
     (listed,) = json.loads(mail("token", "list", "--json").stdout)
-    assert listed == {key: value for key, value in made.items() if key != "token"}
+    known = {key: value for key, value in made.items() if key != "token"}
+    assert listed == known | {"kind": "peer"}
     revoked = json.loads(mail("token", "revoke", made["hash"], "--json").stdout)
     assert revoked["state"] == "revoked"
     again = mail("token", "revoke", made["hash"][:6])
@@ -217,6 +218,12 @@ def test_a_token_of_an_agent_is_for_what_its_id_stands_for(
     Path("swarms.json").write_text(json.dumps(good()))
     assert said("editor", "--role", "agent", "--participant")[0] == 0
     assert said("swarm-beta", "--role", "agent")[0] == 0
+    assert main(["token", "list", "--store", "sqlite:///mail.db", "--json"]) == 0
+    kinds = {each["id"]: each["kind"] for each in json.loads(capsys.readouterr().out)}
+    assert kinds == {"editor": "participant", "swarm-beta": "peer"}
+    assert main(["token", "list", "--store", "sqlite:///mail.db"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in lines if "swarm-beta" in line] == ["peer"]
     code, problem = said("edtor", "--role", "agent", "--participant")
     assert code == 2
     assert problem == (

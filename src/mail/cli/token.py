@@ -145,10 +145,12 @@ def _declared(arguments: argparse.Namespace) -> tuple[str, set[str] | None]:
 
 async def _list(store: "Store", arguments: argparse.Namespace) -> None:
     rows = await store.list_tokens()
+    agents = any(row.role == "agent" for row in rows)
+    declared = _declared(arguments)[1] if agents else None
     if arguments.json:
-        print(json.dumps([_record(row) for row in rows]))
+        print(json.dumps([_record(row) | {"kind": _kind(row, declared)} for row in rows]))
         return
-    table = [("HASH", "ROLE", "ID", "STATE", "CREATED", "EXPIRES", "LABEL")]
+    table = [("HASH", "ROLE", "ID", "STATE", "CREATED", "EXPIRES", "FOR", "LABEL")]
     for row in rows:
         shown = _record(row)
         expires = (row.expires_at or "never")[:19]
@@ -160,6 +162,7 @@ async def _list(store: "Store", arguments: argparse.Namespace) -> None:
                 shown["state"],
                 row.created_at[:19],
                 expires,
+                _kind(row, declared) or "-",
                 row.label,
             )
         )
@@ -196,6 +199,13 @@ def _record(row: "TokenRow") -> dict[str, Any]:
         "expires_at": row.expires_at,
         "revoked_at": row.revoked_at,
     }
+
+
+def _kind(row: "TokenRow", declared: set[str] | None) -> str | None:
+    """Tell what an agent's token is for; None without the names of the participants."""
+    if row.role != "agent" or declared is None:
+        return None
+    return "participant" if row.id in declared else "peer"
 
 
 def _state(row: "TokenRow") -> str:
