@@ -420,7 +420,8 @@ def test_malformed_bodies_are_refused_and_start_nothing(http: httpx.Client, row:
     who = bearer(caller_of(row, "bob"))
     path = "/task" if row.path == "/task" else row.path
     for body in BODIES:
-        assert isinstance(check_error(send(http, row, path, who, body), 400)["detail"], str)
+        status = 404 if not body and path.endswith("/ack") else 400  # that needs no body
+        assert isinstance(check_error(send(http, row, path, who, body), status)["detail"], str)
     large = json.dumps({**(row.body or {}), "pad": "x" * LIMIT}).encode()
     check_error(send(http, row, path, who, large), 413)
     for name in row.required:
@@ -471,6 +472,28 @@ def test_misspelt_fields_are_refused_but_not_those_of_another_protocol(http: htt
         else:
             found = check_error(answer, 400)
             assert f"Did you mean '{name}'?" in found["detail"], (row.name, found)
+
+
+def test_misspelt_parameters_are_refused_but_not_those_of_another_protocol(
+    http: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    for path, who, name in (
+        ("/tasks?limt=5", "alice", "limit"),
+        ("/messages?thread_ids=x", "editor", "thread_id"),
+        ("/messages/unread?waits=1", "editor", "wait"),
+        ("/threads?aftr=x", "editor", "after"),
+        ("/outbox?peers=b", "admin", "peer"),
+    ):
+        found = check_error(http.get(path, headers=bearer(who)), 400)
+        assert found["detail"].endswith(f": unknown parameter. Did you mean '{name}'?")
+        assert [each["field"] for each in found["errors"]] == [path.split("?")[1].split("=")[0]]
+        check_error(http.get(path), 401)
+    with caplog.at_level(logging.WARNING):
+        assert http.get("/tasks?qwxz=1", headers=bearer("alice")).status_code == 200
+    assert "qwxz" in caplog.text
+    assert http.get("/v1/models?limt=5", headers=bearer("alice")).status_code == 200
+    answer = http.post("/responses?strem=1", headers=bearer("alice"), json={"input": "hi"})
+    assert answer.status_code == 200
 
 
 def test_null_is_as_good_as_absent(http: httpx.Client) -> None:

@@ -52,10 +52,14 @@ def serving(url: str, **limits: float) -> Iterator[tuple[httpx.Client, FastAPI]]
         yield client, made[0]
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[httpx.Client, FastAPI]]:
-    """One server for the module; a swarm 'beta' is registered."""
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[httpx.Client, FastAPI]]:
+    """One server for the module with each database; a swarm 'beta' is registered."""
     url = f"sqlite:///{tmp_path_factory.mktemp('desk')}/mail.db"
+    if request.param == "postgres":
+        url = request.getfixturevalue("cluster").schema()
     asyncio.run(known(url))
     with serving(url) as (client, app):
         facts: SwarmFacts = {
@@ -110,7 +114,7 @@ def test_a_message_travels_and_its_sender_sees_what_became_of_it(http: httpx.Cli
     assert [each["message"]["id"] for each in overdue] == [sent["message_id"]]
     done = http.post(f"{place}/ack", headers=bearer("reviewer"), json={"note": "on it"}).json()
     assert (done["status"], done["receipt"]["note"]) == ("acknowledged", "on it")
-    again = http.post(f"{place}/ack", headers=bearer("reviewer"), json={}).json()
+    again = http.post(f"{place}/ack", headers=bearer("reviewer")).json()
     assert again == {"status": "already_acknowledged", "receipt": done["receipt"]}
     (receipt,) = http.get(place, headers=bearer("admin")).json()["receipts"]
     assert receipt == done["receipt"]

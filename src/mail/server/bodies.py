@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from itertools import islice
 from operator import itemgetter
-from typing import Any, Final, get_args
+from typing import Any, ClassVar, Final, get_args
 
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json
@@ -25,6 +25,7 @@ __all__ = [
     "MAX_DEPTH",
     "RequestBody",
     "check_names",
+    "check_query",
     "one_of",
     "parse_json",
     "parse_object",
@@ -49,9 +50,13 @@ class RequestBody(BaseModel):
     """A request body. An unknown field is refused when it is close to a known one, else ignored.
 
     A model with ``extra="forbid"`` refuses every unknown field.
+
+    Attributes:
+        may_be_empty: Whether a request may come without a body, which counts as ``{}`` then.
     """
 
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True)
+    may_be_empty: ClassVar[bool] = False
 
     @classmethod
     def names(cls) -> list[str]:
@@ -76,13 +81,17 @@ def parse_json(text: bytes, max_values: int, what: str = "the request body") -> 
     return value
 
 
-def parse_object(text: bytes, max_values: int, what: str = "the request body") -> dict[str, Any]:
-    """Read a JSON object; ``what`` names it in errors.
+def parse_object(
+    text: bytes, max_values: int, what: str = "the request body", *, empty: bool = False
+) -> dict[str, Any]:
+    """Read a JSON object; ``what`` names it in errors, and ``empty`` lets nothing be ``{}``.
 
     Raises:
         ProtocolError: it is not an object, or see `parse_json`.
     """
     if not text.strip():
+        if empty:
+            return {}
         raise ProtocolError(f"{what} is empty; send a JSON object")
     value = parse_json(text, max_values, what)
     if not isinstance(value, dict):
@@ -115,6 +124,26 @@ def check_names(values: Mapping[str, Any], model: type[RequestBody], path: str) 
     if ignored:
         more = sum(1 for _ in unknown)
         _log.warning("%s: unknown fields ignored: %s", path, _shown(ignored, more))
+
+
+def check_query(given: Iterable[str], known: Iterable[str], path: str) -> None:
+    """Refuse misspelt parameters of a query, and log other unknown ones; ``path`` is for the log.
+
+    Raises:
+        ProtocolError: a parameter is close to a known one.
+    """
+    names = sorted(known)
+    unknown = [name for name in dict.fromkeys(given) if name not in names]
+    hints = {name: did_you_mean(name, names) for name in unknown[:_COMPARED_FIELDS]}
+    problems = [
+        {"field": name[:_SHOWN_OF_NAME], "problem": f"unknown parameter.{hint}"}
+        for name, hint in hints.items()
+        if hint
+    ]
+    if problems:
+        raise refusal(problems)
+    if unknown:
+        _log.warning("%s: unknown parameters ignored: %s", path, _shown(unknown, 0))
 
 
 def refusal(problems: list[dict[str, str]]) -> ProtocolError:

@@ -177,8 +177,12 @@ async def made_of_body(request: Request, make: Callable[[bytes, int], T]) -> T:
     return await intake.apart(request, len(text), lambda: make(text, intake.max_values))
 
 
-async def read_object(request: Request, make: Callable[[dict[str, Any]], T]) -> T:
+async def read_object(
+    request: Request, make: Callable[[dict[str, Any]], T], *, empty: bool = False
+) -> T:
     """Read and parse the body of a request, and return what a function makes of it.
+
+    With ``empty`` a request without a body is one with ``{}``.
 
     Raises:
         ProtocolError: it is not a JSON object, or ``make`` says so.
@@ -186,7 +190,7 @@ async def read_object(request: Request, make: Callable[[dict[str, Any]], T]) -> 
     """
     text = await body_of(request)
     made = await made_of_body(
-        request, lambda text, max_values: make(parse_object(text, max_values))
+        request, lambda text, max_values: make(parse_object(text, max_values, empty=empty))
     )
     if KEY_HEADER in request.headers:
         request.scope["state"][_BODY] = text  # the key stands for it
@@ -201,7 +205,8 @@ async def with_body(request: Request, model: type[RequestBody]) -> JSONRequest:
         QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
     """
     path = request.scope["path"]
-    return JSONRequest(request, await read_object(request, partial(_fields, model, path)))
+    fields = partial(_fields, model, path)
+    return JSONRequest(request, await read_object(request, fields, empty=model.may_be_empty))
 
 
 async def read_body(request: Request, model: type[B]) -> B:
@@ -217,7 +222,7 @@ async def read_body(request: Request, model: type[B]) -> B:
         return model.model_validate(_fields(model, path, values))
 
     try:
-        return await read_object(request, modelled)
+        return await read_object(request, modelled, empty=model.may_be_empty)
     except ValidationError as error:
         raise refusal(problems_in(error.errors())) from None
 

@@ -48,6 +48,7 @@ class OpenAIRoute(MAILRoute):
     """A route whose errors have OpenAI's shape, those of its dependencies included."""
 
     error_schema = "OpenAIErrorAnswer"
+    foreign = True
 
     def guarded(self, handler: Handler) -> Handler:
         """Return a handler that answers to every error."""

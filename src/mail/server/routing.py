@@ -1,7 +1,7 @@
 """The class of our routes: who calls is settled first, and every body is read as JSON."""
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from mail.errors import ConfigError
-from mail.server.bodies import RequestBody
+from mail.server.bodies import RequestBody, check_query
 from mail.server.deps import GIVEN, Audience, audience_of
 from mail.server.intake import read_body, with_body
 from mail.server.middleware import ALWAYS_ANSWERED
@@ -24,6 +24,7 @@ __all__ = ["Handler", "MAILRoute", "MAILRouter"]
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
+_BETWEEN_SWARMS: Final = "/interswarm/"
 _EVERY: Final = (414, 415, 431, 500)
 _CALLER: Final = (401, 403, 429, 503)
 _POSTED: Final = (400, 408, 409, 413, 503)
@@ -44,6 +45,8 @@ class MAILRoute(APIRoute):
 
     error_schema = "ErrorAnswer"
     """The schema of its errors; the usual one when empty."""
+    foreign = False
+    """Whether its requests are of a protocol where unknown parameters are usual."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, endpoint, **options)
@@ -90,9 +93,13 @@ class MAILRoute(APIRoute):
         """Return the handler; see `APIRoute.get_route_handler`."""
         handler = super().get_route_handler()
         audience, model = self._audience(), _body_model(self)
+        known = frozenset(_query_names(self.dependant))
+        foreign = self.foreign or self.path.startswith(_BETWEEN_SWARMS)
 
         async def answer(request: Request) -> Response:
             await _admit(request, audience)
+            if request.scope["query_string"] and known and not foreign:
+                check_query(request.query_params, known, request.scope["path"])
             if model is not None:
                 request = await with_body(request, model)
             return await handler(request)
@@ -182,6 +189,14 @@ class _Endpoint:
             name, model = self.body
             values[name] = await read_body(request, model)
         return await self.call(**values)
+
+
+def _query_names(dependant: Dependant) -> Iterator[str]:
+    """Yield the parameters of the query that an endpoint and its dependencies take."""
+    for parameter in dependant.query_params:
+        yield parameter.alias
+    for inner in dependant.dependencies:
+        yield from _query_names(inner)
 
 
 def _itself(request: Request) -> Request:

@@ -166,13 +166,18 @@ class MessageToSend(RequestBody):
 
 
 class AckIn(RequestBody):
-    """An acknowledgement."""
+    """An acknowledgement; it needs no body."""
+
+    may_be_empty = True
 
     agent_id: Annotated[Name | None, Field(description=_OWN)] = None
     note: Annotated[
         Annotated[str, Field(max_length=MAX_NOTE)] | None,
         Field(description="A word to the sender."),
     ] = None
+
+
+_NO_NOTE: Final = AckIn()
 
 
 class ThreadIn(RequestBody):
@@ -428,7 +433,7 @@ async def acknowledge_message(
     state: State,
     caller: Participant,
     message_id: PathMessageId,
-    body: AckIn,
+    body: AckIn = _NO_NOTE,
     key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Acknowledge a message that the caller has got; its sender sees that, and the note."""
