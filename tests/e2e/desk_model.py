@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ADMIN", "Answer", "Differs", "LetterKey", "Model", "Op"]
+__all__ = ["ADMIN", "WORDS", "Answer", "Differs", "LetterKey", "Model", "Op"]
 
 ADMIN: Final = ""
 """The actor that is an administrator, who looks and changes nothing."""
+WORDS: Final = frozenset(f"word{number}x" for number in range(200))
+"""What is searched for."""
 _MOST_COUNTED: Final = 1000
 _MOST_OVERDUE: Final = 100
 
@@ -99,6 +101,7 @@ class Model:
     _thread_keys: dict[str, int] = field(default_factory=dict)
     _boxes: dict[str, list[LetterKey]] = field(default_factory=lambda: defaultdict(list))
     _posts: dict[int, list[LetterKey]] = field(default_factory=lambda: defaultdict(list))
+    _words: dict[str, list[LetterKey]] = field(default_factory=lambda: defaultdict(list))
     _owed: dict[str, dict[LetterKey, None]] = field(default_factory=lambda: defaultdict(dict))
     _undo: list[Callable[[], object]] = field(default_factory=list)
 
@@ -182,6 +185,12 @@ class Model:
         query["unread"] = "true" if args.get("unread") else None
         query["mark_read"] = None if args.get("mark", True) else "false"
         return "GET", "/messages", query, None
+
+    def _ask_search(self, op: Op) -> Any:
+        query = {"q": op.args["word"], "limit": op.args["limit"]}
+        if "thread" in op.args:
+            query["thread_id"] = self._thread_id(op.args["thread"])
+        return "GET", "/messages/search", query, None
 
     def _ask_message(self, op: Op) -> Any:
         query = {} if op.args.get("mark", True) else {"mark_read": "false"}
@@ -379,6 +388,22 @@ class Model:
                 continue
             if self.visible(key, me):
                 yield key
+
+    def _do_search(self, op: Op, answer: Answer | None) -> int | None:
+        args, me = op.args, op.actor
+        if "thread" in args and not self._is_in(args["thread"], me):
+            return 404
+        told = self._told(answer)
+        if told is None:
+            return None
+        found = [key for key in reversed(self._words[args["word"]]) if self.visible(key, me)]
+        if "thread" in args:
+            found = [key for key in found if self.letters[key].thread == args["thread"]]
+        _same("how many are found", len(told["messages"]), len(found))
+        for key, each in zip(found, told["messages"], strict=True):
+            _same(f"id of {key}", self.ids.get(key, each["id"]), each["id"])
+            _same(f"whether {me} had read {key}", each["read"], not self._is_unread(key, me))
+        return None
 
     def _do_message(self, op: Op, answer: Answer | None) -> int | None:
         key, me = op.args["letter"], op.actor
@@ -605,6 +630,9 @@ class Model:
             self._put(self.unread[name], key, None)
         if letter.thread is not None:
             self._push(self._posts[letter.thread], key)
+        text = letter.content if isinstance(letter.content, str) else ""
+        for word in {*text.split()} & WORDS:
+            self._push(self._words[word], key)
         if letter.wants_ack:
             self._put(self._owed[letter.sender], key, None)
 
@@ -639,6 +667,7 @@ class Model:
             "subject": letter.subject or None,
             "reply_to": self.ids[letter.reply_to] if letter.reply_to else None,
             "wants_ack": letter.wants_ack,
+            "file_id": None,
         }
         got = {field: told[field] for field in expected}
         if isinstance(letter.content, str):

@@ -25,7 +25,7 @@ from mail.auth.callers import hash_token
 from mail.db.base import Store, TokenRow
 from mail.db.urls import open_store
 from mail.server.app import create_app
-from tests.e2e.desk_model import ADMIN, Answer, Differs, LetterKey, Model, Op
+from tests.e2e.desk_model import ADMIN, WORDS, Answer, Differs, LetterKey, Model, Op
 from tests.e2e.evidence import report
 from tests.e2e.processes import Place, warm_up
 from tests.server.kit import Template, config, running_server
@@ -38,13 +38,16 @@ __all__ = [
     "Wire",
     "beside_model",
     "fresh_server",
+    "make_tokens",
     "names_of",
     "on_a_server",
+    "token_of",
 ]
 
 _SECONDS: Final = 30.0
 _NEWEST_THREADS: Final = 40
 _LONGEST_WAIT: Final = "0.05"
+_WORDS: Final = sorted(WORDS)
 _UNEXPLAINED: Final = "no order explains the answers; in the one that goes furthest"
 
 Sent = tuple[Op, Answer | None]
@@ -91,7 +94,8 @@ def names_of(count: int) -> tuple[str, ...]:
     return tuple(f"p{number:02d}" for number in range(count))
 
 
-def _token(name: str) -> str:
+def token_of(name: str) -> str:
+    """Return a participant's token."""
     return f"mail_{name or 'root'}-of-the-simulation".ljust(40, "x")
 
 
@@ -100,7 +104,7 @@ async def make_tokens(store: Store, names: Iterable[str]) -> None:
     now = "2026-01-01T00:00:00+00:00"
     for name in (*names, ADMIN):
         role = "agent" if name else "admin"
-        await store.put_token(TokenRow(hash_token(_token(name)), role, name or "root", now))
+        await store.put_token(TokenRow(hash_token(token_of(name)), role, name or "root", now))
 
 
 @dataclass
@@ -111,12 +115,26 @@ class Wire:
     session: aiohttp.ClientSession
 
     async def ask(self, asked: Asked) -> Answer | None:
-        """Return the answer, or None if the connection broke."""
+        """Return the answer, or None if the connection broke; all pages of a search as one."""
+        answer = await self._asked(asked, {})
+        if asked.op.verb != "search" or answer is None or answer.status != 200:
+            return answer
+        found, page = [], answer
+        while True:
+            found += page.body["messages"]
+            if page.body["next_before"] is None:
+                return Answer(200, {"messages": found})
+            following = await self._asked(asked, {"before": str(page.body["next_before"])})
+            if following is None or following.status != 200:
+                return following
+            page = following
+
+    async def _asked(self, asked: Asked, place: dict[str, str]) -> Answer | None:
         method, path, query, body = asked.request
-        headers = {"Authorization": f"Bearer {_token(asked.op.actor)}"}
+        headers = {"Authorization": f"Bearer {token_of(asked.op.actor)}"}
         try:
             async with self.session.request(
-                method, self.url + path, params=query, json=body, headers=headers
+                method, self.url + path, params=query | place, json=body, headers=headers
             ) as answer:
                 return Answer(answer.status, json.loads(await answer.read()))
         except aiohttp.ClientError:
@@ -155,6 +173,7 @@ class _Whims:
             self._read_once: 5,
             self._open: 5,
             self._count: 6,
+            self._search: 4,
             self._acknowledge: 7,
             self._owed: 2,
             self._create: 1.5,
@@ -222,7 +241,8 @@ class _Whims:
         return self.dice.choice(some) if some and self._chance(0.9) else None
 
     def _content(self, **args: Any) -> dict[str, Any]:
-        made = {"content": f"text {self.number + 1} {'é' * self.dice.choice((0, 0, 3, 400))}"}
+        word = self.dice.choice(_WORDS) if self._chance(0.3) else "é" * self.dice.choice((3, 400))
+        made: dict[str, Any] = {"content": f"text {self.number + 1} {word}"}
         if self._chance(0.1):
             made["subject"] = f"subject {self.number + 1}"
         for name, share in (("urgent", 0.1), ("wants_ack", 0.15)):
@@ -275,6 +295,10 @@ class _Whims:
 
     def _count(self, actor: str) -> tuple[str, dict[str, Any]]:
         return "count", {"wait": _LONGEST_WAIT} if self._chance(0.2) else {}
+
+    def _search(self, actor: str) -> tuple[str, dict[str, Any]]:
+        args = {"word": self.dice.choice(_WORDS), "limit": self.dice.choice((3, 10, 100))}
+        return "search", args | ({"thread": self._thread(actor)} if self._chance(0.3) else {})
 
     def _acknowledge(self, actor: str) -> tuple[str, dict[str, Any]]:
         wanted = self.model.owed_by(actor, 20)
@@ -446,7 +470,7 @@ class Simulation:
         batch: dict[str, list[Op]] = {}
         while len(batch) < len(self.model.names) and sum(map(len, batch.values())) < size:
             op = self.whims.next()
-            if op.actor not in batch:
+            if op.actor not in batch and op.verb != "search":  # whose pages are several requests
                 again = "request_id" in op.args and self.dice.random() < 0.3
                 batch[op.actor] = [op, self.whims.twin(op)] if again else [op]
         return [op for ops in batch.values() for op in ops]
