@@ -164,6 +164,7 @@ class Template:
         agents: Any,
         swarm_registry: Any = None,
         gateway: Any = None,
+        ring: Any = None,
     ) -> "Swarm":
         return Swarm(self, user_id, user_role, store, settings)
 

@@ -13,10 +13,12 @@ from pydantic_core import from_json
 from mail.core.addresses import parse_agent_address
 from mail.core.interswarm import INBOX_AGE, PEER_ROLE, DeliveryOutcome, PeerMail
 from mail.core.runtime.interswarm import NO_ROUTER, Direction, Federation
+from mail.core.runtime.letter_door import DeskMail
 from mail.core.runtime.runtime import MAILRuntime
 from mail.core.schema import parse_interswarm_message, parse_message
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
 from mail.db.base import OutboxChange, OutboxRow, Owner, Store, TaskRow
+from mail.db.desk import AskRow
 from mail.errors import ConfigError, ProtocolError, UnknownTask
 from mail.net.outbox import OutboxSender, PeerGateway
 from mail.net.router import InterswarmRouter
@@ -386,6 +388,14 @@ class FederatedSwarm(Federation):
     async def take_peer_mail(self, mail: PeerMail) -> str:
         """Take checked mail of another swarm; see `mail.core.runtime.MAILRuntime`."""
         return await self._runtime.take_peer_mail(mail)
+
+    async def take_letter(self, mail: DeskMail) -> None:
+        """Take a participant's letter to agents; see `mail.core.runtime.MAILRuntime`."""
+        await self._runtime.take_letter(mail)
+
+    async def give_up_answer(self, ask: AskRow) -> None:
+        """Wait no more for a participant's answer; see `mail.core.runtime.MAILRuntime`."""
+        await self._runtime.give_up_answer(ask)
 
     def remembers(self, task_id: str) -> bool:
         """Tell whether a task can be taken up without a look at its log."""

@@ -2,7 +2,7 @@
 
 Who may write to whom is read and written as an adjacency matrix. Row and column ``i`` stand for the
 swarm's ``i``-th agent; a 1 in row ``i``, column ``j`` says that agent ``i`` may write to agent
-``j``. Targets in other swarms are not part of the matrix.
+``j``. Targets in other swarms, and participants, are not part of the matrix.
 
 What an agent is told about those it may write to is a block of its system prompt. An agent function
 takes it through ``set_peers(comm_targets, peers)``, which the ones in
@@ -12,6 +12,7 @@ alone. The same wiring gives the same text, byte for byte, so that providers can
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from mail.api.agents import MAILAgent, MAILAgentTemplate, as_template
@@ -36,6 +37,11 @@ _BUILTIN: Final = (
     (re.compile(r"computer"), "It can use a computer."),
 )
 
+
+NOBODY: Final[Mapping[str, str]] = MappingProxyType({})
+_GUEST: Final = (
+    "It is no agent of the swarm: it reads its messages when it can, and may answer late, or never."
+)
 
 Matrix = list[list[int]]
 
@@ -66,7 +72,7 @@ def targets_after(
     for agent, row in zip(agents, rows, strict=True):
         wanted = [name for name, bit in zip(names, row, strict=True) if bit]
         kept = {target: local_agent_name(target, swarm) for target in agent.comm_targets}
-        targets = [target for target, name in kept.items() if "@" in name or name in wanted]
+        targets = [t for t, name in kept.items() if name in wanted or name not in names]
         targets.extend(name for name in wanted if name not in kept.values())
         check_reach(agent, targets)
         found.append(targets)
@@ -107,9 +113,22 @@ def _listed(values: Any) -> list[Any]:
         ) from None
 
 
-def introduce(agents: Sequence[MAILAgent], swarm: str, teams: Teams) -> None:
-    """Tell each agent of a swarm whom it may write to and what they can do, and its teams."""
-    known = {agent.name: _capabilities(_local(agent)) for agent in agents}
+def introduce(
+    agents: Sequence[MAILAgent],
+    swarm: str,
+    teams: Teams,
+    participants: Mapping[str, str] = NOBODY,
+) -> None:
+    """Tell each agent of a swarm whom it may write to and what they can do, and its teams.
+
+    Args:
+        agents: The agents.
+        swarm: The swarm's name.
+        teams: The swarm's teams.
+        participants: Who else has a mailbox, with descriptions.
+    """
+    known = {name: _capabilities([_guest(told)]) for name, told in participants.items()}
+    known |= {agent.name: _capabilities(_local(agent)) for agent in agents}
     for agent in agents:
         tell: Callable[[Sequence[str], str], object] | None
         tell = getattr(agent.function, "set_peers", None)
@@ -126,7 +145,7 @@ def describe_peers(agent: MAILAgent, known: Mapping[str, str], swarm: str) -> st
 
     Args:
         agent: Whose targets.
-        known: What the swarm's agents can do, by name.
+        known: What the swarm's agents can do, and who its participants are, by name.
         swarm: The swarm's name.
     """
     if _is_mute(agent):
@@ -138,6 +157,10 @@ def describe_peers(agent: MAILAgent, known: Mapping[str, str], swarm: str) -> st
             continue
         parts.append(_remote(name) if name not in known else f"Name: {target}\n{known[name]}")
     return "\n\n".join([PEERS_HEADLINE, *parts]) if parts else ""
+
+
+def _guest(description: str) -> str:
+    return f"{_GUEST} {_line(description)}".rstrip()
 
 
 def _capabilities(lines: Sequence[str]) -> str:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from abc import abstractmethod
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
@@ -180,6 +180,8 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         gateway: Gateway | None = None,
         teams: Sequence[SwarmsJSONTeam] = (),
         enable_teams: bool = False,
+        participants: Sequence[SwarmsJSONParticipant] = (),
+        ring: Callable[[Collection[str]], None] | None = None,
     ) -> None:
         """Check the swarm and wire its runtime; nothing is opened or started yet.
 
@@ -209,6 +211,9 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
                 carries it itself, see `mail.api.federation`.
             teams: Groups of agents: objects with ``id``, ``lead`` and ``members``.
             enable_teams: Whether their members have the tools for teams.
+            participants: Who else has a mailbox in the swarm, so that agents can write to them:
+                objects with ``name`` and ``description``.
+            ring: Called with the names of participants that have got letters.
 
         Raises:
             ConfigError: the parts do not fit together; the text says which.
@@ -232,6 +237,8 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         check_teams(teams)
         self.teams, self.enable_teams = list(teams), enable_teams
         self._clock, self._gateway = clock or SystemClock(), gateway
+        check_participant_names([each["name"] for each in participants], self.agent_names)
+        self.participants, self._ring = list(participants), ring
         self._validate()
         self._store = library_store(store, enable_db_agent_histories, name)
         self._owns_store = self._store is not None and self._store is not store
@@ -244,7 +251,11 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         if self._federation is not None:
             self._federation.home = self._runtime
             self.carrier = self._runtime.carrier = self._federation
-        introduce(self.agents, self.name, self._teams)
+        self._introduce()
+
+    def _introduce(self) -> None:
+        guests = {each["name"]: each["description"] for each in self.participants}
+        introduce(self.agents, self.name, self._teams, guests)
 
     @property
     def _teams(self) -> Teams:
@@ -262,6 +273,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
                 exclude_tools=self.exclude_tools,
                 user_id=self.user_id,
                 has_registry=self.swarm_registry is not None or self._gateway is not None,
+                participants=[each["name"] for each in self.participants],
             )
         )
 
@@ -308,13 +320,15 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
             clock=self._clock,
             gateway=self._gateway if federation is None else federation.gateway,
             teams=self._teams,
+            participants=[each["name"] for each in self.participants],
+            ring=self._ring,
         )
 
     def _set_targets(self, targets: list[list[str]]) -> None:
         for agent, new in zip(self.agents, targets, strict=True):
             agent.comm_targets = new
             self._runtime.agents[agent.name].comm_targets = list(new)
-        introduce(self.agents, self.name, self._teams)
+        self._introduce()
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -493,6 +507,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
                 enable_interswarm=self.enable_interswarm,
                 breakpoint_tools=self.breakpoint_tools,
                 exclude_tools=self.exclude_tools,
+                participants=[each["name"] for each in self.participants],
             )
         )
 
@@ -531,6 +546,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         agents: Sequence[MAILAgent] | None = None,
         swarm_registry: "SwarmRegistry | None" = None,
         gateway: Gateway | None = None,
+        ring: Callable[[Collection[str]], None] | None = None,
     ) -> MAILSwarm:
         """Build the agents and return a swarm at work for one user.
 
@@ -546,7 +562,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             clock: Time and ids; the machine's when None.
             agents: What `make_agents` has made already.
             swarm_registry: Knows the other swarms; made of the two above when needed and None.
-            gateway: See `MAILSwarm`.
+            gateway, ring: See `MAILSwarm`.
 
         Raises:
             ConfigError: an agent cannot be built, or the store's URL is wrong.
@@ -578,6 +594,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             gateway=gateway,
             teams=self.teams,
             enable_teams=self.enable_teams,
+            participants=self.participants,
+            ring=ring,
         )
 
     def _make_registry(self, base_url: str, registry_file: str | None) -> "SwarmRegistry":

@@ -166,6 +166,7 @@ class Wiring:
     exclude_tools: Sequence[str]
     user_id: str | None = None
     has_registry: bool | None = None
+    participants: Sequence[str] = ()
 
     @property
     def agent_names(self) -> list[str]:
@@ -203,7 +204,9 @@ def check_wiring(wiring: Wiring) -> None:
         raise ConfigError("user ID must be at least 1 character long")
     check_distinct("agent", wiring.agent_names)
     _check_entry_flags(wiring)
-    names = dict.fromkeys(wiring.agent_names)  # looked into for each target of each agent
+    names = dict.fromkeys(
+        (*wiring.agent_names, *wiring.participants)
+    )  # looked into for each target of each agent
     for agent in wiring.agents:
         for target in agent.comm_targets:
             check_target(agent.name, target, names, wiring.name, wiring.enable_interswarm)

@@ -30,8 +30,8 @@ class MAILTask:
     ``task_message_queue`` holds the mail that waits for the task to be resumed (the stash), as
     wire messages in the order in which they would be processed. ``usage`` is what the model calls
     of each agent have used, in all runs of the task. ``waiting_for`` are the agents of other swarms
-    (``agent@swarm``) that owe the task an answer. ``event_count`` and ``task_message_count``
-    tell how much there is in the store, whatever was read of it.
+    (``agent@swarm``) and the participants that owe the task an answer. ``event_count``
+    and ``task_message_count`` tell how much there is in the store, whatever was read of it.
     """
 
     task_id: str

@@ -17,6 +17,8 @@ from mail.db.desk_search import LetterQuery
 
 __all__ = [
     "PAGES_KEPT",
+    "PARTICIPANT_ROLE",
+    "AskRow",
     "DeskPost",
     "DeskRecords",
     "DroppedLetters",
@@ -34,6 +36,9 @@ __all__ = [
 
 PAGES_KEPT: Final = 1000
 """How many pages of requests a mailbox has at most; a new one takes the place of the oldest."""
+
+PARTICIPANT_ROLE: Final = "agent"
+"""The role of participants, and so of the owners of the tasks that their letters open."""
 
 LetterKind = Literal["direct", "thread", "broadcast", "notice"]
 """A letter to one, to the members of a thread, to several, or what the desk itself tells."""
@@ -125,6 +130,28 @@ class ShownRow(NamedTuple):
     shown_at: str
 
 
+class AskRow(NamedTuple):
+    """A letter of a task whose sender waits for the answer of a recipient.
+
+    Attributes:
+        letter_id: The letter.
+        asked: Who is to answer.
+        asker: Who waits.
+        task_owner: The owner of the task as ``role:id``.
+        task_id: The task in which the answer is waited for.
+        thread_id: The thread that the letter is in, or no text.
+        created_at: When it was written.
+    """
+
+    letter_id: str
+    asked: str
+    asker: str
+    task_owner: str
+    task_id: str
+    thread_id: str
+    created_at: str
+
+
 class PageRow(NamedTuple):
     """A page of letters that was returned; a repeated call with its id gets the same one."""
 
@@ -183,7 +210,8 @@ class DeskPost:
     as the store has them before. Then ``threads`` and ``joined`` are added, ``left`` are removed
     (those who are no members are passed over), and ``letters`` are added with a receipt for each of
     their recipients. What threads and letters take counts for ``payer``; without one, a letter
-    counts for its sender, and a thread for its creator.
+    counts for its sender, and a thread for its creator. ``settled``, (letter, who was asked), are
+    not waited for any more, and ``asks`` are from now on.
     """
 
     swarm: str
@@ -194,6 +222,8 @@ class DeskPost:
     joined: tuple[MemberRow, ...] = ()
     left: tuple[tuple[str, str], ...] = ()
     letters: tuple[LetterRow, ...] = ()
+    asks: tuple[AskRow, ...] = ()
+    settled: tuple[tuple[str, str], ...] = ()
 
 
 class DeskRecords(Protocol):
@@ -284,6 +314,21 @@ class DeskRecords(Protocol):
 
         Returns:
             How many were looked at: 0 when there are no more.
+        """
+
+    async def open_asks(self, swarm: str, task_owner: str, task_id: str) -> list[AskRow]:
+        """Return the answers that are waited for in a task, in the order of writing."""
+
+    async def old_asks(
+        self, swarm: str, before: str, limit: int, after: AskRow | None = None
+    ) -> list[AskRow]:
+        """Return a page of what was asked before a time and is still waited for, oldest first.
+
+        Args:
+            swarm: The swarm.
+            before: The time.
+            limit: At most so many.
+            after: The one before the first.
         """
 
     async def unread_letters(self, swarm: str, name: str, limit: int = 1000) -> int:

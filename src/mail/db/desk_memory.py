@@ -9,6 +9,7 @@ from typing import Final
 
 from mail.db.desk import (
     PAGES_KEPT,
+    AskRow,
     DeskPost,
     DroppedLetters,
     FoundLetters,
@@ -69,6 +70,7 @@ class _Desk:
     bytes: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     files: dict[str, FileRow] = field(default_factory=dict)
     carriers: dict[str, dict[str, _Letter]] = field(default_factory=lambda: defaultdict(dict))
+    asks: dict[tuple[str, str], AskRow] = field(default_factory=dict)
 
     def is_member(self, thread_id: str, name: str) -> bool:
         return name in self.members.get(thread_id, ())
@@ -119,8 +121,12 @@ class _Desk:
             self.members[member.thread_id][member.name] = member
         for thread_id, name in post.left:
             self.members.get(thread_id, {}).pop(name, None)
-        for seq, row in enumerate(post.letters, first):
-            self._add_letter(post.swarm, row._replace(seq=seq), post.payer or row.sender)
+        for ask in post.settled:
+            self.asks.pop(ask, None)
+        for row in post.asks:
+            self.asks.setdefault((row.letter_id, row.asked), row)
+        for seq, letter in enumerate(post.letters, first):
+            self._add_letter(post.swarm, letter._replace(seq=seq), post.payer or letter.sender)
         return list(range(first, first + len(post.letters)))
 
     def _add_letter(self, swarm: str, row: LetterRow, payer: str) -> None:
@@ -179,6 +185,11 @@ class _Desk:
                 and self.is_visible(letter, name)
             ):
                 yield letter
+
+
+def _place(row: AskRow) -> tuple[str, ...]:
+    """Return what orders open questions."""
+    return row.created_at, row.letter_id, row.asked
 
 
 def _is_unread(letter: _Letter, name: str) -> bool:
@@ -304,6 +315,22 @@ class MemoryDesk:
     async def index_letters(self, limit: int) -> int:
         """See `mail.db.desk.DeskRecords.index_letters`. Its letters are never old."""
         return 0
+
+    async def open_asks(self, swarm: str, task_owner: str, task_id: str) -> list[AskRow]:
+        """See `mail.db.desk.DeskRecords.open_asks`."""
+        task = task_owner, task_id
+        return [each for each in self._asks(swarm) if (each.task_owner, each.task_id) == task]
+
+    async def old_asks(
+        self, swarm: str, before: str, limit: int, after: AskRow | None = None
+    ) -> list[AskRow]:
+        """See `mail.db.desk.DeskRecords.old_asks`."""
+        first = _place(after) if after else ()
+        old = [each for each in self._asks(swarm) if each.created_at < before]
+        return [each for each in old if _place(each) > first][:limit]
+
+    def _asks(self, swarm: str) -> list[AskRow]:
+        return sorted(self._desk(swarm).asks.values(), key=_place)
 
     async def unread_letters(self, swarm: str, name: str, limit: int = 1000) -> int:
         """See `mail.db.desk.DeskRecords.unread_letters`."""

@@ -13,6 +13,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from mail.db.desk import (
     PAGES_KEPT,
+    AskRow,
     DeskPost,
     DroppedLetters,
     FoundLetters,
@@ -115,6 +116,18 @@ UPDATE desk_receipts SET shown_at = $5, turn = $4
 WHERE swarm_name = $1 AND name = $3 AND letter = {_THE_LETTER} AND shown_at = ''
 """
 
+_ASK: Final = "letter_id, asked, asker, task_owner, task_id, thread_id, created_at"
+"""The columns of an `AskRow`."""
+
+_ADD_ASK: Final = f"""
+INSERT INTO desk_asks (swarm_name, {_ASK})
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING
+"""
+
+_SETTLE: Final = """
+DELETE FROM desk_asks WHERE swarm_name = $1 AND letter_id = $2 AND asked = $3
+"""
+
 _ADD_PAGE: Final = """
 INSERT INTO desk_pages (swarm_name, name, request_id, letter_ids, created_at)
 VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING RETURNING 1
@@ -157,6 +170,10 @@ def post_steps(post: DeskPost) -> list[Step]:
         steps.append(Step(_LEAVE, each=[(swarm, *one) for one in post.left]))
     for letter in post.letters:
         steps += _letter_steps(swarm, letter, post.payer or letter.sender)
+    if post.settled:
+        steps.append(Step(_SETTLE, each=[(swarm, *one) for one in post.settled]))
+    if post.asks:
+        steps.append(Step(_ADD_ASK, each=[(swarm, *row) for row in post.asks]))
     return [*steps, *_use_steps(post)]
 
 
@@ -429,6 +446,25 @@ class DeskStatements(Dialect):
         with suppress(DeskConflict):
             await self._run(steps)
         return len(rows)
+
+    async def open_asks(self, swarm: str, task_owner: str, task_id: str) -> list[AskRow]:
+        text = f"""
+            SELECT {_ASK} FROM desk_asks
+            WHERE swarm_name = $1 AND task_owner = $2 AND task_id = $3
+            ORDER BY created_at, letter_id, asked"""
+        rows = await self._fetch(_tuples, text, swarm, task_owner, task_id)
+        return [AskRow(*row) for row in rows]
+
+    async def old_asks(
+        self, swarm: str, before: str, limit: int, after: AskRow | None = None
+    ) -> list[AskRow]:
+        text = f"""
+            SELECT {_ASK} FROM desk_asks WHERE swarm_name = $1 AND created_at < $2
+                AND (created_at, letter_id, asked) > ($3, $4, $5)
+            ORDER BY created_at, letter_id, asked LIMIT $6"""
+        place = (after.created_at, after.letter_id, after.asked) if after else ("", "", "")
+        rows = await self._fetch(_tuples, text, swarm, before, *place, limit)
+        return [AskRow(*row) for row in rows]
 
     async def unread_letters(self, swarm: str, name: str, limit: int = 1000) -> int:
         text = f"""

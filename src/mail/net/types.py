@@ -395,7 +395,10 @@ class TaskRecord(TypedDict):
     waiting_for: NotRequired[
         Annotated[
             list[str],
-            Field(description="Agents of other swarms (agent@swarm) whose answers are expected."),
+            Field(
+                description="Agents of other swarms (agent@swarm), and participants, whose answers "
+                "are expected."
+            ),
         ]
     ]
     breakpoints: NotRequired[

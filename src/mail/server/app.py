@@ -30,6 +30,7 @@ from mail.server.cors import Cors
 from mail.server.errors import as_it_is, install_error_handlers
 from mail.server.federation import GatewaySwitch
 from mail.server.intake import Intake
+from mail.server.letters import Reminder
 from mail.server.middleware import EdgeMiddleware
 from mail.server.openai_errors import shaped_for_path
 from mail.server.openapi import OpenAPIDocument
@@ -52,6 +53,7 @@ from mail.server.routes import (
 from mail.server.routing import MAILRoute
 from mail.server.state import ServerState
 from mail.server.swarm import open_swarm
+from mail.services.desk import BellSwitch
 from mail.stdlib.settings import check_settings, stray_files
 
 if TYPE_CHECKING:
@@ -110,14 +112,15 @@ def create_app(
     auth = auth or build_auth(current(), used)
     quotas = Quotas(config.limits)
     turns = TurnLimit(config.limits.max_concurrent_turns)
-    gateway = GatewaySwitch()
+    gateway, bells = GatewaySwitch(), BellSwitch()
     state = ServerState(
         config=config,
         store=used,
         auth=auth,
-        open_swarm=partial(open_swarm, config, used, template, turns, gateway),
+        open_swarm=partial(open_swarm, config, used, template, turns, gateway, bells.ring),
         turns=turns,
         gateway=gateway,
+        bells=bells,
         quotas=quotas,
         intake=Intake(config.limits, quotas),
         document=DOCUMENT,
@@ -220,6 +223,7 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
     state.begin_recovery()
     await state.federation.serve()
     deleting = asyncio.create_task(_retention(state).run(), name="deletion by age")
+    reminding = asyncio.create_task(_reminder(state).run(), name="unanswered letters")
     try:
         if state.host_drains:
             yield
@@ -229,7 +233,8 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
     finally:
         await state.end_recovery()
         deleting.cancel()
-        await asyncio.gather(deleting, return_exceptions=True)
+        reminding.cancel()
+        await asyncio.gather(deleting, reminding, return_exceptions=True)
         await state.begin_drain()
 
 
@@ -242,6 +247,16 @@ def _retention(state: ServerState) -> Retention:
         letter_days=state.config.retention.letters_days,
         is_busy=state.pool.is_busy,
         files=lambda: state.files,
+    )
+
+
+def _reminder(state: ServerState) -> Reminder:
+    return Reminder(
+        store=state.store,
+        pool=state.pool,
+        swarm=lambda: state.template,
+        clock=state.clock,
+        answer_within=state.config.federation.answer_within,
     )
 
 

@@ -23,6 +23,7 @@ from mail.core.runtime.scheduler import TurnLimit
 from mail.core.teams import Teams
 from mail.db.base import Owner, Store
 from mail.db.blobs import FolderBlobs
+from mail.db.desk import PARTICIPANT_ROLE
 from mail.errors import ShuttingDown, StoreError
 from mail.net.peers import PeerAccess
 from mail.net.registry import SwarmRegistry
@@ -32,9 +33,10 @@ from mail.server.federation import Federation, GatewaySwitch
 from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
 from mail.server.intake import Intake
+from mail.server.letters import SwarmAgents
 from mail.server.quotas import Quotas
 from mail.server.storage import LetterShares, StorageShares
-from mail.services.desk import MailDesk
+from mail.services.desk import BellSwitch, MailDesk
 from mail.services.files import DeskFiles
 from mail.services.tasks import TaskReader
 from mail.services.teams import TeamDesk
@@ -48,8 +50,6 @@ __all__ = ["PARTICIPANT_ROLE", "ServerState", "SwarmOpener", "owner_of", "state_
 SwarmOpener = Callable[[], Awaitable[Served]]
 """Loads the swarm; raises `ConfigError`."""
 
-PARTICIPANT_ROLE: Final = "agent"
-"""The role of participants' tokens, which peers have, too; see `ServerState.is_participant`."""
 _STORE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
 
@@ -75,6 +75,7 @@ class ServerState:
         host_drains: Whoever runs the app starts the drain itself when it is told to stop.
         turns: The limit of turns at work, which the instances of all callers share.
         gateway: The way of all instances to other swarms.
+        bells: Where all instances ring for participants that wait for letters.
         loading: Held while another swarm is read and taken into service.
         clock: Time and ids.
     """
@@ -88,6 +89,7 @@ class ServerState:
     document: "OpenAPIDocument"
     turns: TurnLimit
     gateway: GatewaySwitch = field(default_factory=GatewaySwitch)
+    bells: BellSwitch = field(default_factory=BellSwitch)
     health: str = "healthy"
     health_at: str = field(default_factory=_now)
     draining: bool = False
@@ -251,8 +253,10 @@ class ServerState:
             self.clock,
             self.config.limits.max_message_bytes,
             partial(self.letter_shares.admit_letters, swarm),
+            agents=SwarmAgents(self.pool, self.quotas, self.shares, template),
         )
         self._desk = template, desk
+        self.bells.current = desk.bell
         return desk
 
     @property

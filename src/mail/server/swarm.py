@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mail.api import MAILAgent, MAILSwarm, MAILSwarmTemplate
 
 T = TypeVar("T")
+Ring = Callable[[Collection[str]], None]
 
 __all__ = ["load_swarm", "open_swarm", "read_swarm"]
 
@@ -50,6 +51,7 @@ async def open_swarm(
     template: "MAILSwarmTemplate | None" = None,
     turns: TurnLimit | None = None,
     gateway: GatewaySwitch | None = None,
+    ring: Ring | None = None,
 ) -> Served:
     """Load the swarm, and build it once without starting it, so that mistakes show at the start.
 
@@ -59,17 +61,18 @@ async def open_swarm(
         template: The swarm; the one that the settings name when None.
         turns: The limit of turns that all instances share.
         gateway: The way of all instances to other swarms.
+        ring: Wakes participants that wait for letters.
 
     Raises:
         ConfigError: the swarm cannot be found or built.
     """
     with _explained(f"swarm '{config.swarm.name}'"):
         if template is not None:
-            return _tried(config, template, store, turns, gateway)
+            return _tried(config, template, store, turns, gateway, ring)
         with _in_file(config.swarm):
             # In a thread, because references may lead to slow modules and URLs.
             found = await asyncio.to_thread(_load, config.swarm)
-            return _tried(config, found, store, turns, gateway)
+            return _tried(config, found, store, turns, gateway, ring)
 
 
 async def read_swarm(
@@ -78,6 +81,7 @@ async def read_swarm(
     text: str,
     turns: TurnLimit | None = None,
     gateway: GatewaySwitch | None = None,
+    ring: Ring | None = None,
 ) -> Served:
     """Read a swarm that came over the network, and build it once, as at the start.
 
@@ -86,14 +90,14 @@ async def read_swarm(
         store: Where the instances keep their state.
         text: The definition of one swarm, a JSON object.
         turns: The limit of turns that all instances share.
-        gateway: As for `open_swarm`.
+        gateway, ring: As for `open_swarm`.
 
     Raises:
         ProtocolError: it is not such an object, or the definition is wrong; the text says where.
     """
     try:
         with _explained("the swarm"):
-            return await asyncio.to_thread(_read, config, store, text, turns, gateway)
+            return await asyncio.to_thread(_read, config, store, text, turns, gateway, ring)
     except (ProtocolError, ConfigError) as error:
         raise _bad_definition(error) from error
 
@@ -113,7 +117,9 @@ async def load_swarm(state: ServerState, text: str) -> "MAILSwarmTemplate":
         ShuttingDown: the server stops.
     """
     async with state.loading:
-        served = await read_swarm(state.config, state.store, text, state.turns, state.gateway)
+        served = await read_swarm(
+            state.config, state.store, text, state.turns, state.gateway, state.bells.ring
+        )
         new = served.template
         try:
             state.registry.check_not_peer(new.name)
@@ -168,9 +174,10 @@ def _tried(
     store: Store,
     turns: TurnLimit | None,
     gateway: GatewaySwitch | None,
+    ring: Ring | None,
 ) -> Served:
     template.enable_teams = template.enable_teams or config.teams.enabled
-    build = _builder(config, template, store, turns, gateway)
+    build = _builder(config, template, store, turns, gateway, ring)
     swarm = build(_NOBODY, _NO_TOKEN)
     uses = tuple(filter(None, map(_model_use, swarm.agents)))
 
@@ -216,6 +223,7 @@ def _read(
     text: str,
     turns: TurnLimit | None,
     gateway: GatewaySwitch | None,
+    ring: Ring | None,
 ) -> Served:
     from mail.api import MAILSwarmTemplate
 
@@ -228,7 +236,7 @@ def _read(
         parameters=RemoteParameters(tuple(swarm.remote_agent_params), models),
     )
     template = MAILSwarmTemplate.from_swarms_json(cast("Any", entry), references=policy)
-    return _tried(config, template, store, turns, gateway)
+    return _tried(config, template, store, turns, gateway, ring)
 
 
 def _load(swarm: SwarmConfig) -> "MAILSwarmTemplate":
@@ -249,6 +257,7 @@ def _builder(
     store: Store,
     turns: TurnLimit | None,
     gateway: GatewaySwitch | None,
+    ring: Ring | None,
 ) -> "Callable[..., MAILSwarm]":
     expose = config.federation.expose
     settings = RuntimeSettings(
@@ -285,6 +294,7 @@ def _builder(
             agents=agents,
             swarm_registry=switch.registry,
             gateway=switch,
+            ring=ring,
         )
 
     return build

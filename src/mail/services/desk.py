@@ -15,17 +15,19 @@ from collections.abc import (
     Iterator,
     Mapping,
     Sequence,
+    Set,
 )
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from mail.clock import Clock, format_uuid
 from mail.core.schema import MAX_ID
 from mail.core.suggest import did_you_mean
 from mail.db.desk import (
+    PARTICIPANT_ROLE,
     DeskPost,
     DeskRecords,
     LetterFilter,
@@ -43,7 +45,9 @@ from mail.errors import (
     Forbidden,
     ProtocolError,
     RequestReused,
+    UnknownAgent,
     UnknownLetter,
+    UnknownTask,
     UnknownThread,
 )
 
@@ -56,7 +60,9 @@ __all__ = [
     "MAX_SUBJECT",
     "MAX_TITLE",
     "MAX_WAIT_SECONDS",
+    "AgentDoor",
     "Bell",
+    "BellSwitch",
     "Draft",
     "FetchedLetter",
     "FoundLetter",
@@ -86,6 +92,9 @@ _LOOKS: Final = 20
 """How often a search that has found nothing yet goes on."""
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,255}")
 _NO_LINE: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_TASK_GONE: Final = (
+    "the task of that message was deleted; send a message without reply_to to begin another"
+)
 _SHOWN_NAME: Final = 64
 _SHOWN_NAMES: Final = 10
 
@@ -215,6 +224,59 @@ class Bell:
         self.ring(list(self._waiting))
 
 
+class AgentDoor(Protocol):
+    """The swarm's agents as the desk sees them."""
+
+    @property
+    def names(self) -> Set[str]:
+        """The names of all agents."""
+
+    def reached_by(self, name: str) -> Mapping[str, str]:
+        """Return the agents that a mailbox may write to, with descriptions."""
+
+    async def deliver(
+        self, letter: LetterRow, post: DeskPost, agents: tuple[str, ...], *, opens: bool
+    ) -> None:
+        """Store a post together with the messages that a letter is for agents, and hand them out.
+
+        Args:
+            letter: The letter, which names the task and its owner.
+            post: What is stored, the letter among it.
+            agents: Who gets it.
+            opens: Whether it may open the task.
+
+        Raises:
+            UnknownTask: there is no such task.
+            MAILError: it cannot be taken, or not now; nothing is stored.
+        """
+
+
+class _NoAgents:
+    """The door where no agents are."""
+
+    names: Set[str] = frozenset()
+
+    def reached_by(self, name: str) -> Mapping[str, str]:
+        return {}
+
+    async def deliver(
+        self, letter: LetterRow, post: DeskPost, agents: tuple[str, ...], *, opens: bool
+    ) -> None:
+        raise UnknownAgent(f"there is no agent named '{agents[0]}'")
+
+
+class BellSwitch:
+    """The bell of the desk that is open, for those who ring whichever that is."""
+
+    def __init__(self) -> None:
+        self.current: Bell | None = None
+
+    def ring(self, names: Iterable[str]) -> None:
+        """Wake those who wait for mail of some mailboxes."""
+        if self.current is not None:
+            self.current.ring(names)
+
+
 def check_claim(name: str, claimed: str | None, own: str) -> None:
     """Refuse a caller who says that it is another one; ``name`` is that of the argument.
 
@@ -242,6 +304,7 @@ class MailDesk:
         admit: Called before something is stored with the mailbox that it counts for, and its
             bytes; raises what refuses it.
         bell: Who waits for letters.
+        agents: The swarm's agents.
     """
 
     store: DeskRecords
@@ -251,6 +314,7 @@ class MailDesk:
     max_bytes: int
     admit: Callable[[str, int], Awaitable[None]] = _take
     bell: Bell = field(default_factory=Bell)
+    agents: AgentDoor = field(default_factory=_NoAgents)
     _locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = field(
         default_factory=WeakValueDictionary, init=False
     )
@@ -342,7 +406,7 @@ class MailDesk:
         """Store a letter, with a thread's members of this moment as its recipients."""
         if not letter.thread_id:
             argument = "recipient_id" if letter.kind == "direct" else "recipient_ids"
-            self._check_known(argument, letter.recipients)
+            self._check_known(argument, letter.recipients, await self._mailboxes_for(letter))
             return await self._stored(letter)
         async with self._held("thread", letter.thread_id):
             view = await self._thread_of(letter.sender, letter.thread_id)
@@ -350,13 +414,54 @@ class MailDesk:
             return await self._stored(letter._replace(recipients=others))
 
     async def _stored(self, letter: LetterRow) -> LetterRow:
-        if letter.reply_to:
-            await self._check_reply(letter.sender, letter.reply_to)
+        answered = await self._answered(letter)
         letter = letter._replace(created_at=self.clock.now())
+        agents, opens = tuple(name for name in letter.recipients if name in self.agents.names), True
+        if agents:
+            letter = _in_task(letter, self._new_task(letter))
+        if answered is not None and answered.task_id and answered.sender in agents:
+            letter = _in_task(letter, answered)
+            agents, opens = (answered.sender,), letter.task_owner == _owner(letter.sender)
         member = ((letter.thread_id, letter.sender),) if letter.thread_id else ()
         post = DeskPost(swarm=self.swarm, members=member, letters=(letter,))
+        if agents:
+            return await self._deliver(letter, post, agents, opens=opens)
         (seq,) = await self._commit(letter.sender, post)
         return letter._replace(seq=seq)
+
+    async def _deliver(
+        self, letter: LetterRow, post: DeskPost, agents: tuple[str, ...], *, opens: bool
+    ) -> LetterRow:
+        """Store a post with a letter for agents, all in one commit; return the stored letter."""
+        await self._admit(letter.sender, post)
+        try:
+            await self.agents.deliver(letter, post, agents, opens=opens)
+        except UnknownTask:
+            raise _wrong("reply_to", _TASK_GONE) from None
+        except DeskConflict as error:
+            if post.members:
+                raise UnknownThread from error
+            raise
+        ((stored, _),) = await self.store.letters_by_id(self.swarm, [letter.letter_id])
+        return stored
+
+    def _new_task(self, letter: LetterRow) -> LetterRow:
+        """Return a letter with the task that it opens or continues: one for each thread."""
+        what = letter.thread_id or letter.letter_id
+        task_id = _uuid_of(self.swarm, letter.sender, "task", what)
+        return letter._replace(task_owner=_owner(letter.sender), task_id=task_id)
+
+    async def _mailboxes_for(self, letter: LetterRow) -> Mapping[str, str]:
+        """Return whom a letter may be for: also the agent that it answers."""
+        answered = await self._answered(letter)
+        known = self.reached_by(letter.sender)
+        if answered is not None and answered.sender in self.agents.names:
+            known = {**known, answered.sender: ""}
+        return known
+
+    def reached_by(self, name: str) -> Mapping[str, str]:
+        """Return the mailboxes that a mailbox may write to, with descriptions."""
+        return {**self.mailboxes, **self.agents.reached_by(name)}
 
     async def _sent_before(self, letter: LetterRow) -> LetterRow | None:
         """Return the letter that an earlier request with the same id sent, or None.
@@ -368,7 +473,7 @@ class MailDesk:
         if not found:
             return None
         known = found[0][0]
-        same = letter._replace(created_at=known.created_at, seq=known.seq)
+        same = _in_task(letter, known)._replace(created_at=known.created_at, seq=known.seq)
         if letter.thread_id:  # its members may have changed
             same = same._replace(recipients=known.recipients)
         if same != known:
@@ -379,12 +484,14 @@ class MailDesk:
         """Return a fresh id, or the one that the sender's request always has."""
         if not request_id:
             return self.clock.new_id()
-        name = "\0".join((self.swarm, sender, request_id)).encode()
-        return format_uuid(hashlib.sha256(name).digest()[:16], version=8)
+        return _uuid_of(self.swarm, sender, request_id)
 
-    async def _check_reply(self, sender: str, letter_id: str) -> None:
+    async def _answered(self, letter: LetterRow) -> LetterRow | None:
+        """Return the letter that another one answers, if it does."""
+        if not letter.reply_to:
+            return None
         try:
-            await self._visible(sender, letter_id)
+            return (await self._visible(letter.sender, letter.reply_to))[0]
         except UnknownLetter as error:
             raise _wrong("reply_to", str(error)) from None
 
@@ -635,27 +742,34 @@ class MailDesk:
         members = tuple(dict.fromkeys((creator, *participants)))
         if len(members) > MAX_MEMBERS:
             raise _wrong("participants", f"a thread has at most {MAX_MEMBERS} members")
-        self._check_known("participants", members[1:])
+        self._check_known("participants", members[1:], self.reached_by(creator))
         if initial_message is not None:
             self._check_draft(Draft(initial_message), "initial_message")
         now, others = self.clock.now(), members[1:]
         thread = ThreadRow(self.clock.new_id(), title, creator, now)
         letters = []
-        if others:
+        if self._people(others):
             told = f"{creator} created the thread '{title}' ({thread.thread_id}) and added you."
             letters.append(self._notice(told, others, thread.thread_id))
         if initial_message is not None:
             first = self._notice(initial_message, others, thread.thread_id)
-            letters.append(first._replace(sender=creator, kind="thread"))
+            first = first._replace(sender=creator, kind="thread", recipients=others)
+            letters.append(first)
         post = DeskPost(
             swarm=self.swarm,
             threads=(thread,),
             joined=tuple(MemberRow(thread.thread_id, name, now, creator) for name in members),
             letters=tuple(letters),
         )
+        view = ThreadView(thread, list(members))
+        agents = tuple(name for name in others if name in self.agents.names)
+        if initial_message is not None and agents:
+            first = self._new_task(letters[-1])
+            post.letters = (*letters[:-1], first)
+            return OpenedThread(view, await self._deliver(first, post, agents, opens=True))
         seqs = await self._commit(creator, post)
         letter = letters[-1]._replace(seq=seqs[-1]) if initial_message is not None else None
-        return OpenedThread(ThreadView(thread, list(members)), letter)
+        return OpenedThread(view, letter)
 
     async def join_thread(self, name: str, thread_id: str) -> tuple[ThreadView, MembershipStatus]:
         """Join a thread; the members, old and new, get a notice.
@@ -690,7 +804,7 @@ class MailDesk:
         """
         async with self._held("thread", thread_id):
             view = await self._thread_of(inviter, thread_id)
-            self._check_known("agent_id_to_add", (name,))
+            self._check_known("agent_id_to_add", (name,), self.reached_by(inviter))
             if name in view.members:
                 return view, "already_participant"
             _check_room(view)
@@ -766,9 +880,7 @@ class MailDesk:
         Raises:
             UnknownThread: another process changed the thread's members meanwhile.
         """
-        post.payer = payer
-        sizes = (*map(letter_size, post.letters), *map(thread_size, post.threads))
-        await self.admit(payer, sum(sizes))
+        await self._admit(payer, post)
         try:
             seqs = await self.store.post_letters(post)
         except DeskConflict as error:
@@ -777,6 +889,16 @@ class MailDesk:
             raise
         self.bell.ring(name for letter in post.letters for name in letter.recipients)
         return seqs
+
+    async def _admit(self, payer: str, post: DeskPost) -> None:
+        """See that a mailbox may store a post, which counts for it."""
+        post.payer = payer
+        sizes = (*map(letter_size, post.letters), *map(thread_size, post.threads))
+        await self.admit(payer, sum(sizes))
+
+    def _people(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Return the names of those who are no agents: agents get no notices."""
+        return tuple(name for name in names if name not in self.agents.names)
 
     @asynccontextmanager
     async def _held(self, *key: str) -> AsyncIterator[None]:
@@ -789,7 +911,7 @@ class MailDesk:
         return LetterRow(
             letter_id=self.clock.new_id(),
             sender="",
-            recipients=tuple(recipients),
+            recipients=self._people(recipients),
             kind="notice",
             body=text,
             created_at=self.clock.now(),
@@ -838,14 +960,16 @@ class MailDesk:
             raise UnknownLetter
         return letter, receipts
 
-    def _check_known(self, argument: str, names: Iterable[str]) -> None:
+    def _check_known(
+        self, argument: str, names: Iterable[str], mailboxes: Mapping[str, str]
+    ) -> None:
         """Refuse names of nobody; all of them are told."""
-        unknown = [name for name in names if name not in self.mailboxes]
+        unknown = [name for name in names if name not in mailboxes]
         if not unknown:
             return
         listing = ", ".join(f"'{name[:_SHOWN_NAME]}'" for name in unknown[:_SHOWN_NAMES])
         more = f" and {len(unknown) - _SHOWN_NAMES} more" if len(unknown) > _SHOWN_NAMES else ""
-        hint = did_you_mean(unknown[0], self.mailboxes) if len(unknown) == 1 else ""
+        hint = did_you_mean(unknown[0], mailboxes) if len(unknown) == 1 else ""
         raise _wrong(argument, f"no mailbox of this swarm is named {listing}{more}.{hint}")
 
     def _check_draft(self, draft: Draft, argument: str = "content") -> None:
@@ -861,6 +985,21 @@ class MailDesk:
         if len(draft.subject) > MAX_SUBJECT or _NO_LINE.search(draft.subject):
             raise _wrong("subject", f"must be a line of at most {MAX_SUBJECT} characters")
         _check_request_id(draft.request_id)
+
+
+def _owner(name: str) -> str:
+    """Return the owner of the tasks that a mailbox's letters open, as letters name it."""
+    return f"{PARTICIPANT_ROLE}:{name}"
+
+
+def _in_task(letter: LetterRow, other: LetterRow) -> LetterRow:
+    """Return a letter in the task of another one."""
+    return letter._replace(task_owner=other.task_owner, task_id=other.task_id)
+
+
+def _uuid_of(*parts: str) -> str:
+    """Return the id that is always made of these texts."""
+    return format_uuid(hashlib.sha256("\0".join(parts).encode()).digest()[:16], version=8)
 
 
 def _is_unread(name: str, letter: LetterRow, receipt: ReceiptRow) -> bool:

@@ -157,8 +157,16 @@ class TaskReader:
         view, count = task_view(row, calls), counts.get(row.task_id, TaskCounts())
         if row.remote_swarms:
             view.waiting_for = _asked(await self.store.task_outbox(self.owner, row.task_id))
+        if row.state in (TaskState.RUNNING, TaskState.PAUSED):
+            view.waiting_for += await self._asked_participants(row)
         view.event_count, view.task_message_count = count.events, count.waiting
         return view
+
+    async def _asked_participants(self, row: TaskRow) -> list[str]:
+        """Return the participants whose answers the task's agents wait for."""
+        whose = f"{self.owner.role}:{self.owner.id}"
+        asks = await self.store.open_asks(self.owner.swarm, whose, row.task_id)
+        return list(dict.fromkeys(each.asked for each in asks if f"agent:{each.asker}" != whose))
 
     async def _first_mail(self, task_id: str, most: int) -> AsyncGenerator[Delivery, None]:
         """Yield the task's waiting mail as long as it comes to at most so many characters."""

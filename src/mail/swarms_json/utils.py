@@ -153,7 +153,7 @@ def _check_entrypoint(swarm: _Object, agents: Iterable[_Object], names: list[str
 
 
 def _check_targets(swarm: _Object, agents: Iterable[_Object], names: list[str]) -> None:
-    known = dict.fromkeys(names)
+    known = dict.fromkeys((*names, *(each["name"] for each in swarm.get("participants", ()))))
     for agent in agents:
         for target in _strings(agent, "comm_targets"):
             problem = _target_problem(swarm, _called(agent), target, known)
@@ -176,7 +176,9 @@ def _target_problem(
         if local in names:
             return None
         hint = did_you_mean(local, names)
-        return f"{agent} has comm_target '{target}' which is not a defined agent.{hint}"
+        return (
+            f"{agent} has comm_target '{target}' which is not a defined agent or participant.{hint}"
+        )
     if not is_remote_target(target):
         return (
             f"{agent} has comm_target '{target}' which is not of the form 'agent@swarm', "

@@ -10,6 +10,7 @@ import pytest
 from mail.db.base import IdempotencyRow, Store
 from mail.db.desk import (
     PAGES_KEPT,
+    AskRow,
     DeskPost,
     FoundLetters,
     LetterFilter,
@@ -727,3 +728,23 @@ async def test_databases_do_what_the_memory_store_does(durable: Store) -> None:
             await chance.step()
         await chance.compare()
     assert len(chance.letters) > 30
+
+
+class TestAsks:
+    """Answers that tasks wait for."""
+
+    async def test_they_are_open_until_they_are_settled(self, store: Store) -> None:
+        def row(letter_id: str, minute: int, asked: str = "bob", task_id: str = "t") -> AskRow:
+            return AskRow(letter_id, asked, "ann", "user:eve", task_id, "", at(minute))
+
+        asks = (row("b", 1), row("a", 2), row("a", 2, "cyd"), row("c", 3, task_id="u"))
+        await store.post_letters(post(letter("a", "ann", "bob", "cyd"), letter("b"), asks=asks))
+        await store.post_letters(post(asks=asks[:1], swarm="other"))
+        await store.post_letters(post(asks=asks[:1]))  # changes nothing
+        assert await store.open_asks(SWARM, "user:eve", "t") == list(asks[:3])
+        assert await store.open_asks(SWARM, "user:bob", "t") == []
+        assert await store.old_asks(SWARM, at(3), 2) == list(asks[:2])
+        assert await store.old_asks(SWARM, at(3), 2, asks[1]) == [asks[2]]
+        await store.post_letters(post(settled=(("a", "bob"), ("z", "bob"))))
+        assert await store.open_asks(SWARM, "user:eve", "t") == [asks[0], asks[2]]
+        assert len(await store.old_asks("other", at(9), 9)) == 1

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mail.clock import Clock
 from mail.core.envelope import Envelope
+from mail.core.runtime.correspondence import Correspondence
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import Asks, Peering, note_ask, swarm_of
 from mail.core.runtime.team_waits import TeamWait
@@ -56,7 +57,8 @@ class ActiveTask:
     ``deleted`` tells that the store does not have the task any more; its turns commit nothing.
     ``bytes`` is about what its records take, as the newest commit said.
     ``host`` is the swarm whose task it is, if it is a peer's, and ``peering`` what it has to do
-    with other swarms: None as long as that is nothing.
+    with other swarms: None as long as that is nothing. Likewise ``guest`` is the participant whose
+    task it is, and ``letters`` what it has to do with participants.
     """
 
     row: TaskRow
@@ -87,6 +89,8 @@ class ActiveTask:
     request_id: str = ""
     host: str = ""
     peering: Peering | None = None
+    guest: str = ""
+    letters: Correspondence | None = None
     steps_due: dict[str, "asyncio.Future[MAILMessage]"] = field(default_factory=dict)
     task_id: str = field(init=False)
     _account: tuple[str, Spending] | None = None
@@ -171,19 +175,32 @@ class ActiveTask:
         """Return what it has to do with other swarms, from now on if it had nothing yet."""
         return self.peering or self.take_up(Peering(self.host, asks=self.asks))
 
+    def correspondence(self) -> Correspondence:
+        """Return what it has to do with participants, from now on if it had nothing yet."""
+        if self.letters is None:
+            self.letters = Correspondence()
+        return self.letters
+
     def rest(self) -> "Resting":
         """Return what is worth knowing when the task goes on soon."""
-        return Resting(self.row, self.peers(), self.offer, self._latest, time.monotonic())
+        return Resting(
+            self.row, self.peers(), self.letters, self.offer, self._latest, time.monotonic()
+        )
 
     @property
     def is_owed(self) -> bool:
-        """Tell whether somebody waits for an answer of this run: a caller, or the host."""
+        """Tell whether somebody waits for an answer of this run: a caller, host or guest."""
         owed = self.peering is not None and bool(self.peering.owed)
+        owed = owed or (self.letters is not None and bool(self.letters.owed))
         return owed or bool(self.waiters) or bool(self.people)
 
     def waits_for_peers(self) -> bool:
         """Tell whether an agent of another swarm owes an answer."""
         return self.peering is not None and bool(self.peering.requests)
+
+    def waits_for_participants(self) -> bool:
+        """Tell whether a participant owes an answer."""
+        return self.letters is not None and bool(self.letters.asked)
 
     def report(self, node: str) -> Report:
         """Return what this side of the task says to other swarms when nothing goes on here.
@@ -207,6 +224,8 @@ class ActiveTask:
         """
         if envelope.sender["address_type"] in ("user", "admin"):
             return True
+        if self.guest and envelope.sender["address"] == self.guest:
+            return envelope.sender["address_type"] == "agent"
         peer = swarm_of(envelope.sender) if self.host else ""
         return bool(peer) and (peer == self.host or envelope.kind == "request")
 
@@ -226,6 +245,7 @@ class Resting(NamedTuple):
     Attributes:
         row: The task as it was committed last.
         peering: What it has to do with other swarms.
+        letters: What it has to do with participants.
         offer: What the caller of its run lends the entrypoint.
         latest: The latest time of its events.
         since: When it was let go of (monotonic).
@@ -233,6 +253,7 @@ class Resting(NamedTuple):
 
     row: TaskRow
     peering: Peering
+    letters: Correspondence | None
     offer: Offer
     latest: str
     since: float

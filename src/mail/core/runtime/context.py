@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Mapping, Set
+from dataclasses import dataclass, field, replace
 
 from mail.clock import Clock
 from mail.core.actions import ActionCore, ActionOverrideFunction
@@ -16,7 +16,8 @@ from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.settings import RuntimeSettings
 from mail.core.teams import NO_TEAMS, Teams
 from mail.db.base import Owner, Post, Receipt, Store, TurnCommit
-from mail.errors import StoreConflict, StoreError
+from mail.db.desk import PARTICIPANT_ROLE
+from mail.errors import DeskConflict, StoreConflict, StoreError
 from mail.services.event_log import EventLog
 
 __all__ = ["RuntimeContext"]
@@ -35,7 +36,9 @@ class RuntimeContext:
     tells why the store fails at the moment, and ``abandoned`` counts interrupted turns whose agent
     functions have not returned yet. ``gateway`` leads to other swarms; without one agents write to
     nobody there. ``teams`` are those of the swarm. ``host`` is the swarm whose tasks these are,
-    when the owner is another swarm.
+    when the owner is another swarm. ``participants`` have mailboxes in the swarm, and are no
+    agents; ``ring`` wakes those who wait for letters. ``guest`` is the participant whose tasks
+    these are, when the owner is one.
     """
 
     owner: Owner
@@ -56,16 +59,21 @@ class RuntimeContext:
     action_override: ActionOverrideFunction | None = None
     gateway: Gateway | None = None
     teams: Teams = NO_TEAMS
+    participants: Set[str] = frozenset()
+    ring: Callable[[Collection[str]], None] | None = None
     manual: bool = False
     draining: bool = False
     degraded: str | None = None
     abandoned: int = 0
     swarm: str = field(init=False)
     host: str = field(init=False)
+    guest: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.swarm = self.owner.swarm
         self.host = self.owner.id if self.owner.role == PEER_ROLE else ""
+        takes_part = self.owner.role == PARTICIPANT_ROLE and self.owner.id in self.participants
+        self.guest = self.owner.id if takes_part else ""
 
     @property
     def finisher(self) -> str:
@@ -114,14 +122,19 @@ class RuntimeContext:
     ) -> Receipt:
         pause = _FIRST_PAUSE
         while True:
-            post.task = task.row
-            if renew is not None:
-                renew()
             try:
+                await self._address(post)
+                post.task = task.row
+                if renew is not None:
+                    renew()
                 if isinstance(post, TurnCommit):
                     receipt = await self.store.commit_turn(post)
                 else:
                     receipt = await self.store.post(post)
+            except DeskConflict:
+                self.degraded = None
+                if not await self._leave_out_known(post):
+                    raise
             except StoreConflict:
                 self.degraded = None
                 raise
@@ -136,10 +149,40 @@ class RuntimeContext:
                 self.sent_away(post)
                 return receipt
 
+    async def _address(self, post: Post) -> None:
+        """Address letters in threads to those who are members now."""
+        if post.desk is None or all(each.recipients for each in post.desk.letters):
+            return
+        letters = []
+        for letter in post.desk.letters:
+            if letter.thread_id and not letter.recipients:
+                found = await self.store.find_thread(self.swarm, letter.thread_id)
+                members = [member.name for member in found[1]] if found else []
+                others = (name for name in members if name not in (letter.sender, *self.agents))
+                letter = letter._replace(recipients=tuple(others))
+            letters.append(letter)
+        post.desk = replace(post.desk, letters=tuple(letters))
+
+    async def _leave_out_known(self, post: Post) -> bool:
+        """Take letters out of a commit that exist, and tell whether there were any.
+
+        An agent that is called twice for messages with the same id makes the same letters again.
+        """
+        if post.desk is None:
+            return False
+        ids = [letter.letter_id for letter in post.desk.letters]
+        found = await self.store.letters_by_id(self.swarm, ids)
+        known = {letter.letter_id for letter, _ in found}
+        letters = tuple(each for each in post.desk.letters if each.letter_id not in known)
+        post.desk = replace(post.desk, letters=letters)
+        return bool(known)
+
     def sent_away(self, post: Post) -> None:
-        """Tell the gateway of a commit with mail for other swarms."""
+        """Tell the gateway of a commit with mail for other swarms, and who has got letters."""
         if post.outbox and self.gateway is not None:
             self.gateway.wake({row.peer for row in post.outbox})
+        if post.desk is not None and self.ring is not None:
+            self.ring({name for letter in post.desk.letters for name in letter.recipients})
 
     async def _wait_for_store(self, error: StoreError, pause: float) -> None:
         self.degraded = str(error)

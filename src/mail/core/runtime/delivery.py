@@ -11,6 +11,7 @@ from mail.core.interswarm import PeerControl
 from mail.core.render import buffered_mail
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.correspondence import DeskParts, participants_in
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import outbox_rows
@@ -46,9 +47,9 @@ def tier_of(envelope: Envelope) -> int:
 class Mail:
     """Messages on their way into a commit: one delivery per recipient, one event per message.
 
-    ``outbox`` is what of them goes to other swarms, ``answers`` the waits for teammates that they
-    end, with the results. They are all sent at the same `moment`: when their turn ended, or when
-    they were accepted.
+    ``outbox`` is what of them goes to other swarms, ``desk`` to participants, ``answers`` the waits
+    for teammates that they end, with the results. They are all sent at the same `moment`: when
+    their turn ended, or when they were accepted.
     """
 
     task: ActiveTask
@@ -57,6 +58,7 @@ class Mail:
     envelopes: list[Envelope] = field(default_factory=list)
     outbox: list[OutboxRow] = field(default_factory=list)
     answers: list[tuple[TeamWait, str]] = field(default_factory=list)
+    desk: DeskParts = field(default_factory=DeskParts)
     _moment: str = ""
 
     @property
@@ -119,7 +121,14 @@ class MailDelivery:
         instruction = control.to_json() if control else None
         interrupts = envelope.kind == "interrupt"
         if to is None:
-            to = local_recipients(envelope, self.context.agents, self.context.swarm)
+            guests = self.context.participants
+            to = local_recipients(envelope, self.context.agents, self.context.swarm, guests)
+            names = participants_in(envelope, guests)
+            if names:
+                moment = self.context.clock.now()
+                letters = mail.task.correspondence()
+                written = letters.write(envelope, names, self.context.owner, moment)
+                mail.desk = mail.desk.plus(written)
             if self.context.gateway is not None and envelope.sender_swarm == self.context.swarm:
                 self._send_away(mail, envelope)
         for name in to:

@@ -15,6 +15,7 @@ from mail.core.interswarm import PeerControl
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import UNANSWERED, take_back
 from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.correspondence import DeskParts, message_id_for, plain
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.peering import Ask, swarm_of
 from mail.core.runtime.team_waits import end_of_waits
@@ -26,6 +27,7 @@ from mail.core.tools.call import AgentToolCall
 from mail.core.tools.offer import NO_OFFER
 from mail.core.wire import MAILMessage
 from mail.db.base import CallRow, EventRow, HistoryRow, MemoryRow, OutboxRow, Post
+from mail.db.desk import LetterRow
 
 __all__ = ["Ending", "Endings"]
 
@@ -42,8 +44,8 @@ class Ending:
     """The end of a run as it goes into a commit; the last event is the terminal one.
 
     ``unanswered`` are the messages that it leaves to a later end; none if it is ``everybody``'s.
-    ``outbox`` is what other swarms are told of it; with ``close_requests`` nobody waits for their
-    answers any more.
+    ``outbox`` is what other swarms are told of it, ``desk`` what participants are; with
+    ``close_requests`` nobody waits for the answers of other swarms any more.
     """
 
     result: RunResult
@@ -56,6 +58,7 @@ class Ending:
     settled: tuple[int, ...] = ()
     memories: tuple[MemoryRow, ...] = ()
     outbox: tuple[OutboxRow, ...] = ()
+    desk: DeskParts = field(default_factory=DeskParts)
     close_requests: bool = False
 
 
@@ -289,6 +292,7 @@ class Endings:
             settled=settled,
             memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
             outbox=tuple(told_away.outbox),
+            desk=self._tell_participants(task, message, everybody=everybody),
             close_requests=task.peering is not None and task.row.state not in _OPEN,
         )
 
@@ -320,6 +324,42 @@ class Endings:
                 self._tell(mail, told, peering.contacts[peer], name, name, control)
         peering.end(task.people)
         return mail
+
+    def _tell_participants(
+        self, task: ActiveTask, message: Envelope, *, everybody: bool
+    ) -> DeskParts:
+        """Answer the letters of participants that the run has read, and wait for none of theirs."""
+        parts, letters = DeskParts(), task.letters
+        if letters is None or task.row.state is TaskState.PAUSED:
+            return parts
+        sender = message.sender
+        for key, ask in list(letters.owed.items()):
+            if not everybody and message_id_for(*key) in task.people:
+                continue
+            del letters.owed[key]
+            parts.settled.append(key)
+            answer_id = _derived(f"{self.context.owner}/{task.task_id}/{ask.letter_id}/end")
+            if any(each.letter_id == answer_id for each in parts.letters):
+                continue  # it was for several agents
+            by_agent = sender["address_type"] == "agent"
+            parts.letters.append(
+                LetterRow(
+                    letter_id=answer_id,
+                    sender=sender["address"] if by_agent else ask.asked,
+                    recipients=() if ask.thread_id else (ask.asker,),
+                    kind="thread" if ask.thread_id else "direct",
+                    body=plain(message.body),
+                    created_at=self.context.clock.now(),
+                    subject=message.subject,
+                    thread_id=ask.thread_id,
+                    reply_to=ask.letter_id,
+                    task_owner=ask.task_owner,
+                    task_id=task.task_id,
+                )
+            )
+        if task.row.state not in _OPEN:
+            parts.settled.extend(letters.end())
+        return parts
 
     def _tell_pause(self, task: ActiveTask, message: Envelope, mail: Mail) -> None:
         """Show the host the open calls: the results come from its own caller."""

@@ -8,14 +8,25 @@ from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
-from mail.core.addresses import MAIL_ALL_LOCAL_AGENTS, MAILAddress, create_agent_address
+from mail.core.addresses import (
+    MAIL_ALL_LOCAL_AGENTS,
+    MAILAddress,
+    create_agent_address,
+    local_agent_name,
+)
 from mail.core.agents import AgentCore
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.interswarm import MAX_CONTRIBUTORS, Gateway, check_task_for_peers, wire_task_id
 from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.correspondence import participants_in
 from mail.core.runtime.peering import remote_swarms, swarm_of, with_runner
-from mail.core.runtime.policy import OWN_COPY, allowed_target, local_recipients
+from mail.core.runtime.policy import (
+    OWN_COPY,
+    allowed_target,
+    local_recipients,
+    not_a_target,
+)
 from mail.core.runtime.team_waits import WaitDraft, wait_path
 from mail.core.runtime.turn import ControlKind, Turn
 from mail.core.runtime.turn_result import EventDraft, Reprompt, ToolOutcome
@@ -118,6 +129,9 @@ class ToolContext:
             and self.teams.are_teammates(self.name, target)
         ):
             return create_agent_address(target)
+        guest = local_agent_name(target, self.swarm)
+        if guest in self.context.participants and guest not in self.agents:
+            return self._participant(guest)
         known = None
         if self.context.gateway is not None:
             peering = self.turn.task.peering
@@ -128,6 +142,17 @@ class ToolContext:
         if peer and name not in self.agents:
             self.check_peer(peer)
         return address
+
+    def _participant(self, name: str) -> MAILAddress:
+        """Return the address of a participant: a communication target, or one who has written."""
+        task, sender = self.turn.task, self.turn.envelope.sender
+        met = task.letters is not None and (self.name, name) in task.letters.met
+        wrote = sender == create_agent_address(name)
+        if not (met or wrote or name == task.guest):
+            targets = (local_agent_name(t, self.swarm) for t in self.agents[self.name].comm_targets)
+            if name not in targets:
+                raise ToolError(not_a_target(name, self.agents[self.name].comm_targets))
+        return create_agent_address(name)
 
     def check_peer(self, peer: str) -> None:
         """See that mail of this task can go to another swarm.
@@ -168,6 +193,8 @@ class ToolContext:
             routing_info=routing_info,
             timestamp="",  # it is sent when the turn ends
         )
+        if kind == "request" and participants_in(composed, self.context.participants):
+            composed = composed._replace(ref=composed.id)  # a participant answers the message
         return composed._replace(recipient_swarms=tuple(dict.fromkeys(swarms)))
 
     def answers(self, requester: str) -> str | None:
@@ -189,6 +216,7 @@ class ToolContext:
             or task.arriving
             or task.people - {self.turn.envelope.id}
             or task.open_calls()
+            or task.waits_for_participants()
             or (task.waits_for_peers() and not self._in_vain())
         )
 
@@ -257,8 +285,9 @@ async def handle_broadcast(tools: ToolContext, call: AgentToolCall) -> ToolOutco
     if not recipients:
         recipients = [MAIL_ALL_LOCAL_AGENTS]
     mail = tools.compose("broadcast", recipients, args.subject, args.body)
-    reached = local_recipients(mail, tools.agents, tools.swarm)
-    if not (reached or remote_swarms(mail, tools.swarm)):
+    guests = tools.context.participants
+    reached = local_recipients(mail, tools.agents, tools.swarm, guests)
+    if not (reached or remote_swarms(mail, tools.swarm) or participants_in(mail, guests)):
         raise ToolError("there is no other agent in this swarm to receive a broadcast")
     return ToolOutcome(details=_SENT, mail=(mail,))
 

@@ -98,10 +98,11 @@ class MailboxLoader:
 
     async def recall(self, task: ActiveTask) -> None:
         """Find out which requests of a task from the store are still open (MAIL-DATA-12)."""
-        if task.peering is not None:
-            return  # it was found out with what came from other swarms
-        for delivery in await self.context.store.all_mail(self.context.owner, task.task_id):
-            task.note_sent(Envelope.from_json(delivery.payload))
+        if task.peering is None:  # else it was found out with what came from other swarms
+            for delivery in await self.context.store.all_mail(self.context.owner, task.task_id):
+                task.note_sent(Envelope.from_json(delivery.payload))
+        if task.letters is not None:
+            task.letters.fit(task.asks, self.context.participants)
 
 
 def _is_orphan(queued: QueuedMessage, task: ActiveTask, *, recovered: bool) -> bool:

@@ -10,7 +10,7 @@ from mail.core.suggest import did_you_mean
 from mail.core.tools.catalogue import CATALOGUE
 from mail.errors import ToolError
 
-__all__ = ["OWN_COPY", "allowed_target", "check_tool", "local_recipients"]
+__all__ = ["OWN_COPY", "allowed_target", "check_tool", "local_recipients", "not_a_target"]
 
 OWN_COPY: Final = "own_copy"
 """Marks in ``routing_info`` a message whose sender wants it, too."""
@@ -49,8 +49,13 @@ def allowed_target(
     if name == sender:
         raise ToolError("you cannot send a message to yourself")
     if name not in targets:
-        raise ToolError(f"you may not write to '{name}'.{_listing(targets)}")
+        raise ToolError(not_a_target(name, targets))
     return name
+
+
+def not_a_target(name: str, targets: Collection[str]) -> str:
+    """Return why an agent may not write to somebody, and to whom it may."""
+    return f"you may not write to '{name}'.{_listing(targets)}"
 
 
 def _allowed_remote(
@@ -91,12 +96,18 @@ def check_tool(name: str, agent: AgentCore, exclude_tools: Collection[str]) -> N
         raise ToolError(f"only a supervisor may call '{name}'")
 
 
-def local_recipients(envelope: Envelope, agents: Collection[str], swarm: str) -> list[str]:
+def local_recipients(
+    envelope: Envelope,
+    agents: Collection[str],
+    swarm: str,
+    participants: Collection[str] = (),
+) -> list[str]:
     """Return the local agents that a message goes to: each once.
 
     Its own sender is among them only if it asks for a copy, as members of a team can.
 
-    Agents of other swarms are left out; see `mail.core.runtime.peering.remote_swarms`.
+    Agents of other swarms are left out (see `mail.core.runtime.peering.remote_swarms`), and so are
+    the participants that are given.
 
     Raises:
         ToolError: a recipient is no agent, or not one of this swarm although it is addressed so.
@@ -111,6 +122,8 @@ def local_recipients(envelope: Envelope, agents: Collection[str], swarm: str) ->
         if name not in agents:
             name = local_agent_name(name, swarm)
         is_agent = recipient["address_type"] == "agent"
+        if is_agent and name in participants and name not in agents:
+            continue
         if is_agent and parse_agent_address(name)[1] is not None and name not in agents:
             continue
         if not is_agent or name not in agents:

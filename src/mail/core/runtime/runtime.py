@@ -1,7 +1,7 @@
 """`MAILRuntime`: the engine of one caller's swarm. It wires the parts together and delegates."""
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine, Mapping, Set
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Set
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any, Literal
@@ -19,6 +19,7 @@ from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.endings import Endings
 from mail.core.runtime.histories import Histories
 from mail.core.runtime.interswarm import Federation
+from mail.core.runtime.letter_door import DeskMail, LetterDoor
 from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.manual import ManualSteps, StepRequest
@@ -40,6 +41,7 @@ from mail.core.tasks import MAILTask, TaskState
 from mail.core.teams import NO_TEAMS, Teams
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
 from mail.db.base import IdempotencyRow, OutboxRow, Owner, Store
+from mail.db.desk import AskRow
 from mail.errors import ConfigError, MAILError, ShuttingDown, StoreError, TaskTimeout, UnknownTask
 from mail.services.event_log import EventLog
 from mail.services.tasks import TaskReader
@@ -67,6 +69,8 @@ class MAILRuntime(Federation, RuntimeViews):
         clock: Time and ids.
         gateway: The way to other swarms; used when ``enable_interswarm`` is set.
         teams: The swarm's teams.
+        participants: Who has a mailbox beside the agents.
+        ring: Called with the names of those who have got letters, to wake them.
 
     Raises:
         ConfigError: an entrypoint, communication target or tool that nobody has.
@@ -92,6 +96,8 @@ class MAILRuntime(Federation, RuntimeViews):
         clock: Clock | None = None,
         gateway: Gateway | None = None,
         teams: Teams = NO_TEAMS,
+        participants: Collection[str] = (),
+        ring: Callable[[Collection[str]], None] | None = None,
     ) -> None:
         self.agents, self.actions = agents, actions
         self.user_id, self.user_role = user_id, user_role
@@ -103,6 +109,7 @@ class MAILRuntime(Federation, RuntimeViews):
         check_names(
             agents=agents,
             actions=actions,
+            participants=participants,
             swarm=swarm_name,
             entrypoint=entrypoint,
             enable_interswarm=enable_interswarm,
@@ -116,6 +123,7 @@ class MAILRuntime(Federation, RuntimeViews):
         self.shutdown_event = asyncio.Event()
         self._gateway = gateway if enable_interswarm else None
         self.teams = teams
+        self.participants, self._ring = frozenset(participants), ring
         self._wire(store or _memory(), clock or SystemClock(), print_llm_streams)
 
     def _wire(self, store: Store, clock: Clock, print_llm_streams: bool) -> None:
@@ -140,6 +148,8 @@ class MAILRuntime(Federation, RuntimeViews):
             ),
             gateway=self._gateway,
             teams=self.teams,
+            participants=self.participants,
+            ring=self._ring,
             print_llm_streams=print_llm_streams,
         )
         self._scheduler = Scheduler(context)
@@ -163,6 +173,7 @@ class MAILRuntime(Federation, RuntimeViews):
         self._peer_door = PeerDoor(
             context, self._submissions, self._committer, mail_delivery, mailbox_loader
         )
+        self._letter_door = LetterDoor(context, self._submissions, mail_delivery)
         self._manual = ManualSteps(context, self._submissions, self._committer)
         events = OwnEvents(context.events)
         self._reader = TaskReader(context.store, context.owner, context.clock, events)
@@ -509,6 +520,26 @@ class MAILRuntime(Federation, RuntimeViews):
     async def _handle_local_message(self, message: MAILInterswarmMessage) -> None:
         """Take what an `InterswarmRouter` has for this swarm, as its ``local_message_handler``."""
         await self.receive_interswarm_message(message)
+
+    # --- participants ---------------------------------------------------------------------------
+
+    async def take_letter(self, mail: DeskMail) -> None:
+        """Take a participant's letter to agents; it is stored when this returns.
+
+        Raises:
+            MAILError: see `mail.core.runtime.letter_door.LetterDoor.take`; nothing is stored.
+        """
+        await self.start()
+        await self._letter_door.take(mail)
+
+    async def give_up_answer(self, ask: AskRow) -> None:
+        """Wait no more for a participant's answer; doing it again changes nothing.
+
+        Raises:
+            ShuttingDown, StoreError: it could not be stored.
+        """
+        await self.start()
+        await self._letter_door.give_up(ask)
 
     # --- reading ------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from mail.core.interswarm import PeerControl
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import check_offer, load_offer, match_answers, offer_row
 from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.correspondence import load_correspondence
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.mailbox import LaneKey
 from mail.core.runtime.mailbox_loader import MailboxLoader
@@ -47,6 +48,7 @@ from mail.db.base import (
     Receipt,
     TaskRow,
 )
+from mail.db.desk import PARTICIPANT_ROLE
 from mail.errors import (
     KeyTaken,
     ProtocolError,
@@ -317,6 +319,7 @@ class Submissions:
                     fresh=True,
                     clock=self.context.clock,
                     host=self.context.host,
+                    guest=self.context.guest,
                 )
             )
         task.arriving += brings_mail
@@ -362,6 +365,7 @@ class Submissions:
             task.offer = known.offer
             task.continue_from(known.latest)
             task.take_up(known.peering)
+            task.letters = known.letters
             return
         calls = await self.context.store.calls(self.context.owner, task.task_id)
         task.calls = {(call.agent, call.call_id): call for call in calls if not call.is_wait}
@@ -370,6 +374,9 @@ class Submissions:
         task.continue_from(await self.context.store.latest_time(self.context.owner, task.task_id))
         if self.context.host or row.remote_swarms:
             task.take_up(await load_peering(self.context, task.task_id))
+        if self.context.participants or self.context.owner.role == PARTICIPANT_ROLE:
+            task.letters = await load_correspondence(self.context, task.task_id)
+            task.letters.fit(task.asks, self.context.participants)
         if row.state is TaskState.PAUSED and not task.open_calls():
             task.change(state=TaskState.RUNNING)  # the turn that was to pause it was not stored
 

@@ -47,6 +47,9 @@ logger = logging.getLogger(__name__)
 
 _OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 _LOOK_AGAIN: Final = 1.0
+_NO_RESULTS: Final = (
+    "an agent called a breakpoint tool, and a participant cannot give the result of such a call"
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +102,7 @@ class CommitPlan:
             snapshot=ending is not None,
             texts=turn.texts,
             outbox=(*self.mail.outbox, *(ending.outbox if ending else ())),
+            desk=self.mail.desk.plus(ending.desk if ending else None).post(owner.swarm),
             close_requests=ending is not None and ending.close_requests,
         )
 
@@ -206,6 +210,7 @@ class TurnCommitter:
             outbox=ending.outbox,
             close_requests=ending.close_requests,
             inbox=inbox,
+            desk=ending.desk.post(self.context.swarm),
         )
         try:
             receipt = await self.context.commit(
@@ -436,6 +441,8 @@ class TurnCommitter:
         coming = task.turns or task.arriving or task.people or plan.follow_up
         if coming or mail.queued_messages or task.open_calls() or self.context.manual:
             return False
+        if task.waits_for_participants():
+            return False
         if task.row.state in _OPEN:
             waits = task.loaded and task.row.state is TaskState.RUNNING and plan.ending is None
             return waits and not self.context.mailbox.waiting(task.task_id)
@@ -608,7 +615,9 @@ class TurnCommitter:
                 plan.ending = self.endings.fail(task, task.exhausted, over_budget=True)
             return
         if task.row.state is TaskState.PAUSED:
-            if task.pausing:
+            if task.pausing and task.guest:
+                plan.ending = self.endings.fail(task, _NO_RESULTS)
+            elif task.pausing:
                 plan.ending = self.endings.pause(task)
             return
         stuck = sum(bool(task.open_calls(agent)) for agent in task.away)
@@ -619,15 +628,17 @@ class TurnCommitter:
     def _stand_still(self, plan: CommitPlan) -> None:
         """Decide what becomes of a task in which nothing happens any more."""
         task = plan.task
-        if task.open_calls():
+        if task.open_calls() and not task.guest:
             plan.ending = self.endings.pause(task)
-        elif self.context.manual:  # a driver knows what comes next
-            return
+        elif task.open_calls():
+            plan.ending = self.endings.fail(task, _NO_RESULTS)
+        elif self.context.manual or task.waits_for_participants():
+            return  # a driver, or a participant, knows what comes next
         elif task.waits_for_peers():
             self._look_for_cycle(plan)
-        elif task.is_owed if task.host else task.row.awaited:
+        elif task.is_owed if task.host or task.guest else task.row.awaited:
             self._rouse(plan)
-        elif task.host:
+        elif task.host or task.guest:
             plan.ending = self.endings.complete_quietly(task)
 
     def _look_for_cycle(self, plan: CommitPlan) -> None:
@@ -676,6 +687,7 @@ class TurnCommitter:
             deliveries=plan.mail.deliveries,
             events=tuple(plan.mail.events),
             outbox=tuple(plan.mail.outbox),
+            desk=plan.mail.desk.post(self.context.swarm),
         )
         post.calls, post.histories = end_of_waits(plan.mail.answers)
         try:

@@ -15,7 +15,7 @@ from mail.errors import ConfigError
 __all__ = ["check_entrypoint", "check_names", "check_target", "check_tools"]
 
 
-def check_names(
+def check_names(  # noqa: PLR0913 - the parts of a swarm, all named
     *,
     agents: Mapping[str, AgentCore],
     actions: Mapping[str, ActionCore],
@@ -24,6 +24,7 @@ def check_names(
     enable_interswarm: bool,
     breakpoint_tools: Iterable[str],
     exclude_tools: Iterable[str],
+    participants: Collection[str] = (),
 ) -> None:
     """Check every name that a runtime is given.
 
@@ -31,9 +32,10 @@ def check_names(
         ConfigError: naming the first one that is unknown, and which one may be meant.
     """
     check_entrypoint(entrypoint, agents)
+    targets = [*agents, *participants]
     for name, agent in agents.items():
         for target in agent.comm_targets:
-            check_target(name, target, agents, swarm, enable_interswarm)
+            check_target(name, target, targets, swarm, enable_interswarm)
     own = [action for agent in agents.values() for action in agent.actions or {}]
     excluded = [tool for agent in agents.values() for tool in sorted(agent.exclude_tools)]
     check_tools(breakpoint_tools, [*exclude_tools, *excluded], [*actions, *own])
@@ -51,15 +53,22 @@ def check_entrypoint(entrypoint: str, agents: Collection[str]) -> None:
 
 
 def check_target(
-    agent: str, target: str, agents: Collection[str], swarm: str, enable_interswarm: bool
+    agent: str, target: str, names: Collection[str], swarm: str, enable_interswarm: bool
 ) -> None:
     """Check a communication target of an agent.
 
+    Args:
+        agent: The agent.
+        target: The target.
+        names: The swarm's agents and participants.
+        swarm: The swarm.
+        enable_interswarm: Whether mail may go to other swarms.
+
     Raises:
-        ConfigError: there is no such agent, or it is in another swarm although mail stays here, or
-            it is no address.
+        ConfigError: nobody has that name, or it is in another swarm although mail stays here, or it
+            is no address.
     """
-    if target in agents and "@" not in target:
+    if target in names and "@" not in target:
         return
     name = local_agent_name(target, swarm)
     if "@" in name:
@@ -73,9 +82,9 @@ def check_target(
                 f"agent '{agent}' has communication target '{target}', which is not of the form "
                 "'agent@swarm', '*@swarm' or '*@*'"
             )
-    elif name not in agents:
+    elif name not in names:
         text = f"agent '{agent}' has invalid communication target '{target}'"
-        raise ConfigError(hinted(text, name, agents))
+        raise ConfigError(hinted(text, name, names))
 
 
 def check_tools(

@@ -128,6 +128,8 @@ class RuntimeViews:
         if active is not None and active.peering is not None:
             asked = (one.asked for one in active.peering.requests.values())
             view.waiting_for = list(dict.fromkeys(asked))
+        if active is not None and active.letters is not None:
+            view.waiting_for += dict.fromkeys(ask.asked for ask in active.letters.asked.values())
         view.events = self.get_events_by_task_id(task_id)
         view.event_count = view.events[-1].seq if view.events else 0
         view.task_message_count = len(self._waiting(task_id))

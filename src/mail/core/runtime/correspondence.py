@@ -1,0 +1,189 @@
+"""What a task has to do with the swarm's participants: ``spec/SPEC.md``, chapter 23.
+
+Agents and participants write to each other in letters (`mail.db.desk`), which are stored in the
+same transactions as the mail of the task. Beside the task it is kept who waits for whose answer.
+"""
+
+import hashlib
+from collections.abc import Collection, Iterable, Set
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from mail.clock import format_uuid
+from mail.core.envelope import Envelope
+from mail.core.runtime.peering import Asks
+from mail.db.base import Owner
+from mail.db.desk import AskRow, DeskPost, LetterKind, LetterRow
+
+if TYPE_CHECKING:
+    from mail.core.runtime.context import RuntimeContext
+
+__all__ = [
+    "Correspondence",
+    "DeskParts",
+    "ask_of",
+    "load_correspondence",
+    "message_id_for",
+    "owner_name",
+    "participants_in",
+    "plain",
+]
+
+_LONGEST_SUBJECT: Final = 1024
+
+
+def owner_name(owner: Owner) -> str:
+    """Return how letters name the owner of a task."""
+    return f"{owner.role}:{owner.id}"
+
+
+def participants_in(envelope: Envelope, participants: Collection[str]) -> tuple[str, ...]:
+    """Return the participants that a message is for, each once."""
+    if not participants:
+        return ()
+    names = (to["address"] for to in envelope.recipients if to["address_type"] == "agent")
+    return tuple(dict.fromkeys(name for name in names if name in participants))
+
+
+def message_id_for(letter_id: str, agent: str) -> str:
+    """Return the id of the message that brings a participant's letter to an agent."""
+    return format_uuid(hashlib.sha256(f"{letter_id}/{agent}".encode()).digest()[:16], version=8)
+
+
+def plain(text: str) -> str:
+    """Return text as every database can hold it."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+@dataclass(slots=True, eq=False)
+class DeskParts:
+    """What a commit of a task adds to the mail desk."""
+
+    letters: list[LetterRow] = field(default_factory=list)
+    asks: list[AskRow] = field(default_factory=list)
+    settled: list[tuple[str, str]] = field(default_factory=list)
+
+    def plus(self, other: "DeskParts | None") -> "DeskParts":
+        """Return both."""
+        if other is None:
+            return self
+        return DeskParts(
+            [*self.letters, *other.letters],
+            [*self.asks, *other.asks],
+            [*self.settled, *other.settled],
+        )
+
+    def post(self, swarm: str) -> DeskPost | None:
+        """Return it as a part of a commit, or None when there is nothing."""
+        if not (self.letters or self.settled):
+            return None
+        return DeskPost(
+            swarm=swarm,
+            letters=tuple(self.letters),
+            asks=tuple(self.asks),
+            settled=tuple(self.settled),
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Correspondence:
+    """A task's dealings with participants.
+
+    Attributes:
+        asked: Requests of agents, by (letter, participant), that are not answered.
+        owed: Letters of participants, by (letter, agent), that are not answered.
+        met: (agent, participant) for each participant that has written to an agent.
+    """
+
+    asked: dict[tuple[str, str], AskRow] = field(default_factory=dict)
+    owed: dict[tuple[str, str], AskRow] = field(default_factory=dict)
+    met: set[tuple[str, str]] = field(default_factory=set)
+
+    def write(
+        self, envelope: Envelope, names: tuple[str, ...], owner: Owner, created_at: str
+    ) -> DeskParts:
+        """Return an agent's message as a letter, and keep account of it."""
+        parts, sender = DeskParts(), envelope.sender["address"]
+        answered = None
+        if envelope.kind == "response":
+            answered = self.owed.pop(self._owed_by(sender, envelope.ref, names), None)
+        if answered is not None:
+            parts.settled.append((answered.letter_id, answered.asked))
+        kind: LetterKind = "broadcast" if envelope.kind == "broadcast" else "direct"
+        in_thread = answered is not None and bool(answered.thread_id)
+        letter = LetterRow(
+            letter_id=envelope.id,
+            sender=sender,
+            recipients=() if in_thread else names,
+            kind="thread" if in_thread else kind,
+            body=plain(envelope.body),
+            created_at=created_at,
+            subject=" ".join(plain(envelope.subject).split())[:_LONGEST_SUBJECT],
+            thread_id=answered.thread_id if answered else "",
+            reply_to=answered.letter_id if answered else "",
+            urgent=envelope.kind == "interrupt",
+            task_owner=owner_name(owner),
+            task_id=envelope.task_id,
+        )
+        parts.letters.append(letter)
+        if envelope.kind == "request":
+            for name in names:
+                ask = ask_of(letter, name)
+                parts.asks.append(ask)
+                self.asked[ask.letter_id, name] = ask
+        return parts
+
+    def _owed_by(self, agent: str, ref: str, names: tuple[str, ...]) -> tuple[str, str]:
+        """Return which letter an agent's answer is for: the one it names, or the newest."""
+        mine = [k for k, ask in self.owed.items() if k[1] == agent and ask.asker in names]
+        return (ref, agent) if (ref, agent) in mine or not mine else mine[-1]
+
+    def fit(self, asks: Asks, participants: Set[str]) -> None:
+        """Make the account of open requests, as far as participants are in it, tell the same."""
+        for pair in [pair for pair in asks if not participants.isdisjoint(pair)]:
+            del asks[pair]
+        for ask in (*self.asked.values(), *self.owed.values()):
+            asks.setdefault((ask.asker, ask.asked), []).append(ask.letter_id)
+
+    def close(self, key: tuple[str, str], asks: Asks) -> None:
+        """Note that a participant's answer is not waited for any more."""
+        ask = self.asked.pop(key, None)
+        refs = asks.get((ask.asker, ask.asked), []) if ask else []
+        if ask and ask.letter_id in refs:
+            refs.remove(ask.letter_id)
+            if not refs:
+                del asks[ask.asker, ask.asked]
+
+    def end(self) -> list[tuple[str, str]]:
+        """Note that agents wait for no answers any more; return what they waited for."""
+        settled = list(self.asked)
+        self.asked.clear()
+        return settled
+
+
+def ask_of(letter: LetterRow, asked: str) -> AskRow:
+    """Return that the sender of a letter waits for an answer."""
+    return AskRow(
+        letter.letter_id,
+        asked,
+        letter.sender,
+        letter.task_owner,
+        letter.task_id,
+        letter.thread_id,
+        letter.created_at,
+    )
+
+
+async def load_correspondence(context: "RuntimeContext", task_id: str) -> Correspondence:
+    """Find out from the store what a task has to do with participants."""
+    owner, found = context.owner, Correspondence()
+    rows: Iterable[AskRow] = await context.store.open_asks(owner.swarm, owner_name(owner), task_id)
+    for row in rows:
+        key = row.letter_id, row.asked
+        if row.asked in context.agents:
+            found.owed[key] = row
+            found.met.add((row.asked, row.asker))
+        elif row.asked in context.participants:  # else nobody can answer any more
+            found.asked[key] = row
+            found.met.add((row.asker, row.asked))
+    return found

@@ -1,0 +1,222 @@
+"""Letters of participants that come into a task: ``spec/SPEC.md``, chapter 23."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from mail.core.addresses import create_agent_address
+from mail.core.compose import Subject
+from mail.core.envelope import Envelope
+from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.correspondence import ask_of, message_id_for
+from mail.core.runtime.delivery import Mail, MailDelivery
+from mail.core.runtime.mailbox import Hold
+from mail.core.runtime.submission import RunRequest, Submissions
+from mail.core.runtime.turn import Control, ControlKind
+from mail.core.tasks import TaskState
+from mail.db.base import Post
+from mail.db.desk import AskRow, DeskPost, LetterRow
+from mail.errors import ProtocolError, ShuttingDown, TaskPaused, UnknownAgent, UnknownTask
+
+if TYPE_CHECKING:
+    from mail.core.wire import MessageKind
+
+__all__ = ["DeskMail", "LetterDoor"]
+
+_OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
+_OVER: Final = "the task of that message is over; send a message without reply_to to begin another"
+_UNANSWERED: Final = (
+    "'{asked}' has not answered your message, so it is not waited for any more. An answer that "
+    "comes later is an ordinary message."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeskMail:
+    """A participant's letter, checked and addressed to the runtime that takes it.
+
+    Attributes:
+        letter: The letter, which names the task and its owner.
+        post: What is stored with the messages for agents: the letter, and maybe more.
+        agents: The agents that get it.
+        opens: Whether it may open the task.
+    """
+
+    letter: LetterRow
+    post: DeskPost
+    agents: tuple[str, ...]
+    opens: bool
+
+
+@dataclass(slots=True, eq=False)
+class LetterDoor:
+    """Where participants' letters come into the tasks of one owner."""
+
+    context: RuntimeContext
+    submissions: Submissions
+    mail_delivery: MailDelivery
+    _work: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    async def take(self, mail: DeskMail) -> None:
+        """Store a letter together with the messages that it is for agents, and hand them out.
+
+        Raises:
+            UnknownTask: it may not open a task, and there is none.
+            UnknownAgent: a recipient is not here.
+            TaskPaused: the task waits for the results of breakpoint calls.
+            ProtocolError: the task of another owner is over.
+            DeskConflict: the letter exists, or its thread does not fit.
+            ShuttingDown: the runtime takes no more mail.
+            StoreError: it could not be stored.
+        """
+        await self._whole(self._take(mail))
+
+    async def give_up(self, ask: AskRow) -> None:
+        """Wait no more for the answer of a participant, and tell the agent that asked.
+
+        Raises:
+            ShuttingDown, StoreError: see `take`.
+        """
+        await self._whole(self._give_up(ask))
+
+    async def _whole(self, doing: Coroutine[Any, Any, None]) -> None:
+        """Do something to its end, also when whoever asked for it has left."""
+        work = asyncio.create_task(doing)
+        self._work.add(work)
+        work.add_done_callback(self._work.discard)
+        await asyncio.shield(work)
+
+    async def _take(self, mail: DeskMail) -> None:
+        letter = mail.letter
+        async with self.submissions.hold(letter.task_id, new=mail.opens) as task:
+            if self.context.draining:
+                raise ShuttingDown
+            if not task.stored:
+                row = await self.context.store.load_task(self.context.owner, letter.task_id)
+                if row is not None:
+                    await self.submissions.load(task, row)
+            self._check(task, mail)
+            await self._deliver(task, mail)
+
+    def _check(self, task: ActiveTask, mail: DeskMail) -> None:
+        for name in mail.agents:
+            if name not in self.context.agents:
+                raise UnknownAgent(f"there is no agent named '{name}'")
+        if not task.stored:
+            return
+        if self._is_own(mail.letter) and task.row.state is TaskState.PAUSED:
+            raise TaskPaused(task.task_id, [call.call_id for call in task.open_calls()])
+        if not self._is_own(mail.letter) and task.row.state not in _OPEN:
+            raise ProtocolError(f"reply_to: {_OVER}", [{"field": "reply_to", "problem": _OVER}])
+
+    def _is_own(self, letter: LetterRow) -> bool:
+        """Tell whether a letter comes from whom the task is there for."""
+        return bool(self.context.guest) and letter.sender == self.context.guest
+
+    async def _deliver(self, task: ActiveTask, mail: DeskMail) -> None:
+        letter, letters, own = mail.letter, task.correspondence(), self._is_own(mail.letter)
+        packed, before = Mail(task), task.row
+        for envelope in self._messages(task, mail):
+            name = envelope.recipients[0]["address"]
+            self.mail_delivery.add(packed, envelope, to=[name])
+            letters.met.add((name, letter.sender))
+        answered = (letter.reply_to, letter.sender)
+        settled = (answered,) if answered in letters.asked else ()
+        asks = [
+            ask_of(letter, envelope.recipients[0]["address"])
+            for envelope in packed.envelopes
+            if own and envelope.kind != "response"
+        ]
+        reopened = own and self._go_on(task, packed.envelopes[0])
+        people = {envelope.id for envelope in packed.envelopes} if own else set()
+        task.people |= people
+        letters.owed.update(((ask.letter_id, ask.asked), ask) for ask in asks)
+        post = Post(
+            owner=self.context.owner,
+            task=task.row,
+            new=not task.stored,
+            deliveries=packed.deliveries,
+            events=tuple(packed.events),
+            texts=(letter.body,),
+            desk=replace(mail.post, asks=tuple(asks), settled=settled),
+        )
+        try:
+            receipt = await self.context.store.post(post)
+        except BaseException:
+            task.people -= people
+            for ask in asks:
+                letters.owed.pop((ask.letter_id, ask.asked), None)
+            if task.row is post.task:
+                task.row = before
+            raise
+        task.stored = True
+        letters.asked.pop(answered, None)
+        if task.row.state is TaskState.PAUSED:
+            self.context.mailbox.hold(task.task_id, Hold.FIRM)
+        await self.submissions.delivered(task, packed, post, receipt, None, reopened=reopened)
+
+    def _messages(self, task: ActiveTask, mail: DeskMail) -> list[Envelope]:
+        """Return what agents read of a letter: a message for each of them."""
+        letter, asked = mail.letter, task.correspondence().asked
+        request = asked.get((letter.reply_to, letter.sender))
+        found = []
+        for name in mail.agents:
+            answers = request is not None and request.asker == name
+            kind: MessageKind = "request" if self._is_own(letter) else "response"
+            if letter.urgent:
+                kind = "interrupt"
+            message = self.context.composer.message(
+                "response" if answers else kind,
+                task.task_id,
+                create_agent_address(letter.sender),
+                [create_agent_address(name)],
+                letter.subject,
+                letter.body,
+                ref=letter.reply_to if answers else letter.letter_id,
+                message_id=message_id_for(letter.letter_id, name),
+                routing_info={"message_id": letter.letter_id},
+                timestamp=letter.created_at,
+            )
+            found.append(message)
+        return found
+
+    def _go_on(self, task: ActiveTask, envelope: Envelope) -> bool:
+        """Set the state in which a letter finds or opens its task; tell whether a run begins."""
+        joins = task.stored and task.row.state is TaskState.RUNNING
+        request = RunRequest(message=envelope, awaited=True)
+        self.submissions.reopen(task, request, joins=joins)
+        return not joins
+
+    async def _give_up(self, ask: AskRow) -> None:
+        key = ask.letter_id, ask.asked
+        desk = DeskPost(swarm=self.context.swarm, settled=(key,))
+        try:
+            async with self.submissions.hold(ask.task_id, new=False) as task:
+                if self.context.draining:
+                    raise ShuttingDown
+                if task.row.state is TaskState.PAUSED:
+                    return  # it waits for its own caller
+                waits = task.letters is not None and key in task.letters.asked
+                mail = Mail(task)
+                if waits and ask.asker in self.context.agents:
+                    body = _UNANSWERED.format(asked=ask.asked)
+                    notice = self.context.composer.notice(
+                        task.task_id, ask.asker, Subject.UNDELIVERABLE, body
+                    )
+                    notice = notice._replace(ref=ask.letter_id)
+                    self.mail_delivery.send(mail, notice, Control(ControlKind.NOTICE))
+                post = Post(
+                    owner=self.context.owner,
+                    task=task.row,
+                    deliveries=mail.deliveries,
+                    events=tuple(mail.events),
+                    desk=desk,
+                )
+                receipt = await self.context.store.post(post)
+                if task.letters is not None:
+                    task.letters.close(key, task.asks)
+                await self.submissions.delivered(task, mail, post, receipt, None, reopened=False)
+        except UnknownTask:  # it was deleted
+            await self.context.store.post_letters(desk)

@@ -1,0 +1,163 @@
+"""Letters between participants and the agents of the swarm that a server serves.
+
+What participants may write, and to whom, is checked by `mail.services.desk`.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Set
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final
+
+from mail.auth.callers import Caller
+from mail.clock import Clock
+from mail.core.addresses import local_agent_name
+from mail.core.runtime.letter_door import DeskMail
+from mail.db.base import Owner, Store
+from mail.db.desk import AskRow, DeskPost, LetterRow
+from mail.db.rows import letter_size
+from mail.errors import MAILError
+from mail.server.errors import ServerBusy
+from mail.server.instances import InstancePool
+from mail.server.quotas import Quotas
+from mail.server.storage import StorageShares
+
+if TYPE_CHECKING:
+    from mail.api import MAILSwarm, MAILSwarmTemplate
+
+__all__ = ["Reminder", "SwarmAgents"]
+
+_log = logging.getLogger("mail.server")
+
+_ASKS_AT_ONCE: Final = 100
+_LONGEST_PAUSE: Final = 60.0
+_SHORTEST_PAUSE: Final = 0.05
+_AGENT: Final = "An agent of the swarm."
+_ENTRYPOINT: Final = "An agent of the swarm: its entrypoint, which takes any request."
+
+
+def _owner_of(swarm: str, name: str) -> Owner:
+    """Return the owner of a task as letters name it, ``role:id``."""
+    role, _, identifier = name.partition(":")
+    return Owner(swarm, role, identifier)
+
+
+@asynccontextmanager
+async def _instance(pool: InstancePool, owner: Owner) -> "AsyncIterator[MAILSwarm]":
+    """Lend the instance of a task's owner.
+
+    Raises:
+        ServerBusy: it cannot be had now.
+    """
+    caller = Caller(owner.role, owner.id)
+    if pool.served.needs_token and pool.log_of(caller, owner.swarm) is None:
+        raise ServerBusy(
+            "the swarm calls its model with its callers' own tokens, and this task waits for its "
+            "owner to come back"
+        )
+    async with pool.lease(caller) as swarm:
+        if swarm.name != owner.swarm:
+            raise ServerBusy("another swarm is still at work for the task's owner")
+        yield swarm
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SwarmAgents:
+    """The agents of a swarm, each task's in its owner's instance; see `mail.services.desk`.
+
+    Attributes:
+        pool: The instances.
+        quotas: What each owner may take at once.
+        shares: What each owner may store.
+        template: The swarm.
+    """
+
+    pool: InstancePool
+    quotas: Quotas
+    shares: StorageShares
+    template: "MAILSwarmTemplate"
+
+    @property
+    def names(self) -> Set[str]:
+        """The names of all agents."""
+        return {agent.name for agent in self.template.agents}
+
+    def reached_by(self, name: str) -> Mapping[str, str]:
+        """Return the entrypoint, and the agents that have a mailbox among their targets."""
+        swarm, entrypoint = self.template.name, self.template.entrypoint
+        found = {entrypoint: _ENTRYPOINT}
+        for agent in self.template.agents:
+            if any(local_agent_name(target, swarm) == name for target in agent.comm_targets):
+                found.setdefault(agent.name, _AGENT)
+        return found
+
+    async def deliver(
+        self, letter: LetterRow, post: DeskPost, agents: tuple[str, ...], *, opens: bool
+    ) -> None:
+        """See `mail.services.desk.AgentDoor.deliver`.
+
+        Raises:
+            QuotaExceeded, StorageFull: the task's owner has as much as one gets.
+            ServerBusy, ShuttingDown: it cannot be taken now.
+        """
+        owner = _owner_of(post.swarm, letter.task_owner)
+        mail = DeskMail(letter=letter, post=post, agents=agents, opens=opens)
+        async with _instance(self.pool, owner) as swarm:
+            if opens:
+                caller = Caller(owner.role, owner.id)
+                self.quotas.message(caller, letter.task_id, swarm.open_tasks)
+            is_new = opens and letter.task_id not in swarm.open_tasks
+            size = letter_size(letter) * len(agents)
+            await self.shares.admit(owner, size, opens=is_new, resumes=not opens)
+            await swarm.take_letter(mail)
+
+
+@dataclass(slots=True, eq=False)
+class Reminder:
+    """Ends the waiting of agents for participants that do not answer.
+
+    Attributes:
+        store: Where it is stored who waits.
+        pool: The instances of the tasks' owners.
+        swarm: Returns the swarm that is served.
+        clock: The time.
+        answer_within: So many seconds an answer is waited for.
+    """
+
+    store: Store
+    pool: InstancePool
+    swarm: "Callable[[], MAILSwarmTemplate]"
+    clock: Clock
+    answer_within: float
+
+    async def run(self) -> None:
+        """Look again and again, until cancelled."""
+        pause = min(_LONGEST_PAUSE, max(_SHORTEST_PAUSE, self.answer_within / 10))
+        while True:
+            try:
+                await self.remind()
+            except Exception as error:  # noqa: BLE001 - one bad look must not be the last
+                _log.warning("unanswered letters cannot be read: %s", type(error).__name__)
+            await asyncio.sleep(pause)
+
+    async def remind(self) -> None:
+        """Let go what agents have asked too long ago."""
+        template = self.swarm()
+        swarm, agents = str(template.name), {agent.name for agent in template.agents}
+        limit = datetime.fromisoformat(self.clock.now()) - timedelta(seconds=self.answer_within)
+        before = limit.isoformat(timespec="microseconds")
+        last: AskRow | None = None
+        while rows := await self.store.old_asks(swarm, before, _ASKS_AT_ONCE, last):
+            for row in rows:
+                if row.asked not in agents:  # what agents owe is answered by the end of the task
+                    await self._give_up(swarm, row)
+            last = rows[-1]
+
+    async def _give_up(self, swarm: str, ask: AskRow) -> None:
+        try:
+            async with _instance(self.pool, _owner_of(swarm, ask.task_owner)) as owners:
+                await owners.give_up_answer(ask)
+        except MAILError as error:
+            _log.warning("the answer to a letter is still waited for: %s", error)

@@ -1,0 +1,227 @@
+"""Agents of the swarm and participants write to each other, over HTTP."""
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mail.api import MAILAgentTemplate, MAILSwarmTemplate
+from mail.config.server import StoreConfig
+from mail.factories.supervisor import LiteLLMSupervisorFunction
+from mail.llm.script import Steps, call
+from mail.llm.script_view import ScriptView
+from mail.llm.scripted import ScriptedModel
+from mail.server.app import create_app
+from tests.server.kit import bearer
+from tests.server.test_desk import fetch, known, send, thread
+from tests.support.background import served
+from tests.support.till import settings
+
+PATIENCE = 20.0
+
+
+async def _lead(view: ScriptView) -> Steps:
+    """Ask the editor about what begins with ``ask``; finish with everything else."""
+    if view.forced == "task_complete":
+        return call("task_complete", finish_message="told to finish")
+    if view.sender == "alice" and view.body.startswith("ask"):
+        return call("send_request", target="editor", subject="A question", body=view.body)
+    if "hang" in view.body:
+        await asyncio.Event().wait()
+    return call("task_complete", finish_message=f"{view.sender} said: {view.body}")
+
+
+async def _quiet(view: ScriptView) -> Steps:
+    return call("task_complete", finish_message="never")
+
+
+def swarm(*, guests: tuple[str, ...] = ("editor", "reviewer")) -> MAILSwarmTemplate:
+    """Return a swarm whose supervisor may write to the editor, and a clerk to the reviewer."""
+
+    def agent(name: str, model: Any, *targets: str) -> MAILAgentTemplate:
+        return MAILAgentTemplate(
+            name=name,
+            factory=LiteLLMSupervisorFunction,
+            comm_targets=[each for each in targets if each in ("clerk", "supervisor", *guests)],
+            actions=[],
+            agent_params={"llm": "scripted", "model": ScriptedModel(model), "system": "Lead."},
+            enable_entrypoint=name == "supervisor",
+            can_complete_tasks=True,
+            tool_format="completions",
+        )
+
+    return MAILSwarmTemplate(
+        name="test-swarm",
+        version="1",
+        agents=[
+            agent("supervisor", _lead, "editor", "clerk"),
+            agent("clerk", _quiet, "supervisor", "reviewer"),
+        ],
+        entrypoint="supervisor",
+        participants=[{"name": each, "description": f"The {each}."} for each in guests],
+    )
+
+
+@contextlib.contextmanager
+def serving(url: str, template: MAILSwarmTemplate | None = None) -> Iterator[httpx.Client]:
+    """Serve the swarm from a database."""
+
+    async def make() -> Any:
+        chosen = settings(debug=False).model_copy(update={"store": StoreConfig(url=url)})
+        return create_app(chosen, template=template or swarm())
+
+    with served(make) as address, httpx.Client(base_url=address, timeout=PATIENCE) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of one server for the module."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('agents')}/mail.db"
+    asyncio.run(known(url))
+    with serving(url) as client:
+        yield client
+
+
+def mail(http: httpx.Client, who: str) -> dict[str, Any]:
+    """Wait for a message, and return the oldest unread one."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        http.get("/messages/unread", headers=bearer(who), params={"wait": 5})
+        page = fetch(http, who, unread="true", mark_read="false")["messages"]
+        if page:
+            found: dict[str, Any] = page[-1]
+            return http.get(f"/messages/{found['id']}", headers=bearer(who)).json()["message"]
+    raise AssertionError(f"no message for {who}")
+
+
+def begin(http: httpx.Client, body: str, who: str = "alice") -> str:
+    """Begin a user's task without waiting for it; return its id."""
+    task_id = str(uuid.uuid4())
+
+    def post() -> None:
+        with contextlib.suppress(httpx.HTTPError):  # the server may stop
+            http.post("/message", headers=bearer(who), json={"body": body, "task_id": task_id})
+
+    threading.Thread(target=post, daemon=True).start()
+    return task_id
+
+
+def task(http: httpx.Client, task_id: str, who: str = "alice") -> dict[str, Any]:
+    answer = http.get(f"/tasks/{task_id}", headers=bearer(who))
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def ended(http: httpx.Client, task_id: str, who: str = "alice") -> str:
+    """Wait for the end of a task; return the answer."""
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end:
+        events = task(http, task_id, who)["events"]
+        last = [json.loads(each["data"]) for each in events if each["event"] == "task_complete"]
+        if last:
+            response: str = last[-1]["response"]
+            return response
+        time.sleep(0.02)
+    raise AssertionError("the task has not ended")
+
+
+def test_an_agent_asks_a_participant_and_goes_on_with_the_answer(http: httpx.Client) -> None:
+    task_id = begin(http, "ask which branch")
+    got = mail(http, "editor")
+    assert (got["sender_id"], got["subject"], got["content"]) == (
+        "supervisor",
+        "A question",
+        "ask which branch",
+    )
+    assert task(http, task_id)["waiting_for"] == ["editor"]
+    sent = send(http, "editor", recipient_id="supervisor", content="main", reply_to=got["id"])
+    assert sent.status_code == 200, sent.text
+    assert ended(http, task_id) == "editor said: main"
+    assert task(http, task_id)["waiting_for"] == []
+    late = send(http, "editor", recipient_id="supervisor", content="late", reply_to=got["id"])
+    assert late.status_code == 400
+    assert "the task of that message is over" in late.json()["detail"]
+
+
+def test_a_participant_asks_the_entrypoint_and_gets_its_answer(http: httpx.Client) -> None:
+    body = {"recipient_id": "supervisor", "content": "count", "request_id": "count-1"}
+    first = send(http, "editor", **body).json()
+    assert send(http, "editor", **body).json() == first
+    other = send(http, "editor", **(body | {"content": "other"}))
+    assert other.status_code == 409
+    got = mail(http, "editor")
+    assert (got["sender_id"], got["content"]) == ("supervisor", "editor said: count")
+    assert got["reply_to"] == first["message_id"]
+    more = {"recipient_id": "supervisor", "content": "more", "reply_to": got["id"]}
+    assert send(http, "editor", **more).status_code == 200
+    assert mail(http, "editor")["content"] == "editor said: more"
+    assert fetch(http, "reviewer")["messages"] == []
+
+
+def test_an_agent_in_a_thread_answers_in_the_thread(http: httpx.Client) -> None:
+    there = thread(http, "reviewer", "supervisor")
+    mail(http, "reviewer")
+    for who, words in (("editor", "one"), ("reviewer", "two")):
+        sent = send(http, who, thread_id=there, content=words)
+        assert sent.status_code == 200, sent.text
+        other = {"editor": "reviewer", "reviewer": "editor"}[who]
+        assert mail(http, other)["content"] == words
+        for each in ("editor", "reviewer"):
+            got = mail(http, each)
+            assert (got["sender_id"], got["content"]) == ("supervisor", f"{who} said: {words}")
+            assert (got["thread_id"], got["reply_to"]) == (there, sent.json()["message_id"])
+    found = [each["content"] for each in fetch(http, "editor", thread_id=there)["messages"]]
+    assert found[:4] == ["reviewer said: two", "two", "editor said: one", "one"]
+
+
+def test_who_can_be_written_to(http: httpx.Client) -> None:
+    refused = send(http, "editor", recipient_id="clerk", content="hello")
+    assert refused.status_code == 400
+    assert refused.json()["detail"].startswith(
+        "recipient_id: no mailbox of this swarm is named 'clerk'"
+    )
+    assert send(http, "reviewer", recipient_id="clerk", content="hello").status_code == 200
+    assert mail(http, "reviewer")["content"] == "never"
+    both = send(http, "editor", recipient_ids=["reviewer", "supervisor"], content="all")
+    assert both.status_code == 200, both.text
+    assert mail(http, "reviewer")["content"] == "all"
+    assert mail(http, "editor")["content"] == "editor said: all"
+
+
+def test_a_deleted_task_takes_no_answer(http: httpx.Client) -> None:
+    task_id = begin(http, "ask and forget")
+    got = mail(http, "editor")
+    gone = http.delete(f"/tasks/{task_id}", headers=bearer("alice"), params={"cancel": "true"})
+    assert gone.status_code < 300, gone.text
+    late = send(http, "editor", recipient_id="supervisor", content="late", reply_to=got["id"])
+    assert late.status_code == 400
+    assert "the task of that message was deleted" in late.json()["detail"]
+
+
+def test_a_restart_and_a_swarm_without_the_participant_lose_nothing(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/mail.db"
+    asyncio.run(known(url))
+    with serving(url) as http:
+        task_id = begin(http, "ask before the restart")
+        got = mail(http, "editor")
+        send(http, "editor", recipient_id="supervisor", content="hang on")
+    with serving(url) as http:
+        assert task(http, task_id)["waiting_for"] == ["editor"]
+        sent = send(http, "editor", recipient_id="supervisor", content="yes", reply_to=got["id"])
+        assert sent.status_code == 200, sent.text
+        assert ended(http, task_id) == "editor said: yes"
+    with serving(url, swarm(guests=("reviewer",))) as http:
+        assert http.get("/messages", headers=bearer("editor")).status_code == 403
+        assert http.get("/health").status_code == 200
+    with serving(url) as http:
+        assert fetch(http, "editor")["messages"][-1]["id"] == got["id"]
