@@ -177,7 +177,7 @@ def _target_problem(
             return None
         hint = did_you_mean(local, names)
         return (
-            f"{agent} has comm_target '{target}' which is not a defined agent or participant.{hint}"
+            f"{agent} has comm_target '{target}' which is not a defined agent.{hint}"
         )
     if not is_remote_target(target):
         return (
