@@ -176,9 +176,7 @@ def _target_problem(
         if local in names:
             return None
         hint = did_you_mean(local, names)
-        return (
-            f"{agent} has comm_target '{target}' which is not a defined agent.{hint}"
-        )
+        return f"{agent} has comm_target '{target}' which is not a defined agent.{hint}"
     if not is_remote_target(target):
         return (
             f"{agent} has comm_target '{target}' which is not of the form 'agent@swarm', "
