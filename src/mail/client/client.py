@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
-from mail.client.desk import DeskClient
+from mail.client.files import FilesClient
 from mail.client.stream import IDLE_TIMEOUT, EventStream, ReplayOpener
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError
 from mail.net.types import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["MAILClient"]
 
 
-class MAILClient(DeskClient):
+class MAILClient(FilesClient):
     """An asynchronous client for one MAIL server; use it as ``async with MAILClient(...)``.
 
     Every method raises `mail.errors.ClientHTTPError` (a RuntimeError with ``status`` and

@@ -20,7 +20,7 @@ from mail.net.types import (
     PostThreadsResponse,
 )
 
-__all__ = ["DeskClient"]
+__all__ = ["DeskClient", "present", "query_of", "segment"]
 
 _BESIDE_MESSAGES: Final = frozenset({"unread", "overdue", "search"})
 
@@ -71,7 +71,7 @@ class DeskClient(HTTPClient):
             "urgent": urgent or None,
             "wants_ack": wants_ack or None,
         }
-        answer = await self._request_object("POST", "/messages", _given(payload), request_id)
+        answer = await self._request_object("POST", "/messages", present(payload), request_id)
         return cast("PostMessagesResponse", answer)
 
     async def get_desk_messages(
@@ -108,7 +108,7 @@ class DeskClient(HTTPClient):
             "mark_read": None if mark_read else "false",
             "request_id": request_id,
         }
-        answer = await self._request_object("GET", f"/messages{_query(given)}")
+        answer = await self._request_object("GET", f"/messages{query_of(given)}")
         return cast("GetMessagesResponse", answer)
 
     async def get_desk_message(
@@ -140,7 +140,7 @@ class DeskClient(HTTPClient):
             which is None at the end.
         """
         given = {"q": query, "thread_id": thread_id, "limit": limit, "before": before}
-        answer = await self._request_object("GET", f"/messages/search{_query(given)}")
+        answer = await self._request_object("GET", f"/messages/search{query_of(given)}")
         return cast("GetSearchResponse", answer)
 
     async def check_new_messages(self) -> GetUnreadResponse:
@@ -183,7 +183,7 @@ class DeskClient(HTTPClient):
             "participants": list(participants),
             "initial_message": initial_message,
         }
-        answer = await self._request_object("POST", "/threads", _given(payload))
+        answer = await self._request_object("POST", "/threads", present(payload))
         return cast("PostThreadsResponse", answer)
 
     async def get_threads(
@@ -196,7 +196,7 @@ class DeskClient(HTTPClient):
             limit: At most so many; 100 by default.
         """
         given = {"after": after, "limit": limit}
-        answer = await self._request_object("GET", f"/threads{_query(given)}")
+        answer = await self._request_object("GET", f"/threads{query_of(given)}")
         return cast("GetThreadsResponse", answer)
 
     async def get_thread(self, thread_id: str) -> DeskThread:
@@ -221,28 +221,29 @@ class DeskClient(HTTPClient):
 
         The request is ``DELETE /threads/{thread_id}/participants/{name}``.
         """
-        path = f"{_thread(thread_id)}/participants/{_segment(participant)}"
+        path = f"{_thread(thread_id)}/participants/{segment(participant)}"
         return cast("DeleteThreadMemberResponse", await self._request_object("DELETE", path))
 
 
-def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+def present(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return fields without those that are None."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _query(fields: Mapping[str, object]) -> str:
+def query_of(fields: Mapping[str, object]) -> str:
     """Return what stands behind a path, without what is not given."""
-    given = [f"{name}={quote(str(value), safe='')}" for name, value in _given(fields).items()]
+    given = [f"{name}={quote(str(value), safe='')}" for name, value in present(fields).items()]
     return f"?{'&'.join(given)}" if given else ""
 
 
 def _message(message_id: str) -> str:
-    return f"/messages/{_segment(message_id, _BESIDE_MESSAGES)}"
+    return f"/messages/{segment(message_id, _BESIDE_MESSAGES)}"
 
 
 def _thread(thread_id: str) -> str:
-    return f"/threads/{_segment(thread_id)}"
+    return f"/threads/{segment(thread_id)}"
 
 
-def _segment(name: str, taken: Collection[str] = ()) -> str:
+def segment(name: str, taken: Collection[str] = ()) -> str:
     """Return an id as a part of a path, or what is nobody's id for one that leads elsewhere."""
     return "%20" if name in ("", ".", "..", *taken) else quote(name, safe="")

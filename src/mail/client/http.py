@@ -17,7 +17,15 @@ from mail.version import get_version
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = ["HTTPClient", "Reconnect", "repeated"]
+__all__ = [
+    "HTTPClient",
+    "Reconnect",
+    "client_errors",
+    "key_header",
+    "raise_for_status",
+    "read_json",
+    "repeated",
+]
 
 T = TypeVar("T")
 
@@ -171,13 +179,13 @@ class HTTPClient:
             ClientHTTPError: there was no response, or its status is not 2xx.
             ClientDecodeError: the response is not JSON.
         """
-        keyed = {**(headers or {}), **_key(idempotency_key)}
+        keyed = {**(headers or {}), **key_header(idempotency_key)}
         built = self._build_headers(keyed, ignore_auth)
 
         async def once() -> Any:
-            async with _client_errors(), await self._send(method, path, payload, built) as response:
-                await _raise_for_status(response)
-                return await _read_json(response)
+            async with client_errors(), await self._send(method, path, payload, built) as response:
+                await raise_for_status(response)
+                return await read_json(response)
 
         return await self._repeated(once, idempotency_key)
 
@@ -209,8 +217,8 @@ class HTTPClient:
             ClientHTTPError: there was no response, or its status is not 2xx.
         """
         built = self._build_headers({}, False)
-        async with _client_errors(), await self._send(method, path, None, built) as response:
-            await _raise_for_status(response)
+        async with client_errors(), await self._send(method, path, None, built) as response:
+            await raise_for_status(response)
 
     async def _repeated(self, send: Callable[[], Awaitable[T]], key: str | None) -> T:
         if key is None:
@@ -241,14 +249,14 @@ class HTTPClient:
             ClientHTTPError: there was no response, or its status is not 2xx.
             ClientDecodeError: the response is not an event stream.
         """
-        keyed = {**(headers or {}), **_key(idempotency_key)}
+        keyed = {**(headers or {}), **key_header(idempotency_key)}
         built = self._build_headers({"Accept": "text/event-stream", **keyed})
 
         async def once() -> "aiohttp.ClientResponse":
-            async with _client_errors():
+            async with client_errors():
                 response = await self._send(method, path, payload, built, idle_timeout)
                 try:
-                    await _raise_for_status(response)
+                    await raise_for_status(response)
                     await _expect_events(response)
                 except BaseException:
                     response.close()
@@ -264,10 +272,11 @@ class HTTPClient:
         payload: Mapping[str, Any] | None,
         headers: dict[str, str],
         idle_timeout: float | None = None,
+        data: Any = None,
     ) -> "aiohttp.ClientResponse":
         import aiohttp
 
-        options: dict[str, Any] = {}
+        options: dict[str, Any] = {} if data is None else {"data": data}
         if idle_timeout is not None and self._owns_session:
             options["timeout"] = aiohttp.ClientTimeout(
                 total=None, sock_connect=_CONNECT_TIMEOUT, sock_read=idle_timeout
@@ -295,7 +304,7 @@ class HTTPClient:
 
 
 @asynccontextmanager
-async def _client_errors() -> AsyncIterator[None]:
+async def client_errors() -> AsyncIterator[None]:
     """Convert aiohttp's exceptions to `ClientHTTPError`, with the original as the cause."""
     import aiohttp
 
@@ -311,7 +320,7 @@ async def _client_errors() -> AsyncIterator[None]:
         raise ClientHTTPError(f"MAIL client request failed: {reason}") from error
 
 
-async def _raise_for_status(response: "aiohttp.ClientResponse") -> None:
+async def raise_for_status(response: "aiohttp.ClientResponse") -> None:
     if 200 <= response.status < 300:
         return
     if 300 <= response.status < 400:
@@ -345,7 +354,7 @@ def _cause(response: "aiohttp.ClientResponse") -> "aiohttp.ClientResponseError":
     )
 
 
-def _key(key: str | None) -> dict[str, str]:
+def key_header(key: str | None) -> dict[str, str]:
     return {} if key is None else {"Idempotency-Key": key}
 
 
@@ -389,7 +398,7 @@ async def _text(response: "aiohttp.ClientResponse") -> str:
         return (await response.read()).decode(errors="replace")
 
 
-async def _read_json(response: "aiohttp.ClientResponse") -> Any:
+async def read_json(response: "aiohttp.ClientResponse") -> Any:
     text = "(in an unknown encoding)"
     try:
         text = await response.text(errors="replace")
