@@ -21,6 +21,8 @@ from mail.stdlib.mcp.actions import (
     mcp_ping,
     mcp_read_resource,
 )
+from mail.stdlib.mcp.servers import actions_of_servers
+from mail.swarms_json.fields import MCP_SERVER, filled
 from tests.server.kit import serving
 from tests.stdlib.outside import PUBLIC, Outside
 
@@ -131,6 +133,18 @@ async def test_a_tool_that_fails_is_told(url: str) -> None:
     assert "valid integer" in answer
     answer = await call(mcp_call_tool, url, tool_name="subtract", tool_input={})
     assert answer == "Error: the tool failed: Unknown tool: subtract"
+
+
+async def test_its_tools_can_be_actions(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTES_TOKEN", "t-1")
+    server = {"url": url, "headers": {"Authorization": "Bearer ${NOTES_TOKEN}"}, "tools": ["add"]}
+    entry = filled(MCP_SERVER, server)
+    found = await asyncio.to_thread(actions_of_servers, {"notes": entry})
+    add = found["notes"]["add"]
+    assert add.name == "notes__add" and add.parameters["required"] == ["a", "b"]
+    assert "\n3\n" in await add.function({"a": 1, "b": 2})
+    answer = await add.function({"a": "x", "b": 2})
+    assert answer.startswith("Error: the tool failed: ") and "valid integer" in answer
 
 
 async def test_prompts_are_listed_and_filled_in(url: str) -> None:

@@ -1,17 +1,22 @@
 """What a swarm's definition names beside itself: actions, factories, functions, parameters."""
 
+from collections.abc import Mapping
 from os import PathLike
+from typing import Final
 
 from mail.api.actions import MAILAction, action_around, action_from_entry
 from mail.api.agents import agent_from_entry
 from mail.api.references import check_params, load_callable, load_object, without_documents
-from mail.core.suggest import before_hint
+from mail.core.suggest import before_hint, hinted
 from mail.errors import ConfigError, WrongReference
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
-from mail.swarms_json.types import SwarmsJSONAgent, SwarmsJSONSwarm
-from mail.swarms_json.utils import load_swarms_json_from_file
+from mail.swarms_json.types import SwarmsJSONAgent, SwarmsJSONMCPServer, SwarmsJSONSwarm
+from mail.swarms_json.utils import MCP_PREFIX, load_swarms_json_from_file
 
-__all__ = ["ActionImporter", "check_swarms_file", "load_actions"]
+__all__ = ["ActionImporter", "add_mcp_actions", "check_swarms_file", "load_actions"]
+
+_ASK_SERVERS: Final = "python::mail.stdlib.mcp.servers:actions_of_servers"
+"""It makes actions, so it stands above this module, and is large: named, and loaded when needed."""
 
 
 class ActionImporter:
@@ -68,6 +73,64 @@ def load_actions(swarm: SwarmsJSONSwarm, importer: ActionImporter) -> dict[str, 
     return found
 
 
+def add_mcp_actions(
+    swarm: SwarmsJSONSwarm, actions: dict[str, MAILAction], references: ReferencePolicy
+) -> None:
+    """Ask the MCP servers that the agents use for their tools; add these to the swarm's actions.
+
+    In the agents' ``actions`` the names of these actions take the place of ``mcp:server`` and
+    ``mcp:server/tool``. Blocks until the servers have answered.
+
+    Raises:
+        ConfigError: the definition came over the network, a server does not answer or does not
+            have what it should, or an action has the name of another one.
+    """
+    used = {_server_of(entry) for agent in swarm["agents"] for entry in agent["actions"]}
+    servers = {name: entry for name, entry in swarm["mcp_servers"].items() if name in used}
+    if swarm["mcp_servers"] and not references.trusted:
+        raise ConfigError(
+            f"swarm '{swarm['name']}' has 'mcp_servers', which only a file of the operator may "
+            "have: they start programs and send secrets"
+        )
+    if not servers:
+        return
+    ask = load_callable(_ASK_SERVERS, "mcp_servers")
+    found: dict[str, dict[str, MAILAction]] = ask(servers)
+    for action in [each for tools in found.values() for each in tools.values()]:
+        if action.name in actions:
+            raise ConfigError(f"action '{action.name}' has the name of a tool of an MCP server")
+        actions[action.name] = action
+    for agent in swarm["agents"]:
+        names = (_names_of(entry, servers, found) for entry in agent["actions"])
+        agent["actions"] = list(dict.fromkeys(name for some in names for name in some))
+
+
+def _server_of(entry: str) -> str | None:
+    if not entry.startswith(MCP_PREFIX):
+        return None
+    return entry.removeprefix(MCP_PREFIX).partition("/")[0]
+
+
+def _names_of(
+    entry: str,
+    servers: Mapping[str, SwarmsJSONMCPServer],
+    found: Mapping[str, Mapping[str, MAILAction]],
+) -> list[str]:
+    """Return the names of the actions that an entry of an agent's ``actions`` stands for."""
+    server = _server_of(entry)
+    if server is None:
+        return [entry]
+    tools = found[server]
+    tool = entry.removeprefix(MCP_PREFIX).partition("/")[2]
+    if not tool:
+        return [action.name for action in tools.values()]
+    if tool in tools:
+        return [tools[tool].name]
+    if not tools and servers[server]["optional"]:
+        return []
+    raise ConfigError(hinted(f"MCP server '{server}' has no tool '{tool}'", tool, list(tools)))
+
+
 def check_swarms_file(path: str | PathLike[str]) -> list[tuple[SwarmsJSONSwarm, list[str]]]:
     """Validate all swarms of a file with everything that they name, and build none of them.
 
@@ -88,7 +151,9 @@ def check_swarms_file(path: str | PathLike[str]) -> list[tuple[SwarmsJSONSwarm, 
         try:
             actions = load_actions(swarm, importer)
             for agent in swarm["agents"]:
-                _check_agent(agent, actions)
+                # The servers are not asked, so what they would offer is not known.
+                own = [name for name in agent["actions"] if _server_of(name) is None]
+                _check_agent({**agent, "actions": own}, actions)
         except ConfigError as error:
             text = before_hint(str(error), f" in swarm '{swarm['name']}'")
             raise type(error)(text) from error

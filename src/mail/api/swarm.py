@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from mail.api.actions import MAILAction
 from mail.api.agents import MAILAgent, MAILAgentTemplate, agent_from_entry, as_template
-from mail.api.definitions import ActionImporter, load_actions
+from mail.api.definitions import ActionImporter, add_mcp_actions, load_actions
 from mail.api.federation import FederatedSwarm, LibraryFederation
 from mail.api.graph import Matrix, introduce, part_of, read_matrix, targets_after
 from mail.api.posting import ManualStepper, MessagePoster
@@ -679,6 +679,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         importer = ActionImporter(references)
         data = build_swarm_from_swarms_json(swarm_data, import_action=importer)
         actions = load_actions(data, importer)
+        add_mcp_actions(data, actions, references)
         return MAILSwarmTemplate(
             name=data["name"],
             version=data["version"],

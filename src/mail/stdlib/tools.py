@@ -10,7 +10,7 @@ from mail.core.actions import ActionFailure
 from mail.egress.client import FetchError, NotPublic
 from mail.errors import ConfigError, ToolError
 
-__all__ = ["MISSING", "make_action", "object_argument", "text_argument"]
+__all__ = ["MISSING", "make_action", "make_tool_function", "object_argument", "text_argument"]
 
 Tool = Callable[[dict[str, Any]], Awaitable[str]]
 
@@ -39,7 +39,8 @@ def make_action(
     }
     name = function.__name__.removeprefix("_")
     description = " ".join((function.__doc__ or "").split())
-    return MAILAction(name, description, parameters, _telling(function), idempotent=idempotent)
+    run = make_tool_function(name, function)
+    return MAILAction(name, description, parameters, run, idempotent=idempotent)
 
 
 def text_argument(args: dict[str, Any], name: str, missing: str = MISSING) -> str:
@@ -75,7 +76,9 @@ def object_argument(args: dict[str, Any], name: str, *, required: bool = True) -
     return value
 
 
-def _telling(function: Tool) -> Tool:
+def make_tool_function(name: str, function: Tool) -> Tool:
+    """Wrap a function so that foreseen failures become texts for the agent; see `make_action`."""
+
     @functools.wraps(function)
     async def told(args: dict[str, Any]) -> str:
         try:
@@ -86,7 +89,7 @@ def _telling(function: Tool) -> Tool:
             return ActionFailure(f"Error: {error}")
         except ConfigError as error:
             # No traceback: the text says all there is to mend.
-            _logger.warning("%s cannot be used: %s", function.__name__, error)
+            _logger.warning("%s cannot be used: %s", name, error)
             return ActionFailure(
                 "Error: the settings of this action are invalid; the operator "
                 "must correct mail.toml"

@@ -16,6 +16,7 @@ from mail.errors import ConfigError
 __all__ = [
     "ACTION",
     "AGENT",
+    "MCP_SERVER",
     "PARTICIPANT",
     "SWARM",
     "TEAM",
@@ -23,6 +24,7 @@ __all__ = [
     "check_field",
     "check_fields",
     "check_identity",
+    "check_spelling",
     "filled",
 ]
 
@@ -101,8 +103,9 @@ def _references(values: Sequence[str]) -> str | None:
     return next(filter(None, map(_reference, values)), None)
 
 
-def _no_blanks(values: Sequence[str]) -> str | None:
-    return None if all(value.strip() for value in values) else "must not contain an empty string"
+def _no_blanks(values: Sequence[str] | None) -> str | None:
+    good = all(value.strip() for value in values or ())
+    return None if good else "must not contain an empty string"
 
 
 def _not_blank(value: str) -> str | None:
@@ -130,6 +133,34 @@ def _members(values: Sequence[str]) -> str | None:
     return _no_blanks(values) or _at_most(MAX_TEAM_MEMBERS)(values)
 
 
+_VARIABLE: Final = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+_SECRET: Final = re.compile(r"auth|cookie|key|password|secret|token", re.IGNORECASE)
+
+
+def _program(values: Sequence[str] | None) -> str | None:
+    if values is None or (values and values[0].strip() and "\0" not in "".join(values)):
+        return None
+    return "must be a program and its arguments"
+
+
+def _address(value: str | None) -> str | None:
+    if value is None or re.fullmatch(r"https?://[^\s/]+\S*", value):
+        return None
+    return "must be an http or https address"
+
+
+def _variables(values: Mapping[str, Any]) -> str | None:
+    for name, value in values.items():
+        if not isinstance(value, str) or not name.isprintable() or not value.isprintable():
+            return f"must have texts of one line as its values; see {str(name)[:64]!r}"
+        if _SECRET.search(name) and not _VARIABLE.search(value):
+            return (
+                f"has a secret in {str(name)[:64]!r}; name an environment variable in its place, "
+                "such as '${GITHUB_TOKEN}'"
+            )
+    return None
+
+
 _OFF = Field(bool, False)
 _NAMES = Field(list, (), str, check=_no_blanks)
 _CODE = Field(str, check=_reference)
@@ -151,6 +182,7 @@ SWARM: Final = Candidate(
         "public": _OFF,
         "enable_db_agent_histories": _OFF,
         "participants": Field(list, (), check=_at_most(MAX_PARTICIPANTS)),
+        "mcp_servers": Field(dict, {}),
         "teams": Field(list, (), check=_at_most(MAX_TEAMS)),
     },
 )
@@ -178,6 +210,18 @@ ACTION: Final = Candidate(
         "function": _CODE,
         "idempotent": _OFF,
         "timeout": Field(float, None, nullable=True, check=_above_zero),
+    },
+)
+MCP_SERVER: Final = Candidate(
+    "MCP server",
+    {
+        "command": Field(list, None, str, nullable=True, check=_program),
+        "env": Field(dict, {}, check=_variables),
+        "url": Field(str, None, nullable=True, check=_address),
+        "headers": Field(dict, {}, check=_variables),
+        "tools": Field(list, None, str, nullable=True, check=_no_blanks),
+        "timeout_seconds": Field(float, 30.0, check=_above_zero),
+        "optional": _OFF,
     },
 )
 PARTICIPANT: Final = Candidate("participant", {"name": Field(str), "description": Field(str, "")})
@@ -223,7 +267,7 @@ def filled(shape: Candidate, candidate: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _default(field: Field) -> object:
-    return [] if field.kind is list else field.default
+    return [] if field.kind is list and field.default is not None else deepcopy(field.default)
 
 
 def _object(shape: Candidate, candidate: object) -> dict[str, Any]:
@@ -249,6 +293,15 @@ def _check_spelling(shape: Candidate, candidate: Mapping[str, Any]) -> None:
             )
 
 
+def check_spelling(shape: Candidate, candidate: object) -> None:
+    """Check that a candidate is an object, and that no field's name is misspelt.
+
+    Raises:
+        ConfigError: as `check_identity`.
+    """
+    _check_spelling(shape, _object(shape, candidate))
+
+
 def check_field(shape: Candidate, candidate: Mapping[str, Any], name: str) -> None:
     """Check one field of a candidate.
 
@@ -267,7 +320,7 @@ def _check_value(shape: Candidate, candidate: Mapping[str, Any], name: str, fiel
     problem = None
     if not _fits(value, field):
         problem = f"must be a {field.kind.__name__}, actually got {type(value).__name__}"
-    elif field.items and not all(isinstance(item, field.items) for item in value):
+    elif field.items and value and not all(isinstance(item, field.items) for item in value):
         problem = "must be a list of strings"
     elif field.check:
         problem = field.check(value)

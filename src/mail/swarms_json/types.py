@@ -8,6 +8,7 @@ __all__ = [
     "SwarmsJSONAction",
     "SwarmsJSONAgent",
     "SwarmsJSONFile",
+    "SwarmsJSONMCPServer",
     "SwarmsJSONParticipant",
     "SwarmsJSONSwarm",
     "SwarmsJSONTeam",
@@ -61,6 +62,21 @@ class SwarmsJSONTeam(TypedDict):
     members: list[str]
 
 
+class SwarmsJSONMCPServer(TypedDict):
+    """An MCP server: a ``command``, or a ``url``; ``${NAME}`` in its secrets is a variable.
+
+    ``tools`` are the names of those that agents may have, None for all.
+    """
+
+    command: list[str] | None
+    env: dict[str, str]
+    url: str | None
+    headers: dict[str, str]
+    tools: list[str] | None
+    timeout_seconds: float
+    optional: bool
+
+
 class SwarmsJSONSwarm(TypedDict):
     """A swarm; ``action_imports`` are Python references to ready-made actions."""
 
@@ -78,6 +94,7 @@ class SwarmsJSONSwarm(TypedDict):
     public: bool
     enable_db_agent_histories: bool
     participants: list[SwarmsJSONParticipant]
+    mcp_servers: dict[str, SwarmsJSONMCPServer]
     teams: list[SwarmsJSONTeam]
 
 

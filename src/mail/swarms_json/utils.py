@@ -1,5 +1,6 @@
 """Loading, validating and completing ``swarms.json``; every fault is a `ConfigError`."""
 
+import re
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,12 +17,14 @@ from mail.swarms_json.decode import check_plain, parse_json, read_text
 from mail.swarms_json.fields import (
     ACTION,
     AGENT,
+    MCP_SERVER,
     PARTICIPANT,
     SWARM,
     TEAM,
     check_field,
     check_fields,
     check_identity,
+    check_spelling,
     filled,
 )
 from mail.swarms_json.names import (
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 __all__ = [
+    "MCP_PREFIX",
     "ImportAction",
     "NamedAction",
     "build_action_from_swarms_json",
@@ -54,6 +58,10 @@ __all__ = [
     "validate_agent_from_swarms_json",
     "validate_swarm_from_swarms_json",
 ]
+
+MCP_PREFIX: Final = "mcp:"
+"""Begins an agent's action that stands for tools of an MCP server."""
+_SERVER_NAME: Final = re.compile(r"(?!.*__)[A-Za-z0-9_-]{1,32}")
 
 _Object = Mapping[str, Any]
 
@@ -265,23 +273,72 @@ def _unknown_uses(
     for agent in agents:
         called = _called(agent)
         for action in _strings(agent, "actions"):
-            if action not in own:
+            if action.startswith(MCP_PREFIX):
+                _check_mcp_use(swarm, called, action)
+            elif action not in own:
                 text = (
                     f"{called} references action '{action}' which is not defined in the swarm's "
                     "actions."
                 )
                 yield _UnknownUse(action, text, "actions", called, own)
     known = dict.fromkeys((*CATALOGUE, *own))
+    servers = tuple(f"{name}__" for name in swarm.get("mcp_servers", ()))
     for tool in _strings(swarm, "breakpoint_tools"):
-        if tool not in known:
+        if tool not in known and not tool.startswith(servers):
             text = f"breakpoint tool '{tool}' not found in swarm"
             yield _UnknownUse(tool, text, "breakpoint_tools", None, known)
     for holder in (swarm, *agents):
         whose = None if holder is swarm else _called(holder)
         for tool in _strings(holder, "exclude_tools"):
-            if tool not in known:
+            if tool not in known and not tool.startswith(servers):
                 text = f"excluded tool '{tool}' is not valid"
                 yield _UnknownUse(tool, text, "exclude_tools", whose, known)
+
+
+def _check_mcp_use(swarm: _Object, called: str, action: str) -> None:
+    """Check an agent's ``mcp:server`` or ``mcp:server/tool``.
+
+    Raises:
+        ConfigError: there is no such server, or it may not have the tool.
+    """
+    servers = swarm.get("mcp_servers", {})
+    server, _, tool = action.removeprefix(MCP_PREFIX).partition("/")
+    text = None
+    if server not in servers:
+        text = hinted(f"{called} uses MCP server '{server}', which is not defined", server, servers)
+    elif tool and (allowed := servers[server].get("tools")) is not None and tool not in allowed:
+        text = f"{called} uses tool '{tool}', which 'tools' of MCP server '{server}' leaves out"
+    if text is not None:
+        raise _fault(swarm, text, "actions", called)
+
+
+def _check_servers(swarm: Mapping[str, Any]) -> None:
+    """Check the MCP servers of a swarm.
+
+    Raises:
+        ConfigError: naming the server and the field.
+    """
+    for name, entry in swarm.get("mcp_servers", {}).items():
+        try:
+            _check_server(name, entry)
+        except ConfigError as error:
+            text = before_hint(str(error), f" (mcp_servers.{name} of swarm '{swarm['name']}')")
+            raise ConfigError(text) from None
+
+
+def _check_server(name: str, entry: object) -> None:
+    if not _SERVER_NAME.fullmatch(name):
+        raise ConfigError(
+            f"MCP server name {name[:64]!r} must be 1 to 32 letters, digits, '-' or '_', without "
+            "'__'"
+        )
+    check_spelling(MCP_SERVER, entry)
+    server = check_fields(MCP_SERVER, entry)
+    if (server.get("command") is None) == (server.get("url") is None):
+        raise ConfigError("an MCP server has either a 'command' or a 'url'")
+    other = "headers" if server.get("url") is None else "env"
+    if server.get(other):
+        raise ConfigError(f"an MCP server with this address has no '{other}'")
 
 
 _RIGHTS: Final = ("enable_entrypoint", "can_complete_tasks")
@@ -351,6 +408,8 @@ def build_swarm_from_swarms_json(
     swarm["actions"] = [filled(ACTION, action) for action in swarm["actions"]]
     swarm["participants"] = [filled(PARTICIPANT, each) for each in swarm["participants"]]
     swarm["teams"] = [filled(TEAM, each) for each in swarm["teams"]]
+    servers = swarm["mcp_servers"].items()
+    swarm["mcp_servers"] = {name: filled(MCP_SERVER, entry) for name, entry in servers}
     return cast("SwarmsJSONSwarm", swarm)
 
 
@@ -394,6 +453,7 @@ def validate_swarm_from_swarms_json(
     _each(swarm, "actions", lambda action: check_identity(ACTION, action))
     _each(swarm, "participants", _check_participant)
     _each(swarm, "teams", _check_team)
+    _check_servers(swarm)
     cross_validate_swarm(swarm, import_action)
     _each(swarm, "agents", _check_agent)
     _each(swarm, "actions", _check_action)

@@ -77,7 +77,7 @@ async def _mcp_call_tool(args: dict[str, Any]) -> str:
     given = object_argument(args, "tool_input")
 
     async def use(client: "Client") -> str:
-        return _tool_text(await client.call_tool(name, given))
+        return tool_text(await client.call_tool(name, given))
 
     return await _served(args, use)
 
@@ -201,7 +201,7 @@ def _shown_tools(found: "Iterable[Tool]") -> str:
     return "\n".join(parts) or "the server has no tools"
 
 
-def _tool_text(result: "CallToolResult") -> str:
+def tool_text(result: "CallToolResult") -> str:
     """Return what a tool said.
 
     Raises:

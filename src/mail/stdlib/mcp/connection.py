@@ -5,7 +5,7 @@ is. This module is imported when an action is called: the SDK is large.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar, cast
 
@@ -28,7 +28,13 @@ Result = TypeVar("Result")
 _GOODBYE: Final = 2.0
 
 
-async def with_server(server_url: str, use: Callable[[Client], Awaitable[Result]]) -> Result:
+async def with_server(
+    server_url: str,
+    use: Callable[[Client], Awaitable[Result]],
+    *,
+    headers: Mapping[str, str] | None = None,
+    seconds: float | None = None,
+) -> Result:
     """Connect to a server, use it, and disconnect.
 
     What the use came to is kept, whatever happens while disconnecting, which gets two seconds of
@@ -39,6 +45,8 @@ async def with_server(server_url: str, use: Callable[[Client], Awaitable[Result]
             Basic authentication.
         use: What to do with the connection; it must be done within ``[stdlib.http] timeout``, and
             the server may send ``max_bytes`` meanwhile.
+        headers: Sent with each request.
+        seconds: What counts in place of that timeout.
 
     Raises:
         FetchError: the address is refused, or there is no usable answer.
@@ -46,6 +54,8 @@ async def with_server(server_url: str, use: Callable[[Client], Awaitable[Result]
         ConfigError: the settings are wrong.
     """
     config = HttpConfig()
+    if seconds is not None:
+        config = config.model_copy(update={"timeout": seconds})
     guard = _RememberingTransport(
         GuardedTransport(
             egress_policy(config),
@@ -67,7 +77,7 @@ async def with_server(server_url: str, use: Callable[[Client], Awaitable[Result]
 
     try:
         async with limit:
-            await _used(server_url, config, guard, keep)
+            await _used(server_url, config, headers or {}, guard, keep)
     except Exception as error:  # noqa: BLE001 - the SDK wraps what happened in groups of its own
         if not outcome.done():
             late = FetchError(f"no complete answer within {config.timeout:g} seconds")
@@ -78,12 +88,13 @@ async def with_server(server_url: str, use: Callable[[Client], Awaitable[Result]
 async def _used(
     server_url: str,
     config: HttpConfig,
+    more: Mapping[str, str],
     guard: "_RememberingTransport",
     use: Callable[[Client], Awaitable[None]],
 ) -> None:
     url, headers = _split(server_url)
     client = httpx2.AsyncClient(
-        transport=guard, timeout=config.timeout, headers=headers, trust_env=False
+        transport=guard, timeout=config.timeout, headers=headers | dict(more), trust_env=False
     )
     async with client:
         transport = streamable_http_client(
