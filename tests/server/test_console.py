@@ -388,15 +388,28 @@ async def test_a_log_of_20000_events_is_shown_at_once_in_little_memory(stage: St
     assert len(read) < 80
 
 
+async def test_the_swarm_is_shown_with_what_one_stores_in_it(stage: Stage) -> None:
+    await seed(stage.store, "stored", 2)
+    await stage.visit()
+    await stage.page.until("!!document.querySelector('.bar')")
+    await stage.page.press("s")
+    await stage.shows("supervisor", ".swarm")
+    await stage.shows("a swarm for tests", ".swarm")
+    status = (await stage.http.get("/status", headers=bearer("alice"))).json()
+    await stage.shows(f"Tasks\n{status['storage']['tasks']}", ".swarm")
+    await stage.page.press("t")
+    await stage.page.until("!!document.querySelector('.tasks a')")
+
+
 VIEWS = {
     "login": ("", None, "input"),
     "tasks": ("", "alice", ".tasks a strong"),
+    "swarm": ("#/swarm", "alice", ".swarm dd"),
     "task": ("#/tasks/seen", "alice", "#event-30 .text"),
 }
 
 
-@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["wide", "phone"])
 @pytest.mark.parametrize("view", VIEWS)
 async def test_people_can_use_it(stage: Stage, view: str, width: int, dark: bool) -> None:
     page = stage.page

@@ -36,7 +36,7 @@ _ASSETS: Final[Mapping[str, tuple[str, str]]] = {
 _CONSOLE: Final[Mapping[str, tuple[str, str]]] = {
     **{
         f"{name}.js": (f"console/{name}.js", "text/javascript")
-        for name in ("api", "app", "events", "log", "parts", "task", "tasks")
+        for name in ("api", "app", "events", "log", "parts", "swarm", "task", "tasks")
     },
     **{
         f"{name}.mjs": (f"console/vendor/{name}.mjs", "text/javascript")

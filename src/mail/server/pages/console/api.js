@@ -51,6 +51,7 @@ export function createApi(token, onExpired = () => {}) {
     whoami: () => get("whoami"),
     root: () => get(""),
     status: () => get("status"),
+    swarms: () => get("swarms"),
     tasks: (cursor, limit, signal) =>
       get(`tasks?${new URLSearchParams(cursor ? { limit, cursor } : { limit })}`, signal),
     /** One record with at most `limit` events after number `after`; by query, for odd ids. */

@@ -4,6 +4,7 @@ import { render } from "./preact.mjs";
 import { useEffect, useMemo, useRef, useState } from "./hooks.mjs";
 import { createApi } from "./api.js";
 import { Dialog, html, Problem, Say, useKeys } from "./parts.js";
+import { Swarm } from "./swarm.js";
 import { Task } from "./task.js";
 import { NewTask, TaskList, Tasks } from "./tasks.js";
 
@@ -12,6 +13,7 @@ const SHORTCUTS = [
   ["?", "show these shortcuts"],
   ["n", "start a task"],
   ["t", "go to the tasks"],
+  ["s", "go to the swarm"],
   ["/", "search the tasks"],
   ["j k", "next and previous task or event"],
   ["Home End", "first and newest event (in the timeline)"],
@@ -96,22 +98,28 @@ function Shell({ session, onLogout }) {
   useKeys({
     "?": () => setDialog("help"),
     t: () => (location.hash = "#/tasks"),
+    s: () => (location.hash = "#/swarm"),
     n: () => setDialog("new"),
   });
   const open = route.view === "tasks" && route.id;
   return html`
     <header class="bar">
       <a class="brand" href="#/tasks">
-        <img src="console/mark.svg" alt="" width="28" height="28" />
+        <img src="console/mark.svg" alt="MAIL" width="28" height="28" />
         <${Say} text=${swarm?.name ?? "MAIL"} most=${60} />
       </a>
-      <nav aria-label="Views"><a href="#/tasks" aria-current=${open ? undefined : "page"}>Tasks</a></nav>
+      <nav aria-label="Views">
+        <a href="#/tasks" aria-current=${route.view !== "swarm" && !open ? "page" : undefined}>Tasks</a>
+        <a href="#/swarm" aria-current=${route.view === "swarm" ? "page" : undefined}>Swarm</a>
+      </nav>
       <span class="who"><${Say} text=${caller.id} most=${40} /> <small>${caller.role}</small></span>
       <button class="plain" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick=${() => setDialog("help")}>?</button>
       <button class="plain" onClick=${() => onLogout("")}>Log out</button>
     </header>
     ${open
       ? html`<${Task} key=${route.id} api=${api} list=${list} id=${route.id} />`
+      : route.view === "swarm"
+      ? html`<${Swarm} api=${api} />`
       : html`<${Tasks} list=${list} onNew=${() => setDialog("new")} />`}
     ${dialog === "new" && html`<${NewTask} api=${api} onClose=${close} />`}
     ${dialog === "help" &&
