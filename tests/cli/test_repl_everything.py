@@ -178,6 +178,10 @@ EVERY: dict[str, list[tuple[str, str]]] = {
         ("inbox --json", r'"unread": 0'),
         ("in --unread --limit 5 --before 9", r"0 unread\n"),
     ],
+    "participants": [
+        ("participants", r"editor \(participant\)"),
+        ("who --json", r'"kind": "participant"'),
+    ],
     "send": [
         ("send reviewer 'Please look' --subject Plan", r"message \S+ sent to reviewer\n"),
         ("se reviewer,editor All -u -wa --json", r'"recipient_ids": \[\s*"reviewer"\s*\]'),

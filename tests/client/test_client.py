@@ -35,6 +35,7 @@ async def test_headers_carry_key_agent_and_accept(server: Counterpart, client: M
         ("POST", "/swarms/a%2Fb/accept", lambda c: c.accept_swarm("a/b")),
         ("DELETE", "/swarms/a%2Fb", lambda c: c.unregister_swarm("a/b")),
         ("GET", "/swarms", lambda c: c.get_swarms()),
+        ("GET", "/participants", lambda c: c.get_participants()),
         ("GET", "/swarms/dump", lambda c: c.dump_swarm()),
     ],
 )

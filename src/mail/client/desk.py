@@ -11,6 +11,7 @@ from mail.net.types import (
     GetDeskMessageResponse,
     GetMessagesResponse,
     GetOverdueResponse,
+    GetParticipantsResponse,
     GetSearchResponse,
     GetThreadsResponse,
     GetUnreadResponse,
@@ -169,6 +170,11 @@ class DeskClient(HTTPClient):
         payload = {"note": note} if note else {}
         answer = await self._request_object("POST", f"{_message(message_id)}/ack", payload)
         return cast("PostAckResponse", answer)
+
+    async def get_participants(self) -> GetParticipantsResponse:
+        """Return who can be written to, with what they do (``GET /participants``)."""
+        answer = await self._request_object("GET", "/participants")
+        return cast("GetParticipantsResponse", answer)
 
     async def create_thread(
         self, title: str, participants: Sequence[str], initial_message: str | None = None

@@ -13,6 +13,15 @@ _WIDEST: Final = 200
 _MOST: Final = 100
 
 
+async def _participants(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.get_participants()
+    lines = [
+        f"{each['name']} ({each['kind']})  {one_line(each['description'])}".rstrip()
+        for each in answer["participants"]
+    ]
+    return session.tell(arguments, answer, *lines)
+
+
 async def _inbox(session: Session, arguments: argparse.Namespace) -> int:
     page = await session.client.get_desk_messages(
         limit=arguments.limit, before=arguments.before, unread=arguments.unread, mark_read=False
@@ -251,6 +260,14 @@ def _add_limit(parser: argparse.ArgumentParser, usual: int) -> None:
 
 
 DESK: Final = (
+    Command(
+        "participants",
+        ("who",),
+        "list who can be written to",
+        add_json,
+        _participants,
+        "getting participants",
+    ),
     Command("inbox", ("in",), "list your messages", _configure_inbox, _inbox, "getting messages"),
     Command("read", ("rd",), "read a message", _configure_message, _read, "reading message"),
     Command("reply", ("re",), "answer a message", _configure_reply, _reply, "replying"),
