@@ -1,0 +1,135 @@
+"""A swarm and two outsiders with MCP clients solve a task, whatever is killed meanwhile.
+
+The editor writes from ``mail mcp`` to a thread in which the tester and the swarm's lead are; the
+lead's workers count; the tester looks at a file of the editor's, and sends back another one.
+"""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from mail.db.urls import open_store
+from tests.e2e.desk_participant import Outside
+from tests.e2e.desk_simulation import make_tokens, token_of
+from tests.e2e.evidence import report
+from tests.e2e.processes import Place
+from tests.e2e.script import PARTICIPANTS, WORKERS
+from tests.e2e.test_kill import held
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+JOB = "count the birches"
+ANSWER = f"{JOB}: north has 1 lines; south has 1 lines"
+PLAN = "Birches are white.\n" * 100
+EDITOR, TESTER = PARTICIPANTS
+
+
+async def test_a_swarm_and_two_outsiders_solve_a_task(place: Place) -> None:
+    await check(place)
+
+
+async def test_a_swarm_and_two_outsiders_solve_a_task_with_postgresql(
+    postgres_place: Place,
+) -> None:
+    await check(postgres_place)
+
+
+async def check(place: Place) -> None:
+    """Solve the task while a participant and the server are killed in the middle of it."""
+    async with solving(place) as (editor, tester):
+        thread, file_id = await begin(editor, tester)
+        place.close_gate("model-north")
+        post = {"thread_id": thread, "content": JOB, "request_id": "the-job", "wants_ack": True}
+        asked = (await editor.call("send_message", **post))["message_id"]
+        await read(tester)
+        tester.begin("wait_for_mail", seconds=50)
+        await held(place, "model-north")
+        await asyncio.gather(tester.kill(), place.kill())
+        kill = await place.evidence.note_kill()
+        editor.begin("send_message", **post)
+        assert (await editor.outcome())[0], "there is no server, but the message is sent"
+        await place.start(participants=PARTICIPANTS)
+        assert (await editor.call("send_message", **post))["message_id"] == asked
+        await tester.start()
+        assert (await tester.call("get_file", file_id=file_id))["text"] == PLAN
+        tester.begin("wait_for_mail", seconds=50)
+        place.open_gate("model-north")
+        assert (await tester.outcome())[1]["unread"] == 1
+        await answer(tester, thread, asked)
+        await check_editor(editor, thread, asked)
+    assert [place.evidence.runs()[(f"note_{worker}", JOB)] for worker in WORKERS] == [1, 1]
+    assert len(kill.lost) == 1
+    place.evidence.check_calls()
+    assert "Traceback" not in place.log
+    report(f"in flight {len(kill.lost)}, repeats {place.evidence.repeats()}")
+
+
+async def begin(editor: Outside, tester: Outside) -> tuple[str, str]:
+    """Open the thread and pass the file along; return their ids."""
+    made = await editor.call("create_thread", title="Birches", participants=[TESTER, "lead"])
+    assert [each["kind"] for each in await read(tester)] == ["notice"]
+    await editor.call(
+        "transfer_file",
+        recipient_id=TESTER,
+        destination_filename="plan.txt",
+        content_base64=base64.b64encode(PLAN.encode()).decode(),
+    )
+    [carrier] = await read(tester)
+    return made["thread"]["id"], carrier["file_id"]
+
+
+async def answer(tester: Outside, thread: str, asked: str) -> None:
+    """See that the swarm's answer is there; acknowledge the question, and report in a file."""
+    [got] = await read(tester)
+    assert (got["sender_id"], got["content"]) == ("lead", ANSWER)
+    assert (got["thread_id"], got["reply_to"]) == (thread, asked)
+    await tester.call("acknowledge_message", message_id=asked, note="counted")
+    await tester.call(
+        "transfer_file",
+        recipient_id=EDITOR,
+        destination_filename="report.txt",
+        content_base64=base64.b64encode(got["content"].encode()).decode(),
+    )
+
+
+async def read(who: Outside) -> list[Any]:
+    """Return somebody's unread messages."""
+    page = await who.call("get_messages", unread=True)
+    found: list[Any] = page["messages"]
+    return found
+
+
+async def check_editor(editor: Outside, thread: str, post: str) -> None:
+    """See that the editor has the answer once, the file, and the receipts."""
+    news = await read(editor)
+    assert [each["sender_id"] for each in news] == [TESTER, "lead"]
+    got = await editor.call("get_file", file_id=news[0]["file_id"])
+    assert got["text"] == ANSWER == news[1]["content"]
+    posts = (await editor.call("get_messages", thread_id=thread))["messages"]
+    said = [(each["sender_id"], each["content"]) for each in posts if each["kind"] == "thread"]
+    assert said == [("lead", ANSWER), (EDITOR, JOB)]
+    receipts = (await editor.call("get_receipts", message_id=post))["receipts"]
+    states = {each["recipient_id"]: (each["state"], each["note"]) for each in receipts}
+    assert states.keys() == {TESTER, "lead"}
+    assert states[TESTER] == ("acknowledged", "counted")
+
+
+@asynccontextmanager
+async def solving(place: Place) -> AsyncIterator[tuple[Outside, Outside]]:
+    """Start the server and the two participants."""
+    store = open_store(place.store_url, exclusive=False)
+    await store.open()
+    await make_tokens(store, PARTICIPANTS)
+    await store.close()
+    await place.start(participants=PARTICIPANTS)
+    editor = Outside("stdio", place.url, token_of(EDITOR))
+    tester = Outside("http", place.url, token_of(TESTER))
+    try:
+        await asyncio.gather(editor.start(), tester.start())
+        yield editor, tester
+    finally:
+        await asyncio.gather(editor.kill(), tester.kill(), return_exceptions=True)
