@@ -23,6 +23,9 @@ __all__ = ["misfits"]
 _KNOWN_SOMETIMES = frozenset({"cost", "participant"})
 """Keys that our own server sends only when it knows their value, or when they are true."""
 
+_OF_A_WAIT = frozenset({"status", "reply"})
+"""What the answer to a message to a teammate says only if the caller waited for the reply."""
+
 _OF_AN_END = frozenset({"response", "subject", "status", "breakpoints"})
 """What the events that end a run say, beside what every event says."""
 
@@ -62,6 +65,8 @@ def _of_keys(value: Any, shape: Any, where: str) -> Iterator[str]:
     hints = get_type_hints(shape, include_extras=True)
     own = shape.__module__ == types_of_server.__name__
     needed = set(hints) - _KNOWN_SOMETIMES if own else set(shape.__required_keys__)
+    if shape is types_of_server.PostTeamMessageResponse:
+        needed -= _OF_A_WAIT
     yield from (f"{where}.{name}: missing" for name in sorted(needed - value.keys()))
     known = set(hints) | (_OF_AN_END if shape is types_of_server.EventData else set())
     yield from (f"{where}.{name}: not documented" for name in sorted(value.keys() - known))
