@@ -15,6 +15,7 @@ from mail.auth.callers import Caller
 from mail.clock import Clock
 from mail.core.addresses import local_agent_name
 from mail.core.runtime.letter_door import DeskMail
+from mail.core.teams import Teams
 from mail.db.base import Owner, Store
 from mail.db.desk import AskRow, DeskPost, LetterRow
 from mail.db.rows import letter_size
@@ -85,11 +86,13 @@ class SwarmAgents:
         return {agent.name for agent in self.template.agents}
 
     def reached_by(self, name: str) -> Mapping[str, str]:
-        """Return the entrypoint, and the agents that have a mailbox among their targets."""
+        """Return the entrypoint, teammates, and the agents that have a mailbox as a target."""
         swarm, entrypoint = self.template.name, self.template.entrypoint
         found = {entrypoint: _ENTRYPOINT}
+        teams = Teams.of(self.template.teams, enabled=self.template.enable_teams)
         for agent in self.template.agents:
-            if any(local_agent_name(target, swarm) == name for target in agent.comm_targets):
+            targets = {local_agent_name(target, swarm) for target in agent.comm_targets}
+            if name in targets or teams.are_teammates(name, agent.name):
                 found.setdefault(agent.name, _AGENT)
         return found
 

@@ -81,6 +81,7 @@ class TeamDesk:
         """
         route = self.teams.message(caller, team_id, to)
         draft = _draft(route, message, priority, request_id)
+        draft = draft._replace(reply_to=await self._asked(caller, route.recipients[0], request_id))
         sent = await self.desk.send_message(caller, draft, route.recipients[0], None)
         return TeamLetter(sent, route)
 
@@ -107,6 +108,33 @@ class TeamDesk:
             caller, draft, route.recipients, with_sender=caller in route.recipients
         )
         return TeamLetter(sent, route)
+
+    async def _asked(self, caller: str, teammate: str, request_id: str) -> str:
+        """Return the newest open question of an agent, which a message to it answers; or no text.
+
+        A repeated request answers the same one.
+        """
+        store, swarm = self.desk.store, self.desk.swarm
+        if teammate not in self.desk.agents.names:
+            return ""
+        if request_id:
+            letter_id = self.desk.id_for(caller, request_id)
+            if known := await store.letters_by_id(swarm, [letter_id]):
+                return known[0][0].reply_to
+        looked: set[tuple[str, str]] = set()
+        page = await store.letters(
+            swarm, caller, LetterFilter(), limit=_PAGE, max_bytes=_PAGE_BYTES
+        )
+        for letter, _ in page:
+            task = letter.task_owner, letter.task_id
+            if letter.sender != teammate or not letter.task_id or task in looked:
+                continue
+            looked.add(task)
+            asks = await store.open_asks(swarm, *task)
+            mine = [one.letter_id for one in asks if (one.asker, one.asked) == (teammate, caller)]
+            if mine:
+                return mine[-1]
+        return ""
 
     # --- waiting for a reply --------------------------------------------------------------------
 
@@ -221,7 +249,8 @@ class TeamDesk:
 
 def _answers(found: LetterRow, receipt: ReceiptRow, letter: LetterRow, teammate: str) -> bool:
     """Tell whether a letter can be the reply to another one."""
-    if found.sender != teammate or found.kind != "direct":
+    alone = found.kind == "direct" and len(found.recipients) == 1
+    if found.sender != teammate or not (alone or found.reply_to):
         return False
     return found.reply_to == letter.letter_id or not (found.reply_to or receipt.shown_at)
 

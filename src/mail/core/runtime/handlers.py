@@ -52,7 +52,7 @@ from mail.core.tools.catalogue import (
 from mail.core.tools.helptext import build_mail_help_string
 from mail.core.wire import MessageKind
 from mail.db.base import MemoryRow
-from mail.errors import ProtocolError, StoreError, TeamError, ToolError, WaitCycle
+from mail.errors import ProtocolError, StoreError, TeamError, ToolError, UnknownTeammate, WaitCycle
 
 __all__ = [
     "HANDLERS",
@@ -487,7 +487,8 @@ async def handle_teammate_message(tools: ToolContext, call: AgentToolCall) -> To
     """Write to one member of a team (MAIL-TOOL-26)."""
     args = parse_arguments(call.tool_name, call.tool_args, TeammateMessageArgs)
     try:
-        route = _to_agents(tools, tools.teams.message(tools.name, args.team_id, args.to))
+        route = tools.teams.message(tools.name, args.team_id, args.to)
+        _check_here(tools, route)
         if args.wait_for_reply:
             _check_wait(tools, route.recipients[0])
     except TeamError as error:
@@ -495,7 +496,8 @@ async def handle_teammate_message(tools: ToolContext, call: AgentToolCall) -> To
     teammate, waits = route.recipients[0], args.wait_for_reply and args.timeout_seconds > 0
     kind: MessageKind = "interrupt"
     ref = None
-    if args.priority == "normal":
+    # What a participant answers is a request.
+    if args.priority == "normal" or (args.wait_for_reply and teammate not in tools.agents):
         ref = None if args.wait_for_reply else tools.answers(teammate)
         kind = "request" if ref is None else "response"
     mail = _team_mail(tools, kind, route, args.message, ref)
@@ -534,8 +536,8 @@ async def handle_teammate_broadcast(tools: ToolContext, call: AgentToolCall) -> 
     """Write to all members of a team (MAIL-TOOL-27)."""
     args = parse_arguments(call.tool_name, call.tool_args, TeammateBroadcastArgs)
     try:
-        everybody = tools.teams.broadcast(tools.name, args.team_id, exclude_self=args.exclude_self)
-        route = _to_agents(tools, everybody)
+        route = tools.teams.broadcast(tools.name, args.team_id, exclude_self=args.exclude_self)
+        _check_here(tools, route)
     except TeamError as error:
         return _no_team_mail(error)
     kind: MessageKind = "interrupt" if args.priority == "urgent" else "broadcast"
@@ -544,18 +546,15 @@ async def handle_teammate_broadcast(tools: ToolContext, call: AgentToolCall) -> 
     return ToolOutcome(details=to_json(told).decode(), verbatim=True, mail=(mail,))
 
 
-def _to_agents(tools: ToolContext, route: Route) -> Route:
-    """Return the way of a message with those that mail of a task reaches.
+def _check_here(tools: ToolContext, route: Route) -> None:
+    """See that those that a message goes to have mailboxes here.
 
     Raises:
-        TeamError: there are none.
+        UnknownTeammate: one is a participant where no server serves the swarm.
     """
-    names = tuple(name for name in route.recipients if name in tools.agents)
-    if not names:
-        raise TeamError(
-            f"Teammate {route.recipients[0]!r} is no agent; mail of a task cannot reach it."
-        )
-    return route._replace(recipients=names)
+    for name, called in zip(route.recipients, route.reached, strict=True):
+        if name not in tools.agents and name not in tools.context.participants:
+            raise UnknownTeammate(called)
 
 
 def _team_mail(

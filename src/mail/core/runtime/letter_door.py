@@ -14,6 +14,7 @@ from mail.core.runtime.correspondence import ask_of, message_id_for
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.submission import RunRequest, Submissions
+from mail.core.runtime.team_waits import end_of_waits
 from mail.core.runtime.turn import Control, ControlKind
 from mail.core.tasks import TaskState
 from mail.db.base import Post
@@ -142,9 +143,11 @@ class LetterDoor:
             texts=(letter.body,),
             desk=replace(mail.post, asks=tuple(asks), settled=settled),
         )
+        post.calls, post.histories = end_of_waits(packed.answers)
         try:
             receipt = await self.context.store.post(post)
         except BaseException:
+            packed.undo()
             task.people -= people
             for ask in asks:
                 letters.owed.pop((ask.letter_id, ask.asked), None)

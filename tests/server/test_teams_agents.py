@@ -1,0 +1,129 @@
+"""Teams of agents and participants: an agent asks a participant, and the reverse, over HTTP."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mail.api import MAILAgentTemplate, MAILSwarmTemplate
+from mail.factories.supervisor import LiteLLMSupervisorFunction
+from mail.llm.script import Steps, call
+from mail.llm.script_view import ScriptView
+from mail.llm.scripted import ScriptedModel
+from tests.server.kit import bearer
+from tests.server.test_desk import fetch, known
+from tests.server.test_desk_agents import begin, mail, serving
+from tests.server.test_teams import ask, tell, tell_all
+
+
+async def _lead(view: ScriptView) -> Steps:
+    """Ask the editor for a user, tell the team, and answer teammates."""
+    team: dict[str, Any] = {"teamId": "alpha"}
+    if view.forced == "task_complete":
+        return call("task_complete", finish_message="told to finish")
+    if view.new_results:
+        return call("task_complete", finish_message=view.new_results[-1].content)
+    if view.sender == "alice" and view.body.startswith("all"):
+        return [
+            call("teammate_broadcast", **team, message="Friday"),
+            call("task_complete", finish_message="told"),
+        ]
+    if view.sender == "alice":
+        asked = {"to": "editor", "message": view.body, "waitForReply": True}
+        return call("teammate_message", **team, **asked)
+    answer = call("teammate_message", **team, to=view.sender, message=f"heard: {view.body}")
+    return [answer, call("task_complete", finish_message="done")]
+
+
+def swarm() -> MAILSwarmTemplate:
+    """Return a swarm with no communication targets, whose supervisor leads a team."""
+    lead = MAILAgentTemplate(
+        name="supervisor",
+        factory=LiteLLMSupervisorFunction,
+        comm_targets=[],
+        actions=[],
+        agent_params={"llm": "scripted", "model": ScriptedModel(_lead), "system": "Lead."},
+        enable_entrypoint=True,
+        can_complete_tasks=True,
+        tool_format="completions",
+    )
+    return MAILSwarmTemplate(
+        name="test-swarm",
+        version="1",
+        agents=[lead],
+        entrypoint="supervisor",
+        participants=[{"name": each, "description": ""} for each in ("editor", "reviewer")],
+        teams=[{"id": "alpha", "lead": "supervisor", "members": ["editor", "reviewer"]}],
+    )
+
+
+@pytest.fixture(scope="module")
+def http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    """A client of one server for the module."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('teams')}/mail.db"
+    asyncio.run(known(url))
+    with serving(url, swarm()) as client:
+        yield client
+
+
+def outcome(http: httpx.Client, task_id: str) -> dict[str, Any]:
+    """Wait for a user's task to complete; return its answer, which is JSON."""
+    place, params = f"/tasks/{task_id}/events", {"after": "0"}
+    with http.stream("GET", place, headers=bearer("alice"), params=params) as events:
+        for line in events.iter_lines():
+            if line.startswith("data:") and '"task_complete"' in line:
+                break
+    record = http.get(f"/tasks/{task_id}", headers=bearer("alice")).json()
+    ends = [one for one in record["events"] if one["event"] == "task_complete"]
+    answer: dict[str, Any] = json.loads(json.loads(ends[-1]["data"])["response"])
+    return answer
+
+
+def test_an_agent_waits_for_a_participant_whose_message_is_the_reply(http: httpx.Client) -> None:
+    task_id = begin(http, "Ready?")
+    asked = mail(http, "editor")
+    assert (asked["sender_id"], asked["content"]) == ("supervisor", "Ready?")
+    sent = tell(http, "editor", to="lead", message="Yes.", requestId="yes").json()
+    assert tell(http, "editor", to="lead", message="Yes.", requestId="yes").json() == sent
+    told = outcome(http, task_id)
+    assert told["status"] == "replied" and told["messageId"] == asked["id"]
+    assert (told["reply"]["from"], told["reply"]["message"]) == ("editor", "Yes.")
+    fetch(http, "editor")
+
+
+def test_a_participant_waits_for_an_agent(http: httpx.Client) -> None:
+    answer = ask(http, "reviewer", to="lead")
+    assert answer["status"] == "replied"
+    assert (answer["reply"]["from"], answer["reply"]["message"]) == ("lead", "heard: Ready?")
+
+
+def test_a_broadcast_of_an_agent_reaches_participants(http: httpx.Client) -> None:
+    fetch(http, "editor")
+    begin(http, "all of you")
+    for who in ("editor", "reviewer"):
+        got = mail(http, who)
+        assert (got["content"], got["kind"]) == ("Friday", "broadcast")
+
+
+def test_a_broadcast_of_a_participant_reaches_the_agent_that_leads(http: httpx.Client) -> None:
+    for who in ("editor", "reviewer"):
+        fetch(http, who, limit=100)
+    told = tell_all(http, "editor", message="Monday", excludeSelf=True).json()
+    assert told["deliveredTo"] == ["reviewer", "lead"]
+    assert mail(http, "reviewer")["content"] == "Monday"
+    assert mail(http, "editor")["content"] == "heard: Monday"
+
+
+def test_an_agent_waits_on_for_a_participant_after_a_restart(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/mail.db"
+    asyncio.run(known(url))
+    with serving(url, swarm()) as http:
+        task_id = begin(http, "Ready?")
+        mail(http, "editor")
+    with serving(url, swarm()) as http:
+        tell(http, "editor", to="lead", message="Yes.")
+        assert outcome(http, task_id)["reply"]["message"] == "Yes."
