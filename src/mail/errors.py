@@ -4,7 +4,8 @@
 
     MAILError
     ├── ProtocolError (ValueError)      a message, address or argument breaks the protocol
-    │   └── AddressError
+    │   ├── AddressError
+    │   └── Misdirected                 mail of a peer that is for another server
     ├── ConfigError (ValueError)        a setting, swarm definition or environment is wrong
     │   └── WrongReference (TypeError)  a reference leads to something of another kind
     ├── TaskError (ValueError)          a request about a task cannot be honoured
@@ -55,8 +56,11 @@
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 __all__ = [
+    "MISDIRECTED",
+    "UNKNOWN_TASK",
     "AddressError",
     "AgentError",
     "AlreadyAnswered",
@@ -73,6 +77,7 @@ __all__ = [
     "Forbidden",
     "KeyTaken",
     "MAILError",
+    "Misdirected",
     "ModelError",
     "NotOfTeam",
     "OutboxConflict",
@@ -111,8 +116,20 @@ __all__ = [
 ]
 
 
+MISDIRECTED: Final = "misdirected"
+"""The code of `Misdirected`."""
+
+UNKNOWN_TASK: Final = "unknown_task"
+"""The code of `UnknownTask`."""
+
+
 class MAILError(Exception):
-    """Base of every error that MAIL raises on purpose."""
+    """Base of every error that MAIL raises on purpose.
+
+    ``code`` is its name in answers that programs have to tell apart; None for all others.
+    """
+
+    code: str | None = None
 
 
 class ProtocolError(MAILError, ValueError):
@@ -121,6 +138,12 @@ class ProtocolError(MAILError, ValueError):
     def __init__(self, message: str, problems: Sequence[dict[str, str]] = ()) -> None:
         super().__init__(message)
         self.problems = tuple(problems)
+
+
+class Misdirected(ProtocolError):
+    """Mail between swarms came to a server that does not serve the swarm it is for."""
+
+    code = MISDIRECTED
 
 
 class AddressError(ProtocolError):
@@ -141,6 +164,8 @@ class TaskError(MAILError, ValueError):
 
 class UnknownTask(TaskError):
     """No task of this owner has that id."""
+
+    code = UNKNOWN_TASK
 
     def __init__(self, task_id: str) -> None:
         super().__init__(f"task '{task_id}' not found")
@@ -381,9 +406,9 @@ class OutboxConflict(MAILError):
 class RoutingError(MAILError, ValueError):
     """Mail could not be handed to another swarm, or taken from one.
 
-    ``status`` is what the other server answered and ``detail`` what it said; ``status`` is None
-    when no answer arrived, or nothing was asked. ``retry_after`` is the number of seconds after
-    which it wants to be asked again, if it said so.
+    ``status`` is what the other server answered, ``detail`` what it said, and ``told`` its code for
+    the error, if it gave one; ``status`` is None when no answer arrived, or nothing was asked.
+    ``retry_after`` is the number of seconds after which it wants to be asked again, if it said so.
     """
 
     def __init__(
@@ -392,11 +417,13 @@ class RoutingError(MAILError, ValueError):
         *,
         status: int | None = None,
         detail: str = "",
+        told: str = "",
         retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.detail = detail
+        self.told = told
         self.retry_after = retry_after
 
     @property

@@ -206,12 +206,35 @@ class Refusing(LoopbackPeer):
     """A peer that answers mail with `refusal`, while it has one: a status and a detail."""
 
     refusal: tuple[int, str | None] | None = None
+    code: str | None = None
 
     def _answered(self, asked: Any) -> tuple[int, dict[str, Any]]:
         if asked.method != "POST" or self.refusal is None:
             return LoopbackPeer._answered(self, asked)
         status, detail = self.refusal
-        return status, {} if detail is None else {"detail": detail}
+        code = {} if self.code is None else {"code": self.code}
+        return status, code | ({} if detail is None else {"detail": detail})
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "outcome"),
+    [
+        (404, "unknown_task", "undeliverable"),
+        (404, "something_else", "delayed"),
+        (400, "misdirected", "delayed"),
+        (400, "something_else", "undeliverable"),
+    ],
+)
+async def test_the_code_of_a_refusal_goes_before_its_words(
+    tmp_path: Path, status: int, code: str, outcome: str
+) -> None:
+    store = WaitingMail()
+    async with Refusing(name="beta") as peer, sending(tmp_path, store, peer) as sender:
+        peer.refusal, peer.code = (status, "in other words"), code
+        store.add("beta")
+        sender.wake(["beta"])
+        await until(lambda: bool(store.outcomes()))
+    assert store.outcomes()[0] == outcome
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,15 @@ from mail.core.interswarm import DeliveryOutcome, runner_name
 from mail.core.suggest import hinted
 from mail.core.wire import MAILInterswarmMessage
 from mail.db.base import OutboxChange, OutboxRow, Owner, TaskRow
-from mail.errors import AddressError, RoutingError, ToolError, UnknownSwarm, UnknownTask
+from mail.errors import (
+    MISDIRECTED,
+    UNKNOWN_TASK,
+    AddressError,
+    RoutingError,
+    ToolError,
+    UnknownSwarm,
+    UnknownTask,
+)
 from mail.net.endpoints import token_variable
 from mail.net.registry import SwarmRegistry
 from mail.net.router import Direction, InterswarmRouter, direction_to
@@ -601,12 +609,15 @@ def _concerns_the_mail(error: RoutingError) -> bool:
     """Tell whether the same mail would always be refused.
 
     Other refusals come from what an operator can change: tokens, registrations, the swarm that is
-    served. So does an answer without words of a MAIL server, such as that of a proxy.
+    served. So does an answer without words of a MAIL server, such as that of a proxy. The words
+    themselves count only where there is no code: MAIL 1.3.6 has none.
     """
     if error.status == _TOO_LARGE:
         return True
     if error.status not in _ABOUT_THE_MAIL or not error.detail:
         return False
+    if error.told in (MISDIRECTED, UNKNOWN_TASK):
+        return error.told == UNKNOWN_TASK
     if error.status == _NOT_FOUND:
         return error.detail.startswith(_UNKNOWN_TASK)
     return not any(words in error.detail for words in _MISDIRECTED)

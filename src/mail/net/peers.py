@@ -337,6 +337,7 @@ def _refusal(status: int, retry_after: str, body: bytes, token: str) -> RoutingE
         f"HTTP status code {status}, reason '{reason}'{told}",
         status=status,
         detail=detail,
+        told=_text_in(body, "code"),
         retry_after=_seconds(retry_after),
     )
 
@@ -360,17 +361,20 @@ def _object_in(body: LimitedBody) -> dict[str, Any]:
 
 def _detail(body: bytes, token: str) -> str:
     """Return what an error says, as text of one short line without secrets."""
+    detail = _text_in(body, "detail")
+    text = redact(detail.replace(token, "[redacted]")[:_LONGEST_DETAIL])
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+def _text_in(body: bytes, name: str) -> str:
     from pydantic_core import from_json
 
     try:
         found = from_json(body, allow_inf_nan=False)
     except ValueError:
         return ""
-    detail = found.get("detail") if isinstance(found, dict) else None
-    if not isinstance(detail, str):
-        return ""
-    text = redact(detail.replace(token, "[redacted]")[:_LONGEST_DETAIL])
-    return "".join(sign if sign.isprintable() else " " for sign in text)
+    text = found.get(name) if isinstance(found, dict) else None
+    return text if isinstance(text, str) else ""
 
 
 def _seconds(retry_after: str) -> float | None:

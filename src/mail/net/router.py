@@ -209,6 +209,7 @@ class InterswarmRouter:
                 f"{failed}: {failed} to swarm '{target}': {error}",
                 status=error.status,
                 detail=error.detail,
+                told=error.told,
                 retry_after=error.retry_after,
             ) from None
 
@@ -662,6 +663,7 @@ def _failed_to_post(swarm: str, error: RoutingError) -> RoutingError:
         f"error posting interswarm user message: {text}",
         status=error.status,
         detail=error.detail,
+        told=error.told,
         retry_after=error.retry_after,
     )
 

@@ -459,6 +459,12 @@ class ErrorAnswer(TypedDict):
         list[FieldProblem], Field(description="One entry per wrong field; often empty.")
     ]
     task_id: NotRequired[Annotated[str, Field(description="The task that the request concerned.")]]
+    code: NotRequired[
+        Annotated[
+            Literal["misdirected", "unknown_task"],
+            Field(description="The kind of error, where programs have to know it."),
+        ]
+    ]
     request_id: NotRequired[
         Annotated[str, Field(description="Finds the cause in the server's log.")]
     ]

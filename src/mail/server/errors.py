@@ -282,6 +282,7 @@ def mail_error_response(error: MAILError) -> JSONResponse:
         getattr(error, "problems", ()),
         headers=_retry_after(error),
         task_id=getattr(error, "task_id", None),
+        code=error.code,
     )
 
 

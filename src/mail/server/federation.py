@@ -35,7 +35,7 @@ from mail.db.base import OutboxRow, Owner, Store
 from mail.errors import (
     Forbidden,
     MAILError,
-    ProtocolError,
+    Misdirected,
     ShuttingDown,
     ToolError,
     UnknownSwarm,
@@ -91,13 +91,13 @@ def peer_of(registry: SwarmRegistry, caller: Caller) -> str:
     ``metadata.principal``.
 
     Raises:
-        ProtocolError: it is this server's own swarm.
+        Misdirected: it is this server's own swarm.
         Forbidden: there is none, or more than one.
     """
     own = registry.local_swarm_name
     found = swarms_of(registry, caller)
     if not found and caller.id == own:
-        raise ProtocolError(f"'{own}' is this server's own swarm; its mail takes no HTTP")
+        raise Misdirected(f"'{own}' is this server's own swarm; its mail takes no HTTP")
     if not found:
         raise Forbidden(
             f"no registered swarm has the principal '{caller.id}'; an administrator registers one "

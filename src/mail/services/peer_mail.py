@@ -26,7 +26,14 @@ from mail.core.schema import MAX_ID
 from mail.core.tasks import TaskState
 from mail.core.wire import MAILInterswarmMessage
 from mail.db.base import OutboxChange, OutboxRow, Owner, Store
-from mail.errors import Forbidden, OutboxConflict, ProtocolError, UnknownMail, UnknownTask
+from mail.errors import (
+    Forbidden,
+    Misdirected,
+    OutboxConflict,
+    ProtocolError,
+    UnknownMail,
+    UnknownTask,
+)
 
 __all__ = [
     "MAX_RECIPIENTS",
@@ -72,7 +79,8 @@ def check_peer_mail(message: MAILInterswarmMessage, peer: str, swarm: str) -> No
     if source != peer:
         raise Forbidden(f"this token speaks for the swarm '{peer}', not for {_shown(source)}")
     if target != swarm:
-        raise _wrong("target_swarm", f"this server's swarm is '{swarm}', not {_shown(target)}")
+        problem = f"this server's swarm is '{swarm}', not {_shown(target)}"
+        raise _wrong("target_swarm", problem, Misdirected)
     if len(message["timestamp"]) > _SHOWN:
         raise _wrong("timestamp", "must be a time as RFC 3339 writes it")
     payload: Any = message["payload"]
@@ -139,9 +147,9 @@ def _check_name(name: str, field: str, most: int) -> None:
         raise _wrong(field, "must not contain control characters")
 
 
-def _wrong(field: str, problem: str) -> ProtocolError:
+def _wrong(field: str, problem: str, kind: type[ProtocolError] = ProtocolError) -> ProtocolError:
     text = f"invalid interswarm message: {field}: {problem}"
-    return ProtocolError(text, [{"field": f"message.{field}", "problem": problem}])
+    return kind(text, [{"field": f"message.{field}", "problem": problem}])
 
 
 def check_hints(routing_info: object, field: str) -> None:
