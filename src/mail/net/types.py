@@ -768,7 +768,15 @@ class DeskReceipt(TypedDict):
         Literal["stored", "shown", "acknowledged"],
         Field(description="`stored`, `shown` to the recipient, or `acknowledged` by it."),
     ]
-    shown_at: Annotated[Instant | None, Field(description="When it was fetched, or null.")]
+    shown_at: Annotated[
+        Instant | None,
+        Field(description="When it was fetched, or a turn of the agent read it; or null."),
+    ]
+    turn: NotRequired[
+        Annotated[
+            int, Field(description="The turn, counted in its run, in which the agent read it.")
+        ]
+    ]
     acknowledged_at: Annotated[
         Instant | None, Field(description="When it was acknowledged, or null.")
     ]

@@ -13,7 +13,7 @@ from mail.core.runtime import MAILRuntime, RunRequest
 from mail.core.runtime.letter_door import DeskMail
 from mail.core.tasks import TaskState
 from mail.db.base import Store
-from mail.db.desk import DeskPost, LetterFilter, LetterRow
+from mail.db.desk import DeskPost, LetterFilter, LetterRow, ReceiptRow
 from mail.errors import ConfigError, DeskConflict, ProtocolError
 from mail.testing import KillingStore, KillPoint, agent_from
 from tests.support.swarm import SWARM, last_body, runtime_of, supervisor, user_message, worker
@@ -52,6 +52,12 @@ def dead(point: KillPoint) -> None:
     """Let no later commit be stored either."""
     point._matches = lambda post: (_ for _ in ()).throw(Died())
     raise Died
+
+
+async def shown(store: Store, letter: LetterRow) -> ReceiptRow:
+    """Return what became of a letter at its only recipient."""
+    ((_, (receipt,)),) = await store.letters_by_id(SWARM, [letter.letter_id])
+    return receipt
 
 
 async def inbox(store: Store, name: str = EDITOR) -> list[LetterRow]:
@@ -300,6 +306,10 @@ async def test_the_end_of_the_run_answers_the_letter(store: Store) -> None:
     (_, second) = await letters(store, 2)
     assert second.reply_to == again.letter.letter_id
     assert await store.old_asks(SWARM, "9999", 10) == []
+    for sent in (mail.letter, again.letter):
+        receipt = await shown(store, sent)
+        assert receipt.shown_at > sent.created_at
+        assert receipt.turn == 1, "the first of its run"
     await at_work.shutdown()
 
 
@@ -354,8 +364,10 @@ async def test_a_letter_that_no_process_has_read_is_answered_by_the_next(store: 
     mail = opening()
     await first.take_letter(mail)
     await first.shutdown(0)
+    assert (await shown(store, mail.letter)).shown_at == "", "no request to a model is recorded"
     second = own(store, finish)
     await second.start()
     (answer,) = await letters(store, 1)
     assert answer.reply_to == mail.letter.letter_id
+    assert (await shown(store, mail.letter)).shown_at
     await second.shutdown()

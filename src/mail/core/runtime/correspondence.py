@@ -22,6 +22,7 @@ __all__ = [
     "Correspondence",
     "DeskParts",
     "ask_of",
+    "letter_in",
     "load_correspondence",
     "message_id_for",
     "owner_name",
@@ -48,6 +49,14 @@ def participants_in(envelope: Envelope, participants: Collection[str]) -> tuple[
 def message_id_for(letter_id: str, agent: str) -> str:
     """Return the id of the message that brings a participant's letter to an agent."""
     return format_uuid(hashlib.sha256(f"{letter_id}/{agent}".encode()).digest()[:16], version=8)
+
+
+def letter_in(envelope: Envelope, participants: Collection[str]) -> str:
+    """Return the id of the participant's letter that a message brings, or no text."""
+    sender = envelope.sender
+    if sender["address_type"] != "agent" or sender["address"] not in participants:
+        return ""
+    return str(envelope.routing_info.get("message_id", ""))
 
 
 def plain(text: str) -> str:

@@ -17,6 +17,7 @@ from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.breakpoints import UNANSWERED, call_rows
 from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.correspondence import letter_in
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.endings import Ending, Endings
 from mail.core.runtime.mailbox import Hold, LaneKey, QueuedMessage
@@ -39,6 +40,7 @@ from mail.db.base import (
     Receipt,
     TurnCommit,
 )
+from mail.db.desk import ShownRow
 from mail.errors import StoreConflict, StoreError
 
 __all__ = ["CommitPlan", "TurnCommitter"]
@@ -128,12 +130,14 @@ class TurnCommitter:
         """
         if turn.void:
             raise StoreConflict(f"delivery {turn.seq} was cancelled")
+        shown = self._shown_letters(turn, turn_result)  # an ending begins to count anew
         plan = self._conclude(turn, turn_result)
         plan.dead = dead
         if turn.manual:
             plan.step = self.steps.ends(turn, turn_result, plan.ending)
         task = plan.task
         post = plan.turn_commit(self.context.owner, turn, turn_result)
+        post.shown = shown
         arriving = len(plan.mail.queued_messages)
         task.arriving += arriving
         task.pins += 1
@@ -457,6 +461,15 @@ class TurnCommitter:
         turn.task.people -= read
         for waiter in turn.task.waiters:
             waiter.consumed = waiter.consumed or waiter.message_id in read
+
+    def _shown_letters(self, turn: Turn, turn_result: TurnResult) -> tuple[ShownRow, ...]:
+        """Return the letters whose messages the agent's history has from this turn on."""
+        if turn_result.failure is not None or not self.context.participants:
+            return ()
+        read = (turn.envelope, *(queued.envelope for queued in turn.buffered))
+        letters = [letter_in(envelope, self.context.participants) for envelope in read]
+        number, now = turn.task.row.steps + 1, self.context.clock.now()
+        return tuple(ShownRow(each, turn.agent, number, now) for each in letters if each)
 
     def _decide(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan) -> None:
         task, control = turn.task, turn.control

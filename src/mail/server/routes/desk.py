@@ -612,7 +612,7 @@ def _receipt(row: ReceiptRow) -> DeskReceipt:
     state: Literal["stored", "shown", "acknowledged"] = "stored"
     if row.shown_at:
         state = "acknowledged" if row.acked_at else "shown"
-    return {
+    told: DeskReceipt = {
         "message_id": row.letter_id,
         "recipient_id": row.name,
         "state": state,
@@ -620,6 +620,9 @@ def _receipt(row: ReceiptRow) -> DeskReceipt:
         "acknowledged_at": row.acked_at or None,
         "note": row.ack_note,
     }
+    if row.turn:
+        told["turn"] = row.turn
+    return told
 
 
 def _summary(row: ThreadRow) -> DeskThreadSummary:
