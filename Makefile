@@ -27,7 +27,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-federation serve test soak lint format docs openapi fuzz bench abuse lock clean
+.PHONY: help demo demo-federation serve test soak lint format docs openapi fuzz bench abuse conformance lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ bench: $(STAMP)  ## Measure messages per second, latency and memory
 
 abuse: $(STAMP)  ## Attack a server within its limits for some minutes; fail if others notice
 	@$(BIN)/python -m benchmarks abuse
+
+conformance: $(STAMP)  ## Run the conformance suite of MCP against /mcp; needs npm
+	@$(BIN)/python -m tests.conformance
 
 lock:  ## Resolve the newest versions; write constraints.txt and requirements.lock
 	@set -eu; scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT; \

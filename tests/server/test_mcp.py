@@ -357,6 +357,23 @@ async def test_an_id_is_never_another_path(
         assert "no such" in await refused(editor, name, **arguments)
 
 
+async def test_pages_of_strangers_are_refused(server: Server) -> None:
+    ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    accept = {"Accept": "application/json, text/event-stream"}
+    async with httpx2.AsyncClient(headers=bearer("alice") | accept) as http:
+        for origin, status in (
+            ("http://evil.example", 403),
+            ("null", 403),
+            ("http://[", 403),
+            ("http://localhost:6274", 200),
+        ):
+            headers = {"Origin": origin}
+            answer = await http.post(f"{server.url}/mcp", json=ask, headers=headers)
+            assert answer.status_code == status, origin
+        strange = await http.get(f"{server.url}/mcp", headers={"Origin": "http://evil.example"})
+        assert strange.status_code == 403
+
+
 def request(arguments: Any) -> dict[str, Any]:
     """Return a call as it goes over the wire."""
     params = {"name": "get_task", "arguments": arguments}

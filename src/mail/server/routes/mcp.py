@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
+from urllib.parse import urlsplit
 
 import httpx
 from fastapi import Header, Query
@@ -24,7 +25,8 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from mail.auth.callers import Caller as TokenCaller
-from mail.errors import ProtocolError, ToolError
+from mail.config.server import ServerConfig
+from mail.errors import Forbidden, ProtocolError, ToolError
 from mail.mcp.tools import Api, profile_of, tools_of
 from mail.mcp.watching import Watcher
 from mail.net.sse import event_stream, frame_pieces
@@ -51,6 +53,7 @@ _MOST_SESSIONS: Final = 64
 _MOST_OF_ALL: Final = 4096
 _IDLE_SECONDS: Final = 3600.0
 _PING_SECONDS: Final = 15.0
+_LOCAL: Final = ("localhost", "127.0.0.1", "::1")
 _NOT_FOUND: Final = 404
 _NOT_ALLOWED: Final = 405
 _PING: Final = b": ping\r\n\r\n"
@@ -249,6 +252,7 @@ async def mcp(
     with the caller's own token. ``initialize`` begins a session, which only ``resources/subscribe``
     needs.
     """
+    _check_origin(request, state.config)
     profiles = [name for name in (part.strip() for part in tools.split(",")) if name]
     profiles = profiles or [profile_of(caller.role)]
     try:
@@ -280,6 +284,7 @@ async def listen(
     Without the id of a session there is nothing to listen to: 405. A new stream of a session ends
     the one before.
     """
+    _check_origin(request, state.config)
     if name is None:
         return _not_without_session()
     door: McpDoor = request.app.state.mcp
@@ -302,6 +307,24 @@ async def end(request: Request, caller: ToolUser, name: SessionId = None) -> Res
     if not door.sessions.end(caller, name):
         return error_response(_NOT_FOUND, _NO_SESSION)
     return Response(status_code=204)
+
+
+def _check_origin(request: Request, config: ServerConfig) -> None:
+    """Refuse pages of other origins, as the protocol wants it: a name may lead here for a while.
+
+    Raises:
+        Forbidden: the request comes from a page that is neither local nor allowed.
+    """
+    origin = request.headers.get("origin")
+    if origin is None or origin in config.cors_origins:
+        return
+    try:
+        host = urlsplit(origin).hostname
+    except ValueError:
+        host = None
+    own = urlsplit(config.federation.base_url or "").hostname
+    if host is None or host not in (*_LOCAL, own):
+        raise Forbidden("pages of this origin may not use /mcp; cors_origins in mail.toml may")
 
 
 def _not_without_session() -> Response:
