@@ -134,6 +134,7 @@ class Template:
             name="supervisor",
             agent_params={},
             actions=[],
+            comm_targets=["supervisor"],
             function=self.script,
             tool_format="responses",
         )
