@@ -99,6 +99,7 @@ EVERY: dict[str, list[tuple[str, str]]] = {
         ("ob --peer beta --json", r'"mail": \[\]'),
     ],
     "outbox-retry": [("outbox-retry 7", r"error retrying mail: .*404: no mail 7 waits")],
+    "outbox-discard": [("outbox-discard 7", r"error discarding mail: .*404: no mail 7 ")],
     "tasks-get": [
         ("tasks-get", r"found 6 tasks:\n"),
         ("tsg --json", r'"task_owner": "admin:root@test-swarm"'),
