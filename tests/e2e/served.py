@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mail.config.server import LimitsConfig, ServerConfig, SettingsConfig, SwarmConfig
+from mail.config.server import FilesConfig, LimitsConfig, ServerConfig, SettingsConfig, SwarmConfig
 from mail.db.base import Post, Store, TurnCommit
 from mail.db.urls import open_store
 from mail.logs.setup import init_logger
@@ -109,6 +109,7 @@ def serve(options: Options) -> None:
         port=options.port,
         debug=options.debug,
         swarm=SwarmConfig(name=SWARM, registry_file=str(folder / "registry.json")),
+        files=FilesConfig(root=str(folder / "mail-files")),
         settings=SettingsConfig(task_message_limit=50, print_llm_streams=True),
         limits=NO_LIMITS.model_copy(update={"send_timeout": options.send_timeout}),
     )
