@@ -827,7 +827,7 @@ TeamReply = TypedDict(
         "message": Annotated[str, Field(description="Its text.")],
     },
 )
-"""What a teammate has replied."""
+TeamReply.__doc__ = "What a teammate has replied."
 
 
 @with_config(_CLOSED)
