@@ -592,7 +592,7 @@ async def retry_outbox(
     return JSONResponse(answer)
 
 
-@outbox.delete("/outbox/{number}", status_code=204, responses=errors(404, 409))
+@outbox.delete("/outbox/{number}", status_code=204, responses=errors(400, 404, 409))
 async def discard_outbox(state: State, caller: Administrator, number: _Number) -> Response:
     """Remove mail for another swarm that was given up. Other mail is 409."""
     await state.federation.discard(number)
