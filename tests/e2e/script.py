@@ -7,6 +7,7 @@ at a breakpoint.
 """
 
 import asyncio
+import json
 import os
 import re
 from pathlib import Path
@@ -24,9 +25,17 @@ async def reply(view: ScriptView) -> list[Call | Say]:
     """Reply for whichever agent asks, once its gate is open."""
     named = re.search(r"Your name is (\w+)\.", view.system)
     agent = named[1] if named else ""
+    _note_mail(agent, view)
     while _is_closed(f"model-{agent}"):
         await asyncio.sleep(0.01)
     return lead(view) if agent == "lead" else work(view, agent)
+
+
+def _note_mail(agent: str, view: ScriptView) -> None:
+    """Write down which mail stands in a request: ``seen.jsonl`` in the place's folder."""
+    file = Path(os.environ["E2E_GATES"]).parent / "seen.jsonl"
+    with file.open("a", encoding="utf-8") as seen:
+        seen.write(json.dumps([agent, [[mail.sender, mail.body] for mail in view.mails]]) + "\n")
 
 
 def _is_closed(gate: str) -> bool:

@@ -6,6 +6,7 @@ lead's workers count; the tester looks at a file of the editor's, and sends back
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -61,6 +62,7 @@ async def check(place: Place) -> None:
         assert (await tester.outcome())[1]["unread"] == 1
         await answer(tester, thread, asked)
         await check_editor(editor, thread, asked)
+        await check_shown(place, editor, thread)
     assert [place.evidence.runs()[(f"note_{worker}", JOB)] for worker in WORKERS] == [1, 1]
     assert len(kill.lost) == 1
     place.evidence.check_calls()
@@ -114,8 +116,41 @@ async def check_editor(editor: Outside, thread: str, post: str) -> None:
     assert said == [("lead", ANSWER), (EDITOR, JOB)]
     receipts = (await editor.call("get_receipts", message_id=post))["receipts"]
     states = {each["recipient_id"]: (each["state"], each["note"]) for each in receipts}
-    assert states.keys() == {TESTER, "lead"}
-    assert states[TESTER] == ("acknowledged", "counted")
+    assert states == {TESTER: ("acknowledged", "counted"), "lead": ("shown", "")}
+
+
+async def check_shown(place: Place, editor: Outside, thread: str) -> None:
+    """See that to the lead is shown what its model's requests had, and nothing else."""
+    place.close_gate("model-lead")
+    more = await editor.call("send_message", thread_id=thread, content="stop now")
+    later = await editor.call("send_message", thread_id=thread, content="stop later")
+    async with asyncio.timeout(30):
+        while (EDITOR, "stop now") not in seen_by(place, "lead"):
+            await asyncio.sleep(0.02)
+    states = [await lead_state(editor, each["message_id"]) for each in (more, later)]
+    assert states == ["stored", "stored"], "a turn that is not committed has shown nothing"
+    place.open_gate("model-lead")
+    async with asyncio.timeout(30):
+        while "stored" in [await lead_state(editor, each["message_id"]) for each in (more, later)]:
+            await asyncio.sleep(0.02)
+    posts = (await editor.call("get_messages", thread_id=thread, limit=50))["messages"]
+    to_lead = [each for each in posts if "lead" in each["recipient_ids"]]
+    seen = seen_by(place, "lead")
+    shown = [await lead_state(editor, each["id"]) == "shown" for each in to_lead]
+    assert shown == [(each["sender_id"], each["content"]) in seen for each in to_lead]
+
+
+async def lead_state(editor: Outside, message: str) -> str:
+    """Return what became of a message at the lead."""
+    receipts = (await editor.call("get_receipts", message_id=message))["receipts"]
+    return next(str(each["state"]) for each in receipts if each["recipient_id"] == "lead")
+
+
+def seen_by(place: Place, agent: str) -> set[tuple[str, str]]:
+    """Return sender and text of all mail in the requests to an agent's model."""
+    lines = (place.folder / "seen.jsonl").read_text(encoding="utf-8").splitlines()
+    found = [json.loads(line) for line in lines]
+    return {(sender, text) for who, mails in found if who == agent for sender, text in mails}
 
 
 @asynccontextmanager
