@@ -772,10 +772,12 @@ class DeskReceipt(TypedDict):
         Instant | None,
         Field(description="When it was fetched, or a turn of the agent read it; or null."),
     ]
-    turn: NotRequired[
-        Annotated[
-            int, Field(description="The turn, counted in its run, in which the agent read it.")
-        ]
+    turn: Annotated[
+        int | None,
+        Field(
+            description="The turn in which the agent read it, counted in its run; null for a "
+            "participant."
+        ),
     ]
     acknowledged_at: Annotated[
         Instant | None, Field(description="When it was acknowledged, or null.")

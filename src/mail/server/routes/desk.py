@@ -612,17 +612,15 @@ def _receipt(row: ReceiptRow) -> DeskReceipt:
     state: Literal["stored", "shown", "acknowledged"] = "stored"
     if row.shown_at:
         state = "acknowledged" if row.acked_at else "shown"
-    told: DeskReceipt = {
+    return {
         "message_id": row.letter_id,
         "recipient_id": row.name,
         "state": state,
         "shown_at": row.shown_at or None,
+        "turn": row.turn or None,
         "acknowledged_at": row.acked_at or None,
         "note": row.ack_note,
     }
-    if row.turn:
-        told["turn"] = row.turn
-    return told
 
 
 def _summary(row: ThreadRow) -> DeskThreadSummary:
