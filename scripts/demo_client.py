@@ -11,7 +11,8 @@ import contextlib
 import inspect
 import json
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,8 +40,26 @@ BETWEEN_SWARMS = {
     "post_interswarm_message",
     "post_interswarm_response",
     "retry_outbox",
+    "discard_outbox",
 }
 """Methods for mail between swarms, which this tour's server has no swarm to exchange it with."""
+
+AT_THE_DESK = {
+    "desk_messages": {
+        "get_participants", "send_desk_message", "check_new_messages", "wait_for_mail",
+        "get_desk_messages", "get_desk_message", "search_messages", "get_overdue_messages",
+        "acknowledge_message",
+    },
+    "desk_threads": {
+        "create_thread", "get_threads", "get_thread", "add_participant", "join_thread",
+        "remove_participant",
+    },
+    "desk_files": {
+        "upload_file", "transfer_file", "get_file", "get_files", "download_file", "delete_file",
+    },
+}  # fmt: skip
+"""Steps in which two participants use the mail desk, and the methods that each one uses."""
+PARTICIPANTS = ("editor", "reviewer")
 
 REFUND = "My blanket from order A-1003 has a hole. I would like a refund."
 
@@ -54,6 +73,7 @@ class Tour:
     client: MAILClient
     token: str
     admin_token: str
+    desk_tokens: tuple[str, str]
 
 
 Step = Callable[[Tour], Awaitable[object]]
@@ -250,6 +270,7 @@ async def refused(tour: Tour) -> object:
             admin.post_interswarm_message: ({},),
             admin.post_interswarm_response: ({},),
             admin.retry_outbox: (7,),
+            admin.discard_outbox: (7,),
         }
         for request, arguments in requests.items():
             try:
@@ -259,6 +280,50 @@ async def refused(tour: Tour) -> object:
                 told[request.__name__] = error.status
     expect(told.keys() == BETWEEN_SWARMS, f"only these are refused: {told}")
     return told
+
+
+async def desk_messages(tour: Tour) -> object:
+    """Two participants: one asks for an acknowledgement, the other waits, finds and reads."""
+    async with participants(tour) as (editor, reviewer):
+        names = [one["name"] for one in (await editor.get_participants())["participants"]]
+        expect("reviewer" in names, f"the reviewer cannot be written to: {names}")
+        sent = await editor.send_desk_message(
+            "The draft is ready.", recipient_id="reviewer", wants_ack=True
+        )
+        expect((await reviewer.wait_for_mail(5))["unread"] == 1, "nobody was woken")
+        found = await reviewer.search_messages("draft")
+        expect(found["messages"][0]["id"] == sent["message_id"], "the search found nothing")
+        expect(len((await editor.get_overdue_messages())["overdue"]) == 1, "nothing is overdue")
+        page = await reviewer.get_desk_messages(unread=True)
+        expect(len(page["messages"]) == 1, "the message is missing")
+        await reviewer.acknowledge_message(sent["message_id"], "By five.")
+        expect((await reviewer.check_new_messages())["unread"] == 0, "it is still unread")
+        return (await editor.get_desk_message(sent["message_id"]))["receipts"]
+
+
+async def desk_threads(tour: Tour) -> object:
+    """They talk in a thread, which one leaves and joins again."""
+    async with participants(tour) as (editor, reviewer):
+        opened = (await editor.create_thread("Friday's issue", [], "Who reads it?"))["thread"]
+        await editor.add_participant(opened["id"], "reviewer")
+        await reviewer.remove_participant(opened["id"], "reviewer")
+        await reviewer.join_thread(opened["id"])
+        listed = [thread["title"] for thread in (await reviewer.get_threads())["threads"]]
+        expect(listed == ["Friday's issue"], f"other threads were listed: {listed}")
+        return (await editor.get_thread(opened["id"]))["participants"]
+
+
+async def desk_files(tour: Tour) -> object:
+    """One uploads a file and hands it on, the other downloads it."""
+    async with participants(tour) as (editor, reviewer):
+        file = await editor.upload_file(b"The blanket has a hole.", "draft.txt")
+        await editor.transfer_file(file["id"], recipient_id="reviewer")
+        expect((await reviewer.get_file(file["id"]))["size"] == file["size"], "another size")
+        copy = tour.place.folder / "copy.txt"
+        await reviewer.download_file(file["id"], copy)
+        expect(copy.read_text() == "The blanket has a hole.", "another content")
+        expect(len((await editor.get_files())["files"]) == 1, "the file is not listed")
+        return await editor.delete_file(file["id"])
 
 
 async def aclose(tour: Tour) -> object:
@@ -272,9 +337,9 @@ STEPS: dict[str, Step] = {
     for step in (
         ping, get_health, login, get_whoami, get_status, update_health, post_message,
         post_message_stream, get_tasks, get_task, get_task_events, cancel_task, submit_message,
-        delete_task, debug_post_responses, dump_swarm, register_swarm, get_swarms,
-        get_swarm_registry, unregister_swarm, discover_swarms, accept_swarm, load_swarm_from_json,
-        get_outbox, refused, aclose,
+        delete_task, debug_post_responses, desk_messages, desk_threads, desk_files, dump_swarm,
+        register_swarm, get_swarms, get_swarm_registry, unregister_swarm, discover_swarms,
+        accept_swarm, load_swarm_from_json, get_outbox, refused, aclose,
     )
 }  # fmt: skip
 """A step for each method, in an order that makes sense."""
@@ -288,6 +353,16 @@ async def last_event(tour: Tour, body: str, **options: Any) -> dict[str, Any]:
                 found: dict[str, Any] = json.loads(event.data or "{}")
                 return found
     raise DemoFailedError("the stream ended early")
+
+
+def with_participants(folder: Path) -> Path:
+    """Return a copy of the swarms file in which the swarm ``support`` has two participants."""
+    swarms = json.loads(SWARMS.read_text(encoding="utf-8"))
+    [support] = [swarm for swarm in swarms if swarm["name"] == "support"]
+    declared = [{"name": name, "description": f"The {name}."} for name in PARTICIPANTS]
+    source = folder / "swarms.json"
+    source.write_text(json.dumps([support | {"participants": declared}]), encoding="utf-8")
+    return source
 
 
 def public_place(folder: Path, swarm: str) -> Place:
@@ -305,6 +380,17 @@ def administrator(tour: Tour) -> MAILClient:
     return MAILClient(tour.place.url, tour.admin_token, config=quiet())
 
 
+@asynccontextmanager
+async def participants(tour: Tour) -> AsyncIterator[tuple[MAILClient, MAILClient]]:
+    """Yield the clients of the editor and the reviewer."""
+    editor, reviewer = tour.desk_tokens
+    async with (
+        MAILClient(tour.place.url, editor, config=quiet()) as one,
+        MAILClient(tour.place.url, reviewer, config=quiet()) as other,
+    ):
+        yield one, other
+
+
 def quiet() -> ClientConfig:
     """Return settings that depend on no file."""
     return ClientConfig(timeout=60.0, verbose=False)
@@ -318,18 +404,21 @@ def methods() -> set[str]:
 
 async def tour_all(folder: Path) -> None:
     """Start the server and take every step."""
-    used = (STEPS.keys() - {"refused"}) | BETWEEN_SWARMS
+    groups = {"refused": BETWEEN_SWARMS, **AT_THE_DESK}
+    used = (STEPS.keys() - groups.keys()).union(*groups.values())
     unused, unknown = methods() - used, used - methods()
     expect(not unused, f"no step uses {', '.join(sorted(unused))}")
     expect(not unknown, f"the client has no {', '.join(sorted(unknown))}")
-    place = Place(folder, free_port(), swarm="support", debug=True, federated=True)
+    source = with_participants(folder)
+    place = Place(folder, free_port(), swarm="support", source=source, debug=True, federated=True)
     other = public_place(folder / "other", "research")
     headline(f"Starting two servers: {place.url} and {other.url}")
     async with server(other), server(place):
         token = await make_token(place, name="customer")
         admin = await make_token(place, role="admin", name="operator")
+        editor, reviewer = [await make_token(place, "participant", one) for one in PARTICIPANTS]
         async with MAILClient(place.url, config=quiet()) as client:
-            tour = Tour(place, other, client, token, admin)
+            tour = Tour(place, other, client, token, admin, (editor, reviewer))
             for name, step in STEPS.items():
                 headline(f"{name}: {inspect.getdoc(step)}")
                 print(f"      {short(await step(tour), 200)}", flush=True)

@@ -62,13 +62,17 @@ class Place:
         return self.folder / "server.log"
 
     def config(self) -> Path:
-        """Return the project's configuration, or a copy that lets servers on loopback meet."""
+        """Return the project's configuration, or a copy that lets servers on loopback meet.
+
+        The copy names the swarm, too, for commands beside the server.
+        """
         if not self.federated:
             return ROOT / "mail.toml"
         copy = self.folder / "mail.toml"
         settings = (ROOT / "mail.toml").read_text(encoding="utf-8")
         loopback = settings.replace("allow_private = false", "allow_private = true")
-        copy.write_text(loopback, encoding="utf-8")
+        named = loopback.replace('name = "example-no-proxy"', f'name = "{self.swarm}"')
+        copy.write_text(named, encoding="utf-8")
         return copy
 
 
@@ -167,9 +171,13 @@ async def until_healthy(process: asyncio.subprocess.Process, place: Place) -> No
 
 
 async def make_token(place: Place, role: str = "user", name: str = "newcomer") -> str:
-    """Make an access token with ``mail token create``, beside the running server."""
+    """Make an access token with ``mail token create``, beside the running server.
+
+    The role of a participant is ``participant`` here.
+    """
+    kind = ["agent", "--participant"] if role == "participant" else [role]
     process = await asyncio.create_subprocess_exec(
-        *(*MAIL, "token", "create", "--role", role, "--id", name, "--store", place.store),
+        *(*MAIL, "token", "create", "--role", *kind, "--id", name, "--store", place.store),
         cwd=place.folder, env=environment(), stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip

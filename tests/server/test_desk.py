@@ -335,7 +335,10 @@ def test_a_request_id_or_a_key_sends_once(http: httpx.Client) -> None:
         other = more["json"] | {"content": "other"}
         refused = http.post("/messages", headers=headers, json=other)
         assert refused.status_code == 409
-    assert http.get("/messages/unread", headers=bearer("reviewer")).json() == {"unread": 2}
+    assert http.get("/messages/unread", headers=bearer("reviewer")).json() == {
+        "unread": 2,
+        "latest": None,
+    }
 
 
 KEY = {"Idempotency-Key": "desk-1"}
@@ -368,12 +371,12 @@ def test_who_waits_is_woken_by_a_message(
     assert answers == []
     send(http, "editor", **TO_REVIEWER)
     asking.join(20)
-    assert answers == [(200, {"unread": 1})]
+    assert answers == [(200, {"unread": 1, "latest": None})]
     assert server[1].state.mail.quotas.open_streams == 0
     at_once = http.get("/messages/unread?wait=300", headers=bearer("reviewer"))
-    assert at_once.json() == {"unread": 1}
+    assert at_once.json() == {"unread": 1, "latest": None}
     none = http.get("/messages/unread?wait=0.01", headers=bearer("editor"))
-    assert none.json() == {"unread": 0}
+    assert none.json() == {"unread": 0, "latest": None}
 
 
 def test_everything_survives_a_restart_and_who_waits_is_let_go(tmp_path: Path) -> None:
@@ -386,7 +389,7 @@ def test_everything_survives_a_restart_and_who_waits_is_let_go(tmp_path: Path) -
         there = thread(http)
         app.state.loop.call_soon_threadsafe(app.state.mail.begin_drain)  # as SIGTERM does
         asking.join(20)
-    assert answers == [(200, {"unread": 0})]
+    assert answers == [(200, {"unread": 0, "latest": None})]
     with serving(url) as (http, _):
         first = send(http, "editor", **TO_REVIEWER, request_id="r").json()
         page = fetch(http, "reviewer", request_id="p")

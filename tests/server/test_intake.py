@@ -41,14 +41,14 @@ class Gate:
         self.inside = 0
         self.most = 0
 
-    def __call__(self, text: bytes, *args: Any) -> Any:
+    def __call__(self, text: bytes, *args: Any, **options: Any) -> Any:
         self.threads.append(threading.current_thread())
         if threading.current_thread() is not threading.main_thread():
             self.inside += 1
             self.most = max(self.most, self.inside)
             self.open.wait(20)
             self.inside -= 1
-        return self.parse(text, *args)
+        return self.parse(text, *args, **options)
 
 
 @pytest.fixture

@@ -6,10 +6,12 @@ import pytest
 
 from mail.core.agents import AgentCore
 from mail.core.runtime.handlers import HANDLERS
+from mail.core.teams import Team
 from mail.core.tools.build import (
     create_mail_tools,
     create_search_memory_tool,
     create_supervisor_tools,
+    create_team_tools,
 )
 from mail.core.tools.catalogue import CATALOGUE
 from mail.core.tools.schema import get_tool_spec_name
@@ -26,7 +28,8 @@ def test_every_tool_has_a_handler_and_every_handler_a_tool() -> None:
 
 def test_every_tool_is_offered_to_somebody() -> None:
     offered = [*create_mail_tools(["b"]), *create_supervisor_tools(["b"], enable_interswarm=True)]
-    names = [get_tool_spec_name(tool) for tool in [*offered, create_search_memory_tool()]]
+    offered += [create_search_memory_tool(), *create_team_tools([Team("alpha", "a", ("b",))])]
+    names = [get_tool_spec_name(tool) for tool in offered]
     assert sorted(names) == sorted(CATALOGUE)
 
 
