@@ -14,6 +14,10 @@ from tests.server.kit import CALLERS, TOKENS
 __all__ = ["WHO", "Findings", "run"]
 
 WHO = ("admin", "alice", "swarm", "nobody")
+_REFUSALS = """[checks.negative_data_rejection]
+expected-statuses = [400, 401, 403, 404, 405, 409, 414, 415, 429]
+"""
+"""How a request that does not fit the document may be refused: it may also be too long."""
 PHASES = "examples,coverage,fuzzing,stateful"
 
 
@@ -37,7 +41,7 @@ def run(shot: Target, who: str, folder: Path, *, examples: int, seed: int) -> Fi
     """
     known = who in TOKENS
     settings = folder / f"{who}.toml"
-    settings.write_text(_settings(folder) if who == "alice" else "")
+    settings.write_text(_REFUSALS + (_settings(folder) if who == "alice" else ""))
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings), "run"),
         # From its URL the same document would do, but its own route would be left out.

@@ -285,6 +285,7 @@ async def test_what_is_no_http_is_400_and_nothing_is_left(
         writer.write(text)
         headers, _, answer = (await everything(reader)).partition(b"\r\n\r\n")
         assert headers.startswith(b"HTTP/1.1 400")
+        assert b"\r\nx-request-id: " in headers
         assert json.loads(answer) == {"detail": "Invalid HTTP request received.", "errors": []}
         await until(lambda: not server.server_state.connections)
     assert not [item for item in caplog.records if item.levelname == "ERROR"]
@@ -407,6 +408,7 @@ async def test_a_target_over_8_kib_is_414_before_anything_is_made_of_it(
         writer.write(head("GET", text + "a://:" * (size // 5)))
         answer = await everything(reader)
     assert answer.startswith(b"HTTP/1.1 414 ")
+    assert b"\r\nx-request-id: " in answer
     detail = json.loads(answer.partition(b"\r\n\r\n")[2])["detail"]
     assert detail == "the path and the query are longer than 8192 bytes"
     assert seen == []

@@ -15,6 +15,7 @@ from functools import partial
 from importlib.util import find_spec
 from typing import Any, ClassVar, Final
 
+from mail.clock import SystemClock
 from mail.config.server import LimitsConfig
 from mail.server.middleware import CLIENT, CROWDED, CUT, MAX_HEADER_BYTES, Client
 
@@ -114,12 +115,15 @@ class GuardedConnection(asyncio.Protocol):
         status, detail = b"400 Bad Request", msg
         if self._target_too_long:
             status, detail = b"414 URI Too Long", _LONG_TARGET
+        request_id = SystemClock().new_id()  # what was sent cannot be read for another one
+        _log.info("request %s is refused: %s", request_id, detail)
         body = json.dumps({"detail": detail, "errors": []}).encode()
         lines = (
             b"HTTP/1.1 " + status,
             b"content-type: application/json",
             b"content-length: %d" % len(body),
             b"connection: close",
+            b"x-request-id: " + request_id.encode(),
         )
         self.transport.write(b"\r\n".join((*lines, b"", body)))
         self.transport.close()
