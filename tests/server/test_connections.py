@@ -314,6 +314,26 @@ async def test_what_brings_a_request_no_further_is_bounded(
         await until(lambda: not server.server_state.connections)
 
 
+async def test_a_refused_body_is_read_slowly_and_its_connection_goes_on(
+    store: MemoryStore, template: Template
+) -> None:
+    unwanted = (
+        head("POST", "/message", Authorization="Bearer no", Content_Length=str(BIG)) + b" " * BIG
+    )
+    async with (
+        served(store, template, header_timeout=60.0) as (server, _),
+        connected(server) as (reader, writer),
+    ):
+        clock = asyncio.get_running_loop().time
+        begun = clock()
+        writer.write(unwanted + head("GET", "/whoami", Connection="close"))
+        answers = await everything(reader)
+        least = BIG / (16 * 1024 * 1024)  # seconds, at 16 MiB a second
+        assert clock() - begun >= least / 2
+    assert answers.startswith(b"HTTP/1.1 401") and answers.endswith(b"}")
+    assert answers.count(b"HTTP/1.1 200") == 1
+
+
 async def test_requests_in_a_row_are_answered_in_order(
     store: MemoryStore, template: Template
 ) -> None:

@@ -36,6 +36,8 @@ _UNPARSED_BYTES: Final = MAX_HEADER_BYTES * 2
 """What a client may send without completing its headers, a piece of its body, or its request."""
 
 _NO_HTTP: Final = "Invalid HTTP request received."
+_DRAINED_PER_SECOND: Final = 16 * 1024 * 1024
+"""Bytes of a connection that are read although nobody wants them: a body that was refused."""
 _LONG_TARGET: Final = f"the path and the query are longer than {MAX_TARGET_BYTES} bytes"
 
 _log = logging.getLogger("mail.server")
@@ -89,16 +91,25 @@ class GuardedConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take bytes, and note when a request's headers began and ended."""
-        if self._headers_since is None and self._between_requests:
+        unwanted = self._between_requests
+        if self._headers_since is None and unwanted:
             self._headers_since = self.loop.time()
         for start in range(0, len(data), _UNPARSED_BYTES):  # or 256 KiB of headers come at once
             self._feed(data[start : start + _UNPARSED_BYTES])
             if self.transport.is_closing():
                 return
+        if unwanted and self._between_requests:
+            self._drain_slowly(len(data))
         if not self._between_requests:
             self._headers_since = None
             if CROWDED in self.app_state:
                 self.cycle.keep_alive = False
+
+    def _drain_slowly(self, size: int) -> None:
+        """Wait before more is read of a body whose request has its answer already."""
+        if size > _TAKEN_BYTES:
+            self.transport.pause_reading()
+            self.loop.call_later(size / _DRAINED_PER_SECOND, self.transport.resume_reading)
 
     def resume_writing(self) -> None:
         """Note that the reader took much of what was waiting."""
