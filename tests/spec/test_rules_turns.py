@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
+import json
 import re
 from typing import Any
 
 from mail.core.actions import ActionCore
 from mail.core.call_context import current_call
-from mail.core.runtime import RunRequest
+from mail.core.runtime import MAILRuntime, RunRequest
 from mail.db.base import Post, TurnCommit
 from mail.db.memory import MemoryStore
+from mail.errors import ToolError
 from mail.testing import agent_from, replies, tool_calls
 from tests.spec.kit import (
     WAIT,
@@ -203,6 +205,57 @@ async def test_calls_after_the_end_are_not_carried_out() -> None:
     end = await runtime.submit_and_wait(user_message())
     assert end["message"]["body"] == "first"
     assert "too late" not in [m["message"]["body"] for m in await messages_of(runtime)]
+    await runtime.shutdown()
+
+
+def _swarm_that_signs_off(work: Any, sign_off: Any) -> tuple[MAILRuntime, list[str]]:
+    """Return a swarm whose worker takes notes and signs off, which ends the task."""
+    noted: list[str] = []
+
+    async def note(args: dict) -> str:
+        noted.append("noted")
+        return "noted"
+
+    actions = {
+        "sign_off": ActionCore(sign_off, "sign_off", {"type": "object"}, completes=True),
+        "note": ActionCore(note, "note", {}),
+    }
+    return swarm(Part([request("worker")]), work, actions=actions), noted
+
+
+async def test_an_action_that_completes_tasks_stands_alone() -> None:
+    async def sign_off(args: dict) -> str:
+        return "signed off"
+
+    late = response("supervisor", "too late")
+    work = Part([("note", {}), ("sign_off", {}), late, ("sign_off", {})])
+    runtime, noted = _swarm_that_signs_off(work, sign_off)
+    end = await runtime.submit_and_wait(user_message())
+    assert (end["message"]["body"], noted) == ("signed off", [])
+    assert "too late" not in [m["message"]["body"] for m in await messages_of(runtime)]
+    owner = runtime._context.owner
+    written = await runtime._context.store.history(owner, "task-1", "worker")
+    entries = [entry for row in written for entry in json.loads(row)]
+    results = [entry["content"] for entry in entries if entry["role"] == "tool"]
+    skipped = "ERROR: not run: a call of the same reply completes the task"
+    assert sorted(results) == [*[skipped] * 3, "SUCCESS: signed off"]
+    await runtime.shutdown()
+
+
+async def test_an_action_that_fails_completes_nothing() -> None:
+    attempts = 0
+
+    async def sign_off(args: dict) -> str:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise ToolError("no ink")
+        return "signed off"
+
+    work = Part([("sign_off", {})], [("note", {})], [("sign_off", {})])
+    runtime, noted = _swarm_that_signs_off(work, sign_off)
+    end = await runtime.submit_and_wait(user_message())
+    assert (end["message"]["body"], attempts, noted) == ("signed off", 2, ["noted"])
     await runtime.shutdown()
 
 

@@ -80,6 +80,7 @@ def good() -> list[dict[str, Any]]:
                 "function": "python::json:dumps",
                 "idempotent": False,
                 "timeout": 30,
+                "completes": True,
             }
         ],
         "action_imports": [

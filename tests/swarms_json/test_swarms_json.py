@@ -128,7 +128,14 @@ def test_every_field_of_an_agent_is_checked(field: str, value: object) -> None:
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("parameters", []), ("function", 1), ("idempotent", 1), ("timeout", "5"), ("timeout", 0)],
+    [
+        ("parameters", []),
+        ("function", 1),
+        ("idempotent", 1),
+        ("completes", "yes"),
+        ("timeout", "5"),
+        ("timeout", 0),
+    ],
 )
 def test_every_field_of_an_action_is_checked(
     swarm: dict[str, Any], field: str, value: object

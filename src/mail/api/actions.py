@@ -174,14 +174,16 @@ class MAILAction:
         parameters_model: The pydantic model of the arguments, when there is one.
         idempotent: Running it twice is harmless; after a crash it is then simply run again.
         timeout: Seconds that one call may take, or None.
+        completes: A call that succeeds ends the task; its result is the answer.
     """
 
     idempotent: bool
+    completes: bool
     timeout: float | None
     callback: ActionCallback
     function: ActionFunction
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the documented keywords
         self,
         name: str,
         description: str,
@@ -191,6 +193,7 @@ class MAILAction:
         idempotent: bool = False,
         timeout: float | None = None,
         reader: ModelReader | None = None,
+        completes: bool = False,
     ) -> None:
         """Define an action whose callable gets a dictionary of arguments.
 
@@ -202,6 +205,8 @@ class MAILAction:
             idempotent: Running it twice with the same arguments is harmless.
             timeout: Seconds that one call may take.
             reader: Checks arguments beyond the schema and may give the callable a model instance.
+            completes: A call that succeeds ends the task, with its result as the answer; other
+                calls of the same reply are not run.
 
         Raises:
             ConfigError: name or description is empty, the name is a MAIL tool's, a keyword has a
@@ -210,7 +215,7 @@ class MAILAction:
                 dictionary.
         """
         self.name, self.description, self.parameters = name, description, parameters
-        self.idempotent, self.timeout = idempotent, timeout
+        self.idempotent, self.timeout, self.completes = idempotent, timeout, completes
         self.parameters_model = reader.model if reader else None
         self._reader = reader
         self._checked: dict[str, Any] | None = None
@@ -229,9 +234,10 @@ class MAILAction:
         check_action_name(self.name)
         if not self.description.strip():
             raise ConfigError("action description must be at least 1 character long, got 0")
-        if not isinstance(self.idempotent, bool):
-            text = f"idempotent of action '{self.name}' must be True or False"
-            raise ConfigError(f"{text}, got {self.idempotent!r}")
+        for field in ("idempotent", "completes"):
+            if not isinstance(value := getattr(self, field), bool):
+                text = f"{field} of action '{self.name}' must be True or False"
+                raise ConfigError(f"{text}, got {value!r}")
         if not _is_duration(self.timeout):
             raise ConfigError(
                 f"timeout of action '{self.name}' must be a number of seconds above 0, or None; "
@@ -246,6 +252,7 @@ class MAILAction:
             found = load_object(function, f"function of action '{self.name}'")
         if isinstance(found, MAILAction):
             self.idempotent = self.idempotent or found.idempotent
+            self.completes = self.completes or found.completes
             self.timeout = found.timeout if self.timeout is None else self.timeout
             found = found.function
         if not callable(found):
@@ -255,7 +262,7 @@ class MAILAction:
         return make_action_function(self.name, found, self._reader, self.timeout)
 
     @staticmethod
-    def from_pydantic_model(
+    def from_pydantic_model(  # noqa: PLR0913 - the documented keywords
         model: type[BaseModel],
         function_str: "str | ActionCallback | MAILAction | None" = None,
         name: str | None = None,
@@ -264,6 +271,7 @@ class MAILAction:
         function: "str | ActionCallback | MAILAction | None" = None,
         idempotent: bool = False,
         timeout: float | None = None,
+        completes: bool = False,
     ) -> "MAILAction":
         """Define an action by the model of its arguments; the callable gets a dictionary.
 
@@ -275,6 +283,7 @@ class MAILAction:
             description: By default the docstring of the model, else of the function, else the name.
             idempotent: As in the constructor.
             timeout: As in the constructor.
+            completes: As in the constructor.
 
         Raises:
             ConfigError, TypeError: as the constructor.
@@ -293,6 +302,7 @@ class MAILAction:
             idempotent=idempotent,
             timeout=timeout,
             reader=ModelReader(name, model, as_dict=True),
+            completes=completes,
         )
 
     @staticmethod
@@ -343,6 +353,7 @@ class MAILAction:
             name=self.name,
             parameters=self.parameters,
             idempotent=self.idempotent,
+            completes=self.completes,
         )
 
     def to_tool_dict(self, style: ToolStyle = "responses") -> dict[str, Any]:
@@ -418,6 +429,7 @@ def action_from_entry(data: SwarmsJSONAction, references: ReferencePolicy) -> MA
             function=found,
             idempotent=data["idempotent"],
             timeout=data["timeout"],
+            completes=data["completes"],
         )
     except TypeError as error:
         raise WrongReference(f"{error} (field 'function' of action '{data['name']}')") from error
@@ -460,6 +472,7 @@ def action(
     style: ToolStyle = "responses",
     idempotent: bool = False,
     timeout: float | None = None,
+    completes: bool = False,
 ) -> Callable[[ActionCallback], MAILAction]: ...
 def action(  # noqa: PLR0913 - the documented keywords
     function: ActionCallback | None = None,
@@ -472,6 +485,7 @@ def action(  # noqa: PLR0913 - the documented keywords
     style: ToolStyle = "responses",
     idempotent: bool = False,
     timeout: float | None = None,
+    completes: bool = False,
 ) -> MAILAction | Callable[[ActionCallback], MAILAction]:
     """Turn a function of one argument into a `MAILAction`; plain ``@action`` works, too.
 
@@ -487,6 +501,7 @@ def action(  # noqa: PLR0913 - the documented keywords
             ``MAILAction.to_tool_dict`` chooses the style.
         idempotent: Running it twice with the same arguments is harmless.
         timeout: Seconds that one call may take.
+        completes: A call that succeeds ends the task, with its result as the answer.
 
     Raises:
         TypeError: the model is no pydantic model, or the function does not take one argument.
@@ -513,6 +528,7 @@ def action(  # noqa: PLR0913 - the documented keywords
             idempotent=idempotent,
             timeout=timeout,
             reader=ModelReader(title, found, as_dict=False) if found else None,
+            completes=completes,
         )
 
     return decorate if function is None else decorate(function)

@@ -48,12 +48,14 @@ class ActionCore:
 
     ``idempotent`` declares that running the action twice with the same arguments is harmless:
     after a crash such an action is run again, any other is reported as "outcome unknown".
+    ``completes`` declares that a call that succeeds ends the task with its result as the answer.
     """
 
     function: ActionFunction
     name: str
     parameters: dict[str, Any] = field(default_factory=dict)
     idempotent: bool = False
+    completes: bool = False
 
     async def execute(
         self,

@@ -210,6 +210,7 @@ ACTION: Final = Candidate(
         "function": _CODE,
         "idempotent": _OFF,
         "timeout": Field(float, None, nullable=True, check=_above_zero),
+        "completes": _OFF,
     },
 )
 MCP_SERVER: Final = Candidate(

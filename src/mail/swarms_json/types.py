@@ -21,7 +21,8 @@ ToolFormat = Literal["completions", "responses"]
 class SwarmsJSONAction(TypedDict):
     """An action: its JSON Schema and the Python function behind it.
 
-    ``idempotent`` and ``timeout`` (seconds, None for no limit) are as in ``MAILAction``.
+    ``idempotent``, ``timeout`` (seconds, None for no limit) and ``completes`` are as in
+    ``MAILAction``.
     """
 
     name: str
@@ -30,6 +31,7 @@ class SwarmsJSONAction(TypedDict):
     function: str
     idempotent: bool
     timeout: float | None
+    completes: bool
 
 
 class SwarmsJSONAgent(TypedDict):

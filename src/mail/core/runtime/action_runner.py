@@ -23,6 +23,7 @@ from mail.core.runtime.turn_result import (
     storable,
 )
 from mail.core.suggest import did_you_mean
+from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import check_usable
 from mail.db.base import JournalRow, TurnCommit
@@ -39,6 +40,7 @@ _UNKNOWN = (
     "the server stopped while this action was running, so its outcome is unknown; check before you "
     "run it again"
 )
+_OPEN = (TaskState.RUNNING, TaskState.PAUSED)
 _SEE_RESULT = "The action failed. The result of its call says why."
 
 
@@ -69,7 +71,8 @@ class ActionRunner:
         if known is not None and known.state == "done":
             status, content = from_json(known.payload)
             # Its event was committed together with the journaled result.
-            return _outcome(turn.agent, call, status, content)._replace(events=())
+            told = _outcome(turn.agent, call, status, content)._replace(events=())
+            return _completing(turn, action, told)
         if known is not None and not action.idempotent:
             return self._unknown(turn, call)
         check_action_arguments(call.tool_name, call.tool_args, action.parameters)
@@ -83,7 +86,8 @@ class ActionRunner:
         status, content = await self._execute(action, call)
         duration = milliseconds(time.perf_counter() - began)
         turn_result.journal_row(key, "done", [status, content])
-        return _outcome(turn.agent, call, status, content, duration_ms=duration)
+        told = _outcome(turn.agent, call, status, content, duration_ms=duration)
+        return _completing(turn, action, told)
 
     async def _flush(self, turn: Turn, turn_result: TurnResult) -> None:
         """Commit the journal rows and events so far, and publish the events."""
@@ -181,6 +185,13 @@ def _outcome(
     # The system does not repeat in its own name what a page or a file may have said.
     prompt = Reprompt(Subject.ACTION_ERROR, f"Error: {call.tool_name}\n{_SEE_RESULT}", error=False)
     return ToolOutcome(ok=False, details=content, events=(event,), reprompt=prompt)
+
+
+def _completing(turn: Turn, action: ActionCore, outcome: ToolOutcome) -> ToolOutcome:
+    """Let an action that completes tasks end this one, unless it failed or the task has ended."""
+    if action.completes and outcome.ok and turn.task.row.state in _OPEN:
+        return outcome._replace(completes=outcome.details, reprompt=None)
+    return outcome
 
 
 def check_action_arguments(name: str, arguments: dict[str, Any], schema: dict[str, Any]) -> None:

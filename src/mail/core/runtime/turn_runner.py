@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from mail.core.addresses import create_agent_address
-from mail.core.agents import ToolChoice
+from mail.core.agents import AgentCore, ToolChoice
 from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSink, enter_call
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
@@ -287,6 +287,7 @@ class TurnSink:
 
 
 _FORCED = {"type": "function", "name": "task_complete"}
+_BESIDE_THE_END = "not run: a call of the same reply completes the task"
 _ONE_AT_A_TIME = "not run: call one such tool at a time; make this call again later"
 _LONG_RETRY = 30.0
 _LONGEST_RETRY = 120.0
@@ -461,7 +462,8 @@ class TurnRunner:
     async def _act(
         self, turn: Turn, turn_result: TurnResult, reply: Reply, journal: Mapping[str, JournalRow]
     ) -> None:
-        calls, offer = reply.calls, _offer_for(turn)
+        offer = _offer_for(turn)
+        calls, dropped = _without_others(self.context.agents[turn.agent], reply.calls)
         paused: list[AgentToolCall] = []
         surplus: list[AgentToolCall] = []
         if offer.tools or self.context.breakpoint_tools:
@@ -472,6 +474,8 @@ class TurnRunner:
         if REPLY_KEY not in journal and slow:
             turn_result.journal.append(JournalRow(REPLY_KEY, "done", reply.to_json()))
         turn_result.paused.extend(paused)
+        for call in dropped:
+            turn_result.take(call, ToolOutcome(ok=False, details=_BESIDE_THE_END))
         for call in surplus:
             turn_result.take(call, ToolOutcome(ok=False, details=_ONE_AT_A_TIME))
         await self.tool_dispatcher.run(turn, turn_result, calls, journal)
@@ -533,6 +537,23 @@ def _choice(turn: Turn, forced: ToolChoice | None) -> ToolChoice:
     if turn.manual is not None:
         return "auto"
     return dict(_FORCED) if turn.finishing else forced or "required"
+
+
+def _without_others(
+    agent: AgentCore, calls: list[AgentToolCall]
+) -> tuple[list[AgentToolCall], list[AgentToolCall]]:
+    """Return (the calls that count, calls that stand beside one that completes the task)."""
+    own = agent.actions or {}
+    completing = {
+        name for name in own if own[name].completes and agent.can_access_action_or_tool(name)
+    }
+    for last in calls if completing else ():
+        if last.tool_name in completing and not problem_of_arguments(
+            last.tool_name, last.tool_args
+        ):
+            kept = [call for call in calls if call is last or _passive(call)]
+            return kept, [call for call in calls if call is not last and not _passive(call)]
+    return calls, []
 
 
 def _without_surplus(
