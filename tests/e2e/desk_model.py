@@ -89,6 +89,7 @@ class Model:
     members: dict[int, tuple[str, ...]] = field(default_factory=dict)
     shown: dict[tuple[LetterKey, str], str] = field(default_factory=dict)
     acked: dict[tuple[LetterKey, str], tuple[str, str]] = field(default_factory=dict)
+    answers: dict[tuple[LetterKey, str], LetterKey] = field(default_factory=dict)
     unread: dict[str, dict[LetterKey, None]] = field(default_factory=lambda: defaultdict(dict))
     requests: dict[tuple[str, str], tuple[object, LetterKey]] = field(default_factory=dict)
     pages: dict[tuple[str, str], list[tuple[LetterKey, bool]]] = field(default_factory=dict)
@@ -439,7 +440,11 @@ class Model:
         owed: list[tuple[LetterKey, set[str]]] = []
         for key in sorted(self._owed[me], key=self.places.__getitem__):
             letter = self.letters[key]
-            names = {name for name in letter.recipients if (key, name) not in self.acked}
+            names = {
+                name
+                for name in letter.recipients
+                if (key, name) not in self.acked and (key, name) not in self.answers
+            }
             names = {name for name in names if self.visible(key, name)}
             if names and self.visible(key, me):
                 owed.append((key, names))
@@ -635,6 +640,11 @@ class Model:
             self._push(self._words[word], key)
         if letter.wants_ack:
             self._put(self._owed[letter.sender], key, None)
+        answered = letter.reply_to
+        if answered is not None and self.letters[answered].sender in letter.recipients:
+            at = answered, letter.sender
+            if letter.sender in self.letters[answered].recipients and at not in self.answers:
+                self._put(self.answers, at, key)
 
     def _notice(
         self, key: LetterKey, recipients: tuple[str, ...], thread: int, *mentioned: str
@@ -688,8 +698,15 @@ class Model:
     def _check_receipt(self, key: LetterKey, told: Any) -> None:
         name = told["recipient_id"]
         at = key, name
-        acked = at in self.acked
+        acked, answer = at in self.acked, self.answers.get(at)
         state = "acknowledged" if acked else "shown" if at in self.shown else "stored"
+        state = "answered" if answer else state
+        if answer is not None:  # nobody else may know its id yet
+            self._learn(self.ids, answer, told["answer_id"])
+            _same("the letter with this id", self._keys.get(self.ids[answer], answer), answer)
+            self._put(self._keys, self.ids[answer], answer)
+        _same("whether there is an answer", bool(told["answer_id"]), answer is not None)
+        _same("whether there is a time", bool(told["answered_at"]), answer is not None)
         _same(f"receipt of {key} at {name}", told["state"], state)
         note, moment = self.acked.get(at, ("", ""))
         _same("note", told["note"], note)

@@ -55,7 +55,11 @@ async def test_a_letter_is_sent_found_read_and_acknowledged(
     assert (done["status"], done["receipt"]["note"]) == ("acknowledged", "on it")
     assert (await reviewer.acknowledge_message(message_id))["status"] == "already_acknowledged"
     (receipt,) = (await editor.get_desk_message(message_id, mark_read=False))["receipts"] or ()
-    assert receipt["state"] == "acknowledged"
+    assert (receipt["state"], receipt["answered_at"]) == ("acknowledged", None)
+    answer = await reviewer.send_desk_message("Yes", recipient_id="editor", reply_to=message_id)
+    (receipt,) = (await editor.get_desk_message(message_id))["receipts"] or ()
+    assert (receipt["state"], receipt["answer_id"]) == ("answered", answer["message_id"])
+    assert receipt["answered_at"] == answer["message"]["created_at"]
     first = await reviewer.get_desk_messages(request_id="page")
     since = first["messages"][0]["created_at"]
     assert (await reviewer.get_desk_messages(since=since))["messages"] == []

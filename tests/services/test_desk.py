@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from mail.db.desk import DeskPost, ReceiptRow
 from mail.db.memory import MemoryStore
 from mail.errors import (
     Forbidden,
@@ -370,6 +371,49 @@ async def test_a_letter_is_acknowledged_once_by_a_recipient(
         await refused(desk.acknowledge(name, which), UnknownLetter)
     for note in ("x" * 2001, "\0"):
         await refused(desk.acknowledge("reviewer", letter, note), ProtocolError, "note")
+
+
+class LeavesMeanwhile(MemoryStore):
+    """Its recipients are out of the thread as soon as an acknowledgement was tried."""
+
+    stores = True
+
+    async def acknowledge_letter(
+        self, swarm: str, name: str, letter_id: str, moment: str, note: str = ""
+    ) -> ReceiptRow | None:
+        done = None
+        if self.stores:
+            done = await super().acknowledge_letter(swarm, name, letter_id, moment, note)
+        threads = await self.list_threads(swarm, name)
+        left = tuple((each.thread_id, name) for each in threads)
+        await self.post_letters(DeskPost(swarm=swarm, left=left))
+        return done
+
+
+@pytest.mark.parametrize("stores", [True, False])
+async def test_an_acknowledgement_is_told_as_it_was_stored(clock: FakeClock, stores: bool) -> None:
+    store = LeavesMeanwhile()
+    store.stores = stores
+    desk = MailDesk(store, "office", dict.fromkeys(NAMES, ""), clock, max_bytes=1000)
+    about = await thread(desk, "editor", "reviewer")
+    letter = await post(desk, "editor", about)
+    if not stores:
+        await refused(desk.acknowledge("reviewer", letter), UnknownLetter)
+        return
+    receipt, done = await desk.acknowledge("reviewer", letter, "ok")
+    assert (done, receipt.ack_note) == (True, "ok")
+    assert (await desk.get_message("editor", letter)).receipts == [receipt]
+
+
+async def test_what_is_answered_is_not_overdue(desk: MailDesk, clock: FakeClock) -> None:
+    letter = await send(desk, "editor", "reviewer", wants_ack=True)
+    clock.advance(seconds=60)
+    await send(desk, "reviewer", "tester", reply_to=letter)
+    assert len(await desk.overdue("editor", 30)) == 1
+    answer = await send(desk, "reviewer", "editor", reply_to=letter)
+    assert await desk.overdue("editor", 30) == []
+    (receipt,) = (await desk.get_message("editor", letter)).receipts or ()
+    assert (receipt.answer_id, receipt.answered_at, receipt.acked_at) == (answer, clock.now(), "")
 
 
 async def test_what_nobody_acknowledged_is_overdue(desk: MailDesk, clock: FakeClock) -> None:

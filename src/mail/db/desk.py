@@ -111,6 +111,8 @@ class ReceiptRow(NamedTuple):
         turn: That turn's number in its task, 0 for participants.
         acked_at: When it was acknowledged.
         ack_note: What was said then.
+        answered_at: When the recipient first wrote an answer to it that its sender got.
+        answer_id: That answer.
     """
 
     letter_id: str
@@ -119,6 +121,8 @@ class ReceiptRow(NamedTuple):
     turn: int = 0
     acked_at: str = ""
     ack_note: str = ""
+    answered_at: str = ""
+    answer_id: str = ""
 
 
 class ShownRow(NamedTuple):
@@ -209,9 +213,10 @@ class DeskPost:
     ``members`` must be members of those threads, ``strangers`` must not be: (thread, name), both
     as the store has them before. Then ``threads`` and ``joined`` are added, ``left`` are removed
     (those who are no members are passed over), and ``letters`` are added with a receipt for each of
-    their recipients. What threads and letters take counts for ``payer``; without one, a letter
-    counts for its sender, and a thread for its creator. ``settled``, (letter, who was asked), are
-    not waited for any more, and ``asks`` are from now on.
+    their recipients. A letter with ``reply_to`` is noted in its sender's receipt of that one, if
+    that one's sender gets it: the first such letter is the answer. What threads and letters take
+    counts for ``payer``; without one, a letter counts for its sender, and a thread for its creator.
+    ``settled``, (letter, who was asked), are not waited for any more, and ``asks`` are from now on.
     """
 
     swarm: str
@@ -362,12 +367,12 @@ class DeskRecords(Protocol):
 
     async def acknowledge_letter(
         self, swarm: str, name: str, letter_id: str, moment: str, note: str = ""
-    ) -> bool:
+    ) -> ReceiptRow | None:
         """Note that a recipient acknowledges a letter; it counts as shown then.
 
         Returns:
-            False when it was acknowledged before, or is not for that mailbox or not visible to it
-            any more; nothing is changed.
+            The receipt as it is now. None when it was acknowledged before, or is not for that
+            mailbox or not visible to it any more; nothing is changed.
         """
 
     async def overdue_letters(
@@ -380,8 +385,9 @@ class DeskRecords(Protocol):
     ) -> list[tuple[LetterRow, ReceiptRow]]:
         """Return what a mailbox sent before a time and still wants acknowledged, oldest first.
 
-        There is one entry for each recipient that it is visible to and that owes the
-        acknowledgement; none of a thread that the sender has left. For ``max_bytes`` see `letters`.
+        There is one entry for each recipient that it is visible to and that has neither
+        acknowledged nor answered it; none of a thread that the sender has left. For ``max_bytes``
+        see `letters`.
         """
 
     async def letter_bytes(self, swarm: str, name: str) -> int:

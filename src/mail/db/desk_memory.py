@@ -127,6 +127,7 @@ class _Desk:
             self.asks.setdefault((row.letter_id, row.asked), row)
         for seq, letter in enumerate(post.letters, first):
             self._add_letter(post.swarm, letter._replace(seq=seq), post.payer or letter.sender)
+            self._note_answer(letter)
         return list(range(first, first + len(post.letters)))
 
     def _add_letter(self, swarm: str, row: LetterRow, payer: str) -> None:
@@ -140,6 +141,16 @@ class _Desk:
             self.discussions[row.thread_id][row.letter_id] = letter
         if row.file_id:
             self.carriers[row.file_id][row.letter_id] = letter
+
+    def _note_answer(self, answer: LetterRow) -> None:
+        """Note in a receipt that its letter is answered, if it was not before."""
+        letter = self.letters.get(answer.reply_to)
+        if letter is None or letter.row.sender not in answer.recipients:
+            return
+        receipt = letter.receipts.get(answer.sender)
+        if receipt is not None and not receipt.answered_at:
+            moment = answer.created_at
+            letter.update(answer.sender, answered_at=moment, answer_id=answer.letter_id)
 
     def drop(self, letter: _Letter) -> None:
         """Forget a letter."""
@@ -362,15 +373,15 @@ class MemoryDesk:
 
     async def acknowledge_letter(
         self, swarm: str, name: str, letter_id: str, moment: str, note: str = ""
-    ) -> bool:
+    ) -> ReceiptRow | None:
         """See `mail.db.desk.DeskRecords.acknowledge_letter`."""
         desk = self._desk(swarm)
         letter = desk.boxes.get(name, {}).get(letter_id)
         if letter is None or letter.receipts[name].acked_at or not desk.is_visible(letter, name):
-            return False
+            return None
         letter.show(name, moment)
         letter.update(name, acked_at=moment, ack_note=note)
-        return True
+        return letter.receipts[name]
 
     async def overdue_letters(
         self,
@@ -390,7 +401,8 @@ class MemoryDesk:
             and letter.row.created_at < before
             and desk.is_visible(letter, sender)
             for receipt in sorted(letter.receipts.values())
-            if not receipt.acked_at and desk.is_visible(letter, receipt.name)
+            if not (receipt.acked_at or receipt.answered_at)
+            and desk.is_visible(letter, receipt.name)
         )
         return _page(entries, limit, max_bytes)
 

@@ -102,8 +102,9 @@ _NOT_OLD_NOW: Final = "DELETE FROM desk_unindexed WHERE letter = $1 RETURNING 1"
 
 _ADD_RECEIPT: Final = f"""
 INSERT INTO desk_receipts (
-    swarm_name, name, letter, thread_id, shown_at, turn, acked_at, owed_to, ack_note
-) VALUES ($1, $3, {_THE_LETTER}, $4, '', 0, '', $5, '')
+    swarm_name, name, letter, thread_id, shown_at, turn, acked_at, owed_to, ack_note,
+    answered_at, answer_id
+) VALUES ($1, $3, {_THE_LETTER}, $4, '', 0, '', $5, '', '', '')
 """
 
 ADD_USE: Final = """
@@ -115,6 +116,16 @@ _SHOW: Final = f"""
 UPDATE desk_receipts SET shown_at = $5, turn = $4
 WHERE swarm_name = $1 AND name = $3 AND letter = {_THE_LETTER} AND shown_at = ''
 """
+
+_ANSWER: Final = f"""
+UPDATE desk_receipts SET answered_at = $5, answer_id = $4, owed_to = ''
+WHERE swarm_name = $1 AND name = $3 AND letter = {_THE_LETTER} AND answered_at = '' AND 1 = (
+    SELECT 1 FROM desk_letters AS a
+    JOIN desk_receipts AS got ON got.letter = a.seq
+    JOIN desk_letters AS l ON l.swarm_name = $1 AND l.letter_id = $2 AND l.sender = got.name
+    WHERE a.swarm_name = $1 AND a.letter_id = $4)
+"""
+"""Note that a letter is answered, by one that its sender got."""
 
 _ASK: Final = "letter_id, asked, asker, task_owner, task_id, thread_id, created_at"
 """The columns of an `AskRow`."""
@@ -143,7 +154,7 @@ _LETTER: Final = """letter_id, sender, recipients, kind, body, created_at, subje
     desk_letters.thread_id, reply_to, file_id, urgent, wants_ack, task_owner, task_id, seq"""
 """The columns of a `LetterRow`."""
 
-_RECEIPT: Final = "shown_at, turn, acked_at, ack_note"
+_RECEIPT: Final = "shown_at, turn, acked_at, ack_note, answered_at, answer_id"
 """Those of a `ReceiptRow`, but for its letter and its name."""
 
 
@@ -184,10 +195,12 @@ def _letter_steps(swarm: str, row: LetterRow, payer: str) -> list[Step]:
     receipts = [
         (swarm, letter_id, name, row.thread_id, owed_to) for name in dict.fromkeys(recipients)
     ]
+    answer = (swarm, row.reply_to, sender, letter_id, row.created_at)
     return [
         Step(_ADD_LETTER, values, f"the letter '{letter_id}' exists"),
         Step(_ADD_WORDS, each=[(swarm, letter_id, letter_line(swarm, row))]),
         Step(_ADD_RECEIPT, each=receipts),
+        *((Step(_ANSWER, each=[answer]),) if row.reply_to else ()),
     ]
 
 
@@ -508,15 +521,16 @@ class DeskStatements(Dialect):
 
     async def acknowledge_letter(
         self, swarm: str, name: str, letter_id: str, moment: str, note: str = ""
-    ) -> bool:
+    ) -> ReceiptRow | None:
         text = f"""
             UPDATE desk_receipts AS r
             SET acked_at = $4, ack_note = $5, owed_to = '',
                 shown_at = CASE WHEN shown_at = '' THEN $4 ELSE shown_at END
             WHERE swarm_name = $1 AND name = $3 AND letter = {_THE_LETTER} AND acked_at = ''
                 AND {_VISIBLE}
-            RETURNING 1"""
-        return bool(await self._change(text, swarm, letter_id, name, moment, note))
+            RETURNING {_RECEIPT}"""
+        rows = await self._change(text, swarm, letter_id, name, moment, note)
+        return ReceiptRow(letter_id, name, *rows[0]) if rows else None
 
     async def overdue_letters(
         self,
@@ -589,14 +603,16 @@ WHERE swarm_name = $1 AND name = $2 AND {_VISIBLE}"""
 """What a mailbox is a recipient of."""
 
 _UNREAD: Final = f"""
-SELECT letter, name, shown_at, 0 AS turn, '' AS acked_at, '' AS ack_note FROM desk_receipts AS r
+SELECT letter, name, shown_at, 0 AS turn, '' AS acked_at, '' AS ack_note, answered_at, answer_id
+FROM desk_receipts AS r
 WHERE swarm_name = $1 AND name = $2 AND shown_at = '' AND {_VISIBLE}"""
 """What of it was not shown yet: an index of these has all columns."""
 
 _WITH_RECEIPTS: Final = """
 SELECT l.seq AS letter, CAST($2 AS TEXT) AS name, coalesce(shown_at, '') AS shown_at,
     coalesce(turn, 0) AS turn, coalesce(acked_at, '') AS acked_at,
-    coalesce(ack_note, '') AS ack_note
+    coalesce(ack_note, '') AS ack_note, coalesce(answered_at, '') AS answered_at,
+    coalesce(answer_id, '') AS answer_id
 FROM desk_letters AS l
 LEFT JOIN desk_receipts AS r ON r.swarm_name = $1 AND r.name = $2 AND r.letter = l.seq"""
 """Letters with the receipts of a mailbox."""

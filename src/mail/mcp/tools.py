@@ -362,7 +362,7 @@ class AcknowledgeMessage(Arguments):
 
 
 class GetReceipts(Arguments):
-    """Tell whether a message of yours was read and acknowledged, and by whom."""
+    """Tell whether a message of yours was read, acknowledged, answered, and by whom."""
 
     message_id: _MessageId
 
@@ -432,7 +432,7 @@ class GetFile(Arguments):
 
 
 class ListOverdue(Arguments):
-    """List messages of yours that ask for an acknowledgement and have none yet."""
+    """List messages of yours that nobody has acknowledged or answered, though they ask for it."""
 
     older_than: Annotated[
         float, Field(ge=0, le=10**9, description="Only those sent so many seconds ago.")

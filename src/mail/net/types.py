@@ -765,8 +765,11 @@ class DeskReceipt(TypedDict):
     message_id: Annotated[str, Field(description="The message.")]
     recipient_id: Annotated[str, Field(description="The recipient.")]
     state: Annotated[
-        Literal["stored", "shown", "acknowledged"],
-        Field(description="`stored`, `shown` to the recipient, or `acknowledged` by it."),
+        Literal["stored", "shown", "acknowledged", "answered"],
+        Field(
+            description="`stored`, `shown` to the recipient, `acknowledged` or `answered` by it: "
+            "the last one that holds."
+        ),
     ]
     shown_at: Annotated[
         Instant | None,
@@ -783,6 +786,11 @@ class DeskReceipt(TypedDict):
         Instant | None, Field(description="When it was acknowledged, or null.")
     ]
     note: Annotated[str, Field(description="What was said with the acknowledgement.")]
+    answered_at: Annotated[
+        Instant | None,
+        Field(description="When the recipient first answered it with `reply_to`, or null."),
+    ]
+    answer_id: Annotated[str | None, Field(description="That answer, or null.")]
 
 
 @with_config(_CLOSED)
@@ -960,7 +968,7 @@ class OverdueMessage(TypedDict):
 
 @with_config(_CLOSED)
 class GetOverdueResponse(TypedDict):
-    """Messages that the caller sent and that were not acknowledged."""
+    """Messages that the caller sent and that were neither acknowledged nor answered."""
 
     overdue: Annotated[
         list[OverdueMessage], Field(description="One for each recipient, oldest message first.")

@@ -709,13 +709,24 @@ class MailDesk:
         done = await self.store.acknowledge_letter(
             self.swarm, name, letter_id, self.clock.now(), note
         )
-        _, receipts = await self._visible(name, letter_id)
-        return next(each for each in receipts if each.name == name), done
+        if done is not None:
+            return done, True
+        known = await self._receipt_of(name, letter_id)
+        if not known.acked_at:  # it has left the thread meanwhile
+            raise UnknownLetter
+        return known, False
+
+    async def _receipt_of(self, name: str, letter_id: str) -> ReceiptRow:
+        for _, receipts in await self.store.letters_by_id(self.swarm, [letter_id]):
+            for each in receipts:
+                if each.name == name:
+                    return each
+        raise UnknownLetter
 
     async def overdue(self, sender: str, seconds: float) -> list[tuple[LetterRow, ReceiptRow]]:
         """Return what a mailbox sent so long ago and still wants acknowledged, oldest first.
 
-        There is one entry for each recipient that has not acknowledged.
+        There is one entry for each recipient that has neither acknowledged nor answered.
         """
         limit = datetime.fromisoformat(self.clock.now()) - timedelta(seconds=seconds)
         before = limit.isoformat(timespec="microseconds")

@@ -431,6 +431,25 @@ class TestAcknowledgements:
         assert await owing(store, "dan") == [("c", "bob")]
         assert await owing(store, "bob") == []
 
+    async def test_the_first_answer_that_the_sender_gets_counts(self, store: Store) -> None:
+        asked = letter("a", "ann", "bob", "cyd", wants_ack=True)
+        await store.post_letters(post(asked))
+        others = letter("o", "bob", "cyd", reply_to="a")
+        strangers = letter("s", "dan", "ann", reply_to="a")
+        await store.post_letters(post(others, strangers, letter("n", "bob", "ann", reply_to="x")))
+        assert await receipt(store, "a") == ReceiptRow("a", "bob")
+        first = letter("r1", "bob", "ann", "cyd", reply_to="a", created_at=at(2))
+        await store.post_letters(post(first, letter("r2", "bob", "ann", reply_to="a")))
+        await store.post_letters(post(letter("r3", "bob", "ann", reply_to="a")))
+        answered = ReceiptRow("a", "bob", answered_at=at(2), answer_id="r1")
+        assert await receipt(store, "a") == answered
+        assert await receipt(store, "a", "cyd") == ReceiptRow("a", "cyd")
+        assert await owing(store) == [("a", "cyd")]
+        unread = await store.letters(SWARM, "bob", UNREAD)
+        assert [row for _, row in unread] == [answered]
+        acked = await store.acknowledge_letter(SWARM, "bob", "a", at(3), "ok")
+        assert acked == ReceiptRow("a", "bob", at(3), 0, at(3), "ok", at(2), "r1")
+
     async def test_who_has_left_a_thread_is_owed_nothing_of_it(self, store: Store) -> None:
         await discuss(store)
         of_thread = letter("t", "bob", "ann", "cyd", thread_id="th", wants_ack=True)
@@ -630,6 +649,7 @@ class Chance:
                 thread_id=chance.choice(("", "", *self.threads)),
                 created_at=at(chance.randint(0, 59)),
                 wants_ack=chance.random() < 0.4,
+                reply_to=chance.choice(("", *self.letters[-5:])),
                 body="x" * chance.randint(1, 300),
             )
             rows.append(row)

@@ -341,7 +341,7 @@ async def get_overdue_messages(
         ),
     ] = 0.0,
 ) -> Response:
-    """List what the caller sent with `wants_ack` and nobody has acknowledged yet."""
+    """List what the caller sent with `wants_ack` and is neither acknowledged nor answered yet."""
     found = await state.desk.overdue(caller.id, older_than)
     answer: GetOverdueResponse = {
         "overdue": [
@@ -609,8 +609,10 @@ def _message(found: FetchedLetter) -> DeskMessage:
 
 
 def _receipt(row: ReceiptRow) -> DeskReceipt:
-    state: Literal["stored", "shown", "acknowledged"] = "stored"
-    if row.shown_at:
+    state: Literal["stored", "shown", "acknowledged", "answered"] = "stored"
+    if row.answered_at:
+        state = "answered"
+    elif row.shown_at:
         state = "acknowledged" if row.acked_at else "shown"
     return {
         "message_id": row.letter_id,
@@ -620,6 +622,8 @@ def _receipt(row: ReceiptRow) -> DeskReceipt:
         "turn": row.turn or None,
         "acknowledged_at": row.acked_at or None,
         "note": row.ack_note,
+        "answered_at": row.answered_at or None,
+        "answer_id": row.answer_id or None,
     }
 
 
