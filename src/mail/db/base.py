@@ -25,6 +25,7 @@ from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.desk import DeskPost, DeskRecords, ShownRow
 from mail.db.files import FileRecords
+from mail.db.preferences import FeedbackRow, PreferenceRecords
 
 __all__ = [
     "NEWEST_EVENTS",
@@ -309,6 +310,8 @@ class Post:
 
     ``desk`` are letters that go with the commit. If they are refused, so is the commit, and the
     other way round.
+
+    ``feedback`` is for memories of the owner's; what is known of the same approval stays as it is.
     """
 
     owner: Owner
@@ -331,6 +334,7 @@ class Post:
     answered: tuple[tuple[str, str], ...] = ()
     close_requests: bool = False
     desk: DeskPost | None = None
+    feedback: tuple[FeedbackRow, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -742,6 +746,7 @@ class Store(
     OutboxRecords,
     DeskRecords,
     FileRecords,
+    PreferenceRecords,
     Protocol,
 ):
     """Durable state of any number of owners. Methods raise `mail.errors.StoreError`."""

@@ -225,6 +225,7 @@ class MemoryDesk:
     """`mail.db.desk.DeskRecords`, which lives and dies with the process."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._desks: dict[str, _Desk] = {}
         self._next_letter = 1
 

@@ -34,6 +34,7 @@ from mail.db.base import (
     TurnCommit,
 )
 from mail.db.desk_memory import MemoryDesk
+from mail.db.preferences_memory import MemoryPreferences
 from mail.db.rows import as_event, best_matches, distinct_words
 from mail.db.texts import commit_size, text_size
 from mail.errors import KeyTaken, MailTaken, StoreConflict
@@ -97,7 +98,7 @@ class _Shelf:
             self.tasks[row.task_id].keys.discard(key)
 
 
-class MemoryStore(MemoryDesk):
+class MemoryStore(MemoryDesk, MemoryPreferences):
     """A `mail.db.base.Store` that lives and dies with the process."""
 
     durable: ClassVar = False
@@ -189,6 +190,8 @@ class MemoryStore(MemoryDesk):
             self._take_mail(post.owner.swarm, post.inbox)
         if post.desk is not None:
             self._post_letters(post.desk)
+        if post.feedback:
+            self._take_feedback(post.owner, post.feedback)
         self._file(post.owner, shelf, post.task)
         return Receipt(first_event, seqs, task.bytes)
 
@@ -256,6 +259,14 @@ class MemoryStore(MemoryDesk):
             for key in task.keys:
                 del shelf.keys[key]
             self._bury(owner, task)
+
+    def _add_event(self, owner: Owner, task_id: str, event: EventRow) -> int:
+        task = self._task(owner, task_id)
+        if task is None:
+            return 0
+        task.events.append(event)
+        task.bytes += text_size(event.extra) + text_size(event.description)
+        return len(task.events)
 
     def _task(self, owner: Owner, task_id: str) -> _Task | None:
         shelf = self._shelves.get(owner)
@@ -427,6 +438,7 @@ class MemoryStore(MemoryDesk):
             shelf.keys[key] = IdempotencyRow(*shelf.keys[key][:3])
             shelf.loose_keys[key] = None
         self._bury(owner, task)
+        self._forget_feedback(owner, lambda row: row.task_id == task_id)
         del shelf.tasks[task_id]
         shelf.finished.pop(task_id, None)
 

@@ -381,6 +381,7 @@ class _SweepRecords(Dialect):
             f"""
             UPDATE idempotency SET task_id = '', message_id = '', first_event = 0, answer = NULL
             WHERE {_OWNED} AND task_id = $4""",
+            f"DELETE FROM memory_feedback WHERE {_OWNED} AND task_id = $4",
             f"""
             UPDATE tasks SET swarm_name = '', caller_role = 'deleted', caller_id = $1,
                 task_id = CAST({self._TASK_KEY} AS TEXT)

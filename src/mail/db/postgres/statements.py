@@ -35,6 +35,7 @@ from mail.db.postgres.values import (
     task_of,
 )
 from mail.db.postgres.writer import Work
+from mail.db.preferences_statements import PreferenceStatements, feedback_steps
 from mail.db.rows import (
     CALL_COLUMNS,
     MEMORY_COLUMNS,
@@ -54,7 +55,7 @@ __all__ = ["PostgresStatements"]
 T = TypeVar("T")
 
 
-class PostgresStatements(Statements, DeskStatements, FileStatements):
+class PostgresStatements(Statements, DeskStatements, FileStatements, PreferenceStatements):
     """The verbs of `mail.db.base.Store` in PostgreSQL."""
 
     _TASK_KEY = "key"
@@ -84,6 +85,15 @@ class PostgresStatements(Statements, DeskStatements, FileStatements):
     _MATCHING = Matching(
         "lexemes @@ CAST({}::text AS tsquery)", "'", " & ", " | ", " & !", "strpos", "rowid + 0"
     )
+    _ADD_LATE_EVENT = """
+        INSERT INTO task_events (
+            task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
+            created_at, time_text, task, seq, description, size)
+        SELECT task_id, swarm_name, caller_role, caller_id, $5, $6,
+            CAST(next_event - 1 AS TEXT), CAST($7::text AS TIMESTAMP WITH TIME ZONE), $7, key,
+            next_event - 1, $8, $9
+        FROM tasks WHERE swarm_name = $1 AND caller_role = $2 AND caller_id = $3 AND task_id = $4
+        RETURNING seq"""
 
     @abstractmethod
     async def _read(self, work: Work[T]) -> T:
@@ -149,6 +159,9 @@ class PostgresStatements(Statements, DeskStatements, FileStatements):
 
     def _memory_id(self, namespace: tuple[str, ...], key: str) -> tuple[str, ...]:
         return (_memory_digest(namespace, key),)
+
+    def _put_memory_step(self, owner: Owner, row: MemoryRow) -> Step:
+        return Step(_PUT_MEMORY, each=_memory_values(owner, [row]))
 
     async def post(self, post: Post) -> Receipt:
         return await self._write(partial(_post, await packed(post, self._packer())))
@@ -452,6 +465,8 @@ async def _write_mail(db: Connection, post: Post, task: int) -> None:
         await db.executemany(_ADD_OUTBOX, [(task, *row[1:-1]) for row in post.outbox])
     if post.desk is not None:
         await _run(post_steps(post.desk), db)
+    if post.feedback:
+        await _run(feedback_steps(post.owner, post.feedback), db)
 
 
 async def _change_outbox(changes: Sequence[OutboxChange], task: int | None, db: Connection) -> None:
@@ -514,7 +529,11 @@ async def _add_events(db: Connection, parcel: Parcel, task: int, first: int) -> 
 
 
 async def _put_memories(owner: Owner, rows: Sequence[MemoryRow], db: Connection) -> None:
-    values = [
+    await db.executemany(_PUT_MEMORY, _memory_values(owner, rows))
+
+
+def _memory_values(owner: Owner, rows: Sequence[MemoryRow]) -> list[tuple[object, ...]]:
+    return [
         (
             *owner,
             _memory_digest(row.namespace, row.key),
@@ -524,7 +543,6 @@ async def _put_memories(owner: Owner, rows: Sequence[MemoryRow], db: Connection)
         )
         for row in rows
     ]
-    await db.executemany(_PUT_MEMORY, values)
 
 
 def _memory_digest(namespace: tuple[str, ...], key: str) -> str:

@@ -26,6 +26,7 @@ from mail.db.base import (
 )
 from mail.db.desk_statements import DeskStatements, Matching, post_steps, shown_steps
 from mail.db.files_statements import FileStatements
+from mail.db.preferences_statements import PreferenceStatements, feedback_steps
 from mail.db.rows import (
     CALL_COLUMNS,
     MEMORY_COLUMNS,
@@ -48,7 +49,7 @@ __all__ = ["SQLiteStatements"]
 T = TypeVar("T")
 
 
-class SQLiteStatements(Statements, DeskStatements, FileStatements):
+class SQLiteStatements(Statements, DeskStatements, FileStatements, PreferenceStatements):
     """The verbs of `mail.db.base.Store` in SQLite."""
 
     _TASK_KEY = "id"
@@ -71,6 +72,14 @@ class SQLiteStatements(Statements, DeskStatements, FileStatements):
     _SOME = "rowid IN ({})"
     _BEFORE = "updated_at < $2"
     _MATCHING = Matching("desk_words MATCH {}", '"', " AND ", " OR ", " NOT ", "instr", "rowid")
+    _ADD_LATE_EVENT = """
+        INSERT INTO task_events (
+            task_id, swarm_name, caller_role, caller_id, event_type, event_data, event_id,
+            created_at, task, seq, description, size)
+        SELECT task_id, swarm_name, caller_role, caller_id, $5, $6, CAST(next_event - 1 AS TEXT),
+            $7, id, next_event - 1, $8, $9
+        FROM tasks WHERE swarm_name = $1 AND caller_role = $2 AND caller_id = $3 AND task_id = $4
+        RETURNING seq"""
 
     @abstractmethod
     async def _read(self, work: Work[T]) -> T:
@@ -129,6 +138,9 @@ class SQLiteStatements(Statements, DeskStatements, FileStatements):
 
     def _memory_id(self, namespace: tuple[str, ...], key: str) -> tuple[str, ...]:
         return namespace_text(namespace), key
+
+    def _put_memory_step(self, owner: Owner, row: MemoryRow) -> Step:
+        return Step(_PUT_MEMORY, each=_memory_values(owner, [row]))
 
     async def post(self, post: Post) -> Receipt:
         return await self._write(partial(_post, await packed(post, self._packer())))
@@ -415,6 +427,8 @@ def _write_mail(db: sqlite3.Cursor, post: Post, task: int) -> None:
         db.execute(_ADD_OUTBOX, (task, *row[1:-1]))
     if post.desk is not None:
         _run(post_steps(post.desk), db)
+    if post.feedback:
+        _run(feedback_steps(post.owner, post.feedback), db)
 
 
 def _change_outbox(changes: Sequence[OutboxChange], task: int | None, db: sqlite3.Cursor) -> None:
@@ -481,10 +495,11 @@ def _add_events(db: sqlite3.Cursor, parcel: Parcel, task: int, first: int) -> No
 
 
 def _put_memories(owner: Owner, rows: Sequence[MemoryRow], db: sqlite3.Cursor) -> None:
-    values = [
-        (*owner, namespace_text(row.namespace), *row[1:], text_size(row.value)) for row in rows
-    ]
-    db.executemany(_PUT_MEMORY, values)
+    db.executemany(_PUT_MEMORY, _memory_values(owner, rows))
+
+
+def _memory_values(owner: Owner, rows: Sequence[MemoryRow]) -> list[tuple[object, ...]]:
+    return [(*owner, namespace_text(row.namespace), *row[1:], text_size(row.value)) for row in rows]
 
 
 _GROWN: Final = """
