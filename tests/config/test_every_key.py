@@ -59,6 +59,7 @@ SPECIAL = {
     "dynamic_ctx_ratio": 0.25,
     "base_url": "https://mail.example.org",
     "remote_providers": ["anthropic"],
+    "url": "s3://bucket/prefix",
 }
 
 

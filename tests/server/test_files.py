@@ -16,10 +16,13 @@ import pytest
 from fastapi import FastAPI
 
 from mail.config.server import FilesConfig, StoreConfig
+from mail.db.blobs import MARK
+from mail.errors import ConfigError
 from mail.server.app import create_app
 from tests.server.kit import bearer
 from tests.server.test_desk import fetch, known, thread
 from tests.support.background import served
+from tests.support.bucket import Bucket, bucket_server
 from tests.support.till import settings, till
 
 MOST = 1024 * 1024
@@ -27,14 +30,17 @@ CONTENT = b"%PDF-1.7\n" + bytes(range(256)) * 40
 
 
 @contextlib.contextmanager
-def serving(folder: Path, **limits: Any) -> Iterator[tuple[httpx.Client, FastAPI]]:
+def serving(
+    folder: Path, url: str = "", place: Any = None, **limits: Any
+) -> Iterator[tuple[httpx.Client, FastAPI]]:
     """Serve a swarm with two participants from a database in a folder; a file may have 1 MiB."""
-    url = f"sqlite:///{folder}/mail.db"
+    url = url or f"sqlite:///{folder}/mail.db"
     asyncio.run(known(url))
     made: list[FastAPI] = []
 
     async def make() -> FastAPI:
-        changes = {"store": StoreConfig(url=url), "files": FilesConfig(max_bytes=MOST)}
+        files = FilesConfig(max_bytes=MOST, **(place or {}))
+        changes = {"store": StoreConfig(url=url), "files": files}
         chosen = settings(debug=False, **limits).model_copy(update=changes)
         made.append(create_app(chosen, template=till()))
         return made[0]
@@ -61,7 +67,8 @@ def http(server: tuple[httpx.Client, FastAPI]) -> httpx.Client:
 
 def stored(folder: Path) -> set[str]:
     """Return the names of everything that is kept, or was begun."""
-    return {path.name for path in (folder / "mail-files").rglob("*") if path.is_file()}
+    found = {path.name for path in (folder / "mail-files").rglob("*") if path.is_file()}
+    return found - {MARK}
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
@@ -291,3 +298,89 @@ def test_files_count_as_stored_bytes_and_survive_the_server(tmp_path: Path) -> N
         assert download(http, first["id"], "editor").content == bytes(MOST)
         assert hand_on(http, first["id"], recipient_id="reviewer").status_code == 200
         assert download(http, first["id"], "reviewer").content == bytes(MOST)
+
+
+# --- where contents are kept --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[Bucket]:
+    with bucket_server() as environ:
+        yield Bucket("files-of-mail", environ)
+
+
+@pytest.fixture
+def s3(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    for name, value in bucket.environ.items():
+        monkeypatch.setenv(name, value)
+    return {"url": f"s3://{bucket.name}/mail"}
+
+
+def refused(url: str, place: Any) -> str:
+    """Return why a server does not start."""
+    changes = {"store": StoreConfig(url=url), "files": FilesConfig(**place)}
+    app = create_app(settings(debug=False).model_copy(update=changes), template=till())
+
+    async def start() -> None:
+        async with app.router.lifespan_context(app):
+            pass
+
+    with pytest.raises(ConfigError) as caught:
+        asyncio.run(start())
+    return str(caught.value)
+
+
+def test_files_in_a_bucket_are_got_like_others(
+    tmp_path: Path, bucket: Bucket, s3: dict[str, str]
+) -> None:
+    with serving(tmp_path, place=s3) as (http, _):
+        file = upload(http)
+        sent = hand_on(http, file["id"], recipient_id="reviewer")
+        assert sent.status_code == 200, sent.text
+        got = http.get(f"/files/{file['id']}", headers=bearer("reviewer"))
+        assert got.content == CONTENT
+        assert file["sha256"] in {key.rpartition("/")[2] for key in bucket.stored()}
+        assert not (tmp_path / "mail-files").exists()
+        assert http.delete(f"/files/{file['id']}", headers=bearer("editor")).status_code == 200
+        assert file["sha256"] not in {key.rpartition("/")[2] for key in bucket.stored()}
+    assert "another database" in refused(f"sqlite:///{tmp_path}/other.db", s3)
+    both = {**s3, "root": str(tmp_path)}
+    assert refused("memory://", both) == "[server.files]: give either root or url"
+
+
+def test_a_bucket_that_fails_is_a_503_and_leaves_the_server_at_work(
+    tmp_path: Path, bucket: Bucket, s3: dict[str, str]
+) -> None:
+    with serving(tmp_path, place={"url": f"s3://{Bucket('gone-soon', bucket.environ).name}"}) as (
+        http,
+        _,
+    ):
+        file = upload(http)
+        Bucket("gone-soon", bucket.environ).destroy()
+        for answer in (
+            http.get(f"/files/{file['id']}", headers=bearer("editor")),
+            http.post("/files", content=b"other", headers=bearer("editor")),
+        ):
+            assert answer.status_code == 503, answer.text
+            assert bucket.environ["AWS_SECRET_ACCESS_KEY"] not in answer.text
+        assert http.get("/files", headers=bearer("editor")).json()["files"][0]["id"] == file["id"]
+
+
+def test_databases_of_one_server_have_folders_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    mine, other = cluster.schema(), cluster.schema()
+    with serving(tmp_path, mine) as (http, _):
+        first = upload(http)
+    (made,) = tmp_path.iterdir()
+    assert made.name.endswith("-files") and made.name != "mail-files"
+    made.rename("mail-files")  # where an earlier version kept those of all databases
+    for mark in Path("mail-files").rglob(MARK):
+        mark.unlink()
+    with serving(tmp_path, mine) as (http, _):
+        assert http.get(f"/files/{first['id']}", headers=bearer("editor")).content == CONTENT
+    with serving(tmp_path, other) as (http, _):
+        upload(http)
+    assert {path.name for path in tmp_path.iterdir()} == {"mail-files", made.name}
+    assert "holds the files of another database" in refused(mine, {"root": made.name})

@@ -2,20 +2,27 @@
 
 import asyncio
 import os
+import secrets
+import subprocess
+import sys
 import tracemalloc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from mail.clock import SystemClock
-from mail.db.blobs import FolderBlobs
+from mail.db.blobs import MARK, Blobs, FolderBlobs
+from mail.db.blobs_s3 import S3Blobs, S3Place
 from mail.db.memory import MemoryStore
-from mail.errors import DeskConflict, StoreError, StoreFull, UnknownFile
+from mail.errors import ConfigError, DeskConflict, StoreError, StoreFull, UnknownFile
 from mail.services.desk import MailDesk
 from mail.services.files import DeskFiles, NewFile, Transfer, safe_name
+from tests.support.bucket import Bucket, bucket_server
 
 SWARM = "Example/../swarm"
 DAY = timedelta(days=1)
@@ -32,16 +39,65 @@ class Clock(SystemClock):
         return self.moment.isoformat(timespec="microseconds")
 
 
-class Files:
-    """The files of editor and reviewer in a folder."""
+class Folder:
+    """Where contents are kept: a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / "files"
+        self.folder = folder
+
+    def blobs(self, database: str = "mine", swarm: str = SWARM) -> Blobs:
+        return FolderBlobs(self.folder, swarm, database)
+
+    def stored(self) -> list[Path]:
+        """Return everything that is kept, or was begun."""
+        found = (path for path in self.folder.rglob("*") if path.is_file())
+        return [path for path in found if path.name != MARK]
+
+    def age(self, seconds: float = 7200) -> None:
+        """Make everything that is there older."""
+        for path in self.stored():
+            known = path.stat().st_mtime - seconds
+            os.utime(path, (known, known))
+
+    def lose(self) -> None:
+        for path in self.stored():
+            path.unlink()
+
+
+class InBucket:
+    """Where contents are kept: a bucket."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.bucket = bucket
+
+    def blobs(self, database: str = "mine", swarm: str = SWARM) -> Blobs:
+        place = S3Place.of(f"s3://{self.bucket.name}/some/prefix")
+        return S3Blobs(place, swarm, database, self.bucket.environ)
+
+    def stored(self) -> list[Path]:
+        """Return everything that is kept, or was begun."""
+        found = [Path(key) for key in (*self.bucket.stored(), *self.bucket.parts())]
+        return [path for path in found if path.name != MARK]
+
+    def age(self, seconds: float = 7200) -> None:
+        """Make everything that is there older."""
+        self.bucket.age(seconds)
+
+    def lose(self) -> None:
+        for key in self.bucket.stored():
+            self.bucket.remove(key)
+
+
+class Files:
+    """The files of editor and reviewer."""
+
+    def __init__(self, place: Folder | InBucket) -> None:
+        self.place = place
+        self.stored, self.age = place.stored, place.age
         self.clock, self.store = Clock(), MemoryStore()
         names = {"editor": "", "reviewer": ""}
         desk = MailDesk(self.store, SWARM, names, self.clock, 10_000)
-        blobs = FolderBlobs(self.folder, SWARM)
-        self.service = DeskFiles(desk, self.store, blobs, 100_000_000, 30.0)
+        self.service = DeskFiles(desk, self.store, place.blobs(), 100_000_000, 30.0)
 
     async def upload(self, content: bytes = b"content", **changes: str) -> Any:
         new = NewFile("a.txt", **changes)
@@ -51,23 +107,34 @@ class Files:
         async with self.service.blobs.read(row.sha256, 0, row.size) as found:
             return b"".join([piece async for piece in found])
 
-    def stored(self) -> list[Path]:
-        """Return everything that is kept, or was begun."""
-        return [path for path in self.folder.rglob("*") if path.is_file()]
-
-    def age(self, seconds: float = 7200) -> None:
-        """Make everything that is there older."""
-        for path in self.stored():
-            known = path.stat().st_mtime - seconds
-            os.utime(path, (known, known))
-
     async def sweep(self) -> int:
         return await self.service.sweep(self.clock.now())
 
 
+@pytest.fixture(scope="module")
+def s3() -> Iterator[dict[str, str]]:
+    with bucket_server() as environ:
+        yield environ
+
+
 @pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path)
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "files")
+
+
+@pytest.fixture
+def bucket(s3: dict[str, str]) -> InBucket:
+    return InBucket(Bucket(f"b-{secrets.token_hex(8)}", s3))
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(request: pytest.FixtureRequest) -> Any:
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+def files(place: Any) -> Files:
+    return Files(place)
 
 
 async def pieces(*content: bytes) -> AsyncIterator[bytes]:
@@ -98,7 +165,7 @@ async def test_a_file_expires_and_its_content_goes_with_the_last_one(files: File
 
 async def test_more_files_expire_than_go_at_once(files: Files) -> None:
     for _ in range(230):
-        await files.upload()
+        await files.upload(b"the same")
     files.clock.moment += 31 * DAY
     assert (await files.sweep(), files.stored()) == (230, [])
 
@@ -144,7 +211,8 @@ async def test_uploads_and_deletions_of_one_content_at_once_lose_nothing(files: 
     assert await files.store.letter_bytes(SWARM, "editor") == 0
 
 
-async def test_what_an_earlier_process_began_goes_after_a_while(files: Files) -> None:
+async def test_what_an_earlier_process_began_goes_after_a_while(folder: Folder) -> None:
+    files = Files(folder)
     async with files.service.blobs.spool() as spool:
         await spool.write(bytes(300_000))
         await files.sweep()
@@ -168,8 +236,9 @@ async def test_an_upload_that_is_cut_leaves_nothing(files: Files, error: BaseExc
 
 
 async def test_an_upload_that_is_cancelled_in_a_thread_leaves_nothing(
-    files: Files, monkeypatch: pytest.MonkeyPatch
+    folder: Folder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    files = Files(folder)
     reached = asyncio.Event()
     loop, fsync = asyncio.get_running_loop(), os.fsync
 
@@ -190,8 +259,7 @@ async def test_an_upload_that_is_cancelled_in_a_thread_leaves_nothing(
 
 async def test_a_file_whose_content_is_gone_is_a_failure_of_the_store(files: Files) -> None:
     row = await files.upload()
-    for path in files.stored():
-        path.unlink()
+    files.place.lose()
     with pytest.raises(StoreError):
         await files.content(row)
 
@@ -207,7 +275,9 @@ async def test_a_repeat_at_the_same_time_is_one_file(files: Files) -> None:
     assert (await files.upload(request_id="r")).created_at == "2025"
 
 
-async def test_a_large_file_takes_little_memory(files: Files) -> None:
+async def test_a_large_file_takes_little_memory(folder: Folder) -> None:
+    files = Files(folder)
+
     async def large() -> AsyncIterator[bytes]:
         for _ in range(640):
             yield bytes(64 * 1024)
@@ -230,9 +300,9 @@ async def peak(work: Callable[[], Awaitable[None]]) -> int:
         tracemalloc.stop()
 
 
-def test_swarms_have_folders_of_their_own(files: Files, tmp_path: Path) -> None:
+def test_swarms_have_folders_of_their_own(tmp_path: Path) -> None:
     names = ["a", "A", "a/b", "a_b", "..", "x" * 256, "x" * 255, "é"]
-    folders = {FolderBlobs(tmp_path, name)._folder for name in names}
+    folders = {FolderBlobs(tmp_path, name, "")._folder for name in names}
     assert len({folder.name.lower() for folder in folders}) == len(names)
     assert {folder.parent for folder in folders} == {tmp_path}
     assert all(len(folder.name) < 100 and folder.name.isascii() for folder in folders)
@@ -246,3 +316,169 @@ def test_a_safe_name_is_a_name_and_stays_one(name: str) -> None:
     assert safe and safe.isprintable() and not {*safe} & {*'/\\<>:"|?*'}
     assert safe not in (".", "..") and len(safe.encode()) <= 255
     assert safe_name(safe) == safe
+
+
+async def test_another_database_neither_writes_nor_collects(place: Any) -> None:
+    mine, other = place.blobs(), place.blobs("another")
+    await mine.check()
+    files = Files(place)
+    row = await files.upload()
+    files.age()
+    for act in (other.check, spooled(other), listed(other)):
+        with pytest.raises((ConfigError, StoreError), match="files of another database"):
+            await act()
+    assert await files.content(row) == b"content"
+    await mine.check()
+    other_swarm = place.blobs("another", "other swarm")
+    await other_swarm.check()
+
+
+def spooled(blobs: Blobs) -> Callable[[], Awaitable[None]]:
+    async def act() -> None:
+        async with blobs.spool() as spool:
+            await spool.write(b"x")
+            await spool.end()
+            await spool.keep()
+
+    return act
+
+
+def listed(blobs: Blobs) -> Callable[[], Awaitable[None]]:
+    async def act() -> None:
+        async for _ in blobs.unused_for(0):
+            pass
+
+    return act
+
+
+THROUGH = """
+import asyncio, os, re, sys
+from pathlib import Path
+from mail.db.blobs_s3 import S3Blobs, S3Place
+
+def peak() -> int:
+    known = Path("/proc/self/status").read_text()
+    return int(re.search(r"VmHWM:\\s+(\\d+) kB", known)[1]) // 1024
+
+async def through(mebibytes: int) -> None:
+    blobs = S3Blobs(S3Place.of(sys.argv[1]), "swarm", "mine", os.environ)
+    async with blobs.spool() as spool:
+        for _ in range(mebibytes * 16):
+            await spool.write(os.urandom(64 * 1024))
+        sha256 = await spool.end()
+        await spool.keep()
+    async with blobs.read(sha256, 0, spool.size) as found:
+        assert sum([len(piece) async for piece in found]) == spool.size
+
+asyncio.run(through(1))
+before = peak()
+asyncio.run(through(int(sys.argv[2])))
+print(peak() - before)
+"""
+
+
+def test_a_large_file_goes_to_a_bucket_and_back_in_little_memory(bucket: InBucket) -> None:
+    url = f"s3://{bucket.bucket.name}"
+    environ = {**os.environ, **bucket.bucket.environ}
+    command = [sys.executable, "-c", THROUGH, url, "32"]
+    ran = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert int(ran.stdout) < 24  # MiB, of a file of 32
+
+
+def failing(bucket: InBucket, **changes: str) -> S3Blobs:
+    environ = {**bucket.bucket.environ, **changes}
+    return S3Blobs(S3Place.of("s3://no-such-bucket"), SWARM, "mine", environ)
+
+
+async def test_a_bucket_that_cannot_be_used_is_said_at_the_start(bucket: InBucket) -> None:
+    with pytest.raises(ConfigError, match=r"^\[server.files\] url: there is no bucket 'no-such-"):
+        await failing(bucket).check()
+    with pytest.raises(ConfigError, match=r"^\[server.files\] url: the S3 service does not answer"):
+        await failing(bucket, AWS_ENDPOINT_URL="http://127.0.0.1:1").check()
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        with pytest.raises(ConfigError, match="there are no keys for S3; set AWS_ACCESS_KEY_ID"):
+            failing(bucket, **{name: " "})
+    for wrong in (
+        "s3.example.org",
+        "ftp://s3.example.org",
+        "https://me:pw@s3.example.org",
+        "http:",
+    ):
+        with pytest.raises(ConfigError, match=r"^AWS_ENDPOINT_URL: expected an address such as"):
+            failing(bucket, AWS_ENDPOINT_URL=wrong)
+
+
+async def test_without_the_extra_it_is_said(
+    bucket: InBucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(ConfigError, match=r"pip install 'mail-protocol\[s3\]'"):
+        bucket.blobs()
+
+
+async def test_a_transfer_that_is_cancelled_leaves_no_parts(bucket: InBucket) -> None:
+    files = Files(bucket)
+    uploading = asyncio.create_task(files.upload(os.urandom(12 * 1024 * 1024)))
+    async with asyncio.timeout(30):
+        while not bucket.bucket.parts():
+            await asyncio.sleep(0.001)
+    uploading.cancel()
+    await asyncio.gather(uploading, return_exceptions=True)
+    assert bucket.bucket.parts() == []
+    files.age()
+    await files.sweep()
+    assert files.stored() == []
+
+
+async def test_what_a_bucket_refuses_says_nothing_of_the_keys(s3: dict[str, str]) -> None:
+    """A service that refuses everything, and repeats the request in what it says."""
+
+    async def refuse(request: web.Request) -> web.Response:
+        said = (
+            f"<Error><Code>SignatureDoesNotMatch</Code>{request.headers['Authorization']}</Error>"
+        )
+        return web.Response(status=403, text=said)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", refuse)
+    async with TestServer(app) as server:
+        environ = {**s3, "AWS_ENDPOINT_URL": str(server.make_url("")).rstrip("/")}
+        blobs = S3Blobs(S3Place.of("s3://bucket"), SWARM, "mine", environ)
+        with pytest.raises(ConfigError) as caught:
+            await blobs.check()
+    assert str(caught.value) == (
+        "[server.files] url: the S3 service refuses the keys of the environment for 'bucket' "
+        "(403 SignatureDoesNotMatch)"
+    )
+    chain = caught.value.__cause__
+    assert isinstance(chain, StoreError) and chain.__cause__ is None
+
+
+async def test_a_service_that_fails_for_a_moment_is_asked_again(s3: dict[str, str]) -> None:
+    asked: list[str] = []
+
+    async def sometimes(request: web.Request) -> web.Response:
+        asked.append(request.method)
+        status = 500 if len(asked) <= 2 else 404 if request.method == "GET" else 200
+        return web.Response(status=status, headers={"ETag": '"x"'})
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", sometimes)
+    async with TestServer(app) as server:
+        environ = {**s3, "AWS_ENDPOINT_URL": str(server.make_url("")).rstrip("/")}
+        await S3Blobs(S3Place.of("s3://bucket"), SWARM, "mine", environ).check()
+        assert asked == ["GET", "GET", "GET", "PUT", "PUT"]
+        asked.clear()
+
+        async def never(request: web.Request) -> web.Response:
+            asked.append(request.method)
+            return web.Response(status=500)
+
+        broken = web.Application()
+        broken.router.add_route("*", "/{path:.*}", never)
+        async with TestServer(broken) as other:
+            environ["AWS_ENDPOINT_URL"] = str(other.make_url("")).rstrip("/")
+            with pytest.raises(ConfigError, match=r"could not serve a request .*\(500\)"):
+                await S3Blobs(S3Place.of("s3://bucket"), SWARM, "mine", environ).check()
+        assert len(asked) == 4

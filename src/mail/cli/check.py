@@ -75,6 +75,7 @@ def check_server(flags: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> in
         store = _check_store(config)
         findings += _check_registry(config, store)
         findings += store.findings
+        findings += _check_files(config)
         findings += _check_auth(store)
         findings += _check_address(config)
         findings += _check_logs(Path("logs"))
@@ -315,6 +316,26 @@ def _check_store(config: "ServerConfig") -> StoreFound:
     tokens = next((r.tokens for r in remarks if r.tokens is not None), None)
     registry = next((r.registry for r in remarks if r.registry is not None), None)
     return StoreFound(findings, durable, tokens, registry)
+
+
+def _check_files(config: "ServerConfig") -> Iterator[Finding]:
+    """Look for the bucket of files, if there is one."""
+    from mail.db.blobs_s3 import S3Blobs, S3Place
+
+    url = config.files.url
+    if url is None:
+        return
+    if config.files.root is not None:
+        yield Finding("files", "error", "[server.files]: give either root or url")
+        return
+    try:
+        asyncio.run(S3Blobs(S3Place.of(url), config.swarm.name, "", current()).reach())
+    except ConfigError as error:
+        yield Finding("files", "error", str(error))
+    except MAILError as error:
+        yield Finding("files", "error", f"[server.files] url: {error}", FAILED)
+    else:
+        yield Finding("files", "ok", f"{url}: the bucket is there")
 
 
 def _check_auth(store: StoreFound) -> Iterator[Finding]:

@@ -40,6 +40,9 @@ _ALL_INTERFACES: Final = "0.0.0.0"  # noqa: S104 - the documented default; token
 
 _ORIGIN: Final = re.compile(r"https?://(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _BASE_URL: Final = re.compile(r"https?://(?:[A-Za-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?[!-~]*")
+_BUCKET: Final = re.compile(
+    r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](?:/[A-Za-z0-9_=-][A-Za-z0-9._=-]*){0,16}/?"
+)
 _LONGEST_DELIVERY: Final = (INBOX_AGE - timedelta(days=1)).total_seconds()
 _MAX_HOURS: Final = 24 * 365 * 100
 _Provider = Literal[
@@ -107,6 +110,12 @@ def _check_origin(origin: str) -> str:
 def _check_base_url(url: str) -> str:
     if not _BASE_URL.fullmatch(url) or set(url) & set("@?#"):
         raise ValueError("expected an address such as 'https://mail.example.org'")
+    return url.rstrip("/")
+
+
+def _check_bucket(url: str) -> str:
+    if not _BUCKET.fullmatch(url):
+        raise ValueError("expected an address such as 's3://bucket/prefix'")
     return url.rstrip("/")
 
 
@@ -263,14 +272,16 @@ class FilesConfig(FileBacked):
     """``[server.files]``: the files that participants send to each other.
 
     ``root`` is the folder for them; None for one beside the SQLite database, with its name and
-    ``-files`` (``mail-files`` for ``mail.db``), and for ``mail-files`` in the working directory
-    with PostgreSQL. A file has at most ``max_bytes``, is removed after ``expire_days``, and its
-    upload may take ``upload_timeout`` seconds.
+    ``-files`` (``mail-files`` for ``mail.db``), and for one like that in the working directory with
+    PostgreSQL. ``url`` names a bucket instead, ``s3://bucket/prefix``. A file has at most
+    ``max_bytes``, is removed after ``expire_days``, and its upload may take ``upload_timeout``
+    seconds.
     """
 
     table = "server.files"
 
     root: Annotated[str, Field(min_length=1)] | None = None
+    url: Annotated[str, AfterValidator(_check_bucket)] | None = None
     max_bytes: _Positive = 100 * 1024 * 1024
     expire_days: Annotated[float, Field(gt=0, le=_MAX_HOURS / 24, allow_inf_nan=False)] = 30.0
     upload_timeout: _Wait = 900.0

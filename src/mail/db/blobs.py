@@ -1,23 +1,25 @@
 """The bytes of files, each content once under its sha256. What is told of files is in the store.
 
 Of a swarm's contents one server is in charge, as of the swarm: `Blobs.held` keeps what it does with
-one content in order. A content that nothing refers to is no harm, and is removed later on.
+one content in order. A content that nothing refers to is no harm, and is removed later on. So they
+belong to one database, whose id is kept beside them: another one would remove what it knows not.
 """
 
 import asyncio
 import errno
 import hashlib
+import math
 import os
 import re
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO, Final, ParamSpec, Protocol, TypeVar
+from typing import Any, BinaryIO, Final, ParamSpec, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
-from mail.errors import StoreError, StoreFull
+from mail.errors import ConfigError, StoreError, StoreFull
 
 __all__ = ["Blobs", "FolderBlobs", "Spool"]
 
@@ -27,9 +29,15 @@ T = TypeVar("T")
 PIECE: Final = 256 * 1024
 """Bytes that are read or written at once."""
 _ABANDONED_SECONDS: Final = 3600.0
-_HASH: Final = re.compile(r"[0-9a-f]{64}")
+HASH: Final = re.compile(r"[0-9a-f]{64}")
+MARK: Final = "database"
+"""What the id of the database is kept in."""
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _COMING: Final = "incoming"
+NOT_OURS: Final = (
+    "{place} holds the files of another database. Give this one a place of its own; if these are "
+    f"its files all the same, remove '{MARK}' there"
+)
 _SHOWN: Final = 64
 
 
@@ -68,6 +76,13 @@ class Spool(Protocol):
 class Blobs(Protocol):
     """The contents of a swarm's files."""
 
+    async def check(self) -> None:
+        """See at the start whether they can be used.
+
+        Raises:
+            ConfigError: they cannot, because of a setting, or as they are another database's.
+        """
+
     def spool(self) -> AbstractAsyncContextManager[Spool]:
         """Begin a content; what was not kept is gone at the end."""
 
@@ -87,22 +102,39 @@ class Blobs(Protocol):
         """Remove a content, if it is there. Whoever calls it holds it."""
 
     def unused_for(self, seconds: float) -> AsyncIterator[list[str]]:
-        """Yield what was kept, the last time, so long ago, in parts; and tidy up on the way."""
+        """Yield what was kept, the last time, so long ago, in parts; and tidy up on the way.
+
+        Raises:
+            StoreError: they cannot be listed, or are another database's.
+        """
 
 
-class _FolderSpool:
-    """See `Spool`."""
+class HashLocks:
+    """`Blobs.held`."""
 
-    def __init__(self, folder: Path, file: BinaryIO, path: Path) -> None:
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def held(self, sha256: str) -> AsyncIterator[None]:
+        """See `Blobs.held`."""
+        lock = self._locks.setdefault(sha256, asyncio.Lock())
+        async with lock:
+            yield
+
+
+class SpoolFile:
+    """A content that is being written to a file of this machine: a `Spool` but for `keep`."""
+
+    def __init__(self, file: BinaryIO) -> None:
         self.size = 0
-        self._folder = folder
         self._file = file
-        self._path = path
         self._hash = hashlib.sha256()
         self._waiting: list[bytes] = []
         self._waits = 0
 
     async def write(self, piece: bytes) -> None:
+        """See `Spool.write`."""
         self._waiting.append(piece)
         self._waits += len(piece)
         self.size += len(piece)
@@ -111,7 +143,7 @@ class _FolderSpool:
 
     async def _flush(self) -> None:
         pieces, self._waiting, self._waits = self._waiting, [], 0
-        await _in_thread(self._write, pieces)
+        await in_thread(self._write, pieces)
 
     def _write(self, pieces: list[bytes]) -> None:
         for piece in pieces:
@@ -119,11 +151,22 @@ class _FolderSpool:
             self._file.write(piece)
 
     async def end(self) -> str:
+        """See `Spool.end`."""
         await self._flush()
         return self._hash.hexdigest()
 
+
+class _FolderSpool(SpoolFile):
+    """See `Spool`."""
+
+    def __init__(self, folder: Path, file: BinaryIO, path: Path) -> None:
+        super().__init__(file)
+        self._folder = folder
+        self._path = path
+
     async def keep(self) -> None:
-        await _in_thread(self._keep)
+        """See `Spool.keep`."""
+        await in_thread(self._keep)
 
     def _keep(self) -> None:
         self._file.flush()
@@ -142,82 +185,110 @@ class _FolderSpool:
         self._path.unlink(missing_ok=True)
 
 
-class FolderBlobs:
+class FolderBlobs(HashLocks):
     """`Blobs` in a folder, which is made when there is something to put into it.
 
     Args:
         folder: The folder of all swarms.
         swarm: The swarm.
+        database: The id of the database that knows of them.
     """
 
-    def __init__(self, folder: Path, swarm: str) -> None:
-        self._folder = folder.absolute() / _folder_name(swarm)
-        self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+    def __init__(self, folder: Path, swarm: str, database: str) -> None:
+        super().__init__()
+        self._folder = folder.absolute() / folder_name(swarm)
+        self._database = database
+
+    async def check(self) -> None:
+        """See `Blobs.check`."""
+        try:
+            await in_thread(self._claim_what_is_there)
+        except StoreError as error:
+            raise ConfigError(f"[server.files] root: {error}") from error
+
+    def _claim_what_is_there(self) -> None:
+        if self._folder.is_dir():
+            self._claim()
+
+    def _claim(self) -> None:
+        """Note whose the contents are, if nobody has done so.
+
+        Raises:
+            StoreError: they are another database's.
+        """
+        mark = self._folder / MARK
+        if not mark.exists() or not mark.stat().st_size:
+            with mark.open("wb") as made:
+                made.write(self._database.encode())
+                made.flush()
+                os.fsync(made.fileno())
+        if mark.read_text("utf-8", "replace") != self._database:
+            raise StoreError(NOT_OURS.format(place=self._folder))
 
     @asynccontextmanager
     async def spool(self) -> AsyncIterator[_FolderSpool]:
         """See `Blobs.spool`."""
-        made = await _in_thread(self._begin)
-        try:
+        async with opened(self._begin, _FolderSpool.discard) as made:
             yield made
-        finally:
-            await _in_thread(made.discard)
 
     def _begin(self) -> _FolderSpool:
         coming = self._folder / _COMING
         _make_folder(coming)
+        self._claim()
         path = coming / secrets.token_hex(16)
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        return _FolderSpool(self._folder, os.fdopen(opened, "wb"), path)
-
-    @asynccontextmanager
-    async def held(self, sha256: str) -> AsyncIterator[None]:
-        """See `Blobs.held`."""
-        lock = self._locks.setdefault(sha256, asyncio.Lock())
-        async with lock:
-            yield
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        return _FolderSpool(self._folder, os.fdopen(file, "wb"), path)
 
     @asynccontextmanager
     async def read(self, sha256: str, start: int, size: int) -> AsyncIterator[AsyncIterator[bytes]]:
         """See `Blobs.read`."""
-        file = await _in_thread(_place(self._folder, sha256).open, "rb")
-        try:
+        path = _place(self._folder, sha256)
+        async with opened(lambda: path.open("rb"), close) as file:
             yield _pieces(file, start, size)
-        finally:
-            await _in_thread(file.close)
 
     async def drop(self, sha256: str) -> None:
         """See `Blobs.drop`."""
-        await _in_thread(lambda: _place(self._folder, sha256).unlink(missing_ok=True))
+        await in_thread(lambda: _place(self._folder, sha256).unlink(missing_ok=True))
+
+    async def everything(self) -> AsyncIterator[list[str]]:
+        """Yield what there is, whosever it is, in parts."""
+        for part in await in_thread(_entries, self._folder):
+            yield await in_thread(_older, part, math.inf)
 
     async def unused_for(self, seconds: float) -> AsyncIterator[list[str]]:
         """See `Blobs.unused_for`."""
         before = time.time() - seconds
-        for part in await _in_thread(_entries, self._folder):
+        await in_thread(self._claim_what_is_there)
+        for part in await in_thread(_entries, self._folder):
             if part.name == _COMING:
-                await _in_thread(_clear, part)
+                await in_thread(_clear, part)
             else:
-                yield await _in_thread(_older, part, before)
+                yield await in_thread(_older, part, before)
 
 
 async def _pieces(file: BinaryIO, start: int, size: int) -> AsyncIterator[bytes]:
-    await _in_thread(file.seek, start)
+    await in_thread(file.seek, start)
     while size > 0:
-        piece = await _in_thread(file.read, min(size, PIECE))
+        piece = await in_thread(file.read, min(size, PIECE))
         if not piece:
             raise StoreError("a stored file is shorter than it was")
         size -= len(piece)
         yield piece
 
 
-def _folder_name(swarm: str) -> str:
+def close(file: BinaryIO) -> None:
+    """Close a file."""
+    file.close()
+
+
+def folder_name(swarm: str) -> str:
     """Return a name for a swarm's folder that no other swarm has, on any file system."""
     shown = re.sub(r"[^A-Za-z0-9_-]", "_", swarm)[:_SHOWN]
     return f"{shown}-{hashlib.sha256(swarm.encode()).hexdigest()[:16]}"
 
 
 def _place(folder: Path, sha256: str) -> Path:
-    if not _HASH.fullmatch(sha256):
+    if not HASH.fullmatch(sha256):
         raise StoreError("a stored file has no valid hash")
     return folder / sha256[:2] / sha256
 
@@ -242,7 +313,7 @@ def _older(folder: Path, before: float) -> list[str]:
     return [
         path.name
         for path in _entries(folder)
-        if _HASH.fullmatch(path.name) and _changed(path) < before
+        if HASH.fullmatch(path.name) and _changed(path) < before
     ]
 
 
@@ -261,7 +332,8 @@ def _changed(path: Path) -> float:
 
 
 @contextmanager
-def _as_store_errors() -> Iterator[None]:
+def as_store_errors() -> Iterator[None]:
+    """Tell what a file system refuses as `StoreFull` or `StoreError`."""
     try:
         yield
     except OSError as error:
@@ -270,16 +342,37 @@ def _as_store_errors() -> Iterator[None]:
         raise StoreError(f"the folder of files cannot be used: {error}") from error
 
 
-async def _in_thread(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-    """Do work in a thread. Who is cancelled waits for its end all the same: a file is in use.
+async def in_thread(work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+    """Use files in a thread. Who is cancelled waits for its end all the same: a file is in use.
 
     Raises:
         StoreFull, StoreError: the file system refused.
     """
-    working = asyncio.ensure_future(asyncio.to_thread(work, *given, **named))
+    with as_store_errors():
+        return await to_the_end(asyncio.to_thread(work, *given, **named))
+
+
+@asynccontextmanager
+async def opened(begin: Callable[[], T], end: Callable[[T], None]) -> AsyncIterator[T]:
+    """Yield what is opened in a thread, and close it, also when the opening is cancelled.
+
+    Raises:
+        StoreFull, StoreError: the file system refused.
+    """
+    made: list[T] = []
     try:
-        with _as_store_errors():
-            return await asyncio.shield(working)
+        await in_thread(lambda: made.append(begin()))
+        yield made[0]
+    finally:
+        for each in made:
+            await in_thread(end, each)
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Do work; who is cancelled meanwhile is so after its end."""
+    working = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(working)
     except asyncio.CancelledError:
         await asyncio.wait((working,))
         raise

@@ -447,6 +447,10 @@ class MemoryDesk:
             del self._desks[swarm].pages[name][request_id]
         return len(old)
 
+    async def database_id(self) -> str:
+        """See `mail.db.files.FileRecords.database_id`: all that forget are one."""
+        return "memory"
+
     async def add_file(self, swarm: str, row: FileRow) -> None:
         """See `mail.db.files.FileRecords.add_file`."""
         desk = self._desk(swarm)

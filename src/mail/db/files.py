@@ -37,6 +37,9 @@ class FileRow(NamedTuple):
 class FileRecords(Protocol):
     """What is known of files."""
 
+    async def database_id(self) -> str:
+        """Return an id that this database has had since it was made, and no other one has."""
+
     async def add_file(self, swarm: str, row: FileRow) -> None:
         """Store a file; it counts for its owner, see `mail.db.desk.DeskRecords.letter_bytes`.
 

@@ -51,6 +51,10 @@ def _texts(rows: Iterable[Row]) -> set[str]:
 class FileStatements(Dialect):
     """`mail.db.files.FileRecords`."""
 
+    async def database_id(self) -> str:
+        (found,) = await self._fetch(_texts, "SELECT id FROM database_id")
+        return found
+
     async def add_file(self, swarm: str, row: FileRow) -> None:
         await self._run(
             [

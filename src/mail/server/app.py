@@ -204,6 +204,7 @@ def _lifespan(
             if owned is not None:
                 stack.push_async_callback(owned.close)
             stack.push_async_callback(state.close_files)
+            await state.open_files()
             stack.push_async_callback(state.auth.close)
             stack.push_async_callback(_close_models)
             stack.push_async_callback(app.state.mcp.close)

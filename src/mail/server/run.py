@@ -96,6 +96,7 @@ class DrainingServer(uvicorn.Server):
         await self._state.prepare()
         load_models(self._state.pool.served.uses)
         await self._state.store.open()
+        await self._state.open_files()
         await super().startup(sockets)
         share_interpreter()
         spare_collector()

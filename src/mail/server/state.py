@@ -18,13 +18,15 @@ from starlette.requests import Request
 from mail.auth.builtin import AuthBackend
 from mail.auth.callers import Caller
 from mail.clock import Clock, SystemClock
+from mail.config.env import current
 from mail.config.server import ServerConfig, base_url
 from mail.core.runtime.scheduler import TurnLimit
 from mail.core.teams import Teams
 from mail.db.base import Owner, Store
-from mail.db.blobs import FolderBlobs
+from mail.db.blobs import Blobs, FolderBlobs
+from mail.db.blobs_s3 import S3Blobs, S3Place
 from mail.db.desk import PARTICIPANT_ROLE
-from mail.errors import ShuttingDown, StoreError
+from mail.errors import ConfigError, ShuttingDown, StoreError
 from mail.net.peers import PeerAccess
 from mail.net.registry import SwarmRegistry
 from mail.net.registry_table import shared_registry
@@ -106,7 +108,9 @@ class ServerState:
     letter_shares: LetterShares = field(init=False)
     _desk: "tuple[MAILSwarmTemplate, MailDesk] | None" = field(default=None, init=False)
     _files: DeskFiles | None = field(default=None, init=False)
-    _blobs: dict[str, FolderBlobs] = field(default_factory=dict, init=False)
+    _blobs: dict[str, Blobs] = field(default_factory=dict, init=False)
+    _files_folder: Path = field(default=Path(), init=False)
+    _database_id: str = field(default="", init=False)
     _scratch: Path | None = field(default=None, init=False)
     _team_desk: TeamDesk | None = field(default=None, init=False)
     _pool: InstancePool | None = field(default=None, init=False)
@@ -273,22 +277,60 @@ class ServerState:
         """The files of the swarm that is served."""
         desk, settings = self.desk, self.config.files
         if self._files is None or self._files.desk is not desk:
-            blobs = self._blobs.get(desk.swarm)
-            if blobs is None:
-                blobs = self._blobs[desk.swarm] = FolderBlobs(self._files_folder(), desk.swarm)
+            blobs = self._blobs_of(desk.swarm)
             made = DeskFiles(desk, self.store, blobs, settings.max_bytes, settings.expire_days)
             self._files = made
         return self._files
 
-    def _files_folder(self) -> Path:
-        """Return the folder of files; one that is removed at the end if nothing is to be kept."""
-        if self.config.files.root is not None:
-            return Path(self.config.files.root)
-        if not self.store.durable:
+    async def open_files(self) -> None:
+        """Find out where the contents of files are, and see that they can be used there.
+
+        Calling it again is fine.
+
+        Raises:
+            ConfigError: they cannot, because of a setting, or they are another database's.
+        """
+        if self._database_id:
+            return
+        settings, swarm = self.config.files, str(self.template.name)
+        if settings.root is not None and settings.url is not None:
+            raise ConfigError("[server.files]: give either root or url")
+        database = await self.store.database_id()
+        if settings.root is not None:
+            self._files_folder = Path(settings.root)
+        elif not self.store.durable:
             self._scratch = Path(tempfile.gettempdir(), f"mail-files-{secrets.token_hex(8)}")
-            return self._scratch
-        database = getattr(self.store, "path", Path("mail.db"))  # SQLite's
-        return Path(database.parent, f"{database.stem}-files")
+            self._files_folder = self._scratch
+        else:
+            self._files_folder = await self._files_beside(swarm)
+        self._database_id = database
+        await self._blobs_of(swarm).check()
+
+    async def _files_beside(self, swarm: str) -> Path:
+        """Return the folder of files that belongs to the database.
+
+        All databases of PostgreSQL had one for long; which has files there goes on using it.
+        """
+        path: Path | None = getattr(self.store, "path", None)
+        if path is not None:  # SQLite's
+            return path.with_name(f"{path.stem}-files")
+        own, shared = Path(f"{getattr(self.store, 'name', 'mail')}-files"), Path("mail-files")
+        if not await asyncio.to_thread(own.exists):
+            async for found in FolderBlobs(shared, swarm, "").everything():
+                if await self.store.known_contents(swarm, found):
+                    return shared
+        return own
+
+    def _blobs_of(self, swarm: str) -> Blobs:
+        blobs = self._blobs.get(swarm)
+        if blobs is None:
+            folder, url = self._files_folder, self.config.files.url
+            if url is None:
+                blobs = FolderBlobs(folder, swarm, self._database_id)
+            else:
+                blobs = S3Blobs(S3Place.of(url), swarm, self._database_id, current())
+            self._blobs[swarm] = blobs
+        return blobs
 
     async def close_files(self) -> None:
         """Remove files that nobody can find any more."""

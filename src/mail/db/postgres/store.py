@@ -8,11 +8,13 @@ again when they fail for a passing reason. Closing finishes what was asked for, 
 """
 
 import asyncio
+import re
 import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeVar, cast
+from urllib.parse import unquote, urlsplit
 
 from mail.db.base import SwarmClaim
 from mail.db.migrate import packaged_migrations
@@ -151,6 +153,8 @@ class PostgresStore(PostgresStatements):
         """
         check_dsn(dsn)
         self._dsn = dsn
+        self.name = re.sub(r"[^A-Za-z0-9_-]", "_", unquote(urlsplit(dsn).path[1:])) or "mail"
+        """The database's name, as one of a file."""
         self._durability = durability
         self._exclusive = exclusive
         self._upgrade = exclusive if upgrade is None else upgrade
