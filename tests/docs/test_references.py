@@ -21,7 +21,7 @@ from mail.core.tools.catalogue import CATALOGUE
 from mail.db import open_store
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
-from mail.server.deps import audience_of
+from mail.server.deps import Mailboxes, Peers, audience_of
 from mail.server.errors import STATUS_OF
 from mail.server.routes.messages import MessageIn, MessageOptions
 from tests.docs.pages import PAGES, ROOT, anchors, headings, internal_links, name_of, pictures
@@ -140,6 +140,34 @@ def test_the_pages_agree_on_what_needs_no_token() -> None:
     said = set(re.findall(r"`([A-Z]+ /[^`]*)`", sentence))
     assert said == public - {"GET /openapi.json"}
     assert "(or `.json`)" in sentence
+
+
+def test_the_table_of_roles_has_every_route() -> None:
+    app = create_app(ServerConfig(), store=MemoryStore())
+    declared = {}
+    for route in app.routes:
+        assert isinstance(route, APIRoute)
+        audience = audience_of(route)
+        assert audience is not None
+        if not audience.roles:
+            continue
+        agent = "agent" in audience.roles
+        allowed = (
+            agent and not isinstance(audience, Peers),
+            agent and not isinstance(audience, Mailboxes),
+            "user" in audience.roles,
+            "admin" in audience.roles,
+        )
+        for method in route.methods:
+            declared[f"{method} {route.path.replace(':path', '')}"] = allowed
+    rows = re.findall(r"^\| (`.*)$", _section("mail-desk.md", "## Who may call what"), re.M)
+    told = {}
+    for row in rows:
+        routes, *cells = (cell.strip() for cell in row.strip("|").split(" | "))
+        for name in re.findall(r"`([A-Z]+ /[^`]*)`", routes):
+            assert name not in told, name
+            told[name] = tuple(cell.rstrip(" |") != "no" for cell in cells)
+    assert told == declared
 
 
 def test_the_api_page_has_every_field_of_a_message_and_no_other() -> None:

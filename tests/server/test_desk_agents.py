@@ -43,16 +43,26 @@ async def _quiet(view: ScriptView) -> Steps:
     return call("task_complete", finish_message="never")
 
 
-def swarm(*, guests: tuple[str, ...] = ("editor", "reviewer")) -> MAILSwarmTemplate:
-    """Return a swarm whose supervisor may write to the editor, and a clerk to the reviewer."""
+def swarm(
+    *, guests: tuple[str, ...] = ("editor", "reviewer"), use_proxy: bool = False
+) -> MAILSwarmTemplate:
+    """Return a swarm whose supervisor may write to the editor, and a clerk to the reviewer.
 
-    def agent(name: str, model: Any, *targets: str) -> MAILAgentTemplate:
+    With ``use_proxy`` the clerk calls a provider's model in the name of the swarm's callers.
+    """
+
+    proxied = {"llm": "openai/gpt-5-mini", "use_proxy": True}
+
+    def scripted(script: Any) -> dict[str, Any]:
+        return {"llm": "scripted", "model": ScriptedModel(script)}
+
+    def agent(name: str, model: dict[str, Any], *targets: str) -> MAILAgentTemplate:
         return MAILAgentTemplate(
             name=name,
             factory=LiteLLMSupervisorFunction,
             comm_targets=[each for each in targets if each in ("clerk", "supervisor", *guests)],
             actions=[],
-            agent_params={"llm": "scripted", "model": ScriptedModel(model), "system": "Lead."},
+            agent_params={"system": "Lead.", **model},
             enable_entrypoint=name == "supervisor",
             can_complete_tasks=True,
             tool_format="completions",
@@ -62,8 +72,8 @@ def swarm(*, guests: tuple[str, ...] = ("editor", "reviewer")) -> MAILSwarmTempl
         name="test-swarm",
         version="1",
         agents=[
-            agent("supervisor", _lead, "editor", "clerk"),
-            agent("clerk", _quiet, "supervisor", "reviewer"),
+            agent("supervisor", scripted(_lead), "editor", "clerk"),
+            agent("clerk", proxied if use_proxy else scripted(_quiet), "supervisor", "reviewer"),
         ],
         entrypoint="supervisor",
         participants=[{"name": each, "description": f"The {each}."} for each in guests],
@@ -206,6 +216,68 @@ def test_a_deleted_task_takes_no_answer(http: httpx.Client) -> None:
     late = send(http, "editor", recipient_id="supervisor", content="late", reply_to=got["id"])
     assert late.status_code == 400
     assert "the task of that message was deleted" in late.json()["detail"]
+
+
+def test_a_participant_has_the_tasks_that_its_messages_open(http: httpx.Client) -> None:
+    send(http, "editor", recipient_id="supervisor", content="mine")
+    mail(http, "editor")
+    (mine, *_) = http.get("/tasks", headers=bearer("editor"), params={"limit": 1}).json()["tasks"]
+    found = task(http, mine, "editor")
+    assert (found["task_owner"], found["status"]) == ("agent:editor@test-swarm", "completed")
+    place = f"/tasks/{mine}"
+    for who in ("reviewer", "alice"):
+        assert mine not in http.get("/tasks", headers=bearer(who)).json()
+        refused = http.get(place, headers=bearer(who))
+        none = http.get("/tasks/none", headers=bearer(who)).json()
+        assert refused.json()["detail"] == none["detail"].replace("none", mine)
+        for answer in (
+            http.get("/task", headers=bearer(who), params={"task_id": mine}),
+            http.get(f"{place}/events", headers=bearer(who)),
+            http.post(f"{place}/cancel", headers=bearer(who)),
+            http.delete(place, headers=bearer(who)),
+        ):
+            assert (answer.status_code, answer.json()["detail"]) == (
+                404,
+                refused.json()["detail"],
+            ), who
+    events = http.get(f"{place}/events", headers=bearer("editor")).text
+    assert "event: task_complete" in events
+    assert http.delete(place, headers=bearer("editor")).status_code == 204
+    assert http.get(place, headers=bearer("editor")).status_code == 404
+    assert http.post("/message", headers=bearer("editor"), json={"body": "x"}).status_code == 403
+
+
+def test_a_participant_cancels_a_task_of_its_own(http: httpx.Client) -> None:
+    about = thread(http, "editor", "supervisor")
+    asked = send(http, "editor", thread_id=about, content="please hang").json()["message_id"]
+    (mine, *_) = http.get("/tasks", headers=bearer("editor"), params={"limit": 1}).json()["tasks"]
+    cancelled = http.post(f"/tasks/{mine}/cancel", headers=bearer("editor"))
+    assert (cancelled.status_code, cancelled.json()["status"]) == (200, "cancelled")
+    assert mail(http, "editor")["reply_to"] == asked
+    fetch(http, "editor")
+    assert http.delete(f"/tasks/{mine}", headers=bearer("editor")).status_code == 204
+    send(http, "editor", thread_id=about, content="again")  # the same task, begun anew
+    assert mail(http, "editor")["content"] == "editor said: again"
+    assert task(http, mine, "editor")["status"] == "completed"
+
+
+def test_agents_that_call_models_in_their_callers_name_serve_participants(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/mail.db"
+    asyncio.run(known(url))
+    with serving(url, swarm(use_proxy=True)) as http:
+        send(http, "editor", recipient_id="supervisor", content="hello")
+        assert mail(http, "editor")["content"] == "editor said: hello"
+        task_id = begin(http, "ask which branch")
+        asked = mail(http, "editor")
+        send(http, "editor", recipient_id="reviewer", content="no agent")
+    with serving(url, swarm(use_proxy=True)) as http:
+        answer = {"recipient_id": "supervisor", "content": "main", "reply_to": asked["id"]}
+        refused = http.post("/messages", headers=bearer("editor"), json=answer)
+        assert refused.status_code == 503  # another caller's task, whose token is not here
+        assert "waits for its owner to come back" in refused.json()["detail"]
+        with http.stream("GET", f"/tasks/{task_id}/events", headers=bearer("alice")):
+            send(http, "editor", **answer)
+            assert ended(http, task_id) == "editor said: main"
 
 
 def test_a_restart_and_a_swarm_without_the_participant_lose_nothing(tmp_path: Path) -> None:

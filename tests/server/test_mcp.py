@@ -3,9 +3,11 @@
 import asyncio
 import importlib.resources
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import httpx2
 import pytest
@@ -16,9 +18,11 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
 from mail.db.memory import MemoryStore
-from mail.mcp.tools import tools_of
+from mail.mcp.tools import PROFILES, tools_of
 from mail.server.app import create_app
 from tests.server.kit import Script, Server, Template, bearer, config, running_server
+
+PAGE: Final = Path(__file__).parents[2] / "docs/mcp-server.md"
 
 ERAS = ("auto", "legacy")
 
@@ -430,9 +434,14 @@ def test_the_tools_take_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = importlib.resources.files("litellm.litellm_core_utils.tokenizers")
     monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(folder))
     encoding = tiktoken.get_encoding("cl100k_base")
-    for profile, most in (("basic", 1000), ("tasks", 1000), ("threads", 3000), ("all", 4500)):
+    page = PAGE.read_text(encoding="utf-8")
+    told = dict(re.findall(r"^\| `([a-z]+)` \| .* \| ([0-9,]+) \|$", page, re.M))
+    assert told.keys() == {*PROFILES}
+    for profile in PROFILES:
         tools = [
             {"name": t.name, "description": t.description, "inputSchema": t.schema}
             for t in tools_of([profile]).values()
         ]
-        assert len(encoding.encode(json.dumps(tools))) < most, profile
+        tokens = len(encoding.encode(json.dumps(tools)))
+        assert abs(int(told[profile].replace(",", "")) - tokens) <= 50, (profile, tokens)
+    assert int(told["basic"].replace(",", "")) < 2500

@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import re
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import httpx
 import httpx2
@@ -20,6 +22,7 @@ from mail.mcp.tools import Api, tools_of
 from mail.server.app import create_app
 from tests.server.kit import TOKENS, Script, Server, Template, bearer, config, running_server
 
+PAGE: Final = Path(__file__).parents[2] / "docs/mail-desk.md"
 Arguments = dict[str, Any]
 TASK, THREAD, MESSAGE, CALL = "<task>", "<thread>", "<message>", "<call>"
 GOOD: dict[str, Arguments] = {
@@ -52,6 +55,11 @@ GOOD: dict[str, Arguments] = {
     "answer_breakpoint": {"task_id": "<paused>", "call_id": CALL, "result": "no help"},
     "interrupt_agent": {"task_id": "<running>", "message": "stop"},
     "cancel_task": {"task_id": "<running>"},
+}
+TEAMS: dict[str, Arguments] = {
+    "list_teams": {},
+    "teammate_message": {"teamId": "none", "to": "lead", "message": "x"},
+    "teammate_broadcast": {"teamId": "none", "message": "x"},
 }
 BAD: dict[str, list[tuple[Arguments, str]]] = {
     "send_message": [
@@ -212,6 +220,31 @@ async def said(client: Client, name: str, arguments: Arguments) -> dict[str, Any
     assert not result.is_error, (name, result.content)
     assert result.structured_content is not None
     return result.structured_content
+
+
+async def test_the_table_tells_who_may_use_which_tool(server: Server) -> None:
+    async with over_http(server, "editor") as editor:
+        file = {"recipient_id": "reviewer", "content_base64": "eA==", "destination_filename": "x"}
+        sent = await said(editor, "transfer_file", file)
+    known = {"<file>": sent["file"]["id"], MESSAGE: sent["message_id"]}
+    page = PAGE.read_text(encoding="utf-8").partition("| Tool | participant |")[2]
+    told = {}
+    for row in re.findall(r"^\| (`[a-z]+_[a-z_]+`.*) \|$", page, re.M):
+        names, *cells = row.split(" | ")
+        for name in re.findall(r"`([a-z_]+)`", names):
+            told[name] = [cell != "no" for cell in cells]
+    assert told.keys() == tools_of([]).keys()
+    for at, who in enumerate(("editor", "alice", "admin")):
+        async with httpx.AsyncClient(base_url=server.url, headers=bearer(who)) as http:
+            for name, tool in tools_of([]).items():
+                arguments = filled((GOOD | TEAMS)[name], known)
+                try:
+                    await tool.call(Api(http), arguments)
+                except ToolError as error:
+                    denied = "invalid role" in str(error)
+                    assert not (told[name][at] and denied), (who, name, str(error))
+                else:
+                    assert told[name][at], (who, name)
 
 
 @pytest.mark.parametrize("transport", TRANSPORTS)

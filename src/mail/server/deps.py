@@ -21,6 +21,7 @@ from mail.errors import Forbidden
 from mail.logcontext import note
 from mail.server.federation import swarms_of
 from mail.server.intake import BODY_CHECK, KEY_HEADER, wait_turn
+from mail.server.letters import sender_token
 from mail.server.middleware import CALLER, WAITS, WORKS
 from mail.server.state import PARTICIPANT_ROLE, ServerState, state_of
 
@@ -49,7 +50,7 @@ __all__ = [
     "Prefer",
     "Roles",
     "State",
-    "ToolUser",
+    "TaskOwner",
     "audience_of",
     "peer_name",
 ]
@@ -195,8 +196,8 @@ class Roles(Audience, SecurityBase):
         text = f"invalid role: this requires {' or '.join(sorted(self.roles))}"
         if state.is_participant(caller):
             text += (
-                f"; '{caller.id}' is a participant, whose routes are /messages, /threads, /teams "
-                "and /files"
+                f"; '{caller.id}' is a participant, whose routes are /messages, /threads, /teams, "
+                "/files and /tasks"
             )
         return text
 
@@ -257,6 +258,7 @@ class Mailboxes(Roles):
                 f"'{caller.id}' is both a participant and a registered swarm, so its tokens count "
                 "as neither's; an administrator renames one of them"
             )
+        sender_token.set(_token_of(request))  # each request has a context of its own
 
     def _refusal(self, state: ServerState, caller: Caller) -> str:
         """Say which token it takes, and where people write to the swarm."""
@@ -270,7 +272,7 @@ ADMIN: Final = Roles("admin")
 PEERS: Final = Peers()
 PARTICIPANTS: Final = Mailboxes(PARTICIPANT_ROLE)
 DESK_READERS: Final = Mailboxes(PARTICIPANT_ROLE, "admin")
-TOOL_USERS: Final = Mailboxes(PARTICIPANT_ROLE, "admin", "user")
+TASK_OWNERS: Final = Mailboxes(PARTICIPANT_ROLE, "admin", "user")
 
 Anyone = Annotated[Caller, Depends(AUTHENTICATED)]
 Person = Annotated[Caller, Depends(PEOPLE)]
@@ -278,7 +280,8 @@ Administrator = Annotated[Caller, Depends(ADMIN)]
 Peer = Annotated[Caller, Depends(PEERS)]
 Participant = Annotated[Caller, Depends(PARTICIPANTS)]
 DeskReader = Annotated[Caller, Depends(DESK_READERS)]
-ToolUser = Annotated[Caller, Depends(TOOL_USERS)]
+TaskOwner = Annotated[Caller, Depends(TASK_OWNERS)]
+"""Who may have tasks, and so tools: all but other swarms."""
 
 
 def _caller(request: Request) -> Caller:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Set
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,7 @@ from mail.core.addresses import local_agent_name
 from mail.core.runtime.letter_door import DeskMail
 from mail.core.teams import Teams
 from mail.db.base import Owner, Store
-from mail.db.desk import AskRow, DeskPost, LetterRow
+from mail.db.desk import PARTICIPANT_ROLE, AskRow, DeskPost, LetterRow
 from mail.db.rows import letter_size
 from mail.errors import MAILError
 from mail.server.errors import ServerBusy
@@ -28,7 +29,10 @@ from mail.server.storage import StorageShares
 if TYPE_CHECKING:
     from mail.api import MAILSwarm, MAILSwarmTemplate
 
-__all__ = ["Reminder", "SwarmAgents"]
+__all__ = ["Reminder", "SwarmAgents", "sender_token"]
+
+sender_token: ContextVar[str] = ContextVar("sender_token", default="")
+"""The token of the participant whose request is being answered."""
 
 _log = logging.getLogger("mail.server")
 
@@ -46,19 +50,22 @@ def _owner_of(swarm: str, name: str) -> Owner:
 
 
 @asynccontextmanager
-async def _instance(pool: InstancePool, owner: Owner) -> "AsyncIterator[MAILSwarm]":
-    """Lend the instance of a task's owner.
+async def _instance(
+    pool: InstancePool, owner: Owner, token: str = ""
+) -> "AsyncIterator[MAILSwarm]":
+    """Lend the instance of a task's owner, whose own token it is.
 
     Raises:
         ServerBusy: it cannot be had now.
     """
     caller = Caller(owner.role, owner.id)
-    if pool.served.needs_token and pool.log_of(caller, owner.swarm) is None:
+    absent = not token and pool.log_of(caller, owner.swarm) is None
+    if pool.served.needs_token and absent:
         raise ServerBusy(
             "the swarm calls its model with its callers' own tokens, and this task waits for its "
             "owner to come back"
         )
-    async with pool.lease(caller) as swarm:
+    async with pool.lease(caller, token) as swarm:
         if swarm.name != owner.swarm:
             raise ServerBusy("another swarm is still at work for the task's owner")
         yield swarm
@@ -107,7 +114,8 @@ class SwarmAgents:
         """
         owner = _owner_of(post.swarm, letter.task_owner)
         mail = DeskMail(letter=letter, post=post, agents=agents, opens=opens)
-        async with _instance(self.pool, owner) as swarm:
+        own = owner == Owner(post.swarm, PARTICIPANT_ROLE, letter.sender)
+        async with _instance(self.pool, owner, sender_token.get() if own else "") as swarm:
             if opens:
                 caller = Caller(owner.role, owner.id)
                 self.quotas.message(caller, letter.task_id, swarm.open_tasks)

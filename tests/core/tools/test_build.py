@@ -188,6 +188,8 @@ def test_help_offers_the_documented_topics() -> None:
         "ignore_broadcast",
         "await_message",
         "task_complete",
+        "teammate_message",
+        "teammate_broadcast",
     ]
     assert (shown["get_summary"]["default"], shown["get_identity"]["default"]) == (True, False)
 

@@ -159,6 +159,8 @@ HelpTopic = Literal[
     "ignore_broadcast",
     "await_message",
     "task_complete",
+    "teammate_message",
+    "teammate_broadcast",
 ]
 
 

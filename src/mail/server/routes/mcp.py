@@ -31,7 +31,7 @@ from mail.mcp.tools import Api, profile_of, tools_of
 from mail.mcp.watching import Watcher
 from mail.net.sse import event_stream, frame_pieces
 from mail.server.bodies import parse_object
-from mail.server.deps import State, ToolUser
+from mail.server.deps import State, TaskOwner
 from mail.server.errors import BodyTooLarge, error_response
 from mail.server.intake import body_of, made_of_body
 from mail.server.middleware import CALLER, WAITS
@@ -241,7 +241,7 @@ class _Handed(Response):
 async def mcp(
     request: Request,
     state: State,
-    caller: ToolUser,
+    caller: TaskOwner,
     tools: Annotated[
         str, Query(description="The profiles of tools to offer, separated by commas.")
     ] = "",
@@ -277,7 +277,7 @@ async def mcp(
 
 @router.get("/mcp")
 async def listen(
-    request: Request, state: State, caller: ToolUser, name: SessionId = None
+    request: Request, state: State, caller: TaskOwner, name: SessionId = None
 ) -> Response:
     """Notify of changes of the resources that a session has subscribed to.
 
@@ -299,7 +299,7 @@ async def listen(
 
 
 @router.delete("/mcp")
-async def end(request: Request, caller: ToolUser, name: SessionId = None) -> Response:
+async def end(request: Request, caller: TaskOwner, name: SessionId = None) -> Response:
     """End a session: its subscriptions are forgotten, and its stream ends."""
     door: McpDoor = request.app.state.mcp
     if name is None:

@@ -28,8 +28,8 @@ from mail.server.deps import (
     EventsAfter,
     IdempotencyKey,
     LastEventId,
-    Person,
     State,
+    TaskOwner,
 )
 from mail.server.idempotent_response import answered_once
 from mail.server.intake import body_of, read_body
@@ -86,7 +86,7 @@ class TaskIn(RequestBody):
 async def get_tasks(
     request: Request,
     state: State,
-    caller: Person,
+    caller: TaskOwner,
     limit: Annotated[
         int | None,
         Query(ge=1, le=MAX_PAGE, description="The size of a page, 100 by default."),
@@ -127,7 +127,7 @@ async def get_tasks(
 async def get_task(
     request: Request,
     state: State,
-    caller: Person,
+    caller: TaskOwner,
     task_id: Annotated[str | None, Query(include_in_schema=False)] = None,
     after: EventsAfter = None,
     limit: EventsLimit = MAX_PAGE,
@@ -152,7 +152,7 @@ async def get_task(
 )
 async def get_task_events(
     state: State,
-    caller: Person,
+    caller: TaskOwner,
     token: BearerToken,
     task_id: PathTaskId,
     last_event_id: LastEventId = None,
@@ -181,7 +181,7 @@ async def get_task_events(
 async def cancel_task(
     request: Request,
     state: State,
-    caller: Person,
+    caller: TaskOwner,
     token: BearerToken,
     task_id: PathTaskId,
     key: IdempotencyKey = None,
@@ -205,7 +205,7 @@ async def cancel_task(
 @router.delete("/tasks/{task_id:path}", status_code=204, responses=errors(400, 404, 409))
 async def delete_task(
     state: State,
-    caller: Person,
+    caller: TaskOwner,
     token: BearerToken,
     task_id: PathTaskId,
     cancel: Annotated[bool, Query(description="Cancel the task first if it is running.")] = False,
@@ -226,7 +226,7 @@ async def delete_task(
 async def get_task_by_path(
     request: Request,
     state: State,
-    caller: Person,
+    caller: TaskOwner,
     task_id: PathTaskId,
     after: EventsAfter = None,
     limit: EventsLimit = MAX_PAGE,

@@ -4,7 +4,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from mail.net.types import GetWhoamiResponse, LoginResponse, TokenInfo
-from mail.server.deps import Anyone, BearerToken, IdempotencyKey, State, ToolUser
+from mail.server.deps import Anyone, BearerToken, IdempotencyKey, State, TaskOwner
 from mail.server.idempotent_response import answered_once
 from mail.server.openapi import errors
 from mail.server.routing import MAILRouter
@@ -17,7 +17,7 @@ authority = MAILRouter("tokens")
 
 
 @router.get("/whoami")
-async def whoami(state: State, caller: ToolUser) -> GetWhoamiResponse:
+async def whoami(state: State, caller: TaskOwner) -> GetWhoamiResponse:
     """Get the caller's id and role.
 
     The role `agent` is a participant's; the servers of other swarms are refused.
