@@ -153,6 +153,24 @@ def test_only_its_owner_hands_a_file_on_and_only_its_owner_deletes_it(http: http
     assert http.delete(f"/files/{other['id']}", headers=bearer("admin")).status_code == 200
 
 
+def test_an_uploaded_file_goes_with_a_message(http: httpx.Client) -> None:
+    file, body = upload(http), {"content": "Look.", "recipient_id": "reviewer"}
+    assert download(http, file["id"], "reviewer").status_code == 404
+    for who, file_id in (("reviewer", file["id"]), ("editor", "none"), ("editor", "../x")):
+        other = body | {"recipient_id": "reviewer" if who == "editor" else "editor"}
+        answer = http.post("/messages", headers=bearer(who), json=other | {"file_id": file_id})
+        assert answer.status_code == 404, answer.text
+    with_file = body | {"file_id": file["id"], "request_id": "with-file"}
+    for _ in range(2):
+        sent = http.post("/messages", headers=bearer("editor"), json=with_file).json()
+        assert (sent["message"]["file_id"], sent["message"]["content"]) == (file["id"], "Look.")
+    changed = http.post(
+        "/messages", headers=bearer("editor"), json=body | {"request_id": "with-file"}
+    )
+    assert changed.status_code == 409
+    assert download(http, file["id"], "reviewer").content == CONTENT
+
+
 def test_a_repeated_transfer_sends_nothing_again(http: httpx.Client) -> None:
     fetch(http, "reviewer", limit=100)
     file = upload(http)

@@ -13,6 +13,7 @@ import httpx
 import pytest
 from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.shared.exceptions import MCPError
 
 from mail.config.server import FilesConfig
 from mail.db.memory import MemoryStore
@@ -84,6 +85,44 @@ async def test_an_uploaded_file_is_handed_on_by_its_id(desk: Server) -> None:
         assert sent["file"] == file
         text = await refused(reviewer, "get_file", file_id=file["id"])
         assert "200000 bytes" in text and f"GET /files/{file['id']}" in text
+
+
+async def test_an_uploaded_file_goes_with_a_message_and_is_read_as_a_resource(desk: Server) -> None:
+    async with plain(desk) as http:
+        contents = "Grüße\n".encode(), b"\x00\xff", b"n" * 100_001
+        files = [
+            (await http.post("/files?filename=n.html", content=each)).json() for each in contents
+        ]
+    async with client(desk, "editor") as editor, client(desk, "reviewer") as reviewer:
+        told = [
+            each.uri_template
+            for each in (await editor.list_resource_templates()).resource_templates
+        ]
+        assert "mail://files/{file_id}" in told
+        with pytest.raises(MCPError, match="no such file"):
+            await reviewer.read_resource(files[0]["uri"])
+        for file, given in zip(files, ("id", "uri", "id"), strict=True):
+            await use(
+                editor, "send_message", content="See.", recipient_id="reviewer", file_id=file[given]
+            )
+        page = await use(reviewer, "get_messages")
+        assert [each["file_id"] for each in page["messages"]] == [
+            each["id"] for each in files[::-1]
+        ]
+        [text] = (await reviewer.read_resource(files[0]["uri"])).contents
+        assert (text.text, text.mime_type) == ("Grüße\n", "text/plain")
+        [binary] = (await reviewer.read_resource(files[1]["uri"])).contents
+        assert base64.b64decode(binary.blob) == b"\x00\xff"
+        assert binary.mime_type == "application/octet-stream"
+        with pytest.raises(MCPError, match=rf"100001 bytes.*GET /files/{files[2]['id']}"):
+            await reviewer.read_resource(files[2]["uri"])
+        for odd in ("", "..", "x/meta", "%2e%2e", "x" * 2000):
+            with pytest.raises(MCPError, match=r"no such file|unknown resource|not found"):
+                await reviewer.read_resource(f"mail://files/{odd}")
+        refusal = await refused(
+            reviewer, "send_message", content="x", recipient_id="editor", file_id=files[0]["id"]
+        )
+        assert "no such file" in refusal
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ class DeskClient(HTTPClient):
         reply_to: str | None = None,
         urgent: bool = False,
         wants_ack: bool = False,
+        file_id: str | None = None,
         request_id: str | None = None,
     ) -> PostMessagesResponse:
         """Send a message to a participant, to several, or to a thread (``POST /messages``).
@@ -56,6 +57,7 @@ class DeskClient(HTTPClient):
             reply_to: The id of the message that it answers.
             urgent: Whether it wants attention at once.
             wants_ack: Ask the recipients to acknowledge it.
+            file_id: A file of one's own that goes with it; see `upload_file`.
             request_id: A name for this request. A repeat with it sends nothing twice. With it, the
                 client repeats the request after a lost connection, as with an idempotency key.
 
@@ -71,6 +73,7 @@ class DeskClient(HTTPClient):
             "reply_to": reply_to,
             "urgent": urgent or None,
             "wants_ack": wants_ack or None,
+            "file_id": file_id,
         }
         answer = await self._request_object("POST", "/messages", present(payload), request_id)
         return cast("PostMessagesResponse", answer)

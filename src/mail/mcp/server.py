@@ -3,6 +3,7 @@
 Importing this module imports the SDK, which is large: that happens when a client comes.
 """
 
+import base64
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -71,6 +72,11 @@ _TEMPLATES: Final = (
         mime_type="application/json",
     ),
     types.ResourceTemplate(
+        name="file",
+        uri_template="mail://files/{file_id}",
+        description="A file of at most 100,000 bytes, as text or base64.",
+    ),
+    types.ResourceTemplate(
         name="task timeline",
         uri_template="mail://tasks/{task_id}/timeline",
         description="The newest events of a task, a line each.",
@@ -78,6 +84,7 @@ _TEMPLATES: Final = (
     ),
 )
 _LISTED: Final = "50"
+_BINARY: Final = "application/octet-stream"
 _UNAVAILABLE: Final = frozenset({401, 429, 503})
 _SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 
@@ -157,11 +164,15 @@ class _Handlers:
         caller = await self.connected(ctx)
         try:
             resource = resource_of(uri)
-            text = await resource.read(caller.api)
+            found = await resource.read(caller.api)
         except ToolError as error:
             raise MCPError(types.INVALID_PARAMS, str(error)) from None
-        content = types.TextResourceContents(uri=uri, mime_type=resource.mime_type, text=text)
-        return types.ReadResourceResult(contents=[content])
+        if isinstance(found, str):
+            text = types.TextResourceContents(uri=uri, mime_type=resource.mime_type, text=found)
+            return types.ReadResourceResult(contents=[text])
+        blob = base64.b64encode(found).decode()
+        binary = types.BlobResourceContents(uri=uri, mime_type=_BINARY, blob=blob)
+        return types.ReadResourceResult(contents=[binary])
 
     async def subscribe(
         self, ctx: Context, params: types.SubscribeRequestParams

@@ -24,6 +24,7 @@ from mail.errors import ToolError
 from mail.mcp.files import LocalFiles
 
 __all__ = [
+    "FILE_URI",
     "PROFILES",
     "Api",
     "McpTool",
@@ -31,6 +32,8 @@ __all__ = [
     "Refused",
     "id_in_path",
     "profile_of",
+    "small_file",
+    "text_of",
     "timeline",
     "tools_of",
 ]
@@ -50,7 +53,8 @@ _GATEWAY_TIMEOUT: Final = 504
 _NOT_FOUND: Final = 404
 _TIMELINE_EVENTS: Final = 200
 _OTHER_PLACES: Final = frozenset({"unread", "overdue", "search"})
-_FILE_URI: Final = "mail://files/"
+FILE_URI: Final = "mail://files/"
+"""What the addresses of files begin with."""
 _UPLOAD_SECONDS: Final = 900.0
 _LONGEST_LINE: Final = 300
 _LONGEST_ANSWER: Final = 100_000
@@ -223,6 +227,7 @@ _ThreadId = Annotated[str, Field(min_length=1, max_length=256, description="The 
 _MessageId = Annotated[str, Field(min_length=1, max_length=256, description="The message's id.")]
 _Subject = Annotated[str, Field(description="A line.")]
 _WantsAck = Annotated[bool, Field(description="Ask for an acknowledgement.")]
+_FileToSend = Annotated[str, Field(description="A file that you have uploaded.")]
 _Urgent = Annotated[bool, Field(description="It wants attention at once.")]
 _RequestId = Annotated[
     str,
@@ -245,6 +250,7 @@ class SendMessage(Arguments):
     urgent: _Urgent = False
     reply_to: Annotated[str, Field(description="The message that it answers.")] = ""
     wants_ack: _WantsAck = False
+    file_id: _FileToSend = ""
     request_id: _RequestId = ""
 
 
@@ -309,6 +315,7 @@ class BroadcastMessage(Arguments):
     subject: _Subject = ""
     urgent: _Urgent = False
     wants_ack: _WantsAck = False
+    file_id: _FileToSend = ""
     request_id: _RequestId = ""
 
 
@@ -632,7 +639,10 @@ def _path(task_id: str) -> str:
 
 
 async def _send(api: Api, given: SendMessage | BroadcastMessage, _: object) -> dict[str, Any]:
-    sent = await api.ask("POST", "/messages", json=_given(given))
+    body = _given(given)
+    if given.file_id:
+        body["file_id"] = given.file_id.removeprefix(FILE_URI)
+    sent = await api.ask("POST", "/messages", json=body)
     message = sent["message"]
     where = f"in thread {message['thread_id']}" if message["thread_id"] else ""
     to = where or f"to {', '.join(message['recipient_ids'])}"
@@ -758,7 +768,7 @@ async def _transfer(api: Api, given: TransferFile, _: object) -> dict[str, Any]:
     if given.file_id:
         if given.destination_filename:
             raise ToolError("a file that was uploaded has the name that it was uploaded with")
-        file_id = given.file_id.removeprefix(_FILE_URI)
+        file_id = given.file_id.removeprefix(FILE_URI)
     else:
         upload = _upload_path if given.source_path else _upload_text
         file_id = (await upload(api, given))["id"]
@@ -813,31 +823,51 @@ async def _upload_text(api: Api, given: TransferFile) -> dict[str, Any]:
 
 
 async def _get_file(api: Api, given: GetFile, _: object) -> dict[str, Any]:
-    place = _file(given.file_id.removeprefix(_FILE_URI))
+    file_id = given.file_id.removeprefix(FILE_URI)
+    if not given.save_as:
+        file, content = await small_file(api, file_id)
+        return {"file": file} | _shown(content)
+    place = _file(file_id)
     file = await api.ask("GET", f"{place}/meta")
-    if given.save_as:
-        if api.files is None:
-            raise ToolError("save_as is a path on your own disk; use `mail mcp --root FOLDER`")
-        async with api.download(place) as pieces:
-            await api.files.save(given.save_as, pieces, file["sha256"])
-        return {"file": file, "saved_as": given.save_as}
+    if api.files is None:
+        raise ToolError("save_as is a path on your own disk; use `mail mcp --root FOLDER`")
+    async with api.download(place) as pieces:
+        await api.files.save(given.save_as, pieces, file["sha256"])
+    return {"file": file, "saved_as": given.save_as}
+
+
+async def small_file(api: Api, file_id: str) -> tuple[dict[str, Any], bytes]:
+    """Return what is known of a file, and its content.
+
+    Raises:
+        ToolError: there is none for the caller, or it is too large to be returned at once.
+    """
+    place = _file(file_id)
+    file = await api.ask("GET", f"{place}/meta")
     if file["size"] > _LONGEST_ANSWER:
         raise ToolError(
-            f"the file has {file['size']} bytes, and a tool returns {_LONGEST_ANSWER} at most: "
-            f"download it with GET {place}, or give save_as with `mail mcp --root FOLDER`"
+            f"the file has {file['size']} bytes, and {_LONGEST_ANSWER} at most are returned at "
+            f"once: download it with GET {place}, or use get_file with save_as and "
+            "`mail mcp --root FOLDER`"
         )
     async with api.download(place) as pieces:
-        content = b"".join([piece async for piece in pieces])
-    return {"file": file} | _shown(content)
+        return file, b"".join([piece async for piece in pieces])
 
 
 def _shown(content: bytes) -> dict[str, str]:
+    text = text_of(content)
+    if text is not None:
+        return {"text": text}
+    return {"content_base64": base64.b64encode(content).decode()}
+
+
+def text_of(content: bytes) -> str | None:
     """Return a content as text, if it is one."""
     with suppress(UnicodeDecodeError):
         text = content.decode()
         if "\0" not in text:
-            return {"text": text}
-    return {"content_base64": base64.b64encode(content).decode()}
+            return text
+    return None
 
 
 def _file(file_id: str) -> str:

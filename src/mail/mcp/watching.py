@@ -12,7 +12,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote
 
 from mail.errors import ToolError
-from mail.mcp.tools import Api, Refused, id_in_path, timeline
+from mail.mcp.tools import FILE_URI, Api, Refused, id_in_path, small_file, text_of, timeline
 
 __all__ = [
     "INBOX",
@@ -55,8 +55,8 @@ class Resource:
     def __init__(self, name: str = "") -> None:
         self._name = name
 
-    async def read(self, api: Api) -> str:
-        """Return its text.
+    async def read(self, api: Api) -> str | bytes:
+        """Return its text, or the bytes of what is none.
 
         Raises:
             ToolError: the caller may not read it, or the server does not answer.
@@ -78,6 +78,20 @@ class _Inbox(Resource):
 
     def _page(self, limit: int) -> dict[str, str]:
         return {"limit": str(limit), "mark_read": "false"}
+
+
+class _File(Resource):
+    """A file; it never changes. What it is said to be is for no client to act upon."""
+
+    mime_type = "text/plain"
+
+    async def read(self, api: Api) -> str | bytes:
+        _, content = await small_file(api, self._name)
+        text = text_of(content)
+        return content if text is None else text
+
+    async def mark(self, api: Api) -> object:
+        raise ToolError("a file never changes; there is nothing to watch")
 
 
 class _Timeline(Resource):
@@ -103,6 +117,8 @@ def resource_of(uri: str) -> Resource:
     if len(uri) <= _LONGEST_URI:
         if uri.startswith(_THREADS):
             return Resource(unquote(uri[len(_THREADS) :]))
+        if uri.startswith(FILE_URI):
+            return _File(unquote(uri[len(FILE_URI) :]))
         if uri.startswith(_TASKS) and uri.endswith(_TIMELINE):
             return _Timeline(unquote(uri[len(_TASKS) : -len(_TIMELINE)]))
     raise ToolError(f"unknown resource: {uri[:_LONGEST_URI]}")

@@ -143,16 +143,24 @@ class DeskFiles:
             UnknownFile: the sender has no such file.
             ProtocolError, UnknownThread, RequestReused: see `MailDesk.send_message`.
         """
-        row = await self._find(file_id)
-        if row.owner != sender:
-            raise UnknownFile
-        told = f"File: {row.name} ({row.size:,} bytes, {row.media_type})\nsha256: {row.sha256}"
-        content = f"{told}\n{FILE_URI}{row.file_id}"
+        row = await self.own(sender, file_id)
+        content = told_of(row)
         if to.description:
             content = f"{to.description}\n\n{content}"
         draft = Draft(content, urgent=to.urgent, request_id=to.request_id, file_id=row.file_id)
         recipient, thread = to.recipient_id or None, to.thread_id or None
         return row, await self.desk.send_message(sender, draft, recipient, thread)
+
+    async def own(self, name: str, file_id: str) -> FileRow:
+        """Return what is known of a file that a mailbox has uploaded: it may go with a letter.
+
+        Raises:
+            UnknownFile: the mailbox has no such file.
+        """
+        row = await self._find(file_id)
+        if row.owner != name:
+            raise UnknownFile
+        return row
 
     async def get(self, name: str | None, file_id: str) -> FileRow:
         """Return what is known of a file; of any file for an operator, whose name is None.
@@ -224,6 +232,12 @@ class DeskFiles:
         if row is None or row.expires_at <= self.desk.clock.now():
             raise UnknownFile
         return row
+
+
+def told_of(row: FileRow) -> str:
+    """Return what letters say of a file."""
+    about = f"File: {row.name} ({row.size:,} bytes, {row.media_type})\nsha256: {row.sha256}"
+    return f"{about}\n{FILE_URI}{row.file_id}"
 
 
 def safe_name(name: str) -> str:

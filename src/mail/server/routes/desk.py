@@ -135,6 +135,12 @@ class MessageToSend(RequestBody):
     reply_to: Annotated[
         Name | None, Field(description="The message that it answers; one that the caller sees.")
     ] = None
+    file_id: Annotated[
+        Name | None,
+        Field(
+            description="A file that the caller has uploaded, which all recipients can get then."
+        ),
+    ] = None
     urgent: Annotated[
         bool | None,
         Field(
@@ -222,9 +228,11 @@ async def send_desk_message(
     """Send a message to a participant, to several, or to a thread.
 
     When the answer comes, the message is stored for all of its recipients. A thread that the caller
-    is not in is 404, whether or not there is one.
+    is not in is 404, whether or not there is one; so is a file that it has not uploaded.
     """
     check_claim("sender_id", body.sender_id, caller.id)
+    if body.file_id is not None:
+        await state.files.own(caller.id, body.file_id)
     draft = Draft(
         body.content,
         body.subject or "",
@@ -232,6 +240,7 @@ async def send_desk_message(
         bool(body.urgent),
         bool(body.wants_ack),
         body.request_id or key or "",
+        body.file_id or "",
     )
     if body.recipient_ids is not None:
         sent = await state.desk.broadcast_message(caller.id, draft, body.recipient_ids)
