@@ -116,7 +116,7 @@ async def swarm(person: Terminal) -> None:
 async def test_mistakes_are_told_and_forgiven(tmp_path: Path, server: str) -> None:
     async with terminal(tmp_path, arguments(server)) as person:
         await person.see("mail>")
-        await person.ask("sing", r"invalid choice: 'sing'")
+        await person.ask("/sing", r"invalid choice: 'sing'")
         await person.ask("message", r"the following arguments are required: body")
         await person.ask("message 'half", r"error parsing command: No closing quotation")
         await person.ask("message hi --kwargs {", r"--kwargs: not valid JSON: ")
@@ -225,3 +225,68 @@ async def test_without_a_server_or_a_key_one_may_look_around(tmp_path: Path, ser
         assert await person.end() == 0
     async with terminal(tmp_path, ["client"], MAIL_URL=server, MAIL_API_KEY=ALICE) as person:
         await person.see("> id: alice")
+
+
+async def test_one_talks_to_agents_in_plain_words(tmp_path: Path, server: str) -> None:
+    async with terminal(tmp_path, arguments(server)) as person:
+        await person.see("mail>")
+        await person.ask("It's me, isn't it?", r"You said: It's me, isn't it\?.*task \S+ completed")
+        await person.ask("status of it?", r"You said: status of it\?")
+        await person.ask("say status", r"You said: status ")
+        await person.ask("/tasks", r"\* \S{8} completed +\d\.\d s +It's me, isn't it\?")
+        await person.ask("/new don't", r"You said: don't")
+        await person.ask("message 'third' -tid third", r"task third completed\n")
+        await person.ask("and on", r"You said: and on .*task third completed")
+        await person.ask("/task thi", r"\* third +completed .*third")
+        person.type("first \\")
+        await person.see(r"\.\.\.")
+        await person.ask("second", r"You said: first *\n *second")
+        person.press("one\x1b\rtwo")
+        await person.ask("", r"You said: one *\n *two")
+        await person.ask("consult me", r"send_interrupt.* waits for you.*/answer \S+ TEXT")
+        await person.ask("and then?", r"error sending message: the task waits for you")
+        await person.ask("/approvals", r"call-\w{5} +third +send_interrupt\(.*\)")
+        await person.ask("/answer call- it's fine", r"the tool said it's fine")
+        await person.ask("consult me", r"/answer \S+ TEXT")
+        await person.ask("/cancel", r"task 'third' cancelled\n")
+        await person.ask("/tasks", r"\* third +cancelled")
+        await person.ask("/task nothing", r"error getting task: there is no task 'nothing'\.\n")
+        await person.ask("status report x", r"task third completed")
+        await person.ask(
+            "a plan", r"error acknowledging .*it was taken for a command; .*say a plan"
+        )
+        await person.ask("mail_0123456789abcdefghijklmnop", r"not sent: this looks like a key")
+        await person.ask("loginn s3cret-key", r"not sent: this looks like a key")
+        await person.ask("/new", r"what you say next begins a new task")
+        await person.ask("/watch", r"error watching task: there is no current task")
+        await person.ask("/help new", r"usage: mail> new \[-h\] \[text \.\.\.\]")
+        person.type("/exit")
+        assert await person.end() == 0
+        assert "Traceback" not in person.screen
+    kept = (tmp_path / ".mail_history").read_text()
+    assert "+It's me, isn't it?\n" in kept
+    assert "mail_0123456789" not in kept
+    assert "s3cret" not in kept
+
+
+async def test_ctrl_c_leaves_the_task_and_then_the_prompt(
+    tmp_path: Path, server: str, script: Script
+) -> None:
+    async with terminal(tmp_path, arguments(server)) as person:
+        await person.see("mail>")
+        person.type("hang on")
+        await script.entered.wait()
+        await person.see(r"supervisor · \d\.\d s")
+        person.press("\x03")
+        await person.see(r"task (\S{8}) goes on: /watch comes back to it, /cancel stops it\n")
+        await person.see(r"Ctrl-C again leaves the prompt\n.*mail>")
+        person.press("half a line\x03")
+        await person.see("mail>")
+        script.gate.set()
+        await person.ask("/watch", r"You said: hang on.*task \S{8} completed")
+        await person.ask("/watch", r"nothing new; --all shows it from its beginning\n")
+        await person.ask("/watch --all", r"alice → supervisor.* hang on.*You said: hang on")
+        person.press("\x03")
+        await person.see(r"Ctrl-C again leaves the prompt\n.*mail>")
+        person.press("\x03")
+        assert await person.end() == 130

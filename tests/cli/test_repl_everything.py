@@ -179,6 +179,11 @@ EVERY: dict[str, list[tuple[str, str]]] = {
         ("inbox --json", r'"unread": 0'),
         ("in --unread --limit 5 --before 9", r"0 unread\n"),
     ],
+    "approvals": [
+        ("/approvals", r"nothing waits for you\n"),
+        ("/ap --json", r"\[\]"),
+    ],
+    "answer": [("/answer none it's fine", r"error answering: there is no call .* 'none'")],
     "participants": [
         ("participants", r"editor \(participant\)"),
         ("who --json", r'"kind": "participant"'),
@@ -268,7 +273,7 @@ async def test_participants_write_to_each_other(tmp_path: Path, place: str) -> N
 async def test_odd_keys_are_forgiven(tmp_path: Path, place: str) -> None:
     async with terminal(tmp_path, ["client", place, "-ak", TOKENS["admin"]]) as person:
         await person.see("mail>")
-        await person.ask("mesage hi", r"invalid choice: 'mesage'.*[Dd]id you mean 'message'\?")
+        await person.ask("/mesage hi", r"invalid choice: 'mesage'.*[Dd]id you mean 'message'\?")
         await person.ask("help sing", r"invalid choice: 'sing'")
         await person.ask(
             "ms hi --resume-form user_response",

@@ -186,10 +186,11 @@ def _many(runner: "asyncio.Runner", client: "MAILClient", call: Call) -> int:
     from mail.cli.repl.loop import converse, greet
     from mail.cli.repl.screen import Screen
     from mail.cli.repl.session import Session
+    from mail.cli.repl.talk import Talk
     from mail.cli.repl.terminal import PipedLines, TypedLines
 
-    session = Session(client, Screen(), call.json)
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return converse(runner, session, PipedLines())
+        return converse(runner, Session(client, Screen(), call.json), PipedLines())
+    session = Session(client, Screen(), call.json, Talk())
     runner.run(greet(session))
-    return converse(runner, session, TypedLines(runner, Path.home() / HISTORY))
+    return converse(runner, session, TypedLines(runner, Path.home() / HISTORY, session))

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from mail.cli.common import DONE, FAILED, PAUSED
 from mail.cli.credentials import read_token
+from mail.cli.repl.approvals import APPROVALS
 from mail.cli.repl.desk import DESK
 from mail.cli.repl.screen import event_count, exit_code, show_answer, show_event, show_task
 from mail.cli.repl.session import Command, Session, add_json
@@ -195,6 +196,8 @@ async def _message(session: Session, arguments: argparse.Namespace) -> int:
     answer = await session.client.post_message(
         **_fields(arguments), show_events=arguments.show_events, **arguments.kwargs
     )
+    if session.talk is not None:
+        session.talk.task_id = answer.get("task_id", session.talk.task_id)
     if session.wants_json(arguments):
         session.screen.show_json(answer)
     else:
@@ -225,6 +228,8 @@ async def _follow(session: Session, stream: Any, *, as_json: bool) -> int:
                 show_event(session.screen, record["event"], record["data"])
             if record["event"] in ("task_complete", "task_error"):
                 last = record
+    if session.talk is not None:
+        session.talk.task_id = stream.task_id
     if last is None:
         return DONE
     data = last["data"] if isinstance(last["data"], dict) else {}
@@ -736,6 +741,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *_IDENTITY,
     *_MESSAGES,
     *_TASKS,
+    *APPROVALS,
     *DESK,
     *_SWARMS,
     *_RESPONSES,

@@ -1,17 +1,33 @@
 """The prompt's loop: read a command, run it, and continue after errors."""
 
+import argparse
 import asyncio
+from collections.abc import Sequence
 from typing import Final, Protocol
 
-from mail.cli.common import DONE, INTERRUPTED, USAGE
-from mail.cli.repl.parsing import LEAVE, CommandParser, build_parser, split
+from mail.cli.common import DONE, INTERRUPTED, USAGE, one_line
+from mail.cli.repl.parsing import (
+    HELP,
+    LEAVE,
+    CommandParser,
+    Meant,
+    build_parser,
+    is_ordinary_word,
+    meaning,
+    split,
+)
 from mail.cli.repl.session import Session, execute
+from mail.cli.repl.talk import SAY, TALK, whole_id
+from mail.cli.repl.view import short_id
+from mail.core.suggest import did_you_mean
 from mail.errors import MAILError
+from mail.logs.setup import redact
 from mail.version import get_version
 
-__all__ = ["Lines", "converse", "greet"]
+__all__ = ["LineCleared", "Lines", "converse", "greet", "may_be_key"]
 
-_HELP: Final = ("help", "?")
+_KEY_LENGTH: Final = 8
+_LONG_KEY: Final = 20
 
 
 class Lines(Protocol):
@@ -24,8 +40,13 @@ class Lines(Protocol):
 
         Raises:
             EOFError: there are no more commands.
-            KeyboardInterrupt: the current line was cancelled.
+            LineCleared: the current line was cancelled.
+            KeyboardInterrupt: there was nothing to cancel.
         """
+
+
+class LineCleared(KeyboardInterrupt):
+    """Ctrl-C where something had been typed."""
 
 
 def converse(runner: asyncio.Runner, session: Session, lines: Lines) -> int:
@@ -34,51 +55,136 @@ def converse(runner: asyncio.Runner, session: Session, lines: Lines) -> int:
     Returns:
         0; if the input is not interactive, the exit code of the last command that failed.
     """
-    parser = build_parser("mail>", typed=True)
-    code = DONE
+    talks = session.talk is not None
+    parser = build_parser("mail>", typed=True, more=TALK if talks else ())
+    code, interrupted = DONE, False
     while True:
         try:
-            words = _words(session, lines.read())
-            if words is None:
-                code = USAGE
-            elif words and words[0] in LEAVE:
-                break
-            elif words:
-                code = _carry_out(runner, session, parser, words) or code
+            meant = _read(lines, parser, talks=talks)
+            interrupted = False
+            code = _act(runner, session, parser, meant) or code
         except EOFError:
             break
-        except KeyboardInterrupt:  # at a terminal, always show a new prompt
-            if not lines.interactive:
+        except LineCleared:
+            interrupted = False
+        except KeyboardInterrupt:  # at a terminal, show a new prompt the first time
+            if not lines.interactive or interrupted:
                 return INTERRUPTED
+            interrupted = True
+            _tell_of_interrupt(session)
     return DONE if lines.interactive else code
 
 
-def _words(session: Session, line: str) -> list[str] | None:
+def _read(lines: Lines, parser: CommandParser, *, talks: bool) -> Meant:
+    line = lines.read()
+    return meaning(line, parser) if talks else Meant(command=line)
+
+
+def _act(runner: asyncio.Runner, session: Session, parser: CommandParser, meant: Meant) -> int:
+    if meant.text is not None:
+        return _say(runner, session, meant)
     try:
-        return split(line)
+        words = split(meant.command or "") if session.talk is None else _words(parser, meant)
     except ValueError as error:
         session.screen.fail(f"error parsing command: {error}")
-        return None
+        return USAGE
+    if not words:
+        return DONE
+    if words[0] in LEAVE:
+        raise EOFError
+    code = _carry_out(runner, session, parser, words)
+    if code and session.talk is not None and not meant.explicit:
+        _tell_of_messages(session, words)
+    return code
+
+
+def _say(runner: asyncio.Runner, session: Session, meant: Meant) -> int:
+    """Send a message, unless it looks like a key that was meant for a command."""
+    text = meant.text or ""
+    if not text.strip():
+        return DONE
+    if not meant.explicit and may_be_key(text):
+        session.screen.fail(
+            "not sent: this looks like a key; `login` takes one, and `say` sends it"
+        )
+        return USAGE
+    return runner.run(execute(session, argparse.Namespace(command=SAY, text=[text], json=False)))
+
+
+def may_be_key(text: str) -> bool:
+    """Tell whether a text looks like a key, or like a misspelt command with one."""
+    words = text.split()
+    if redact(text) != text:
+        return True
+    if len(words) == 1:
+        key = words[0]
+        mixed = not key.isalpha() and any(sign.isdigit() for sign in key)
+        return len(key) >= _LONG_KEY and mixed and "://" not in key
+    near = len(words) == 2 and bool(did_you_mean(words[0], ["login"]))
+    return near and len(words[1]) >= _KEY_LENGTH and not words[1].isalpha()
+
+
+def _tell_of_messages(session: Session, words: Sequence[str]) -> None:
+    """Say how to send a line that was taken for a command."""
+    if len(words) > 1 and is_ordinary_word(words[0]):
+        line = one_line(" ".join(words), 60)
+        session.screen.note((f"it was taken for a command; as a message: say {line}", "dim"))
+
+
+def _tell_of_interrupt(session: Session) -> None:
+    """Say how to come back to a task, and how to leave."""
+    talk = session.talk
+    if talk is None:
+        return
+    if talk.left is not None:
+        task = short_id(talk.left)
+        told = f"task {task} goes on: /watch comes back to it, /cancel stops it"
+        session.screen.note((told, "dim"))
+        talk.left = None
+    session.screen.note(("Ctrl-C again leaves the prompt", "dim"))
+
+
+def _words(parser: CommandParser, meant: Meant) -> list[str]:
+    """Split a command into words, but leave a free text at its end as it is.
+
+    Raises:
+        ValueError: a quotation mark or backslash is unmatched, or the line is not UTF-8.
+    """
+    line = meant.command or ""
+    name = line.split(None, 1)[:1]
+    command = parser.commands.get(name[0]) if name else None
+    if command is None or command.free is None:
+        return split(line)
+    words = line.split(None, command.free + 1)
+    text = words[command.free + 1 :]
+    return words if not text or text[0] in ("-h", "--help") else [*words[:-1], "--", *text]
 
 
 def _carry_out(
     runner: asyncio.Runner, session: Session, parser: CommandParser, words: list[str]
 ) -> int:
-    if words[0] in _HELP:
+    if words[0] in HELP:
         if not words[1:]:
             parser.print_help()
             return DONE
-        words = [words[1], "--help"]
+        words = [words[1].lstrip("/"), "--help"]
     try:
-        arguments = parser.parse_args(words)
-        return runner.run(execute(session, arguments))
+        return runner.run(_run(session, parser.parse_args(words)))
     except SystemExit as stop:  # argparse has printed the error
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
-        session.screen.note(
-            ("request cancelled; its task continues: see tasks-get, task-cancel", "dim")
-        )
+        if session.talk is None or session.talk.left is None:
+            session.screen.note(
+                ("request cancelled; its task continues: see tasks-get, task-cancel", "dim")
+            )
         raise
+
+
+async def _run(session: Session, arguments: argparse.Namespace) -> int:
+    """Run a command; in a conversation the beginning of a task's id will do."""
+    if session.talk is not None and arguments.command.name.startswith("task-"):
+        arguments.task_id = await whole_id(session, arguments.task_id)
+    return await execute(session, arguments)
 
 
 async def greet(session: Session) -> None:

@@ -1,9 +1,10 @@
 """The parser of ``mail client``, built from its commands."""
 
 import argparse
+import math
 import re
 import shlex
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
 from mail.cli.repl.commands import COMMANDS
 from mail.core.suggest import did_you_mean, hinted
@@ -11,9 +12,25 @@ from mail.core.suggest import did_you_mean, hinted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["LEAVE", "CommandParser", "build_parser", "command_names", "split"]
+    from mail.cli.repl.session import Command
+
+__all__ = [
+    "HELP",
+    "LEAVE",
+    "CommandParser",
+    "Meant",
+    "build_parser",
+    "command_names",
+    "is_ordinary_word",
+    "meaning",
+    "split",
+]
 
 LEAVE: Final = ("exit", "quit")
+HELP: Final = ("help", "?")
+_SAY: Final = "say"
+_TAKE_TEXT: Final = frozenset({"message", "m", "msg", "ms", "mi"})
+_TAKE_KEYS: Final = frozenset({"login", "l", "logout", "lo"})
 _STRAY: Final = "unrecognized arguments: "
 _UNKNOWN: Final = re.compile(
     r"(.*invalid choice: )(?:'(.*)'|\"(.*)\") \(choose from .*\)", re.DOTALL
@@ -25,7 +42,10 @@ class CommandParser(argparse.ArgumentParser):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self.flags: dict[str, Sequence[str]] = {}
+        self.first = ""  # the name of the first value without a flag
+        self.most = 0.0  # how many of them there can be
         self.subcommands: dict[str, CommandParser] = {}
+        self.commands: dict[str, Command] = {}
         super().__init__(*arguments, **options)
         self.allow_abbrev = False
 
@@ -34,6 +54,9 @@ class CommandParser(argparse.ArgumentParser):
         action = super().add_argument(*names, **options)
         values = tuple(map(str, action.choices or ()))
         self.flags.update((flag, values) for flag in action.option_strings)
+        if not action.option_strings:
+            self.first = self.first or action.dest
+            self.most += math.inf if action.nargs in ("*", "+") else 1
         return action
 
     def error(self, message: str) -> NoReturn:
@@ -57,17 +80,20 @@ class CommandParser(argparse.ArgumentParser):
         return hinted(message, flag, sorted(known))
 
 
-def build_parser(prog: str, *, typed: bool) -> CommandParser:
+def build_parser(prog: str, *, typed: bool, more: "Sequence[Command]" = ()) -> CommandParser:
     """Build the parser of commands.
 
     Args:
         prog: The text before a command in the usage lines.
         typed: The commands are typed at a prompt, so `help` and `exit` are available too.
+        more: Commands that only a conversation has.
     """
     epilog = "help, ? [COMMAND]: show this help or that of a command. exit, quit: leave the prompt."
+    if more:
+        epilog += " All can begin with a slash. A line that is no command is a message."
     parser = CommandParser(prog=prog, add_help=not typed, epilog=epilog if typed else None)
     verbs = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
-    for command in COMMANDS:
+    for command in (*more, *COMMANDS):
         sub = verbs.add_parser(
             command.name,
             aliases=command.aliases,
@@ -76,13 +102,16 @@ def build_parser(prog: str, *, typed: bool) -> CommandParser:
         )
         command.configure(sub)
         sub.set_defaults(command=command)
-        parser.subcommands.update(dict.fromkeys((command.name, *command.aliases), sub))
+        names = (command.name, *command.aliases)
+        parser.subcommands.update(dict.fromkeys(names, sub))
+        parser.commands.update(dict.fromkeys(names, command))
     return parser
 
 
-def command_names() -> set[str]:
-    """Return the names and aliases of all commands."""
-    return {name for command in COMMANDS for name in (command.name, *command.aliases)}
+def command_names(*, bare: bool = False) -> set[str]:
+    """Return the names and aliases of all commands, or of those that need no slash at a prompt."""
+    found = [command for command in COMMANDS if not (bare and command.slash)]
+    return {name for command in found for name in (command.name, *command.aliases)}
 
 
 def split(line: str) -> list[str]:
@@ -94,3 +123,64 @@ def split(line: str) -> list[str]:
     if not line.isascii() and any("\ud800" <= sign <= "\udfff" for sign in line):
         raise ValueError("the line is not UTF-8 text")
     return shlex.split(line)
+
+
+class Meant(NamedTuple):
+    """What a line of a conversation is: the text of a message, or the words of a command."""
+
+    text: str | None = None
+    command: str | None = None
+    explicit: bool = False
+
+
+def meaning(line: str, parser: CommandParser) -> Meant:
+    """Tell whether a line is a message or a command.
+
+    It is a command if it begins with a slash, or with the name of a command that needs none and
+    has no more words than that command takes. `say`, or quotation marks around it all, make a
+    message of any line.
+    """
+    given = line.strip()
+    first, _, rest = given.partition(" ")
+    if given[:1] == "/":
+        return _say(given[1:]) or Meant(command=given[1:].strip(), explicit=True)
+    if quoted := _quoted(given):
+        return Meant(quoted, explicit=True)
+    return _say(given) or (Meant(command=given) if _fits(first, rest, parser) else Meant(given))
+
+
+def _say(line: str) -> Meant | None:
+    words = line.split(None, 1)
+    return Meant("".join(words[1:]), explicit=True) if words[:1] == [_SAY] else None
+
+
+def _quoted(line: str) -> str:
+    """Return what quotation marks around a whole line hold."""
+    if line[:1] not in ("'", '"'):
+        return ""
+    try:
+        words = split(line)
+    except ValueError:
+        return ""
+    return words[0] if len(words) == 1 and line[-1] == line[0] else ""
+
+
+def is_ordinary_word(name: str) -> bool:
+    """Tell whether a command's name may also begin a sentence."""
+    return "-" not in name and name not in _TAKE_TEXT and name not in _TAKE_KEYS
+
+
+def _fits(name: str, rest: str, parser: CommandParser) -> bool:
+    """Tell whether a line without a slash is a command."""
+    if name in HELP or name in LEAVE:
+        return len(rest.split()) <= (name in HELP)
+    if name not in command_names(bare=True):
+        return False
+    if not is_ordinary_word(name):
+        return True
+    try:
+        words = split(rest)
+    except ValueError:
+        words = rest.split()
+    flagged = any(re.match(r"--?[a-z]", word) for word in words)
+    return flagged or len(words) <= parser.subcommands[name].most

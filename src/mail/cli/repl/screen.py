@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Screen",
+    "decoded",
     "event_count",
     "event_record",
     "exit_code",
@@ -91,12 +92,12 @@ def exit_code(status: object) -> int:
 
 def event_record(event: "ServerSentEvent") -> dict[str, Any]:
     """Convert a streamed event to the form of a task's events, with JSON data decoded."""
-    return {"event": event.event, "id": event.id, "data": _decoded(event.data)}
+    return {"event": event.event, "id": event.id, "data": decoded(event.data)}
 
 
 def show_event(screen: Screen, kind: str | None, data: object) -> None:
     """Print an event on one line: time, kind, description."""
-    name, found = str(kind or "message"), _decoded(data)
+    name, found = str(kind or "message"), decoded(data)
     values = found if isinstance(found, dict) else {}
     time = str(values.get("timestamp") or "")[11:23]
     text = one_line(_summary(name, values) if values else str(found or ""), _WIDEST_LINE)
@@ -189,7 +190,8 @@ def _text_of(response: object) -> str:
     return response if isinstance(response, str) else json.dumps(response, ensure_ascii=False)
 
 
-def _decoded(data: object) -> Any:
+def decoded(data: object) -> Any:
+    """Return what JSON text stands for; anything else as it is."""
     if not isinstance(data, str):
         return data
     try:

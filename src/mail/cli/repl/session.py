@@ -10,6 +10,7 @@ from mail.cli.repl.screen import Screen
 from mail.errors import ClientHTTPError, MAILError
 
 if TYPE_CHECKING:
+    from mail.cli.repl.talk import Talk
     from mail.client.client import MAILClient
 
 __all__ = ["Command", "Session", "add_json", "execute"]
@@ -18,11 +19,15 @@ _log = logging.getLogger("mail.client")
 
 
 class Session(NamedTuple):
-    """The client and the output of its commands; ``json`` makes all of them print JSON."""
+    """The client and the output of its commands; ``json`` makes all of them print JSON.
+
+    ``talk`` is what a person at a prompt talks about, None for scripts.
+    """
 
     client: "MAILClient"
     screen: Screen
     json: bool = False
+    talk: "Talk | None" = None
 
     def wants_json(self, arguments: argparse.Namespace) -> bool:
         """Tell whether a command should print the server's response as JSON."""
@@ -39,7 +44,11 @@ class Session(NamedTuple):
 
 
 class Command(NamedTuple):
-    """One command: names, summary, arguments, function, and a phrase for error messages."""
+    """One command: names, summary, arguments, function, and a phrase for error messages.
+
+    At a prompt, a command with ``slash`` begins with one: without, the line is a message. There,
+    what stands after the first ``free`` arguments is a text that needs no quotation marks.
+    """
 
     name: str
     aliases: tuple[str, ...]
@@ -47,6 +56,8 @@ class Command(NamedTuple):
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[Session, argparse.Namespace], Awaitable[int]]
     doing: str
+    slash: bool = False
+    free: int | None = None
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

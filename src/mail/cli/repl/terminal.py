@@ -4,7 +4,7 @@ import asyncio
 import io
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -12,17 +12,34 @@ from prompt_toolkit import PromptSession
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
-from mail.cli.repl.parsing import LEAVE, CommandParser, build_parser, command_names, split
+from mail.cli.common import cleaned, one_line
+from mail.cli.repl.loop import LineCleared, may_be_key
+from mail.cli.repl.parsing import (
+    HELP,
+    LEAVE,
+    CommandParser,
+    build_parser,
+    command_names,
+    meaning,
+    split,
+)
+from mail.cli.repl.session import Session
+from mail.cli.repl.talk import TALK, Talk, learn_tasks
+from mail.cli.repl.view import short_id
+from mail.core.suggest import did_you_mean
 from mail.logs.setup import redact
 
 __all__ = ["CommandCompleter", "CommandHistory", "PipedLines", "TypedLines"]
 
 PROMPT: Final = "mail> "
 _MORE: Final = "... "
-_HELP: Final = ("help", "?")
-_KNOWN: Final = frozenset({*command_names(), *LEAVE, *_HELP})
+_KNOWN: Final = frozenset({*command_names(), *LEAVE, *HELP})
 _QUOTING: Final = re.compile(r"[\s'\"\\]+")
+_PLAIN: Final = re.compile(r"[\w.:@+-]{1,100}")
+_AGENT_FLAGS: Final = ("-e", "--entrypoint")
+_TASK_FLAGS: Final = ("-tid", "--task-id")
 _WITH_SECRETS: Final = (
     "l",
     "login",
@@ -41,39 +58,65 @@ class TypedLines:
     Args:
         runner: The event loop runner for the prompt.
         history: The history file; created if it does not exist.
+        session: Whose conversation it is.
     """
 
     interactive = True
 
-    def __init__(self, runner: asyncio.Runner, history: Path) -> None:
+    def __init__(self, runner: asyncio.Runner, history: Path, session: Session) -> None:
         self._runner = runner
         self._history = CommandHistory(history)
+        self._talk = session.talk or Talk()
+        self._parser = build_parser("", typed=True, more=TALK)
         self._prompt: PromptSession[str] = PromptSession(
             history=self._history,
-            completer=CommandCompleter(build_parser("", typed=True)),
+            completer=CommandCompleter(self._parser, session),
             complete_while_typing=False,
+            key_bindings=_keys(),
         )
 
     def read(self) -> str:
         """Return the next command; see `mail.cli.repl.loop.Lines`."""
-        line = self._ask(PROMPT)
+        begun, self._talk.next_line = self._talk.next_line, ""
+        line = self._ask(PROMPT, begun)
+        between = "" if meaning(line, self._parser).text is None else "\n"
         while _goes_on(line):
-            line = line[:-1] + self._ask(_MORE)
+            line = line[:-1] + between + self._ask(_MORE)
         self._history.remember(line)
         return line
 
-    def _ask(self, prompt: str) -> str:
-        line = self._runner.run(self._typed(prompt))
+    def _ask(self, prompt: str, begun: str = "") -> str:
+        line = self._runner.run(self._typed(prompt, begun))
         if line is None:
-            raise KeyboardInterrupt
+            some = self._prompt.default_buffer.text or prompt != PROMPT
+            raise LineCleared if some else KeyboardInterrupt
         return line
 
-    async def _typed(self, prompt: str) -> str | None:
+    async def _typed(self, prompt: str, begun: str) -> str | None:
         # A KeyboardInterrupt raised out of a coroutine would stop its event loop.
         try:
-            return await self._prompt.prompt_async(prompt)
+            return await self._prompt.prompt_async(
+                prompt, default=begun, bottom_toolbar=self._toolbar
+            )
         except KeyboardInterrupt:
             return None
+
+    def _toolbar(self) -> str:
+        """Return the line below the prompt: where what is said will go."""
+        task = self._talk.task_id
+        where = f"continues task {short_id(task)}; /new begins another" if task else "a new task"
+        return cleaned(f"{where} · /help · Alt-Enter: new line")
+
+
+def _keys() -> KeyBindings:
+    """Let Alt-Enter begin a new line of the same text."""
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
 
 
 class PipedLines:
@@ -142,42 +185,96 @@ class CommandHistory(FileHistory):
 
 
 def _may_hold_key(line: str) -> bool:
-    """Tell whether a line may contain a key, or is not a command (perhaps a pasted key)."""
+    """Tell whether a line may contain a key, or is one."""
     try:
         words = split(line)
     except ValueError:
         words = _QUOTING.sub(" ", line).split()
-    if not words or words[0] not in _KNOWN or redact(line) != line:
+    if words and words[0] == line.split(None, 1)[0] and words[0][:1] == "/":
+        words = [words[0][1:], *words[1:]]
+    if not words or redact(line) != line or may_be_key(line):
         return True
-    return any(word in _WITH_SECRETS for word in (words[1:] if words[0] in _HELP else words[:1]))
+    if words[0] not in _KNOWN and (len(words) == 1 or did_you_mean(words[0], _WITH_SECRETS)):
+        return True
+    return any(word in _WITH_SECRETS for word in (words[1:] if words[0] in HELP else words[:1]))
 
 
 class CommandCompleter(Completer):
-    """Completes commands, their flags, and the values of flags with a fixed set of values."""
+    """Completes commands, their flags and fixed values, and the ids of tasks and agents.
 
-    def __init__(self, parser: CommandParser) -> None:
+    Args:
+        parser: The commands.
+        session: Whose tasks and agents to complete, if any.
+    """
+
+    def __init__(self, parser: CommandParser, session: Session | None = None) -> None:
         self._parser = parser
+        self._session = session
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
-        """Yield completions of the word before the cursor."""
+        """Yield completions of the word before the cursor, of what is known already."""
         before = document.text_before_cursor
-        words = before.split()
+        slash = before[:1] == "/"
+        words = before[slash:].split()
         word = "" if not words or before.endswith(" ") else words.pop()
-        for candidate in self._candidates(words, word):
+        for candidate, about in self._candidates(words, word, slash=slash):
             if candidate.startswith(word):
-                yield Completion(candidate, -len(word))
+                yield Completion(candidate, -len(word), display_meta=about)
 
-    def _candidates(self, words: list[str], word: str) -> Iterable[str]:
-        commands = sorted(self._parser.subcommands)
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion]:
+        """Yield completions; ask the server for tasks where one is expected."""
+        talk = self._session.talk if self._session is not None else None
+        if self._session is not None and talk is not None:
+            words = document.text_before_cursor.lstrip("/").split()
+            if words and self._wants_task(words[0], words):
+                await learn_tasks(self._session)
+        for completion in self.get_completions(document, complete_event):
+            yield completion
+
+    def _candidates(self, words: list[str], word: str, *, slash: bool) -> Iterable[tuple[str, str]]:
         if not words:
-            return sorted((*commands, "help", *LEAVE))
-        if words[0] in _HELP:
-            return commands if len(words) == 1 else ()
+            return [(name, "") for name in sorted((*self._names(slash=slash), "help", *LEAVE))]
+        if words[0] in HELP:
+            names = self._names(slash=True) if len(words) == 1 else ()
+            return [(name, "") for name in sorted(names)]
         command = self._parser.subcommands.get(words[0])
         if command is None:
             return ()
+        return self._arguments(command, words, word)
+
+    def _arguments(
+        self, command: CommandParser, words: list[str], word: str
+    ) -> Iterable[tuple[str, str]]:
         if values := command.flags.get(words[-1]):
-            return values
-        return sorted(f for f in command.flags if f.startswith("--")) if word[:1] == "-" else ()
+            return [(value, "") for value in values]
+        if word[:1] == "-":
+            return [(flag, "") for flag in sorted(command.flags) if flag.startswith("--")]
+        talk = self._session.talk if self._session is not None else None
+        if talk is None:
+            return ()
+        if words[-1] in _AGENT_FLAGS:
+            return [(name, "") for name in sorted(talk.agents) if _is_plain(name)]
+        if self._wants_task(words[0], words):
+            return [
+                (name, one_line(title, 50)) for name, title in talk.tasks.items() if _is_plain(name)
+            ]
+        return ()
+
+    def _names(self, *, slash: bool) -> Iterable[str]:
+        commands = self._parser.commands
+        return [name for name, command in commands.items() if slash or not command.slash]
+
+    def _wants_task(self, name: str, words: list[str]) -> bool:
+        if words[-1] in _TASK_FLAGS:
+            return True
+        command = self._parser.subcommands.get(name)
+        return command is not None and command.first == "task_id" and len(words) <= 2
+
+
+def _is_plain(name: str) -> bool:
+    """Tell whether a name from outside can be typed, and shows nothing but itself."""
+    return bool(_PLAIN.fullmatch(name))

@@ -1,0 +1,413 @@
+"""The prompt of ``mail client`` as a conversation: what is said belongs to a current task."""
+
+import argparse
+import asyncio
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from mail.cli.common import DONE, one_line
+from mail.cli.repl.screen import decoded, exit_code
+from mail.cli.repl.session import Command, Session, add_json
+from mail.cli.repl.view import Progress, View, how_long, short_ids
+from mail.client.http import Reconnect
+from mail.core.suggest import did_you_mean
+from mail.errors import ClientHTTPError, MAILError
+
+if TYPE_CHECKING:
+    from mail.client.client import MAILClient
+    from mail.client.stream import EventStream
+
+__all__ = [
+    "SAY",
+    "TALK",
+    "Talk",
+    "follow",
+    "learn_tasks",
+    "only",
+    "resolve",
+    "say",
+    "send",
+    "watch",
+]
+
+_SHORTEST: Final = 4
+_LISTED: Final = 20
+_TITLE: Final = 200
+_CONFLICT: Final = 409
+_UNKNOWN: Final = 404
+_TRIES: Final = 60
+_PATIENCE: Final = 2.0
+_STYLES: Final[Mapping[object, str]] = {
+    "running": "cyan",
+    "paused": "yellow",
+    "completed": "green",
+    "failed": "red",
+    "cancelled": "dim",
+}
+
+
+@dataclass
+class Talk:
+    """What a conversation knows: its current task, and the tasks and agents it has met."""
+
+    task_id: str | None = None
+    seen: dict[str, str] = field(default_factory=dict)
+    """The last event that was shown, by task."""
+
+    progress: dict[str, Progress] = field(default_factory=dict)
+    """What these events told, by task."""
+
+    tasks: dict[str, str] = field(default_factory=dict)
+    """Titles by task, for completion."""
+
+    agents: set[str] = field(default_factory=set)
+    left: str | None = None
+    """The task that an interrupted command was following."""
+
+    next_line: str = ""
+    """What the next line begins with."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Patient(Reconnect):
+    """Tells of every attempt, and makes more of them: a restart may take minutes."""
+
+    tries: int = _TRIES
+    told: Callable[[], None] = lambda: None
+
+    def wait(self, attempt: int, asked: float = 0.0) -> float:
+        """Return the seconds to wait before an attempt; see `Reconnect.wait`."""
+        self.told()
+        return Reconnect.wait(self, attempt, asked)
+
+
+async def say(session: Session, text: str) -> int:
+    """Send a text to the current task, or to a new one, and show what comes of it."""
+    talk = _talk(session)
+    task_id = talk.task_id
+    resume = {"task_id": task_id, "resume_from": "user_response"} if task_id else {}
+    try:
+        return await send(session, text, **resume)
+    except ClientHTTPError as error:
+        if task_id and error.status == _UNKNOWN:
+            talk.task_id = None
+            raise MAILError("this task is gone; say it again to begin another one") from error
+        if task_id and error.status == _CONFLICT:
+            told = "the task waits for you: /approvals shows for what; /new begins another task"
+            raise MAILError(told) from error
+        raise
+
+
+async def send(session: Session, text: str, **options: Any) -> int:
+    """Post a message and show what comes of it; the options are those of `MAILClient`."""
+    view = View(_talk(session).progress.get(str(options.get("task_id"))))
+    client, key = session.client, str(uuid.uuid4())
+    with _patient(client, view):
+        async with view.status(quiet=session.json):
+            stream = await client.post_message_stream(text, idempotency_key=key, **options)
+            return await follow(session, view, stream, mine=True)
+
+
+@contextmanager
+def _patient(client: "MAILClient", view: View) -> Iterator[None]:
+    """Let a client try longer, and a view tell of it."""
+
+    def tell() -> None:
+        view.state = "connection lost, trying again"
+
+    before = client.reconnect
+    client.reconnect = _Patient(told=tell)
+    try:
+        yield
+    finally:
+        client.reconnect = before
+
+
+async def follow(session: Session, view: View, stream: "EventStream", *, mine: bool = False) -> int:
+    """Show a stream's events up to its end; return the exit code of its last run."""
+    from mail.cli.repl.screen import event_record
+
+    talk, code = session.talk or Talk(), DONE
+    try:
+        async with stream:
+            async for event in stream:
+                view.state = ""
+                talk.left = talk.task_id = stream.task_id or talk.task_id
+                if event.id and stream.task_id:
+                    talk.seen[stream.task_id] = event.id
+                if session.json:
+                    session.screen.show_json(event_record(event), indent=None)
+                    view.progress.take(str(event.event), _object(decoded(event.data)))
+                    ended = event.event in ("task_complete", "task_error")
+                else:
+                    ended = view.take(event.event, event.data, mine=mine)
+                if ended:
+                    failed = event.event == "task_error"
+                    status = _object(decoded(event.data)).get("status")
+                    code = exit_code("failed" if failed else status)
+    finally:
+        talk.agents.update(view.progress.depth)
+        if stream.task_id:
+            talk.progress[stream.task_id] = view.progress
+    talk.left = None
+    return code
+
+
+async def watch(session: Session, task_id: str, after: str | None) -> int:
+    """Show a task's events after one of them, and follow it while it runs."""
+    known = session.talk.progress.get(task_id) if session.talk is not None and after else None
+    view = View(known)
+    with _patient(session.client, view):
+        async with view.status(quiet=session.json):
+            stream = await session.client.get_task_events(task_id, after)
+            return await follow(session, view, stream)
+
+
+async def resolve(session: Session, given: str) -> str:
+    """Return the id of the task that is meant by an id or by the beginning of one.
+
+    Raises:
+        MAILError: there is no such task, or there are several.
+    """
+    tasks = await _known(session)
+    return only(given, tasks, "task")
+
+
+async def whole_id(session: Session, given: str) -> str:
+    """Return the id of the task that is meant; if there is none, what was given."""
+    if session.talk is not None and given in session.talk.tasks:
+        return given
+    try:
+        return await resolve(session, given)
+    except MAILError:
+        return given
+
+
+def only(given: str, ids: Iterable[str], kind: str) -> str:
+    """Return the one id that is, or begins with, what is given.
+
+    Raises:
+        MAILError: there is none, or several begin like that.
+    """
+    known = list(ids)
+    found = [given] if given in known else [name for name in known if name.startswith(given)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        some = ", ".join(short_ids(known)[name] for name in found[:5])
+        raise MAILError(f"several {kind}s begin with '{given}': {one_line(some)}")
+    raise MAILError(f"there is no {kind} '{given}'.{did_you_mean(given, known)}")
+
+
+async def learn_tasks(session: Session) -> None:
+    """Ask the server for the tasks to complete; without an answer there are those from before."""
+    try:
+        async with asyncio.timeout(_PATIENCE):
+            await _known(session)
+    except (MAILError, TimeoutError):
+        return
+
+
+async def _known(session: Session) -> dict[str, Any]:
+    tasks: dict[str, Any] = dict(await session.client.get_tasks())
+    if session.talk is not None:
+        before = session.talk.tasks
+        session.talk.tasks = {
+            name: str(task.get("title") or before.get(name) or "") for name, task in tasks.items()
+        }
+    return tasks
+
+
+async def _say(session: Session, arguments: argparse.Namespace) -> int:
+    return await say(session, " ".join(arguments.text))
+
+
+async def _new(session: Session, arguments: argparse.Namespace) -> int:
+    _talk(session).task_id = None
+    if arguments.text:
+        return await say(session, " ".join(arguments.text))
+    session.screen.note(("what you say next begins a new task", "dim"))
+    return DONE
+
+
+async def _tasks(session: Session, arguments: argparse.Namespace) -> int:
+    tasks = await _known(session)
+    if session.wants_json(arguments):
+        session.screen.show_json(tasks)
+        return DONE
+    shown = dict(list(tasks.items())[: None if arguments.all else _LISTED])
+    await _add_titles(session, shown)
+    short, current = short_ids(tasks), _talk(session).task_id
+    view = View()
+    for name, task in shown.items():
+        mark = ("* ", "bold yellow") if name == current else "  "
+        state = str(task.get("status") or "")
+        _row(view, mark, short[name], state, _age(task.get("start_time")), task)
+    if not tasks:
+        session.screen.note("no tasks yet")
+    elif len(tasks) > len(shown):
+        session.screen.note((f"{len(tasks) - len(shown)} more: /tasks --all", "dim"))
+    return DONE
+
+
+def _row(view: View, mark: Any, short: str, state: str, age: str, task: Mapping[str, Any]) -> None:
+    from rich.text import Text
+
+    line = Text(no_wrap=True, overflow="ellipsis")
+    title = one_line(str(task.get("title") or ""), _TITLE)
+    parts: list[Any] = [mark, (f"{one_line(short, 24):8} ", "bold")]
+    parts += [(f"{one_line(state, 12):9} ", _STYLES.get(state, "")), (f"{age:>6}  ", "dim"), title]
+    for part in parts:
+        text, style = (part, "") if isinstance(part, str) else part
+        line.append(text, style)
+    view.show(line)
+
+
+async def _add_titles(session: Session, tasks: Mapping[str, dict[str, Any]]) -> None:
+    """Give tasks without a title the beginning of their first message."""
+    talk = _talk(session)
+
+    async def add(name: str, task: dict[str, Any]) -> None:
+        try:
+            page = await session.client.get_task(name, after=0, limit=1)
+        except MAILError:
+            return  # deleted meanwhile
+        for event in page["events"][:1]:
+            data = _object(decoded(_object(event).get("data")))
+            message = _object(_object(data.get("extra_data")).get("full_message"))
+            task["title"] = str(_object(message.get("message")).get("body") or "")
+            talk.tasks[name] = one_line(task["title"])
+
+    known = {name: talk.tasks.get(name) for name in tasks}
+    await asyncio.gather(*(add(name, t) for name, t in tasks.items() if not known[name]))
+
+
+def _age(began: object) -> str:
+    try:
+        then = datetime.fromisoformat(str(began))
+        return how_long((datetime.now(UTC) - then).total_seconds())
+    except (TypeError, ValueError):
+        return ""
+
+
+async def _task(session: Session, arguments: argparse.Namespace) -> int:
+    tasks, talk = await _known(session), _talk(session)
+    name = only(arguments.task_id, tasks, "task")
+    task = dict(tasks[name])
+    if session.wants_json(arguments):
+        session.screen.show_json(task)
+    else:
+        await _add_titles(session, {name: task})
+        age = _age(task.get("start_time"))
+        _row(View(), "* ", short_ids(tasks)[name], str(task.get("status") or ""), age, task)
+        session.screen.note(("what you say continues this task", "dim"))
+    talk.task_id = name
+    return DONE
+
+
+async def _watch(session: Session, arguments: argparse.Namespace) -> int:
+    talk = _talk(session)
+    name = await _chosen(session, arguments.task_id)
+    talk.task_id = name
+    after = None if arguments.all or session.wants_json(arguments) else talk.seen.get(name)
+    before = talk.seen.get(name)
+    code = await watch(session._replace(json=session.wants_json(arguments)), name, after)
+    if after is not None and talk.seen.get(name) == before:
+        session.screen.note(("nothing new; --all shows it from its beginning", "dim"))
+    return code
+
+
+async def _cancel(session: Session, arguments: argparse.Namespace) -> int:
+    task = await session.client.cancel_task(await _chosen(session, arguments.task_id))
+    return session.tell(arguments, task, f"task '{task.get('task_id')}' {task.get('status')}")
+
+
+async def _chosen(session: Session, given: str | None) -> str:
+    """Return the task that is meant; without an id the current one.
+
+    Raises:
+        MAILError: there is no such task.
+    """
+    current = _talk(session).task_id
+    if given is None and current is None:
+        raise MAILError("there is no current task; give its id, as /tasks lists it")
+    return current if given is None and current else await resolve(session, str(given))
+
+
+def _talk(session: Session) -> Talk:
+    return session.talk or Talk()
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _configure_text(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("text", nargs="*", help="the text")
+
+
+def _configure_tasks(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-a", "--all", action="store_true", help=f"not only the newest {_LISTED}")
+    add_json(parser)
+
+
+def _configure_task(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("task_id", metavar="TASK", help="its id, or the beginning of it")
+    add_json(parser)
+
+
+def _configure_chosen(parser: argparse.ArgumentParser) -> None:
+    told = "its id, or the beginning of it (default: the current one)"
+    parser.add_argument("task_id", metavar="TASK", nargs="?", help=told)
+    add_json(parser)
+
+
+def _configure_watch(parser: argparse.ArgumentParser) -> None:
+    _configure_chosen(parser)
+    parser.add_argument("-a", "--all", action="store_true", help="from its beginning")
+
+
+SAY: Final = Command(
+    "say", (), "say something in any words", _configure_text, _say, "sending message", free=0
+)
+TALK: Final = (
+    SAY,
+    Command(
+        "new",
+        ("n",),
+        "begin a new task",
+        _configure_text,
+        _new,
+        "sending message",
+        slash=True,
+        free=0,
+    ),
+    Command(
+        "tasks",
+        (),
+        "list your tasks, newest first",
+        _configure_tasks,
+        _tasks,
+        "getting tasks",
+        slash=True,
+    ),
+    Command(
+        "task", (), "go on with another task", _configure_task, _task, "getting task", slash=True
+    ),
+    Command(
+        "watch",
+        ("w",),
+        "show what a task does, and follow it",
+        _configure_watch,
+        _watch,
+        "watching task",
+        slash=True,
+    ),
+    Command(
+        "cancel", (), "cancel a task", _configure_chosen, _cancel, "cancelling task", slash=True
+    ),
+)

@@ -1,0 +1,455 @@
+"""What a person sees of a task: its events as they happen, a status line, and the answer.
+
+All text is from models, tools and other callers, and none of it is obeyed: characters that a
+terminal acts on are shown as ``\\uXXXX``, and links are plain text.
+"""
+
+import asyncio
+import json
+import re
+import time
+import unicodedata
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from mail.cli.common import cleaned, one_line
+from mail.cli.repl.screen import decoded
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+    from rich.text import Text
+
+__all__ = [
+    "CALL_ID",
+    "Progress",
+    "View",
+    "arguments_line",
+    "escaped",
+    "how_long",
+    "short_id",
+    "short_ids",
+    "spent",
+]
+
+_MOST_OF_A_TEXT: Final = 600
+_MOST_LINES: Final = 6
+_MOST_MARKDOWN: Final = 32_768
+"""Characters; a longer answer is shown as it is."""
+
+_DEEPEST: Final = 16
+_DEEPEST_INDENT: Final = 3
+_NARROW: Final = 60
+CALL_ID: Final = 10
+_LONGEST_ID: Final = 40
+_MADE_UP: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|(call|toolu|fc)[_-][\w-]{12,}")
+"""Ids that people do not know by heart."""
+
+_TICK: Final = 0.125
+_FRAMES: Final = ("⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏")
+_PLAIN_FRAMES: Final = ("-", "\\", "|", "/")
+_JOINERS: Final = "\u00ad\u200c\u200d"
+"""They belong to words and emoji."""
+
+_SPOKEN: Final = frozenset(
+    {
+        *("send_request", "send_response", "send_broadcast", "send_interrupt"),
+        *("send_interswarm_broadcast", "acknowledge_broadcast", "await_message", "task_complete"),
+    }
+)
+"""Tools whose effect is an event of its own."""
+
+_SILENT: Final = frozenset(
+    {
+        *("action_call", "model_usage", "ping", "server_drain", "model_delta"),
+        *("task_complete_call", "task_complete_call_duplicate"),
+    }
+)
+_TROUBLE: Final = frozenset(
+    {"action_error", "agent_error", "interswarm_message_error", "run_loop_error", "task_error"}
+)
+
+
+def escaped(text: str) -> str:
+    r"""Return a rendered text with all that a terminal might act on as ``\uXXXX``."""
+    if text.isascii() and (text.isprintable() or text == "\n"):
+        return text
+    return "".join(f"\\u{ord(sign):04x}" if _acts(sign) else sign for sign in text)
+
+
+def _acts(sign: str) -> bool:
+    if sign == "\n" or sign in _JOINERS:
+        return False
+    return unicodedata.category(sign) in ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def how_long(seconds: float) -> str:
+    """Return a duration or an age in one unit or two: ``0.4 s``, ``12 s``, ``3 min``, ``5 d``."""
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f} s"
+    for most, unit, name in ((90, 1, "s"), (5400, 60, "min"), (172_800, 3600, "h")):
+        if seconds < most:
+            return f"{seconds / unit:.0f} {name}"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def spent(tokens: int, cost: float | None) -> list[str]:
+    """Return what was used, as far as it is known: ``1,234 tokens``, ``$0.0021``."""
+    told = [f"{tokens:,} tokens"] if tokens else []
+    if cost is not None:
+        told.append(f"${cost:.2f}" if cost >= 1 else f"${cost:.4f}")
+    return told
+
+
+@dataclass
+class Progress:
+    """Who works in a task at the moment, and what it has used, by its events so far."""
+
+    busy: dict[str, str] = field(default_factory=dict)
+    """Agents that work, each with its tool, or an empty text."""
+
+    depth: dict[str, int] = field(default_factory=dict)
+    """How far an agent is from the user, in requests."""
+
+    tokens: int = 0
+    cost: float | None = None
+    began: str = ""
+    ended: str = ""
+
+    def take(self, kind: str, data: Mapping[str, Any]) -> None:
+        """Take an event into account."""
+        now, extra = str(data.get("timestamp") or ""), _object(data.get("extra_data"))
+        if self.ended or not self.began:
+            self.began, self.ended = now, ""
+        if kind in ("task_complete", "task_error"):
+            self.ended = now
+            self.busy.clear()
+        elif kind == "new_message":
+            self._message(_object(extra.get("full_message")))
+        elif kind == "model_usage":
+            self._usage(_object(extra.get("task_usage")))
+        elif caller := str(extra.get("caller") or ""):
+            self._work(kind, caller, str(extra.get("tool_name") or ""))
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the last run took, if both ends are known."""
+        try:
+            between = datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.began)
+        except (TypeError, ValueError):
+            return None
+        return between.total_seconds()
+
+    def _message(self, message: Mapping[str, Any]) -> None:
+        content = _object(message.get("message"))
+        sender = _object(content.get("sender"))
+        source = str(sender.get("address")) if sender.get("address_type") == "agent" else ""
+        self.busy.pop(source, None)
+        for name in _recipients(content, kind="agent"):
+            if name != "all":
+                self.busy.setdefault(name, "")
+                self.depth.setdefault(name, self.depth[source] + 1 if source in self.depth else 0)
+
+    def _usage(self, total: Mapping[str, Any]) -> None:
+        tokens, cost = total.get("total_tokens"), total.get("cost")
+        self.tokens = tokens if isinstance(tokens, int) else self.tokens
+        self.cost = float(cost) if isinstance(cost, int | float) else self.cost
+
+    def _work(self, kind: str, caller: str, tool: str) -> None:
+        if kind in ("action_call", "builtin_tool_call"):
+            self.busy[caller] = tool
+        elif kind in ("action_complete", "action_error"):
+            self.busy[caller] = ""
+        elif kind in ("await_message", "breakpoint_tool_call", "task_complete_call"):
+            self.busy.pop(caller, None)
+        elif kind == "tool_call":
+            self.busy[caller] = "" if tool in _SPOKEN else tool
+
+
+class View:
+    """Shows a task on a console: a terminal, or a file that gets plain text without wrapping.
+
+    Args:
+        progress: What is known of the task from events that were shown before.
+        console: Where; by default standard output.
+    """
+
+    def __init__(self, progress: Progress | None = None, console: "Console | None" = None) -> None:
+        from rich.console import Console
+
+        self.console = console or Console(highlight=False, markup=False, emoji=False)
+        self.progress = progress or Progress()
+        self.state = ""  # of the connection, when there is something to say
+        self._called: set[str] = set()
+        self._since = time.monotonic()
+
+    @property
+    def is_live(self) -> bool:
+        """Whether the console can redraw a line."""
+        return self.console.is_terminal and not self.console.is_dumb_terminal
+
+    def take(self, kind: str | None, data: object, *, mine: bool = False) -> bool:
+        """Show an event; return whether it ends a run, whose answer is shown then.
+
+        Args:
+            kind: The kind of event.
+            data: Its data, or that as JSON text.
+            mine: Leave out messages of the user, who has just typed them.
+        """
+        name, found = str(kind or "message"), decoded(data)
+        values = _object(found)
+        self.progress.take(name, values)
+        if name == "task_complete":
+            self.answer(values)
+        elif name == "new_message":
+            self._message(_object(_object(values.get("extra_data")).get("full_message")), mine)
+        elif name not in _SILENT:
+            self._event(name, values)
+        return name in ("task_complete", "task_error")
+
+    def answer(self, answer: Mapping[str, Any]) -> None:
+        """Show the end of a run: the answer or the open calls, and what the run has used."""
+        calls = answer.get("breakpoints") or ()
+        if not calls:
+            self.text(answer.get("response"))
+        short = short_ids((str(_object(call).get("call_id")) for call in calls), CALL_ID)
+        for call in calls:
+            self._call(_object(call), short)
+        told = [f"task {short_id(answer.get('task_id'))} {answer.get('status') or 'ended'}"]
+        told += [how_long(s)] if (s := self.progress.seconds) is not None else []
+        self.line((" · ".join([*told, *spent(self.progress.tokens, self.progress.cost)]), "dim"))
+
+    def text(self, value: object) -> None:
+        """Show a text: JSON with colours, Markdown with its layout; a long one as it is."""
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        self.show(self._as_json(text) or self._as_markdown(text) or self._plain(text))
+
+    def line(self, *parts: str | tuple[str, str], indent: int = 0) -> None:
+        """Show a line; a part is a text or a pair of text and style."""
+        from rich.text import Text
+
+        line = Text()
+        for part in parts:
+            text, style = (part, "") if isinstance(part, str) else part
+            line.append(cleaned(text), style)
+        self.show(line, indent=indent)
+
+    def show(self, shown: "RenderableType", *, indent: int = 0) -> None:
+        """Show what rich can render."""
+        from rich.padding import Padding
+
+        if not self.console.is_terminal:
+            self.console.print(_Harmless(shown), soft_wrap=True)
+            return
+        deepest = 1 if self.console.width < _NARROW else _DEEPEST_INDENT
+        left = 2 * min(indent, deepest)
+        self.console.print(_Harmless(Padding.indent(shown, left) if left else shown))
+
+    @asynccontextmanager
+    async def status(self, *, quiet: bool = False) -> AsyncIterator[None]:
+        """Show a line that tells who works, with which tool, for how long and at what cost."""
+        self._since = time.monotonic()
+        if quiet or not self.is_live:
+            yield
+            return
+        from rich.live import Live
+
+        with Live(
+            get_renderable=self._status,
+            console=self.console,
+            auto_refresh=False,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        ) as live:
+            ticking = asyncio.create_task(_tick(live))
+            try:
+                yield
+            finally:
+                ticking.cancel()
+                await asyncio.gather(ticking, return_exceptions=True)
+
+    def _status(self) -> "RenderableType":
+        from rich.text import Text
+
+        elapsed = time.monotonic() - self._since
+        frames = _FRAMES if self.console.encoding.startswith("utf") else _PLAIN_FRAMES
+        frame = frames[int(elapsed / _TICK) % len(frames)]
+        who = [f"{name}: {tool}" if tool else name for name, tool in self.progress.busy.items()]
+        told = [self.state or ", ".join(who) or "waiting", how_long(elapsed)]
+        told += spent(self.progress.tokens, self.progress.cost)
+        line = f"{frame} {' · '.join(one_line(part) for part in told)}"
+        return _Harmless(Text(line, "dim", no_wrap=True, overflow="ellipsis", end=""))
+
+    def _message(self, message: Mapping[str, Any], mine: bool) -> None:
+        content = _object(message.get("message"))
+        sender = _object(content.get("sender"))
+        source, kind = str(sender.get("address")), sender.get("address_type")
+        subject = str(content.get("subject") or "")
+        ends = message.get("msg_type") == "broadcast_complete"
+        if kind == "system" or ends or (mine and kind in ("user", "admin")):
+            return
+        names = _recipients(content)
+        known = [self.progress.depth[n] for n in (source, *names) if n in self.progress.depth]
+        about = "" if subject in ("", "New Message") else f"  {one_line(subject)}"
+        interrupts = message.get("msg_type") == "interrupt"
+        self.line(
+            (one_line(source), "bold cyan"),
+            (" ⇒ " if interrupts else " → ", "bold red" if interrupts else "dim"),
+            (one_line(", ".join(names)), "cyan"),
+            (about, "bold"),
+            indent=max(known, default=0),
+        )
+        self._part(str(content.get("body") or ""), max(known, default=0) + 1)
+
+    def _event(self, name: str, data: Mapping[str, Any]) -> None:
+        extra = _object(data.get("extra_data"))
+        caller, tool = one_line(str(extra.get("caller") or "")), str(extra.get("tool_name") or "")
+        depth = self.progress.depth.get(caller, 0) + 1
+        if name == "tool_call":
+            self._tool_call(caller, tool, extra, depth)
+        elif name == "action_complete":
+            self._part(extra.get("result"), depth + 1, "green")
+        elif name in _TROUBLE:
+            text = data.get("response") or data.get("description") or name
+            self.line((f"{name}: {_cut(str(text))}", "red"), indent=0 if name[0] == "t" else depth)
+        elif name == "await_message":
+            self.line((f"{caller} waits: {one_line(str(extra.get('reason') or ''))}", "dim"))
+        elif name != "breakpoint_tool_call":  # the answer lists the calls
+            about = one_line(str(data.get("description") or ""))
+            self.line((f"{one_line(name)}  {about}".rstrip(), "dim"), indent=depth)
+
+    def _tool_call(self, caller: str, tool: str, extra: Mapping[str, Any], depth: int) -> None:
+        if extra.get("reasoning"):
+            self._part(str(extra["reasoning"]), depth, "dim italic")
+        if tool in _SPOKEN:
+            return
+        self._called.add(tool)
+        arguments = _object(extra.get("tool_args"))
+        self.line(
+            (f"{caller} ", "cyan"),
+            (one_line(tool), "yellow"),
+            (arguments_line(arguments)),
+            indent=depth,
+        )
+
+    def _part(self, value: object, depth: int, style: str = "") -> None:
+        """Show the beginning of a text."""
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if text.strip():
+            self.line((_cut(text.strip()), style), indent=depth)
+
+    def _call(self, call: Mapping[str, Any], short: Mapping[str, str]) -> None:
+        """Show a call that waits for its result, with its arguments if they were not shown yet."""
+        name, call_id = str(call.get("name")), str(call.get("call_id"))
+        known = name in self._called
+        self.line(
+            (one_line(name), "bold yellow"),
+            "" if known else arguments_line(_object(decoded(call.get("arguments")))),
+            (" waits for you", "yellow"),
+        )
+        self.line(f"/answer {one_line(short[call_id], _LONGEST_ID)} TEXT", indent=1)
+
+    def _as_json(self, text: str) -> "RenderableType | None":
+        from rich.json import JSON
+
+        if len(text) > _MOST_MARKDOWN or text.lstrip()[:1] not in ("{", "["):
+            return None
+        try:
+            return JSON(text)
+        except (ValueError, RecursionError):
+            return None
+
+    def _as_markdown(self, text: str) -> "RenderableType | None":
+        """Return Markdown without HTML, whose line ends stay; None if its layout has no room."""
+        from markdown_it import MarkdownIt
+        from rich.markdown import Markdown
+
+        if len(text) > _MOST_MARKDOWN or not self.console.is_terminal:
+            return None
+        parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+        parsed = parser.disable(["entity"]).parse(text.strip("\n"))
+        if any(token.level > _DEEPEST for token in parsed):
+            return None
+        for child in (child for token in parsed for child in token.children or ()):
+            if child.type == "softbreak":
+                child.type = "hardbreak"
+        shown = Markdown("", hyperlinks=False, code_theme="ansi_dark")
+        shown.parsed = parsed
+        return shown
+
+    def _plain(self, text: str) -> "Text":
+        from rich.text import Text
+
+        return Text(cleaned(text))
+
+
+class _Harmless:
+    """Renders something, without characters or styles that do more than show text."""
+
+    def __init__(self, shown: "RenderableType") -> None:
+        self._shown = shown
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.segment import Segment
+
+        for segment in console.render(self._shown, options):
+            if segment.control is None:
+                style = segment.style
+                plain = style.update_link(None) if style is not None and style.link else style
+                yield Segment(escaped(segment.text), plain)
+
+
+async def _tick(live: Any) -> None:
+    while True:
+        live.refresh()
+        await asyncio.sleep(_TICK)
+
+
+def _object(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _recipients(content: Mapping[str, Any], kind: str | None = None) -> list[str]:
+    listed = content.get("recipients")
+    found = listed if isinstance(listed, list) else [content.get("recipient")]
+    to = [_object(address) for address in found]
+    return [str(a.get("address")) for a in to if kind in (None, a.get("address_type"))]
+
+
+def arguments_line(arguments: Mapping[str, Any]) -> str:
+    """Return arguments as a call shows them, on one line."""
+    pairs: Iterator[str] = (
+        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items()
+    )
+    return one_line(f"({', '.join(pairs)})", _MOST_OF_A_TEXT)
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text, and how much is left out."""
+    lines = text[: _MOST_OF_A_TEXT + 1].splitlines()[:_MOST_LINES]
+    kept = "\n".join(lines)[:_MOST_OF_A_TEXT]
+    left = len(text) - len(kept)
+    return f"{kept}\n… {left:,} more characters" if left > 1 else kept
+
+
+def short_ids(ids: Iterable[str], usual: int = 8) -> dict[str, str]:
+    """Return what to show of each id: the first characters, more if it takes them to be unique.
+
+    Names that somebody has given, which are no UUIDs or ids of calls, stay whole.
+    """
+    known, short = sorted(set(ids)), {}
+    for at, name in enumerate(known):
+        near = [*known[max(at - 1, 0) : at], *known[at + 1 : at + 2]]
+        length = usual
+        while any(other.startswith(name[:length]) for other in near) and length < len(name):
+            length += 1
+        short[name] = name[:length] if _MADE_UP.fullmatch(name) else name
+    return short
+
+
+def short_id(name: object) -> str:
+    """Return what to show of an id where there is nothing to compare it with."""
+    return one_line(short_ids([str(name)])[str(name)], _LONGEST_ID)
