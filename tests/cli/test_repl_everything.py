@@ -173,17 +173,17 @@ EVERY: dict[str, list[tuple[str, str]]] = {
         ),
         ("responses '{' '[]'", r"not valid JSON: "),
     ],
+    "approvals": [
+        ("/approvals", r"nothing waits for you\n"),
+        ("/ap --json", r"\[\]"),
+    ],
+    "answer": [("/answer none it's fine", r"error answering: there is no call .* 'none'")],
     "inbox": [
         ("inbox", r"error getting messages: .*403: .*participant"),
         (f"login {TOKENS['editor']}", r"> id: editor\n"),
         ("inbox --json", r'"unread": 0'),
         ("in --unread --limit 5 --before 9", r"0 unread\n"),
     ],
-    "approvals": [
-        ("/approvals", r"nothing waits for you\n"),
-        ("/ap --json", r"\[\]"),
-    ],
-    "answer": [("/answer none it's fine", r"error answering: there is no call .* 'none'")],
     "participants": [
         ("participants", r"editor \(participant\)"),
         ("who --json", r'"kind": "participant"'),
@@ -252,7 +252,7 @@ async def test_participants_write_to_each_other(tmp_path: Path, place: str) -> N
         await person.ask(f"ack {sent} 'on it'", rf"message {sent} acknowledged\n")
         answer = await ask(f"reply {sent} Yes --urgent", r"message (\S+) sent to editor\n")
         await become("editor")
-        await person.ask(f"rd {sent}", r"Ready\?\nreviewer: acknowledged: on it\n")
+        await person.ask(f"rd {sent}", r"Ready\?\nreviewer: answered: on it\n")
         await person.ask(f"re {sent} 'Still?'", r"message \S+ sent to reviewer\n")
         await person.ask(f"rd {answer} --json", rf'"reply_to": "{sent}"')
         thread = await ask("thc 'Release 2'", r"thread (\S+) created\n")
