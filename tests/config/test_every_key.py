@@ -15,6 +15,7 @@ from pydantic.fields import FieldInfo
 from mail.cli import main, server
 from mail.config import (
     ClientConfig,
+    EmailConfig,
     FederationConfig,
     FilesConfig,
     FsConfig,
@@ -49,6 +50,7 @@ MODELS: tuple[type[FileBacked], ...] = (
     StdlibConfig,
     FsConfig,
     HttpConfig,
+    EmailConfig,
 )
 KEYS = [(model, key) for model in MODELS for key in model.model_fields if key not in model.nested]
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -60,6 +62,13 @@ SPECIAL = {
     "base_url": "https://mail.example.org",
     "remote_providers": ["anthropic"],
     "url": "s3://bucket/prefix",
+    "address": "ann@example.org",
+    "backend": "imap",
+    "callers": ["admin", "user:ann"],
+    "imap_security": "starttls",
+    "max_bytes": 2048,
+    "smtp_security": "none",
+    "timezone": "Europe/Berlin",
 }
 
 

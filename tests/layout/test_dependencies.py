@@ -5,6 +5,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -16,6 +17,15 @@ DIRECT = [Requirement(text) for text in PROJECT["dependencies"]]
 MEMORY = [Requirement(text) for text in PROJECT["optional-dependencies"]["memory"]]
 KEYRING = [Requirement(text) for text in PROJECT["optional-dependencies"]["keyring"]]
 S3 = [Requirement(text) for text in PROJECT["optional-dependencies"]["s3"]]
+EMAIL = [Requirement(text) for text in PROJECT["optional-dependencies"]["email"]]
+GOOGLE = [Requirement(text) for text in PROJECT["optional-dependencies"]["email-google"]]
+EXTRAS = {
+    "memory": MEMORY,
+    "keyring": KEYRING,
+    "email": EMAIL,
+    "email-google": GOOGLE,
+    "s3": S3,
+}
 LOADED_BY_OTHERS = {"uvloop"}
 """uvicorn loads it where it is installed."""
 FOR_USERS_OWN_CODE = {"langmem"}
@@ -47,15 +57,15 @@ def test_every_direct_dependency_is_used_by_the_package() -> None:
     used = {canonicalize_name(one) for module in imported() for one in known.get(module, ())}
     assert names(DIRECT) - used == LOADED_BY_OTHERS
     assert names(MEMORY) - used == FOR_USERS_OWN_CODE
-    assert names([*KEYRING, *S3]) <= used
+    assert names([*KEYRING, *EMAIL, *GOOGLE, *S3]) <= used
 
 
 def test_the_contributors_page_tells_what_each_is_for() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
     section = page.partition("\n## Dependencies\n")[2].partition("\n## ")[0]
-    told = re.findall(r"^\| ([\w-]+)(?: \(extra `(\w+)`\))? \| \S", section, re.MULTILINE)
+    told = re.findall(r"^\| ([\w-]+)(?: \(extra `([\w-]+)`\))? \| \S", section, re.MULTILINE)
     rows = [(canonicalize_name(name), extra) for name, extra in told if name != "Dependency"]
-    extras = {"": DIRECT, "memory": MEMORY, "keyring": KEYRING, "s3": S3}
+    extras = {"": DIRECT, **EXTRAS}
     expected = [(name, extra) for extra, those in extras.items() for name in names(those)]
     assert sorted(rows) == sorted(expected)
 
@@ -69,7 +79,7 @@ def test_an_upper_bound_has_its_reason_beside_it() -> None:
 def test_pinned_versions_are_allowed() -> None:
     pinned = pins("constraints.txt")
     extras = PROJECT["optional-dependencies"]["dev"]
-    for one in [*DIRECT, *MEMORY, *KEYRING, *S3, *map(Requirement, extras)]:
+    for one in [*DIRECT, *chain(*EXTRAS.values()), *map(Requirement, extras)]:
         if one.name != PROJECT["name"]:
             assert one.specifier.contains(pinned[canonicalize_name(one.name)]), one
 
@@ -79,7 +89,7 @@ def test_the_lock_has_the_same_versions_and_hashes_of_each() -> None:
     locked = pins("requirements.lock")
     assert locked.items() <= pins("constraints.txt").items()
     assert names(DIRECT) <= set(locked)
-    assert not names([*MEMORY, *KEYRING, *S3]) & set(locked)
+    assert not names([*chain(*EXTRAS.values())]) & set(locked)
     assert len(re.findall(r"^[\w.-]+==\S+ \\\n    --hash=sha256:[0-9a-f]{64}", text, re.M)) == len(
         locked
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mail.config import FsConfig, HttpConfig, StdlibConfig
+from mail.config import EmailConfig, FsConfig, HttpConfig, StdlibConfig
 from mail.db.memory import MemoryStore
 from mail.errors import ConfigError
 from mail.server.app import create_app
@@ -33,6 +33,10 @@ def test_the_shipped_file_says_what_the_documents_say(monkeypatch: pytest.Monkey
     shipped = StdlibConfig().model_dump()
     literals = {
         "fs": {name: field.default for name, field in FsConfig.model_fields.items()},
+        "email": {
+            name: field.get_default(call_default_factory=True)
+            for name, field in EmailConfig.model_fields.items()
+        },
         "http": {"allow": [], "timeout": 30.0, "max_bytes": 1024 * 1024},
     }
     assert shipped == literals

@@ -193,16 +193,22 @@ def _server(tables: _Tables) -> "ServerConfig":
 
 def _client_and_actions(tables: _Tables) -> None:
     from mail.config.client import ClientConfig
-    from mail.config.stdlib import FsConfig, HttpConfig, StdlibConfig
+    from mail.config.stdlib import EmailConfig, FsConfig, HttpConfig, StdlibConfig
     from mail.stdlib.settings import egress_policy
 
     tables.make(ClientConfig)
-    actions = tables.make(StdlibConfig, fs=tables.make(FsConfig), http=tables.make(HttpConfig))
-    try:
-        egress_policy(actions.http)
-    except ConfigError as error:
-        if tables.mistakes is not None:
-            tables.mistakes.append(str(error))
+    actions = tables.make(
+        StdlibConfig,
+        email=tables.make(EmailConfig),
+        fs=tables.make(FsConfig),
+        http=tables.make(HttpConfig),
+    )
+    for check in (lambda: egress_policy(actions.http), actions.email.check):
+        try:
+            check()
+        except ConfigError as error:
+            if tables.mistakes is not None:
+                tables.mistakes.append(str(error))
 
 
 def _check_environment() -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from mail.lazy import lazy_exports
 
 __all__ = [
     "ClientConfig",
+    "EmailConfig",
     "FederationConfig",
     "FilesConfig",
     "FsConfig",
@@ -23,7 +24,9 @@ __getattr__ = lazy_exports(
     __name__,
     {
         "ClientConfig": "mail.config.client",
-        **dict.fromkeys(("FsConfig", "HttpConfig", "StdlibConfig"), "mail.config.stdlib"),
+        **dict.fromkeys(
+            ("EmailConfig", "FsConfig", "HttpConfig", "StdlibConfig"), "mail.config.stdlib"
+        ),
         **dict.fromkeys(
             (
                 "FederationConfig",

@@ -102,4 +102,6 @@ def check_settings() -> None:
     Raises:
         ConfigError: naming the file, the key and what is expected.
     """
-    egress_policy(StdlibConfig().http)
+    config = StdlibConfig()
+    egress_policy(config.http)
+    config.email.check()

@@ -1,0 +1,447 @@
+"""The seam between agents and mailboxes, and the backends that need no further packages."""
+
+import imaplib
+import logging
+import mailbox
+import re
+import smtplib
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from email.message import EmailMessage
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from mail.errors import ToolError
+from mail.stdlib.email.calendars import CalendarFile, Event, Meeting, invitation
+from mail.stdlib.email.messages import Email, compose, one_line, parse_email
+
+if TYPE_CHECKING:
+    from mail.config.stdlib import EmailConfig
+
+__all__ = ["Backend", "ImapBackend", "LocalBackend", "SmtpSender", "open_backend"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_FOLDER: Final = 100_000
+_MAY_BE_SENT: Final = "the connection broke while it was being sent, so it may have been sent"
+
+
+class Backend(Protocol):
+    """A mailbox with its calendar. All methods block, and may be called from any thread.
+
+    A method raises ToolError, with a text that an agent or an operator can act on, when the backend
+    refuses or cannot be reached.
+    """
+
+    @property
+    def address(self) -> str:
+        """The mailbox's own address."""
+
+    def unread(self, limit: int) -> list[Email]:
+        """Return unread emails, the oldest first, at most ``limit``."""
+
+    def get(self, email_id: str) -> Email | None:
+        """Return an email, or None if the mailbox has none with this id."""
+
+    def mark_as_read(self, email_id: str) -> None:
+        """Mark an email as read; that it is read already, or gone, is no error."""
+
+    def send(self, message: EmailMessage, thread_id: str = "") -> str:
+        """Send an email, once.
+
+        Returns:
+            What happened, as a sentence.
+        """
+
+    def events(self, start: datetime, end: datetime) -> list[Event]:
+        """Return the calendar's events between two times."""
+
+    def add_meeting(self, meeting: Meeting) -> str:
+        """Put a meeting into the calendar and invite its attendees.
+
+        Returns:
+            What happened, as a sentence.
+        """
+
+
+# --- sending ------------------------------------------------------------------------------------
+
+
+class SmtpSender:
+    """Sends emails through an SMTP server, with a connection for each.
+
+    Args:
+        config: The ``smtp_…`` settings.
+    """
+
+    def __init__(self, config: "EmailConfig") -> None:
+        self._config = config
+
+    def send(self, message: EmailMessage) -> str:
+        """Send an email to its recipients; see `Backend.send`."""
+        try:
+            with self._connected() as server:
+                refused = self._deliver(server, message)
+        except (OSError, smtplib.SMTPException) as error:
+            raise ToolError(f"not sent: {_told(error)}") from None
+        if not refused:
+            return "sent"
+        names = ", ".join(sorted(refused))
+        return f"sent, but the server refused these recipients: {one_line(names, 500)}"
+
+    def _deliver(self, server: smtplib.SMTP, message: EmailMessage) -> dict[str, tuple[int, bytes]]:
+        try:
+            return server.send_message(message)
+        except smtplib.SMTPResponseException:
+            raise  # the server has said no
+        except smtplib.SMTPRecipientsRefused:
+            raise
+        except (OSError, smtplib.SMTPServerDisconnected) as error:
+            raise ToolError(f"{_MAY_BE_SENT}: {_told(error)}") from None
+
+    @contextmanager
+    def _connected(self) -> Iterator[smtplib.SMTP]:
+        config = self._config
+        context = ssl.create_default_context() if config.smtp_security != "none" else None
+        if config.smtp_security == "tls":
+            server: smtplib.SMTP = smtplib.SMTP_SSL(
+                config.smtp_host, config.smtp_port, timeout=config.timeout, context=context
+            )
+        else:
+            server = smtplib.SMTP(config.smtp_host, config.smtp_port, timeout=config.timeout)
+        try:
+            if config.smtp_security == "starttls":
+                server.starttls(context=context)
+            if config.smtp_user:
+                server.login(config.smtp_user, config.password("smtp"))
+            yield server
+        finally:
+            server.close()  # QUIT could fail after the email was accepted
+
+
+def _told(error: Exception) -> str:
+    """Return why a mail server did not do something, without what an agent must not see."""
+    if isinstance(error, smtplib.SMTPAuthenticationError):
+        return "the mail server does not accept the user name and password"
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        reasons = {
+            one_line(text.decode(errors="replace"), 100) for _, text in error.recipients.values()
+        }
+        return f"the mail server refuses the recipients ({'; '.join(sorted(reasons))})"
+    if isinstance(error, smtplib.SMTPResponseException):
+        text = error.smtp_error
+        shown = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+        return f"the mail server answered {error.smtp_code} {one_line(shown, 200)}"
+    if isinstance(error, TimeoutError):
+        return "the mail server did not answer in time"
+    if isinstance(error, imaplib.IMAP4.error):
+        return f"the mail server refused: {one_line(str(error), 200)}"
+    return f"the mail server cannot be reached ({type(error).__name__})"
+
+
+class _Posting:
+    """What mailboxes without a calendar server share: sending, and a calendar file."""
+
+    def __init__(self, config: "EmailConfig", calendar: Path) -> None:
+        self._config = config
+        self._sender = SmtpSender(config) if config.smtp_host else None
+        self._calendar = CalendarFile(calendar)
+
+    @property
+    def address(self) -> str:
+        """See `Backend`."""
+        return self._config.address
+
+    def send(self, message: EmailMessage, thread_id: str = "") -> str:
+        """See `Backend`; a thread is what the headers say."""
+        told = self._sender.send(message) if self._sender else "kept in the folder of sent emails"
+        try:
+            self._keep(message)
+        except (OSError, ToolError, imaplib.IMAP4.error):
+            if self._sender is None:
+                raise
+            logger.warning("an email was sent, but no copy of it was kept", exc_info=True)
+        return told
+
+    def _keep(self, message: EmailMessage) -> None:
+        """Keep a copy of what was sent."""
+        raise NotImplementedError
+
+    def events(self, start: datetime, end: datetime) -> list[Event]:
+        """See `Backend`."""
+        return self._calendar.events(start, end)
+
+    def add_meeting(self, meeting: Meeting) -> str:
+        """See `Backend`; the attendees are invited by email."""
+        attached = invitation(meeting)
+        self._calendar.add(meeting)
+        others = [one for one in meeting.attendees if one.lower() != self.address.lower()]
+        if not others:
+            return "the meeting is in the calendar"
+        when = f"{meeting.start:%A, %d %B %Y, %H:%M} to {meeting.end:%H:%M}"
+        text = f"{meeting.title}\n{when} ({meeting.timezone})"
+        message = compose(
+            self.address, others[0], f"Invitation: {meeting.title}", text, copies=others[1:]
+        )
+        message.add_alternative(
+            attached,
+            maintype="text",
+            subtype="calendar",
+            cte="base64",
+            params={"method": "REQUEST", "charset": "utf-8"},
+        )
+        try:
+            return f"the meeting is in the calendar; invitations: {self.send(message)}"
+        except ToolError as error:
+            return f"the meeting is in the calendar, but nobody was invited: {error}"
+
+
+# --- a folder -----------------------------------------------------------------------------------
+
+
+class LocalBackend(_Posting):
+    """A Maildir and an iCalendar file in a folder.
+
+    ``INBOX`` is a Maildir that any mail program or server may deliver to, ``INBOX/.Sent`` holds
+    what was sent, ``calendar.ics`` is the calendar. With ``smtp_host`` emails are sent, else they
+    are kept in ``.Sent`` only.
+
+    Args:
+        config: The settings; ``folder`` counts from the folder in which the program was started.
+    """
+
+    def __init__(self, config: "EmailConfig") -> None:
+        folder = Path(config.folder).expanduser().absolute()
+        super().__init__(config, folder / "calendar.ics")
+        self._inbox = folder / "INBOX"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            mailbox.Maildir(self._inbox, create=True).close()
+            mailbox.Maildir(self._inbox / ".Sent", create=True).close()
+        except OSError as error:
+            raise ToolError(f"the mailbox cannot be opened: {error.strerror}") from None
+
+    def unread(self, limit: int) -> list[Email]:
+        """See `Backend`."""
+        waiting = [path for path in self._files() if "S" not in _flags(path)]
+        found = []
+        for path in sorted(waiting, key=lambda path: (_modified(path), path.name))[:limit]:
+            email = self._load(path)
+            if email is not None:
+                found.append(email)
+        return found
+
+    def get(self, email_id: str) -> Email | None:
+        """See `Backend`."""
+        path = self._find(email_id)
+        return self._load(path) if path else None
+
+    def mark_as_read(self, email_id: str) -> None:
+        """See `Backend`."""
+        path = self._find(email_id)
+        if path is None or "S" in _flags(path):
+            return
+        flags = "".join(sorted({*_flags(path), "S"}))
+        try:
+            path.rename(self._inbox / "cur" / f"{_key(path)}:2,{flags}")
+        except FileNotFoundError:
+            return  # somebody else has just done so, or has deleted it
+        except OSError as error:
+            raise ToolError(f"the email cannot be marked as read: {error.strerror}") from None
+
+    def deliver(self, raw: bytes) -> str:
+        """Put an email into the mailbox, as a mail server would; return its id."""
+        box = mailbox.Maildir(self._inbox, create=True)
+        try:
+            return box.add(raw)
+        finally:
+            box.close()
+
+    def _keep(self, message: EmailMessage) -> None:
+        box = mailbox.Maildir(self._inbox / ".Sent", create=True)
+        try:
+            kept = mailbox.MaildirMessage(message)
+            kept.set_subdir("cur")
+            kept.set_flags("S")
+            box.add(kept)
+        except OSError as error:
+            raise ToolError(f"the email cannot be kept: {error.strerror}") from None
+        finally:
+            box.close()
+
+    def _files(self) -> list[Path]:
+        found: list[Path] = []
+        for name in ("new", "cur"):
+            try:
+                found.extend(islice((self._inbox / name).iterdir(), _MOST_FOLDER))
+            except OSError:
+                continue
+        return found
+
+    def _find(self, email_id: str) -> Path | None:
+        """Return the file of an email; its id is compared and never made a path."""
+        return next((path for path in self._files() if _key(path) == email_id), None)
+
+    def _load(self, path: Path) -> Email | None:
+        try:
+            with path.open("rb") as file:
+                return parse_email(file.read(self._config.max_bytes), _key(path))
+        except OSError:
+            return None
+
+
+def _key(path: Path) -> str:
+    return path.name.partition(":")[0]
+
+
+def _flags(path: Path) -> str:
+    return path.name.partition(":2,")[2] if path.parent.name == "cur" else ""
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+# --- IMAP ---------------------------------------------------------------------------------------
+
+_UID: Final = re.compile(r"([0-9]{1,10})\.([0-9]{1,10})")
+_BYTES: Final = re.compile(rb"UID ([0-9]+)")
+
+
+class ImapBackend(_Posting):
+    """A mailbox on an IMAP server, an SMTP server for what is sent, and a calendar file.
+
+    An email's id is ``UIDVALIDITY.UID``. Each operation has a connection of its own.
+
+    Args:
+        config: The settings.
+    """
+
+    def __init__(self, config: "EmailConfig") -> None:
+        folder = Path(config.folder).expanduser().absolute()
+        super().__init__(config, folder / "calendar.ics")
+
+    def unread(self, limit: int) -> list[Email]:
+        """See `Backend`."""
+        with self._opened() as (server, validity):
+            _, found = self._checked(server.uid("SEARCH", "UNSEEN"))
+            uids = b" ".join(part for part in found if part).split()[:limit]
+            emails = (self._fetch(server, validity, uid.decode()) for uid in uids)
+            return [email for email in emails if email is not None]
+
+    def get(self, email_id: str) -> Email | None:
+        """See `Backend`."""
+        known = _UID.fullmatch(email_id)
+        if known is None:
+            return None
+        with self._opened() as (server, validity):
+            return self._fetch(server, validity, known[2]) if validity == known[1] else None
+
+    def mark_as_read(self, email_id: str) -> None:
+        """See `Backend`."""
+        known = _UID.fullmatch(email_id)
+        if known is None:
+            return
+        with self._opened(readonly=False) as (server, validity):
+            if validity == known[1]:
+                self._checked(server.uid("STORE", known[2], "+FLAGS.SILENT", r"(\Seen)"))
+
+    def _keep(self, message: EmailMessage) -> None:
+        if not self._config.imap_sent:
+            return
+        with self._connected() as server:
+            name = _quoted(self._config.imap_sent)
+            self._checked(server.append(name, r"(\Seen)", "", message.as_bytes()))
+
+    def _fetch(self, server: imaplib.IMAP4, validity: str, uid: str) -> Email | None:
+        what = f"(UID BODY.PEEK[]<0.{self._config.max_bytes}>)"
+        _, found = self._checked(server.uid("FETCH", uid, what))
+        for part in found:
+            if not isinstance(part, tuple):
+                continue
+            named = _BYTES.search(part[0])
+            if named is None or named[1].decode() == uid:
+                return parse_email(part[1], f"{validity}.{uid}")
+        return None
+
+    @contextmanager
+    def _opened(self, *, readonly: bool = True) -> Iterator[tuple[imaplib.IMAP4, str]]:
+        """Select the mailbox; yield the connection and the validity of its numbers."""
+        with self._connected() as server:
+            self._checked(server.select(_quoted(self._config.imap_mailbox), readonly=readonly))
+            _, [validity] = server.response("UIDVALIDITY")
+            yield server, validity.decode() if isinstance(validity, bytes) else "0"
+
+    @contextmanager
+    def _connected(self) -> Iterator[imaplib.IMAP4]:
+        config = self._config
+        try:
+            with self._greeted() as server:
+                server.login(_quoted(config.imap_user), config.password("imap"))
+                yield server
+        except (OSError, imaplib.IMAP4.error) as error:
+            raise ToolError(_told(error)) from None
+
+    @contextmanager
+    def _greeted(self) -> Iterator[imaplib.IMAP4]:
+        config = self._config
+        where = config.imap_host, config.imap_port
+        context = ssl.create_default_context() if config.imap_security != "none" else None
+        if config.imap_security == "tls":
+            server: imaplib.IMAP4 = imaplib.IMAP4_SSL(
+                *where, ssl_context=context, timeout=config.timeout
+            )
+        else:
+            server = imaplib.IMAP4(*where, timeout=config.timeout)
+        try:
+            if config.imap_security == "starttls":
+                server.starttls(context)
+            yield server
+        finally:
+            try:
+                server.logout()
+            except (OSError, imaplib.IMAP4.error):
+                logger.debug("the IMAP server did not say goodbye", exc_info=True)
+
+    def _checked(self, answer: tuple[str, list[Any]]) -> tuple[str, list[Any]]:
+        """Return an answer that is no refusal.
+
+        Raises:
+            imaplib.IMAP4.error: it is one.
+        """
+        if answer[0] != "OK":
+            said = answer[1][0] if answer[1] else b""
+            raise imaplib.IMAP4.error(said.decode(errors="replace") if said else answer[0])
+        return answer
+
+
+def _quoted(text: str) -> str:
+    """Return text as a quoted string of IMAP."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+# --- which one ----------------------------------------------------------------------------------
+
+
+def open_backend(config: "EmailConfig") -> Backend:
+    """Return the backend that the settings name.
+
+    Raises:
+        ConfigError: a setting that it needs is missing.
+        ToolError: it cannot be opened.
+    """
+    config.check()
+    if config.backend == "imap":
+        return ImapBackend(config)
+    if config.backend == "gmail":
+        from mail.stdlib.email.google import GoogleBackend
+
+        return GoogleBackend(config)
+    return LocalBackend(config)

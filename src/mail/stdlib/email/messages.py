@@ -1,0 +1,344 @@
+"""Emails as agents and people see them: read from hostile bytes, and written with safe headers.
+
+What comes in is data that anybody on the internet wrote. It is bounded, flattened to text without
+control characters, and never trusted to be well formed.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from email import message_from_bytes, policy
+from email.header import decode_header, make_header
+from email.message import EmailMessage, Message
+from email.utils import formatdate, getaddresses, make_msgid, parseaddr, parsedate_to_datetime
+from html.parser import HTMLParser
+from itertools import islice
+from typing import Any, Final
+
+from mail.errors import ToolError
+
+__all__ = [
+    "MAX_RECIPIENTS",
+    "MAX_TEXT",
+    "Email",
+    "check_address",
+    "check_text",
+    "compose",
+    "one_line",
+    "parse_email",
+    "plain_text",
+    "reply_to",
+]
+
+MAX_RECIPIENTS: Final = 50
+MAX_TEXT: Final = 100_000
+"""Characters that an email may have which an agent sends."""
+
+_MOST_BODY: Final = 20_000
+_MOST_SUBJECT: Final = 300
+_MOST_HEADER: Final = 4_000
+_MOST_PARTS: Final = 100
+_MOST_NAMES: Final = 20
+_MOST_REFERENCES: Final = 30
+_CUT: Final = "\n[… cut here: the email is longer]"
+_UNREADABLE: Final = "[this email cannot be read: it is nested too deeply]"
+_MESSAGE_ID: Final = re.compile(r"<[^\s<>\x00-\x1f\x7f-\uffff]{1,240}>")
+_LOCAL: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*"
+_LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+_ADDRESS: Final = re.compile(rf"(?=.{{3,254}}\Z)(?=.{{1,64}}@){_LOCAL}@{_LABEL}(?:\.{_LABEL})*")
+_WRITTEN: Final = policy.SMTP.clone(max_line_length=998, cte_type="7bit")
+"""Long Message-IDs stay whole, and any server takes the result."""
+_REORDERING: Final = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Email:
+    """An email in a mailbox.
+
+    Attributes:
+        id: What the backend knows it by.
+        thread_id: The backend's own name of the conversation, if it has one.
+        message_id: Its Message-ID with the angle brackets, or no text.
+        references: The Message-IDs of the conversation before it, oldest first.
+        author: Who says to have written it, as one line.
+        reply_to: The address that an answer goes to, or no text if there is no usable one.
+        to: Who it is for, as one line.
+        subject: One line.
+        date: As its author wrote it, in ISO 8601, or no text.
+        body: Its text; that of an HTML email without the markup. Cut if it is long.
+        attachments: The names of its attachments, which are not read.
+    """
+
+    id: str
+    author: str
+    to: str
+    subject: str
+    body: str
+    thread_id: str = ""
+    message_id: str = ""
+    references: tuple[str, ...] = ()
+    reply_to: str = ""
+    date: str = ""
+    attachments: tuple[str, ...] = ()
+
+    def as_input(self) -> dict[str, Any]:
+        """Return the email as the document calls it: ``email_input``, a dictionary of texts."""
+        shown: dict[str, Any] = {
+            "id": self.id,
+            "thread_id": self.thread_id,
+            "from": self.author,
+            "to": self.to,
+            "subject": self.subject,
+            "date": self.date,
+            "body": self.body,
+        }
+        if self.attachments:
+            shown["attachments"] = list(self.attachments)
+        return shown
+
+
+# --- text -------------------------------------------------------------------------------------
+
+
+def one_line(text: str, most: int = _MOST_SUBJECT) -> str:
+    """Return a text's words on one line, without control characters, cut to a length."""
+    line = " ".join(plain_text(text[: most * 4]).split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def plain_text(text: str) -> str:
+    """Return text without control characters and marks that change the order of what is shown."""
+    whole = text.encode("utf-8", "replace").decode().replace("\r\n", "\n").replace("\r", "\n")
+    return "".join(sign for sign in whole if _shown(sign))
+
+
+def _shown(sign: str) -> bool:
+    if sign in "\n\t":
+        return True
+    return sign not in _REORDERING and unicodedata.category(sign) not in ("Cc", "Cs")
+
+
+class _Text(HTMLParser):
+    """Collects the text of an HTML page; what scripts and styles hold is none."""
+
+    _blocks: Final = frozenset(("p", "div", "br", "li", "tr", "h1", "h2", "h3", "blockquote"))
+    _hidden: Final = frozenset(("script", "style", "head", "title", "template"))
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.pieces: list[str] = []
+        self._skipped = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin a line, or what is not shown."""
+        self._skipped += tag in self._hidden
+        if tag in self._blocks:
+            self.pieces.append("\n")
+
+    def handle_endtag(self, tag: str) -> None:
+        """End what is not shown."""
+        self._skipped = max(0, self._skipped - (tag in self._hidden))
+
+    def handle_data(self, data: str) -> None:
+        """Take text."""
+        if not self._skipped:
+            self.pieces.append(data)
+
+
+def _text_of_html(page: str) -> str:
+    reader = _Text()
+    reader.feed(page)
+    reader.close()
+    lines = (" ".join(line.split()) for line in "".join(reader.pieces).splitlines())
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def parse_email(raw: bytes, email_id: str, thread_id: str = "") -> Email:
+    """Read an email. Whatever the bytes are, something readable comes back.
+
+    Args:
+        raw: The email, or its beginning.
+        email_id: What the backend knows it by.
+        thread_id: The backend's own name of its conversation.
+    """
+    try:
+        message = message_from_bytes(raw, policy=policy.compat32)
+        body, attachments = _read_parts(message)
+    except RecursionError:
+        head = raw[:65536].partition(b"\r\n\r\n" if b"\r\n\r\n" in raw[:65536] else b"\n\n")[0]
+        message = message_from_bytes(_without_structure(head), policy=policy.compat32)
+        body, attachments = _UNREADABLE, ()
+    body = plain_text(body[: 2 * _MOST_BODY]).strip()
+    name, address = _person(message, "From")
+    author = f"{name} <{address}>" if name and address else address or _header(message, "From")
+    found = _MESSAGE_ID.search(_header(message, "Message-ID"))
+    return Email(
+        id=email_id,
+        thread_id=thread_id,
+        message_id=found.group() if found else "",
+        references=_references(message),
+        author=one_line(author),
+        reply_to=_person(message, "Reply-To")[1] or address,
+        to=one_line(_header(message, "To")),
+        subject=one_line(_header(message, "Subject")),
+        date=_date(_header(message, "Date")),
+        body=body if len(body) <= _MOST_BODY else body[:_MOST_BODY] + _CUT,
+        attachments=attachments,
+    )
+
+
+def _without_structure(head: bytes) -> bytes:
+    return re.sub(rb"(?im)^content-type:.*(?:\r?\n[ \t].*)*", b"", head)
+
+
+def _header(message: Message, name: str) -> str:
+    """Return a header's decoded text on one line."""
+    return _decoded_words(str(message.get(name, ""))[:_MOST_HEADER])
+
+
+def _decoded_words(raw: str) -> str:
+    try:
+        text = str(make_header(decode_header(raw)))
+    except (ValueError, LookupError, UnicodeError):
+        text = raw
+    return one_line(text, _MOST_HEADER)
+
+
+def _person(message: Message, header: str) -> tuple[str, str]:
+    """Return (name, address) of the first usable address in a header, or empty texts.
+
+    Addresses are found before words are decoded: what a name says is never an address.
+    """
+    raw = one_line(str(message.get(header, ""))[:_MOST_HEADER], _MOST_HEADER)
+    for name, address in getaddresses([raw]):
+        if _ADDRESS.fullmatch(address):
+            return re.sub(r"[<>\"]", " ", _decoded_words(name)).strip(), address
+    return "", ""
+
+
+def _references(message: Message) -> tuple[str, ...]:
+    known = _MESSAGE_ID.findall(_header(message, "References"))
+    known = known or _MESSAGE_ID.findall(_header(message, "In-Reply-To"))
+    return tuple(known[-_MOST_REFERENCES:])
+
+
+def _date(header: str) -> str:
+    try:
+        return parsedate_to_datetime(header).isoformat()
+    except (ValueError, TypeError, OverflowError, IndexError):
+        return ""
+
+
+def _read_parts(message: Message) -> tuple[str, tuple[str, ...]]:
+    """Return (the text, the names of the attachments) of an email."""
+    plain: list[str] = []
+    pages: list[str] = []
+    names: list[str] = []
+    for part in islice(message.walk(), _MOST_PARTS):
+        if part.is_multipart():
+            continue
+        kind, name = part.get_content_type(), part.get_filename()
+        if name is not None or part.get_content_disposition() == "attachment":
+            names.append(one_line(str(name or "unnamed"), 100))
+        elif kind == "text/plain":
+            plain.append(_decoded(part))
+        elif kind == "text/html":
+            pages.append(_decoded(part))
+    text = "\n".join(plain).strip() or _text_of_html("\n".join(pages))
+    return text, tuple(names[:_MOST_NAMES])
+
+
+def _decoded(part: Message) -> str:
+    payload = part.get_payload(decode=True)
+    if not isinstance(payload, bytes):
+        return ""
+    payload = payload[: 8 * _MOST_BODY]
+    try:
+        return payload.decode(str(part.get_content_charset("utf-8")), "replace")
+    except (LookupError, UnicodeError):
+        return payload.decode("utf-8", "replace")
+
+
+# --- writing ----------------------------------------------------------------------------------
+
+
+def check_address(address: object, name: str = "address") -> str:
+    """Return the plain address of ``user@host`` or ``Name <user@host>``.
+
+    Raises:
+        ToolError: it is no usable address of one person.
+    """
+    text = address.strip() if isinstance(address, str) else ""
+    if len(text) <= 320 and text.isprintable():
+        found = text
+        if text.endswith(">") and text.count("<") == 1:
+            found = parseaddr(text)[1]
+        if _ADDRESS.fullmatch(found):
+            return found
+    shown = one_line(str(address), 60)
+    raise ToolError(f"'{name}' must be an email address such as ann@example.org, got '{shown}'")
+
+
+def check_text(text: object, name: str, most: int = MAX_TEXT) -> str:
+    """Return a text that is not blank and not too long, without control characters.
+
+    Raises:
+        ToolError: it is blank, too long, or no text.
+    """
+    if not isinstance(text, str) or not text.strip():
+        raise ToolError(f"'{name}' must be a text that is not empty")
+    if len(text) > most:
+        raise ToolError(f"'{name}' has {len(text):,} characters; at most {most:,} are possible")
+    return plain_text(text)
+
+
+def reply_to(original: Email | None, text: str) -> str:
+    """Return the subject of an answer, or of a new email with this text."""
+    if original is None:
+        return one_line(text.strip().splitlines()[0] if text.strip() else "", 80) or "(no subject)"
+    subject = original.subject or "(no subject)"
+    return subject if subject.lower().startswith("re:") else f"Re: {subject}"
+
+
+def compose(
+    sender: str,
+    to: str,
+    subject: str,
+    text: str,
+    *,
+    copies: Iterable[str] = (),
+    original: Email | None = None,
+) -> EmailMessage:
+    """Write an email; with ``original`` an answer, in the thread of that email.
+
+    Args:
+        sender: The mailbox's own address.
+        to: An address that `check_address` returned; so are ``copies``.
+        subject: One line.
+        text: The body.
+        copies: Further recipients.
+        original: What it answers.
+    """
+    message = EmailMessage(policy=_WRITTEN)
+    message["From"] = sender
+    message["To"] = to
+    others = [address for address in dict.fromkeys(copies) if address.lower() != to.lower()]
+    if others:
+        message["Cc"] = ", ".join(others)
+    message["Subject"] = one_line(subject)
+    message["Date"] = formatdate()
+    message["Message-ID"] = make_msgid(domain=sender.rpartition("@")[2])
+    if original is not None and original.message_id:
+        message["In-Reply-To"] = original.message_id
+        message["References"] = " ".join(_thread_of(original))
+    message.set_content(text if text.endswith("\n") else f"{text}\n")
+    return message
+
+
+def _thread_of(original: Email) -> Iterator[str]:
+    yield from (one for one in original.references if one != original.message_id)
+    yield original.message_id

@@ -1,0 +1,161 @@
+"""Emails are data: whatever their bytes are, they come in bounded and go out with safe headers."""
+
+import random
+import time
+from email import message_from_bytes, policy
+
+import pytest
+
+from mail.errors import ToolError
+from mail.stdlib.email.messages import (
+    Email,
+    check_address,
+    check_text,
+    compose,
+    parse_email,
+    reply_to,
+)
+
+HEAD = b"From: Ben <ben@example.org>\r\nTo: ann@example.org\r\nSubject: Hi\r\n"
+
+
+def test_an_email_of_parts_is_its_text_and_the_names_of_the_rest() -> None:
+    raw = (
+        HEAD
+        + b'Content-Type: multipart/mixed; boundary="x"\r\n\r\n--x\r\n'
+        + b"Content-Type: text/plain; charset=iso-8859-1\r\nContent-Transfer-Encoding: base64\r\n"
+        + b"\r\nR3L832U=\r\n--x\r\nContent-Type: application/pdf\r\n"
+        + b'Content-Disposition: attachment; filename="../../etc/pass\x1bwd.pdf"\r\n\r\nPDF'
+        + b"\r\n--x--"
+    )
+    email = parse_email(raw, "1")
+    assert email.body == "Grüße"
+    assert email.attachments == ("../../etc/passwd.pdf",)
+    assert "PDF" not in email.body
+
+
+def test_an_html_email_is_its_text() -> None:
+    page = b"<html><head><style>p{}</style></head><p>One</p><script>steal()</script><p>T&amp;wo"
+    email = parse_email(HEAD + b"Content-Type: text/html\r\n\r\n" + page, "1")
+    assert email.body.split() == ["One", "T&wo"]
+
+
+def test_headers_are_one_line_without_control_characters() -> None:
+    raw = (
+        b"From: =?utf-8?q?Boss=0D=0ABcc=3A_all=40example=2Eorg?= <boss@example.org>\r\n"
+        b"Subject: =?utf-8?q?Pay=0D=0ABcc=3A_thief=40example=2Eorg=1B[2J=E2=80=AE?=\r\n"
+        b"Reply-To: x\r\nMessage-ID: <a@b>\r\n <c@d>\r\n\r\nbody"
+    )
+    email = parse_email(raw, "1")
+    assert email.subject == "Pay Bcc: thief@example.org[2J"
+    assert email.reply_to == "boss@example.org"
+    assert email.author == "Boss Bcc: all@example.org <boss@example.org>"
+    assert email.message_id == "<a@b>"
+    answer = compose("me@example.org", email.reply_to, reply_to(email, ""), "ok", original=email)
+    got = message_from_bytes(answer.as_bytes(), policy=policy.default)
+    assert got.keys().count("Bcc") == 0 and got["In-Reply-To"] == "<a@b>"
+    assert got["Subject"] == "Re: Pay Bcc: thief@example.org[2J"
+
+
+def test_the_thread_of_an_answer_is_that_of_its_email() -> None:
+    known = " ".join(f"<{'x' * 200}{number}@example.org>" for number in range(40))
+    raw = HEAD + f"Message-ID: <last@example.org>\r\nReferences: {known}\r\n\r\nhi".encode()
+    email = parse_email(raw, "1")
+    answer = compose("me@example.org", "ben@example.org", "Re: Hi", "ok", original=email)
+    got = message_from_bytes(answer.as_bytes(), policy=policy.default)
+    ids = got["References"].split()
+    assert ids[-1] == "<last@example.org>" and len(ids) <= 31
+    assert all(one.startswith("<") and one.endswith(".org>") for one in ids)
+    assert max(map(len, answer.as_bytes().splitlines())) <= 998
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"\0\xff\xfe" * 1000,
+        b"Subject" * 100_000,
+        b"Subject: " + b"=?utf-8?b?AAAA?= " * 50_000 + b"\n\nx",
+        b"To: " + b"a@b.org, " * 100_000 + b"\n\nx",
+        b'From: "' + b"\\" * 200_000 + b"\n\nx",
+        b"Content-Type: text/plain; charset=no-such-thing\n\n\xff\xfe",
+        b"Content-Type: text/plain; charset=rot13\n\nabc",
+        b"Content-Transfer-Encoding: base64\n\n@@@@",
+        b"Content-Type: multipart/mixed\n\n--\n",
+        b"Date: 99 99 99999 99:99:99 +99999999\n\nx",
+        b"Content-Type: text/html\n\n" + b"<div>" * 100_000 + b"<!" * 50_000,
+        b"References: " + b"<" * 100_000 + b"\n\nx",
+        HEAD + b"Content-Type: multipart/mixed; boundary=b\n\n" + b"--b\n\nx\n" * 50_000,
+        HEAD
+        + b"".join(
+            b"Content-Type: multipart/mixed; boundary=b%d\n\n--b%d\n" % (n, n) for n in range(3000)
+        ),
+    ],
+)
+def test_broken_and_huge_emails_come_back_bounded(raw: bytes) -> None:
+    began = time.process_time()
+    email = parse_email(raw, "1")
+    assert time.process_time() - began < 5
+    assert len(email.body) < 21_000 and len(email.subject) <= 300
+    assert max(len(email.author), len(email.to)) <= 4_000
+    assert not any(sign in email.subject + email.author + email.to for sign in "\r\n\0\x1b")
+
+
+def test_any_bytes_are_an_email() -> None:
+    source = random.Random(7)
+    whole = (
+        HEAD + b'Content-Type: multipart/alternative; boundary="x"\r\n\r\n--x\r\n\r\nhi\r\n--x--'
+    )
+    for _ in range(300):
+        raw = bytearray(whole)
+        for _ in range(source.randrange(1, 12)):
+            raw[source.randrange(len(raw))] = source.randrange(256)
+        assert isinstance(parse_email(bytes(raw), "1"), Email)
+
+
+@pytest.mark.parametrize("good", ["a@b.org", "Ann B. <a.b+c@d-e.example.org>", " a@b.org "])
+def test_an_address_is_that_of_one_person(good: str) -> None:
+    assert check_address(good).endswith("org")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "",
+        None,
+        5,
+        "nobody",
+        "a@b.org\r\nBcc: c@d.org",
+        "a@b.org, c@d.org",
+        "a@b.org c@d.org",
+        "<a@b.org> <c@d.org>",
+        '"x\r\nBcc: y@z.org" <a@b.org>',
+        "a@b@c.org",
+        ".a@b.org",
+        "a..b@c.org",
+        "a@-b.org",
+        "a@b_c.org",
+        "ä@b.org",
+        "a@b.org\x00",
+        "a" * 65 + "@b.org",
+        "a@" + "b." * 140 + "org",
+    ],
+)
+def test_what_is_no_single_address_is_refused(bad: object) -> None:
+    with pytest.raises(ToolError, match="'to' must be an email address"):
+        check_address(bad, "to")
+
+
+def test_texts_are_bounded_and_plain() -> None:
+    assert check_text("a\x00b\u202e\r\nc", "response_text") == "ab\nc"
+    for bad in ("", " \n", None, "x" * 100_001):
+        with pytest.raises(ToolError, match="response_text"):
+            check_text(bad, "response_text")
+
+
+def test_a_new_email_has_its_first_line_as_subject() -> None:
+    assert reply_to(None, "Hello Ben\nhow are you?") == "Hello Ben"
+    email = parse_email(HEAD.replace(b"Hi", b"RE: Hi") + b"\r\n", "1")
+    assert reply_to(email, "x") == "RE: Hi"
+    with pytest.raises(ValueError, match="line"):
+        compose("me@example.org\r\nBcc: x@y.org", "a@b.org", "Hi", "x")
