@@ -492,6 +492,14 @@ class TestPlans:
         page, *_ = re.split(r"SCAN (?:page|l)\b", plan)  # what comes then is bounded
         assert "TEMP B-TREE" not in page
 
+    async def test_letters_of_a_task_are_read_without_those_of_others(
+        self, store: SQLiteStore
+    ) -> None:
+        asked = store.letters_of_task("example", ("user:alice", "t"), "lead")
+        plan = await self.plan(store, asked)
+        assert "USING COVERING INDEX desk_letters_by_task (swarm_name=? AND task_owner=?" in plan
+        assert not re.search(r"SCAN (desk_|r\b|l\b)", plan)
+
     @pytest.mark.parametrize("query", ["plan", '"the plan" -b*'])
     async def test_a_search_begins_at_the_index_of_words(
         self, store: SQLiteStore, query: str

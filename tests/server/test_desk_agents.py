@@ -34,6 +34,10 @@ async def _lead(view: ScriptView) -> Steps:
         return call("task_complete", finish_message="told to finish")
     if view.sender == "alice" and view.body.startswith("ask"):
         return call("send_request", target="editor", subject="A question", body=view.body)
+    if view.sender == "alice" and view.body.startswith("receipts"):
+        return call("letter_receipts", participant="editor")
+    if view.subject == "::action_complete::":
+        return call("task_complete", finish_message=view.results[-1].content)
     if "hang" in view.body:
         await asyncio.Event().wait()
     return call("task_complete", finish_message=f"{view.sender} said: {view.body}")
@@ -161,6 +165,38 @@ def test_an_agent_asks_a_participant_and_goes_on_with_the_answer(http: httpx.Cli
     late = send(http, "editor", recipient_id="supervisor", content="late", reply_to=got["id"])
     assert late.status_code == 400
     assert "the task of that message is over" in late.json()["detail"]
+
+
+def test_an_agent_sees_what_became_of_its_messages(http: httpx.Client) -> None:
+    task_id = begin(http, "ask and look")
+    got = mail(http, "editor")
+    http.get(f"/messages/{got['id']}", headers=bearer("editor"))
+    acked = {"note": "wait"}
+    http.post(f"/messages/{got['id']}/ack", headers=bearer("editor"), json=acked)
+    end = time.monotonic() + PATIENCE
+    while time.monotonic() < end and len(news(http, task_id)) < 2:
+        time.sleep(0.02)
+    told = {"message_id": got["id"], "caller": "supervisor", "participant": "editor"}
+    assert news(http, task_id) == [
+        told | {"state": "shown"},
+        told | {"state": "acknowledged", "note": "wait"},
+    ]
+    more = {"body": "receipts", "task_id": task_id}
+    answer = http.post("/message", headers=bearer("alice"), json=more).json()["response"]
+    (receipt,) = json.loads(answer.partition("{")[1] + answer.partition("{")[2])["receipts"]
+    assert (receipt["message_id"], receipt["to"]) == (got["id"], "editor")
+    assert (receipt["state"], receipt["note"]) == ("acknowledged", "wait")
+    other = begin(http, "ask again")
+    got = mail(http, "editor")
+    send(http, "editor", recipient_id="supervisor", content="x", reply_to=got["id"])
+    ended(http, other)
+    assert news(http, other)[-1]["state"] == "answered"
+
+
+def news(http: httpx.Client, task_id: str) -> list[dict[str, Any]]:
+    """Return what a task's events tell of its letters."""
+    events = [each for each in task(http, task_id)["events"] if each["event"] == "letter_receipt"]
+    return [json.loads(each["data"])["extra_data"] for each in events]
 
 
 def test_a_participant_asks_the_entrypoint_and_gets_its_answer(http: httpx.Client) -> None:

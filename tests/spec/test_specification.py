@@ -41,6 +41,7 @@ TOOL_ORDER = (
     "task_complete",
     "teammate_message",
     "teammate_broadcast",
+    "letter_receipts",
 )
 
 

@@ -12,6 +12,7 @@ from pydantic_core import from_json
 
 from mail.core.addresses import parse_agent_address
 from mail.core.interswarm import INBOX_AGE, PEER_ROLE, DeliveryOutcome, PeerMail
+from mail.core.runtime.correspondence import ReceiptNews
 from mail.core.runtime.interswarm import NO_ROUTER, Direction, Federation
 from mail.core.runtime.letter_door import DeskMail
 from mail.core.runtime.runtime import MAILRuntime
@@ -396,6 +397,10 @@ class FederatedSwarm(Federation):
     async def give_up_answer(self, ask: AskRow) -> None:
         """Wait no more for a participant's answer; see `mail.core.runtime.MAILRuntime`."""
         await self._runtime.give_up_answer(ask)
+
+    async def tell_receipts(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
+        """Tell a task what became of letters of its agents; see `mail.core.runtime.MAILRuntime`."""
+        await self._runtime.tell_receipts(task_id, news)
 
     def remembers(self, task_id: str) -> bool:
         """Tell whether a task can be taken up without a look at its log."""

@@ -138,6 +138,12 @@ def introduce(
         join = getattr(agent.function, "set_teams", None)
         if callable(join):
             join(teams.teams_of(agent.name))
+        meet: Callable[[Sequence[str]], object] | None
+        meet = getattr(agent.function, "set_participants", None)
+        if callable(meet):
+            mates = {name for team in teams.teams_of(agent.name) for name in team.everybody}
+            targets = {local_agent_name(target, swarm) for target in agent.comm_targets}
+            meet([name for name in participants if name in mates | targets])
 
 
 def describe_peers(agent: MAILAgent, known: Mapping[str, str], swarm: str) -> str:

@@ -26,6 +26,7 @@ EVENT_KINDS: Final = frozenset(
         "interswarm_message_error",
         "interswarm_message_received",
         "interswarm_message_sent",
+        "letter_receipt",
         "model_usage",
         "run_loop_cancelled",
         "run_loop_error",

@@ -390,6 +390,30 @@ class DeskRecords(Protocol):
         see `letters`.
         """
 
+    async def letters_of_task(
+        self,
+        swarm: str,
+        task: tuple[str, str],
+        sender: str,
+        *,
+        recipient: str = "",
+        unsettled_before: str = "",
+        limit: int = 100,
+        max_bytes: int | None = None,
+    ) -> list[tuple[LetterRow, ReceiptRow]]:
+        """Return what an agent wrote in a task, newest first: one entry for each recipient.
+
+        Args:
+            swarm: The swarm.
+            task: Its owner as ``role:id``, and its id.
+            sender: The agent.
+            recipient: Only entries of this one.
+            unsettled_before: Only what was written before this time and is neither acknowledged
+                nor answered.
+            limit: At most so many.
+            max_bytes: As for `letters`.
+        """
+
     async def letter_bytes(self, swarm: str, name: str) -> int:
         """Return about how many bytes of threads, letters and files count for a mailbox.
 

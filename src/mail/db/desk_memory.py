@@ -407,6 +407,36 @@ class MemoryDesk:
         )
         return _page(entries, limit, max_bytes)
 
+    async def letters_of_task(
+        self,
+        swarm: str,
+        task: tuple[str, str],
+        sender: str,
+        *,
+        recipient: str = "",
+        unsettled_before: str = "",
+        limit: int = 100,
+        max_bytes: int | None = None,
+    ) -> list[tuple[LetterRow, ReceiptRow]]:
+        """See `mail.db.desk.DeskRecords.letters_of_task`."""
+        written = self._desk(swarm).written.get(sender, {})
+        entries = (
+            (letter.row, receipt)
+            for letter in reversed(written.values())
+            if (letter.row.task_owner, letter.row.task_id) == task
+            for receipt in sorted(letter.receipts.values())
+            if recipient in ("", receipt.name)
+            and not (
+                unsettled_before
+                and (
+                    letter.row.created_at >= unsettled_before
+                    or receipt.acked_at
+                    or receipt.answered_at
+                )
+            )
+        )
+        return _page(entries, limit, max_bytes)
+
     async def letter_bytes(self, swarm: str, name: str) -> int:
         """See `mail.db.desk.DeskRecords.letter_bytes`."""
         return self._desk(swarm).bytes.get(name, 0)

@@ -548,6 +548,32 @@ class DeskStatements(Dialect):
         page = _Page(text, "letter, name", [swarm, sender, before])
         return await self._page(page, "letter, name", limit, max_bytes)
 
+    async def letters_of_task(
+        self,
+        swarm: str,
+        task: tuple[str, str],
+        sender: str,
+        *,
+        recipient: str = "",
+        unsettled_before: str = "",
+        limit: int = 100,
+        max_bytes: int | None = None,
+    ) -> list[tuple[LetterRow, ReceiptRow]]:
+        text = f"""
+            SELECT letter, name, {_RECEIPT} FROM desk_letters AS l
+            JOIN desk_receipts AS r ON r.letter = l.seq
+            WHERE l.swarm_name = $1 AND task_owner = $2 AND task_id = $3 AND task_id <> ''
+                AND sender = $4"""
+        values: list[object] = [swarm, *task, sender]
+        if recipient:
+            values.append(recipient)
+            text += f" AND name = ${len(values)}"
+        if unsettled_before:
+            values.append(unsettled_before)
+            text += f" AND acked_at = '' AND answered_at = '' AND l.created_at < ${len(values)}"
+        page = _Page(text, "letter DESC, name", values)
+        return await self._page(page, "letter DESC, name", limit, max_bytes)
+
     async def letter_bytes(self, swarm: str, name: str) -> int:
         text = "SELECT bytes FROM desk_use WHERE swarm_name = $1 AND name = $2"
         return sum(row[0] for row in await self._fetch(_tuples, text, swarm, name))

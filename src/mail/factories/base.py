@@ -13,7 +13,12 @@ from mail.core.agents import AgentFunction, AgentOutput, ToolChoice
 from mail.core.call_context import CallContext, current_call
 from mail.core.render import PRIMER
 from mail.core.teams import Team
-from mail.core.tools.build import create_extra_tools, create_mail_tools, create_team_tools
+from mail.core.tools.build import (
+    create_extra_tools,
+    create_letter_tools,
+    create_mail_tools,
+    create_team_tools,
+)
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ConfigError
 from mail.factories.checks import (
@@ -116,6 +121,7 @@ class MAILAgentFunction(ABC):
     Attributes:
         peers: What the system prompt says about the agents it may write to; see `set_peers`.
         teams: The teams it is in; see `set_teams`.
+        participants: The participants that it may write to; see `set_participants`.
 
     Raises:
         ConfigError: an unknown ``tool_format``, or an argument of the wrong type.
@@ -123,6 +129,7 @@ class MAILAgentFunction(ABC):
 
     peers: str = ""
     teams: tuple[Team, ...] = ()
+    participants: tuple[str, ...] = ()
     _tools_are: ClassVar[str] = "declarations"
 
     def __init__(  # noqa: PLR0913 - the documented signature
@@ -186,6 +193,13 @@ class MAILAgentFunction(ABC):
         The swarm calls it when it is made and whenever its wiring changes.
         """
         self.teams = tuple(teams)
+
+    def set_participants(self, names: Sequence[str]) -> None:
+        """Change which participants the agent may write to, from its next call on.
+
+        The swarm calls it when it is made and whenever its wiring changes.
+        """
+        self.participants = tuple(names)
 
     @abstractmethod
     def __call__(
@@ -307,6 +321,13 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         if changed:
             self.tool_specs = self._specs()
 
+    def set_participants(self, names: Sequence[str]) -> None:
+        """See `MAILAgentFunction.set_participants`; the model is offered the tool for them."""
+        changed = bool(names) is not bool(self.participants)
+        super().set_participants(names)
+        if changed:
+            self.tool_specs = self._specs()
+
     @property
     def system_prompt(self) -> str:
         """The system prompt as the model gets it: ``system``, then what there is about peers."""
@@ -326,6 +347,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             mail_tools.append(_mail_tools(targets, self.enable_interswarm, style, excluded))
         if self.teams:
             mail_tools.append(_team_tools(self.teams, self.tool_format, excluded))
+        if self.participants:
+            mail_tools.append(_letter_tools(self.tool_format, excluded))
         # Providers refuse two tools of one name: MAIL's own come first and stay.
         return ToolSet.shared(*mail_tools, own)
 
@@ -389,6 +412,12 @@ def _team_tools(teams: tuple[Team, ...], style: ToolFormat, excluded: frozenset[
     return to_json(create_team_tools(teams, style, excluded))
 
 
+@lru_cache(maxsize=1024)
+def _letter_tools(style: ToolFormat, excluded: frozenset[str]) -> bytes:
+    """Return the tools for those who write to participants as JSON."""
+    return to_json(create_letter_tools(style, excluded))
+
+
 def deprecated_factory(old: str, new: str, agent: MAILAgentFunction) -> AgentFunction:
     """Warn that a factory function is deprecated and wrap the agent as it used to.
 
@@ -405,6 +434,7 @@ def deprecated_factory(old: str, new: str, agent: MAILAgentFunction) -> AgentFun
     setattr(run, "_mail_agent", agent)  # noqa: B010 - the documented handle
     setattr(run, "set_peers", agent.set_peers)  # noqa: B010 - a function has no methods
     setattr(run, "set_teams", agent.set_teams)  # noqa: B010
+    setattr(run, "set_participants", agent.set_participants)  # noqa: B010
     return run
 
 

@@ -5,16 +5,18 @@ What participants may write, and to whom, is checked by `mail.services.desk`.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Set
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from mail.auth.callers import Caller
 from mail.clock import Clock
 from mail.core.addresses import local_agent_name
+from mail.core.runtime.correspondence import ReceiptNews
 from mail.core.runtime.letter_door import DeskMail
 from mail.core.teams import Teams
 from mail.db.base import Owner, Store
@@ -37,6 +39,8 @@ sender_token: ContextVar[str] = ContextVar("sender_token", default="")
 _log = logging.getLogger("mail.server")
 
 _ASKS_AT_ONCE: Final = 100
+_MOST_TELLING: Final = 256
+"""Requests whose news for tasks are not told yet; those of further ones are not told at all."""
 _LONGEST_PAUSE: Final = 60.0
 _SHORTEST_PAUSE: Final = 0.05
 _AGENT: Final = "An agent of the swarm."
@@ -86,6 +90,7 @@ class SwarmAgents:
     quotas: Quotas
     shares: StorageShares
     template: "MAILSwarmTemplate"
+    _telling: set["asyncio.Task[None]"] = field(default_factory=set, init=False)
 
     @property
     def names(self) -> Set[str]:
@@ -123,6 +128,32 @@ class SwarmAgents:
             size = letter_size(letter) * len(agents)
             await self.shares.admit(owner, size, opens=is_new, resumes=not opens)
             await swarm.take_letter(mail)
+
+    def tell(self, letters: Sequence[LetterRow], name: str, state: str, note: str = "") -> None:
+        """See `mail.services.desk.AgentDoor.tell`; tasks whose owners are not at work hear nothing.
+
+        So whoever reads old letters wakes no tasks.
+        """
+        if len(self._telling) >= _MOST_TELLING:
+            return
+        news: dict[tuple[str, str], list[ReceiptNews]] = defaultdict(list)
+        for each in letters:
+            told = ReceiptNews(each.letter_id, each.sender, name, state, note)
+            news[each.task_owner, each.task_id].append(told)
+        telling = asyncio.create_task(self._tell(news), name="receipts")
+        self._telling.add(telling)
+        telling.add_done_callback(self._telling.discard)
+
+    async def _tell(self, news: Mapping[tuple[str, str], Sequence[ReceiptNews]]) -> None:
+        for (owner_name, task_id), told in news.items():
+            owner = _owner_of(self.template.name, owner_name)
+            if self.pool.log_of(Caller(owner.role, owner.id), owner.swarm) is None:
+                continue
+            try:
+                async with _instance(self.pool, owner) as swarm:
+                    await swarm.tell_receipts(task_id, told)
+            except MAILError as error:
+                _log.debug("a task was not told of receipts: %s", error)
 
 
 @dataclass(slots=True, eq=False)

@@ -250,6 +250,12 @@ class AgentDoor(Protocol):
             MAILError: it cannot be taken, or not now; nothing is stored.
         """
 
+    def tell(self, letters: Sequence[LetterRow], name: str, state: str, note: str = "") -> None:
+        """Have the tasks of agents' letters told what became of them at a mailbox, soon.
+
+        It is a hint for those who watch a task: the receipts are what counts.
+        """
+
 
 class _NoAgents:
     """The door where no agents are."""
@@ -263,6 +269,9 @@ class _NoAgents:
         self, letter: LetterRow, post: DeskPost, agents: tuple[str, ...], *, opens: bool
     ) -> None:
         raise UnknownAgent(f"there is no agent named '{agents[0]}'")
+
+    def tell(self, letters: Sequence[LetterRow], name: str, state: str, note: str = "") -> None:
+        pass
 
 
 class BellSwitch:
@@ -540,16 +549,14 @@ class MailDesk:
         which = LetterFilter(thread_id or "", after, before, unread)
         rows = await self.store.letters(self.swarm, name, which, limit=limit, max_bytes=PAGE_BYTES)
         now = self.clock.now()
-        new = [letter.letter_id for letter, receipt in rows if _is_unread(name, letter, receipt)]
+        new = [letter for letter, receipt in rows if _is_unread(name, letter, receipt)]
         page = (
             PageRow(request_id, tuple(row.letter_id for row, _ in rows), now)
             if request_id
             else None
         )
         shown = new if mark_read else []
-        if (shown or page) and not await self.store.show_letters(
-            self.swarm, name, shown, now, page
-        ):
+        if (shown or page) and not await self._show(name, shown, now, page):
             known = await self._page(name, request_id)  # a repeat at the same time was faster
             assert known is not None  # noqa: S101 - pages of this age stay
             return await self._again(name, known)
@@ -689,7 +696,7 @@ class MailDesk:
         own = next((each for each in receipts if each.name == name), None)
         read = own is None or bool(own.shown_at)
         if mark_read and not read:
-            await self.store.show_letters(self.swarm, name, [letter_id], self.clock.now())
+            await self._show(name, [letter], self.clock.now())
         return FetchedLetter(letter, read)
 
     async def acknowledge(
@@ -703,13 +710,14 @@ class MailDesk:
         """
         if len(note) > MAX_NOTE or "\0" in note:
             raise _wrong("note", f"must be a text of at most {MAX_NOTE} characters")
-        _, receipts = await self._visible(name, letter_id)
+        letter, receipts = await self._visible(name, letter_id)
         if all(each.name != name for each in receipts):
             raise UnknownLetter
         done = await self.store.acknowledge_letter(
             self.swarm, name, letter_id, self.clock.now(), note
         )
         if done is not None:
+            self._tell_senders([letter], name, "acknowledged", note)
             return done, True
         known = await self._receipt_of(name, letter_id)
         if not known.acked_at:  # it has left the thread meanwhile
@@ -906,6 +914,25 @@ class MailDesk:
         post.payer = payer
         sizes = (*map(letter_size, post.letters), *map(thread_size, post.threads))
         await self.admit(payer, sum(sizes))
+
+    async def _show(
+        self, name: str, letters: Sequence[LetterRow], now: str, page: PageRow | None = None
+    ) -> bool:
+        """Note letters as shown; see `mail.db.desk.DeskRecords.show_letters`."""
+        ids = [each.letter_id for each in letters]
+        done = await self.store.show_letters(self.swarm, name, ids, now, page)
+        if done:
+            self._tell_senders(letters, name, "shown")
+        return done
+
+    def _tell_senders(
+        self, letters: Iterable[LetterRow], name: str, state: str, note: str = ""
+    ) -> None:
+        """Have the tasks of agents told what became of their letters at a mailbox."""
+        agents = self.agents.names
+        theirs = [each for each in letters if each.task_id and each.sender in agents]
+        if theirs:
+            self.agents.tell(theirs, name, state, note)
 
     def _people(self, names: Iterable[str]) -> tuple[str, ...]:
         """Return the names of those who are no agents: agents get no notices."""

@@ -198,6 +198,10 @@ async def test_an_answer_that_does_not_come_is_given_up(store: Store) -> None:
     await at_work.give_up_answer(open_ask)
     assert "'editor' has not answered" in (await run.result(5)).message["message"]["body"]
     await at_work.give_up_answer(open_ask)  # changes nothing
+    task = await at_work.read_task("task-1")
+    assert task is not None
+    (late,) = (e.extra for e in task.events if e.kind == "letter_receipt")
+    assert (late["participant"], late["state"]) == (EDITOR, "overdue")
     assert await store.old_asks(SWARM, "9999", 10) == []
     await at_work.shutdown()
 

@@ -27,6 +27,8 @@ PLAIN = {
 }
 TEAMS = (Team("alpha", "boss", ("a", "b")), Team("beta", "a", ("b",)))
 OF_TEAMS = ("teammate_message", "teammate_broadcast")
+OF_LETTERS = "letter_receipts"
+OURS = {"create_extra_tools", "create_letter_tools", "create_team_tools"}
 ADDRESSED = {
     "send_request": build.create_request_tool,
     "send_response": build.create_response_tool,
@@ -47,13 +49,16 @@ PROPERTIES = {
     "task_complete": ["finish_message"],
     "teammate_message": ["teamId", "to", "message", "priority", "waitForReply", "timeoutSeconds"],
     "teammate_broadcast": ["teamId", "message", "priority", "excludeSelf"],
+    "letter_receipts": ["participant", "unanswered_for", "limit"],
 }
 
 
 def every_tool(style: str) -> dict[str, dict[str, Any]]:
     made = {name: create(style) for name, create in PLAIN.items()}
     made |= {name: create(["a", "b"], False, style) for name, create in ADDRESSED.items()}
-    return made | dict(zip(OF_TEAMS, build.create_team_tools(TEAMS, style), strict=True))
+    made |= dict(zip(OF_TEAMS, build.create_team_tools(TEAMS, style), strict=True))
+    (made[OF_LETTERS],) = build.create_letter_tools(style)
+    return made
 
 
 def fields_of(tool: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +70,7 @@ def names_of(tools: list[dict[str, Any]]) -> list[str | None]:
 
 
 def test_every_tool_of_the_catalogue_can_be_built() -> None:
-    assert set(PLAIN) | set(ADDRESSED) | set(OF_TEAMS) == set(CATALOGUE)
+    assert set(PLAIN) | set(ADDRESSED) | {*OF_TEAMS, OF_LETTERS} == set(CATALOGUE)
 
 
 @pytest.mark.parametrize("style", STYLES)
@@ -190,6 +195,7 @@ def test_help_offers_the_documented_topics() -> None:
         "task_complete",
         "teammate_message",
         "teammate_broadcast",
+        "letter_receipts",
     ]
     assert (shown["get_summary"]["default"], shown["get_identity"]["default"]) == (True, False)
 
@@ -243,7 +249,7 @@ def test_excluded_tools_are_left_out(style) -> None:
 def test_every_promised_name_is_there() -> None:
     for name in facade.__all__:
         assert getattr(facade, name) is not None
-    assert set(build.__all__) - {"create_extra_tools", "create_team_tools"} <= set(facade.__all__)
+    assert set(build.__all__) - OURS <= set(facade.__all__)
     assert {
         "AgentToolCall",
         "MAIL_TOOL_NAMES",

@@ -59,6 +59,7 @@ ACCEPTED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("teammate_message", TELL | {"priority": "urgent"}, TOLD | NO_WAIT | {"priority": "urgent"}),
     ("teammate_message", TELL | {"waitForReply": True, "timeoutSeconds": 5}, TOLD | {
         "to": "lead", "wait_for_reply": True, "timeout_seconds": 5.0}),
+    ("letter_receipts", {}, {"participant": None, "unanswered_for": None, "limit": 5}),
     ("teammate_broadcast", TELL, TOLD | {"exclude_self": False}),
     ("teammate_broadcast", TELL | {"excludeSelf": True, "priority": None}, TOLD | {
         "exclude_self": True}),
@@ -104,6 +105,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("teammate_message", TELL | {"timeoutSeconds": 3601}, "timeoutSeconds: Input should be less"),
     ("teammate_message", TELL | {"timeoutSeconds": float("inf")}, "timeoutSeconds: Input should"),
     ("teammate_message", TELL | {"priority": "high"}, "priority: Input should be 'normal'"),
+    ("letter_receipts", {"limit": 51}, "limit: Input should be less than or equal to 50"),
+    ("letter_receipts", {"unanswered_for": -1}, "unanswered_for: Input should be greater"),
     ("teammate_broadcast", {"message": ""}, "teamId: Field required; message: String should"),
     ("teammate_broadcast", TELL | {"excludeSelf": "x"}, "excludeSelf: Input should be a valid"),
     ("task_complete", {}, "finish_message: Field required"),
@@ -180,6 +183,7 @@ def test_the_visible_tools_leave_out_what_stays_internal() -> None:
         "acknowledge_broadcast",
         "discover_swarms",
         "ignore_broadcast",
+        "letter_receipts",
         "search_memory",
         "send_interswarm_broadcast",
         "teammate_broadcast",

@@ -450,6 +450,36 @@ class TestAcknowledgements:
         acked = await store.acknowledge_letter(SWARM, "bob", "a", at(3), "ok")
         assert acked == ReceiptRow("a", "bob", at(3), 0, at(3), "ok", at(2), "r1")
 
+    async def test_an_agents_letters_of_a_task_are_listed_newest_first(self, store: Store) -> None:
+        mine = {"task_owner": "user:alice", "task_id": "t1"}
+        await store.post_letters(
+            post(
+                letter("a", "lead", "bob", "ann", **mine),
+                letter("b", "lead", "bob", created_at=at(10), **mine, body="x" * 100),
+                letter("c", "lead", "bob", **mine | {"task_id": "t2"}),
+                letter("d", "lead", "bob", **mine | {"task_owner": "user:bob"}),
+                letter("e", "clerk", "bob", **mine),
+                letter("f", "lead", "bob"),
+            )
+        )
+        await store.post_letters(post(letter("r", "ann", "lead", reply_to="a")))
+
+        async def told(task: str = "t1", **which: Any) -> list[tuple[str, str, str]]:
+            found = await store.letters_of_task(SWARM, ("user:alice", task), "lead", **which)
+            return [(row.letter_id, one.name, one.answer_id) for row, one in found]
+
+        both = [("b", "bob", ""), ("a", "ann", "r"), ("a", "bob", "")]
+        assert await told() == both
+        assert await told(limit=2) == both[:2]
+        assert await told(max_bytes=0) == both[:1]
+        assert await told(recipient="ann") == both[1:2]
+        assert await told(unsettled_before=at(11)) == [both[0], both[2]]
+        assert await told(unsettled_before=at(10), recipient="bob") == both[2:]
+        assert await told("t2") == [("c", "bob", "")]
+        assert await told("") == []
+        await store.acknowledge_letter(SWARM, "bob", "a", at(12))
+        assert await told(unsettled_before=at(10)) == []
+
     async def test_who_has_left_a_thread_is_owed_nothing_of_it(self, store: Store) -> None:
         await discuss(store)
         of_thread = letter("t", "bob", "ann", "cyd", thread_id="th", wants_ack=True)

@@ -5,15 +5,18 @@ same transactions as the mail of the task. Beside the task it is kept who waits 
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Set
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from pydantic_core import to_json
 
 from mail.clock import format_uuid
 from mail.core.envelope import Envelope
 from mail.core.runtime.peering import Asks
-from mail.db.base import Owner
-from mail.db.desk import AskRow, DeskPost, LetterKind, LetterRow
+from mail.db.base import EventRow, Owner
+from mail.db.desk import AskRow, DeskPost, LetterKind, LetterRow, ReceiptRow
 
 if TYPE_CHECKING:
     from mail.core.runtime.context import RuntimeContext
@@ -21,16 +24,26 @@ if TYPE_CHECKING:
 __all__ = [
     "Correspondence",
     "DeskParts",
+    "ReceiptNews",
     "ask_of",
+    "earlier",
     "letter_in",
     "load_correspondence",
     "message_id_for",
     "owner_name",
     "participants_in",
     "plain",
+    "receipt_told",
 ]
 
 _LONGEST_SUBJECT: Final = 1024
+_LONGEST_SHOWN: Final = 300
+_NEWS: Final[Mapping[str, str]] = {
+    "shown": "has got",
+    "acknowledged": "acknowledges",
+    "answered": "has answered",
+    "overdue": "has not answered in time",
+}
 
 
 def owner_name(owner: Owner) -> str:
@@ -62,6 +75,62 @@ def letter_in(envelope: Envelope, participants: Collection[str]) -> str:
 def plain(text: str) -> str:
     """Return text as every database can hold it."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def earlier(now: str, seconds: float) -> str:
+    """Return the time so many seconds before one, both as the store writes times."""
+    moment = datetime.fromisoformat(now).astimezone(UTC) - timedelta(seconds=seconds)
+    return moment.isoformat(timespec="microseconds")
+
+
+def receipt_told(letter: LetterRow, receipt: ReceiptRow) -> dict[str, str]:
+    """Return what an agent is told of one of its letters; what has not happened is left out."""
+    state = "shown" if receipt.shown_at else "stored"
+    state = "acknowledged" if receipt.acked_at else state
+    told = {
+        "message_id": letter.letter_id,
+        "to": receipt.name,
+        "subject": letter.subject[:_LONGEST_SHOWN],
+        "sent_at": letter.created_at,
+        "state": "answered" if receipt.answered_at else state,
+        "shown_at": receipt.shown_at,
+        "acknowledged_at": receipt.acked_at,
+        "note": receipt.ack_note[:_LONGEST_SHOWN],
+        "answered_at": receipt.answered_at,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+class ReceiptNews(NamedTuple):
+    """What became of an agent's letter at a participant, for the events of its task.
+
+    Attributes:
+        letter_id: The letter.
+        sender: The agent.
+        name: The participant.
+        state: ``shown``, ``acknowledged``, ``answered`` or ``overdue``.
+        note: What was said with an acknowledgement.
+    """
+
+    letter_id: str
+    sender: str
+    name: str
+    state: str
+    note: str = ""
+
+    def event(self, timestamp: str) -> EventRow:
+        """Return it as an event (MAIL-DESK-8)."""
+        whose = f"the message of agent {self.sender}"
+        extra = {
+            "message_id": self.letter_id,
+            "caller": self.sender,
+            "participant": self.name,
+            "state": self.state,
+        }
+        if self.note:
+            extra["note"] = self.note[:_LONGEST_SHOWN]
+        description = f"{self.name} {_NEWS[self.state]}: {whose}"
+        return EventRow("letter_receipt", timestamp, description, to_json(extra).decode())
 
 
 @dataclass(slots=True, eq=False)

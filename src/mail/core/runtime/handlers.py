@@ -19,7 +19,12 @@ from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.interswarm import MAX_CONTRIBUTORS, Gateway, check_task_for_peers, wire_task_id
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.correspondence import participants_in
+from mail.core.runtime.correspondence import (
+    earlier,
+    owner_name,
+    participants_in,
+    receipt_told,
+)
 from mail.core.runtime.peering import remote_swarms, swarm_of, with_runner
 from mail.core.runtime.policy import (
     OWN_COPY,
@@ -31,6 +36,7 @@ from mail.core.runtime.team_waits import WaitDraft, wait_path
 from mail.core.runtime.turn import ControlKind, Turn
 from mail.core.runtime.turn_result import EventDraft, Reprompt, ToolOutcome
 from mail.core.runtime.waiting import Report, stuck, wait_cycle
+from mail.core.suggest import hinted
 from mail.core.tasks import TaskState
 from mail.core.teams import Route, Teams
 from mail.core.tools.call import AgentToolCall
@@ -42,6 +48,7 @@ from mail.core.tools.catalogue import (
     HelpArgs,
     IgnoreArgs,
     InterswarmBroadcastArgs,
+    LetterReceiptsArgs,
     SearchMemoryArgs,
     SendArgs,
     TaskCompleteArgs,
@@ -52,6 +59,7 @@ from mail.core.tools.catalogue import (
 from mail.core.tools.helptext import build_mail_help_string
 from mail.core.wire import MessageKind
 from mail.db.base import MemoryRow
+from mail.db.desk import LetterRow, ReceiptRow
 from mail.errors import ProtocolError, StoreError, TeamError, ToolError, UnknownTeammate, WaitCycle
 
 __all__ = [
@@ -67,6 +75,7 @@ __all__ = [
     "handle_ignore",
     "handle_interrupt",
     "handle_interswarm_broadcast",
+    "handle_letter_receipts",
     "handle_request",
     "handle_response",
     "handle_search_memory",
@@ -78,6 +87,8 @@ _SENT = "message sent"
 _SHOWN_PROBLEMS: Final = 16
 _LONGEST_PROBLEM: Final = 300
 _SHOWN_NAMES: Final = 64
+_LETTERS_READ: Final = 1024 * 1024
+"""Bytes of letters that are read for their receipts."""
 
 
 @dataclass(slots=True, eq=False)
@@ -247,6 +258,23 @@ class ToolContext:
         """Search what the calling agent has stored."""
         return await self.context.store.search_memories(
             self.context.owner, (f"{self.name}_memory",), query, limit=limit
+        )
+
+    async def letters(
+        self, recipient: str, unsettled_for: float | None, limit: int
+    ) -> list[tuple[LetterRow, ReceiptRow]]:
+        """Return the calling agent's letters in this task, one entry for each recipient."""
+        before = ""
+        if unsettled_for is not None:
+            before = earlier(self.context.clock.now(), unsettled_for)
+        return await self.context.store.letters_of_task(
+            self.swarm,
+            (owner_name(self.context.owner), self.turn.task.task_id),
+            self.name,
+            recipient=recipient,
+            unsettled_before=before,
+            limit=limit,
+            max_bytes=_LETTERS_READ,
         )
 
 
@@ -483,6 +511,24 @@ async def handle_search_memory(tools: ToolContext, call: AgentToolCall) -> ToolO
     )
 
 
+async def handle_letter_receipts(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
+    """Tell what became of the agent's letters in this task (MAIL-DESK-7)."""
+    args = parse_arguments(call.tool_name, call.tool_args, LetterReceiptsArgs)
+    if args.participant is not None and args.participant not in tools.context.participants:
+        names = sorted(tools.context.participants)
+        raise ToolError(hinted(f"'{args.participant}' is no participant", args.participant, names))
+    try:
+        entries = await tools.letters(args.participant or "", args.unanswered_for, args.limit + 1)
+    except StoreError:
+        raise ToolError("receipts are currently unavailable") from None
+    shown = [receipt_told(letter, receipt) for letter, receipt in entries[: args.limit]]
+    told = {"receipts": shown, "more": len(entries) > args.limit}
+    return ToolOutcome(
+        details=to_json(told).decode(),
+        reprompt=Reprompt(Subject.ACTION_COMPLETE, "Receipts read."),
+    )
+
+
 async def handle_teammate_message(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """Write to one member of a team (MAIL-TOOL-26)."""
     args = parse_arguments(call.tool_name, call.tool_args, TeammateMessageArgs)
@@ -594,6 +640,7 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "await_message": handle_await,
     "help": handle_help,
     "search_memory": handle_search_memory,
+    "letter_receipts": handle_letter_receipts,
     "teammate_message": handle_teammate_message,
     "teammate_broadcast": handle_teammate_broadcast,
     "task_complete": handle_complete,

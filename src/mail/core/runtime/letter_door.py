@@ -1,7 +1,7 @@
 """Letters of participants that come into a task: ``spec/SPEC.md``, chapter 23."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -10,7 +10,7 @@ from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.correspondence import ask_of, message_id_for
+from mail.core.runtime.correspondence import ReceiptNews, ask_of, message_id_for
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.submission import RunRequest, Submissions
@@ -82,6 +82,14 @@ class LetterDoor:
         """
         await self._whole(self._give_up(ask))
 
+    async def tell(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
+        """Tell a task that goes on what became of letters of its agents, in events.
+
+        Raises:
+            UnknownTask, ShuttingDown, StoreError: see `take`.
+        """
+        await self._whole(self._tell(task_id, news))
+
     async def _whole(self, doing: Coroutine[Any, Any, None]) -> None:
         """Do something to its end, also when whoever asked for it has left."""
         work = asyncio.create_task(doing)
@@ -117,12 +125,16 @@ class LetterDoor:
         return bool(self.context.guest) and letter.sender == self.context.guest
 
     async def _deliver(self, task: ActiveTask, mail: DeskMail) -> None:
+        asker = await self._whom_it_answers(mail.letter)
         letter, letters, own = mail.letter, task.correspondence(), self._is_own(mail.letter)
         packed, before = Mail(task), task.row
         for envelope in self._messages(task, mail):
             name = envelope.recipients[0]["address"]
             self.mail_delivery.add(packed, envelope, to=[name])
             letters.met.add((name, letter.sender))
+        if asker:
+            news = ReceiptNews(letter.reply_to, asker, letter.sender, "answered")
+            packed.events.append(news.event(packed.moment))
         answered = (letter.reply_to, letter.sender)
         settled = (answered,) if answered in letters.asked else ()
         asks = [
@@ -192,6 +204,30 @@ class LetterDoor:
         self.submissions.reopen(task, request, joins=joins)
         return not joins
 
+    async def _tell(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
+        async with self.submissions.hold(task_id, new=False) as task:
+            if self.context.draining:
+                raise ShuttingDown
+            if task.row.state not in _OPEN:
+                return
+            mail = Mail(task)
+            events = tuple(each.event(mail.moment) for each in news)
+            post = Post(owner=self.context.owner, task=task.row, events=events)
+            receipt = await self.context.store.post(post)
+            await self.submissions.delivered(task, mail, post, receipt, None, reopened=False)
+
+    async def _whom_it_answers(self, letter: LetterRow) -> str:
+        """Return the agent whose letter of the same task is answered for the first time, if any."""
+        if not letter.reply_to:
+            return ""
+        found = await self.context.store.letters_by_id(self.context.swarm, [letter.reply_to])
+        for answered, receipts in found:
+            here = (answered.task_owner, answered.task_id) == (letter.task_owner, letter.task_id)
+            first = any(each.name == letter.sender and not each.answered_at for each in receipts)
+            if here and first and answered.sender in self.context.agents:
+                return answered.sender
+        return ""
+
     async def _give_up(self, ask: AskRow) -> None:
         key = ask.letter_id, ask.asked
         desk = DeskPost(swarm=self.context.swarm, settled=(key,))
@@ -210,6 +246,8 @@ class LetterDoor:
                     )
                     notice = notice._replace(ref=ask.letter_id)
                     self.mail_delivery.send(mail, notice, Control(ControlKind.NOTICE))
+                    late = ReceiptNews(ask.letter_id, ask.asker, ask.asked, "overdue")
+                    mail.events.append(late.event(mail.moment))
                 post = Post(
                     owner=self.context.owner,
                     task=task.row,

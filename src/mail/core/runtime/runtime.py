@@ -1,7 +1,7 @@
 """`MAILRuntime`: the engine of one caller's swarm. It wires the parts together and delegates."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Set
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping, Sequence, Set
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from mail.core.interswarm import DeliveryOutcome, Gateway, PeerMail
 from mail.core.runtime.action_runner import ActionRunner
 from mail.core.runtime.active_tasks import ActiveTasks
 from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.correspondence import ReceiptNews
 from mail.core.runtime.delivery import MailDelivery
 from mail.core.runtime.endings import Endings
 from mail.core.runtime.histories import Histories
@@ -540,6 +541,15 @@ class MAILRuntime(Federation, RuntimeViews):
         """
         await self.start()
         await self._letter_door.give_up(ask)
+
+    async def tell_receipts(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
+        """Tell a task that goes on what became of letters of its agents, in events.
+
+        Raises:
+            UnknownTask, ShuttingDown, StoreError: nothing is stored.
+        """
+        await self.start()
+        await self._letter_door.tell(task_id, news)
 
     # --- reading ------------------------------------------------------------------------------
 

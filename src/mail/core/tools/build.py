@@ -19,6 +19,7 @@ __all__ = [
     "create_ignore_broadcast_tool",
     "create_interrupt_tool",
     "create_interswarm_broadcast_tool",
+    "create_letter_tools",
     "create_mail_tools",
     "create_request_tool",
     "create_response_tool",
@@ -161,8 +162,16 @@ def _for_agents(*, extra: bool) -> list[str]:
     return [
         spec.name
         for spec in specs
-        if spec.audience == "agent" and spec.extra is extra and not spec.team
+        if spec.audience == "agent" and spec.extra is extra and not (spec.team or spec.letters)
     ]
+
+
+def create_letter_tools(
+    style: ToolStyle = "completions", exclude_tools: Collection[str] | None = None
+) -> list[Tool]:
+    """Build the tools of an agent that may write to participants."""
+    names = [spec.name for spec in CATALOGUE.values() if spec.letters]
+    return _create(names, (), False, style, exclude_tools)
 
 
 def create_team_tools(

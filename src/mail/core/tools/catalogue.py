@@ -25,6 +25,7 @@ __all__ = [
     "HelpArgs",
     "IgnoreArgs",
     "InterswarmBroadcastArgs",
+    "LetterReceiptsArgs",
     "SearchMemoryArgs",
     "SendArgs",
     "TaskCompleteArgs",
@@ -150,6 +151,23 @@ class TeammateBroadcastArgs(_TeammateArguments):
     )
 
 
+class LetterReceiptsArgs(_Arguments):
+    """Arguments of ``letter_receipts``."""
+
+    participant: str | None = Field(
+        default=None, description="Optional: only messages to this participant."
+    )
+    unanswered_for: float | None = Field(
+        default=None,
+        ge=0,
+        le=10**9,
+        allow_inf_nan=False,
+        description="Optional: only messages that for so many seconds nobody has acknowledged or "
+        "answered.",
+    )
+    limit: int = Field(default=5, ge=1, le=50, description="The maximum number of receipts.")
+
+
 HelpTopic = Literal[
     "send_request",
     "send_response",
@@ -161,6 +179,7 @@ HelpTopic = Literal[
     "task_complete",
     "teammate_message",
     "teammate_broadcast",
+    "letter_receipts",
 ]
 
 
@@ -203,6 +222,7 @@ class ToolSpec(NamedTuple):
         recalls: Whether its result holds what others have written.
         interswarm: Whether it is for agents with ``enable_interswarm`` only.
         team: Whether it is offered to members of teams only.
+        letters: Whether it is offered to agents only that may write to participants.
     """
 
     name: str
@@ -213,6 +233,7 @@ class ToolSpec(NamedTuple):
     recalls: bool = False
     interswarm: bool = False
     team: bool = False
+    letters: bool = False
 
 
 _SPECS: Final = (
@@ -300,6 +321,14 @@ _SPECS: Final = (
         "agent",
         "Send a message to all active teammates in your team.",
         team=True,
+    ),
+    ToolSpec(
+        "letter_receipts",
+        LetterReceiptsArgs,
+        "agent",
+        "See whether your messages to participants outside the swarm were read and answered.",
+        recalls=True,
+        letters=True,
     ),
     ToolSpec(
         "task_complete",
