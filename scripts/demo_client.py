@@ -57,6 +57,9 @@ AT_THE_DESK = {
     "desk_files": {
         "upload_file", "transfer_file", "get_file", "get_files", "download_file", "delete_file",
     },
+    "tokens_and_tasks_of_all": {
+        "get_swarm_graph", "get_admin_tasks", "create_token", "get_tokens", "revoke_token",
+    },
 }  # fmt: skip
 """Steps in which two participants use the mail desk, and the methods that each one uses."""
 PARTICIPANTS = ("editor", "reviewer")
@@ -254,6 +257,19 @@ async def accept_swarm(tour: Tour) -> object:
         return await admin.accept_swarm(tour.other.swarm)
 
 
+async def tokens_and_tasks_of_all(tour: Tour) -> object:
+    """An admin looks at the swarm and everybody's tasks, and makes and revokes a token."""
+    async with administrator(tour) as admin:
+        graph = await admin.get_swarm_graph()
+        expect(graph["scope"] == "all" and graph["agents"], f"an odd graph: {graph}")
+        tasks = (await admin.get_admin_tasks(limit=5))["tasks"]
+        made = await admin.create_token("user", "visitor", label="for a day", days=1)
+        found = [one["hash"] for one in (await admin.get_tokens())["tokens"]]
+        expect(made["hash"] in found, "the token is not listed")
+        expect((await admin.revoke_token(made["hash"]))["state"] == "revoked", "it is still valid")
+        return [task["title"] for task in tasks]
+
+
 async def get_outbox(tour: Tour) -> object:
     """Which mail waits for other swarms?"""
     async with administrator(tour) as admin:
@@ -339,7 +355,7 @@ STEPS: dict[str, Step] = {
         post_message_stream, get_tasks, get_task, get_task_events, cancel_task, submit_message,
         delete_task, debug_post_responses, desk_messages, desk_threads, desk_files, dump_swarm,
         register_swarm, get_swarms, get_swarm_registry, unregister_swarm, discover_swarms,
-        accept_swarm, load_swarm_from_json, get_outbox, refused, aclose,
+        accept_swarm, load_swarm_from_json, tokens_and_tasks_of_all, get_outbox, refused, aclose,
     )
 }  # fmt: skip
 """A step for each method, in an order that makes sense."""

@@ -42,6 +42,7 @@
     │   └── StoreLocked                 another process owns the store
     ├── PeerUnreachable (RuntimeError)  another swarm's server does not answer as one
     ├── UnknownSwarm (ValueError)       the registry has no such swarm
+    ├── UnknownToken                    no access token's hash begins like that
     ├── UnknownMail                     no mail for another swarm has that number
     ├── OutboxConflict                  mail for another swarm is not retried, or discarded, now
     ├── RoutingError (ValueError)       mail did not get to another swarm, or from one
@@ -111,6 +112,7 @@ __all__ = [
     "UnknownTeam",
     "UnknownTeammate",
     "UnknownThread",
+    "UnknownToken",
     "WaitCycle",
     "WrongReference",
 ]
@@ -389,6 +391,10 @@ class PeerUnreachable(MAILError, RuntimeError):
 
 class UnknownSwarm(MAILError, ValueError):
     """The registry has no swarm, or no proposal, of that name."""
+
+
+class UnknownToken(MAILError):
+    """No access token's hash begins like that."""
 
 
 class UnknownMail(MAILError):

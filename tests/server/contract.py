@@ -11,6 +11,7 @@ from mail.net.types import (
     DeleteThreadMemberResponse,
     DeskFile,
     DeskThread,
+    GetAdminTasksResponse,
     GetDeskMessageResponse,
     GetFilesResponse,
     GetHealthResponse,
@@ -22,10 +23,12 @@ from mail.net.types import (
     GetRootResponse,
     GetSearchResponse,
     GetStatusResponse,
+    GetSwarmGraphResponse,
     GetSwarmsDumpResponse,
     GetSwarmsResponse,
     GetTeamsResponse,
     GetThreadsResponse,
+    GetTokensResponse,
     GetUnreadResponse,
     GetWellKnownResponse,
     GetWhoamiResponse,
@@ -44,7 +47,9 @@ from mail.net.types import (
     PostTeamMessageResponse,
     PostThreadMemberResponse,
     PostThreadsResponse,
+    PostTokensResponse,
     TaskRecord,
+    TokenRecord,
 )
 from tests.support.till import definition
 
@@ -257,6 +262,21 @@ TABLE = [
     Row("GET", "/tasks/{task_id}/events", ANYONE, EVENTS),
     Row("POST", "/tasks/{task_id}/cancel", ANYONE, TaskRecord),
     Row("DELETE", "/tasks/{task_id}", ANYONE, NOTHING),
+    Row("GET", "/admin/tasks", ADMIN, GetAdminTasksResponse),
+    Row("GET", "/tokens", ADMIN, GetTokensResponse),
+    Row(
+        *("POST", "/tokens", ADMIN, PostTokensResponse, {"role": "user", "id": "carol"}),
+        required=("role", "id"),
+        wrong={
+            "role": [*NO_TEXT, "", "root"],
+            "id": [*NO_NAME, "a\nb"],
+            "label": [*NO_TEXT, "a\nb", "x" * 201],
+            "days": [0, -1, 36500, "5", True, [5]],
+            "participant": NO_FLAG,
+        },
+    ),
+    Row("DELETE", "/tokens/{prefix}", ADMIN, TokenRecord),
+    Row("GET", "/swarm/graph", PEOPLE, GetSwarmGraphResponse),
     Row("GET", "/swarms/dump", ADMIN, GetSwarmsDumpResponse),
     Row(
         *("POST", "/swarms/load", ADMIN, PostSwarmsLoadResponse, {"json": definition()}),

@@ -135,6 +135,9 @@ class Template:
             agent_params={},
             actions=[],
             comm_targets=["supervisor"],
+            enable_entrypoint=True,
+            enable_interswarm=False,
+            can_complete_tasks=True,
             function=self.script,
             tool_format="responses",
         )

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -14,7 +15,7 @@ import pytest
 import pytest_asyncio
 
 from mail.core.tasks import TaskState
-from mail.db.base import EventRow, Owner, Post, TaskRow
+from mail.db.base import EventRow, OutboxRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
 from mail.testing import tool_calls
@@ -33,6 +34,7 @@ HOSTILE = (
     "<img src=x onerror=\"document.title='owned'\"></script><script>document.title='owned'</script>"
     " [click](javascript:document.title='owned') \u202egnp.exe \x1b[2J\x1b]0;owned\x07 &amp;"
 )
+CREW = {"supervisor": ["scribe"], "scribe": ["supervisor", HOSTILE[:40]], HOSTILE[:40]: ["scribe"]}
 ODD = "odd/<img src=x onerror=alert(1)>?#%2F&"
 
 
@@ -167,6 +169,11 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
     agent = Agent()
     template: Any = Template(agent, breakpoint_tools=["send_interrupt"])  # type: ignore[arg-type]
     template.participants = [{"name": "editor"}]
+    (first,) = template.agents
+    template.agents = [
+        SimpleNamespace(**vars(first) | {"name": name, "comm_targets": targets})
+        for name, targets in CREW.items()
+    ]
     store = await known_callers()
     app = create_app(config(shutdown_grace=0.2), template=template, store=store)
     async with running_server(app) as server:
@@ -393,7 +400,6 @@ async def test_the_swarm_is_shown_with_what_one_stores_in_it(stage: Stage) -> No
     await stage.visit()
     await stage.page.until("!!document.querySelector('.bar')")
     await stage.page.press("s")
-    await stage.shows("supervisor", ".swarm")
     await stage.shows("a swarm for tests", ".swarm")
     status = (await stage.http.get("/status", headers=bearer("alice"))).json()
     await stage.shows(f"Tasks\n{status['storage']['tasks']}", ".swarm")
@@ -401,8 +407,125 @@ async def test_the_swarm_is_shown_with_what_one_stores_in_it(stage: Stage) -> No
     await stage.page.until("!!document.querySelector('.tasks a')")
 
 
+async def test_the_graph_shows_who_works_and_who_writes_to_whom(stage: Stage) -> None:
+    page = stage.page
+    await stage.post("steps for the graph", "graph")
+    await stage.visit("#/swarm")
+    await page.until("document.querySelector('.node.busy')?.textContent.includes('in a turn')")
+    name = HOSTILE[:40]
+    await page.until(f"document.querySelectorAll('.node.agent').length === {len(CREW)}")
+    label = (
+        "[...document.querySelectorAll('.node')].find(one => one.textContent.includes('scribe'))"
+    )
+    await page.until(f"!!{label}")
+    await page.run(f"{label}.focus()")
+    await page.press("Enter")
+    await stage.shows("scribe, idle, 0 messages waiting", ".chosen")
+    await stage.shows(name[:20], ".chosen dd")
+    assert await page.run("document.querySelectorAll('.edge.out').length") == 2
+    assert await page.run("document.querySelectorAll('#app img[src=x], #app script').length") == 0
+    await page.press("Escape")
+    await page.until("!document.querySelector('.chosen')")
+    assert page.problems == []
+    answer = await stage.http.post("/tasks/graph/cancel", headers=bearer("alice"))
+    assert answer.status_code == 200
+
+
+async def test_a_task_is_a_sequence_of_agents_and_a_waterfall(stage: Stage) -> None:
+    page = stage.page
+    await seed(stage.store, "drawn", 400, HOSTILE)
+    await stage.visit("#/tasks/drawn")
+    await page.until("!!document.querySelector('#event-400 .text')")
+    await page.press("v")
+    await page.until("document.querySelectorAll('.sequence .box').length > 5")
+    assert await page.run("document.querySelectorAll('.row').length") < 80
+    assert "alice" in await page.run("document.querySelector('.head-row').textContent")
+    await page.run("document.querySelector('.scroller').focus()")
+    await page.press("Home")
+    await page.until("!!document.querySelector('.sequence line[marker-end]')")
+    label = await page.run("document.querySelector('#event-1').getAttribute('aria-label')")
+    assert "<img src=x onerror" in label
+    await stage.shows("Event 1", ".side h2")
+    await page.press("v")
+    await page.until("document.querySelectorAll('.Waterfall .bar-of').length > 5")
+    await page.until("!!document.querySelector('#event-1[aria-selected=true]')")
+    shown = await page.run("document.querySelector('#app').innerHTML")
+    assert not set("\x1b\x07\u202e") & set(shown)
+    assert await page.run("document.querySelectorAll('#app script, #app img[src=x]').length") == 0
+    assert page.problems == []
+
+
+async def test_an_administrator_sees_everybodys_tasks(stage: Stage) -> None:
+    await stage.post("hers alone", "hers")
+    await stage.post("consult somebody else", "waiting")
+    await stage.visit(who="admin")
+    await stage.click("all callers")
+    await stage.shows("user:alice", ".tasks")
+    await stage.write("input[type=search]", "hers alone")
+    await stage.page.until("document.querySelectorAll('.tasks a').length === 1")
+    await stage.page.run("document.querySelector('.tasks a').click()")
+    await stage.shows("Done: hers alone", ".side .answer")
+    await stage.shows("user:alice", ".side")
+    assert not await stage.page.run("!!document.querySelector('.composer')")
+    await stage.page.run("location.hash = '#/tasks/waiting/user%3Aalice'")
+    await stage.click("Cancel")
+    await stage.click("Cancel the task", "dialog")
+    await stage.shows("cancelled", ".head .state")
+    assert await stage.status("waiting") == "cancelled"
+    await stage.visit("#/tasks/hers/user%3Aalice", "bob")
+    await stage.shows("only administrators see the tasks of other callers", ".problem")
+
+
+async def test_an_administrator_makes_and_revokes_a_token(stage: Stage) -> None:
+    page = stage.page
+    await stage.visit("#/tokens", "admin")
+    await stage.click("New token")
+    await stage.write("dialog input[name=id]", "dora")
+    await stage.write("dialog input[name=label]", ODD)
+    await stage.click("Create", "dialog")
+    await page.until("!!document.querySelector('.secret')")
+    token = await page.run("document.querySelector('.secret').value")
+    headers = {"Authorization": f"Bearer {token}"}
+    assert (await stage.http.get("/whoami", headers=headers)).json()["id"] == "dora"
+    await stage.click("Done", "dialog")
+    row = "[...document.querySelectorAll('tbody tr')].find(one => one.textContent.includes('dora'))"
+    await page.until(f"!!{row}")
+    assert token not in await page.run("document.documentElement.outerHTML")
+    await page.run(f"{row}.querySelector('button').click()")
+    await stage.click("Revoke", "dialog")
+    await page.until(f"{row}.textContent.includes('revoked')")
+    rows = (await stage.http.get("/tokens", headers=bearer("admin"))).json()["tokens"]
+    assert [one["state"] for one in rows if one["id"] == "dora"] == ["revoked"]
+    assert await page.run("document.querySelectorAll('#app img[src=x], #app script').length") == 0
+    for view in ("tokens", "outbox", "registry"):
+        await stage.visit(f"#/{view}", "alice")
+        await stage.shows("Tasks", "main h1")
+        assert [url for url in page.requests if url.endswith(("/tokens", "/outbox"))] == []
+
+
+async def test_mail_for_other_swarms_is_tried_again_and_discarded(stage: Stage) -> None:
+    row = TaskRow("lost", str(ALICE), (str(ALICE),), NOW, "supervisor")
+    gone = OutboxRow("lost", HOSTILE, "m1", HOSTILE, "response", "r1", "{}", NOW, "dead")
+    await stage.store.post(Post(owner=ALICE, task=row, outbox=(gone._replace(last_error=HOSTILE),)))
+    await stage.visit("#/outbox", "admin")
+    await stage.shows("given up", ".cards")
+    await stage.shows("<img src=x", ".cards .problem-text")
+    await stage.click("Discard", ".cards")
+    await stage.click("Discard", "dialog")
+    await stage.shows("Nothing waits", "main")
+    assert await stage.store.list_outbox("test-swarm") == []
+    await stage.visit("#/registry", "admin")
+    await stage.shows("test-swarm", ".cards")
+    assert stage.page.problems == []
+
+
 VIEWS = {
     "login": ("", None, "input"),
+    "all": ("", "admin", ".chip[aria-pressed]"),
+    "graph": ("#/swarm", "admin", ".node"),
+    "registry": ("#/registry", "admin", ".cards li"),
+    "outbox": ("#/outbox", "admin", "h1"),
+    "tokens": ("#/tokens", "admin", "tbody tr"),
     "tasks": ("", "alice", ".tasks a strong"),
     "swarm": ("#/swarm", "alice", ".swarm dd"),
     "task": ("#/tasks/seen", "alice", "#event-30 .text"),

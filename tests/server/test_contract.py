@@ -138,7 +138,7 @@ def http(url: str, peer: str, store: MemoryStore) -> Iterator[httpx.Client]:
 def some(row: Row) -> str:
     """Return the row's path with ids that nobody needs to have."""
     path = re.sub(r"\{(task|response)_id\}", "seen", _asset(row.path))
-    path = path.replace("{number}", "1")
+    path = path.replace("{number}", "1").replace("{prefix}", "0000")
     return path.replace("{model}", till().name)
 
 
@@ -161,6 +161,9 @@ def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
     """Return the row's path with the id of a task, or a response, that the caller has."""
     if row.path == "/outbox/{number}":
         return f"/outbox/{asyncio.run(_given_up(http))}"
+    if "{prefix}" in row.path:
+        made = {"role": "user", "id": "carol"}
+        return f"/tokens/{http.post('/tokens', headers=bearer('admin'), json=made).json()['hash']}"
     if row.path.endswith("/back") or "{number}" in row.path:
         taken = http.post("/interswarm/forward", headers=bearer("swarm"), json=mail("first"))
         assert taken.status_code == 200, taken.text

@@ -136,6 +136,11 @@ class SwarmReader:
         return self._runtime.open_tasks
 
     @property
+    def turns_at_work(self) -> list[tuple[str, int]]:
+        """The turns under way: whose each is, and the tier of the message that it reads."""
+        return self._runtime.turns_at_work
+
+    @property
     def event_log(self) -> EventLog:
         """The live side of the log of this user's tasks."""
         return self._runtime.event_log

@@ -8,25 +8,21 @@ import argparse
 import asyncio
 import json
 import sys
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mail.cli.common import config_path, positive, print_table
 from mail.cli.stores import add_store_flags, missing_file, opened, server_settings
 from mail.config.env import CONFIG_PATH, overridden
-from mail.core.suggest import hinted
-from mail.errors import ConfigError, MAILError
+from mail.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mail.db.base import Store, TokenRow
+    from mail.db.base import Store
 
 __all__ = ["configure", "run"]
 
 _ROLES: Final = ("user", "admin", "agent")
-_SHOWN_HASH: Final = 12
-_LEAST_PREFIX: Final = 4
 _LONGEST_DAYS: Final = 36500
 
 
@@ -77,24 +73,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _create(store: "Store", arguments: argparse.Namespace) -> None:
-    from mail.auth.callers import check_caller_id, hash_token, new_token
-    from mail.db.base import TokenRow
+    from mail.auth.tokens import create_token, token_record
 
     _check_participant(arguments)
-    now = datetime.now(UTC)
     days: float | None = arguments.expires_in
-    token = new_token()
-    row = TokenRow(
-        token_hash=hash_token(token),
-        role=arguments.role,
-        id=check_caller_id(arguments.id),
-        label=_printable(arguments.label, "--label"),
-        created_at=now.isoformat(),
-        expires_at=None if days is None else (now + timedelta(days=days)).isoformat(),
+    token, row = await create_token(
+        store, arguments.role, arguments.id, label=arguments.label, days=days
     )
-    await store.put_token(row)
     if arguments.json:
-        print(json.dumps({"token": token, **_record(row)}))
+        print(json.dumps({"token": token, **token_record(row)}))
         return
     print(f"{row.role} token for '{row.id}', shown only once:", file=sys.stderr)
     print(token)
@@ -106,6 +93,8 @@ def _check_participant(arguments: argparse.Namespace) -> None:
     Raises:
         ConfigError: the id is no participant of the swarm, or is one and that was not said.
     """
+    from mail.auth.tokens import check_purpose
+
     given: bool = arguments.participant
     if arguments.role != "agent":
         if given:
@@ -113,19 +102,13 @@ def _check_participant(arguments: argparse.Namespace) -> None:
         return
     swarm, declared = _declared(arguments)
     name = repr(arguments.id)
-    if declared is None:
-        if given:
-            said = f"the swarms file cannot be read; it must declare the participant {name}"
-            print(f"note: {said}", file=sys.stderr)
-    elif given and arguments.id not in declared:
-        known = ", ".join(map(repr, sorted(declared))) or "none"
-        text = f"the swarm '{swarm}' declares no participant {name} (participants: {known})"
-        raise ConfigError(hinted(text, arguments.id, declared))
-    elif not given and arguments.id in declared:
-        raise ConfigError(
-            f"{name} is a participant of the swarm '{swarm}'; add --participant for its token, or "
-            "choose another id for a swarm"
+    if declared is not None:
+        check_purpose(
+            "agent", arguments.id, swarm, declared, participant=given, flag="--participant"
         )
+    elif given:
+        said = f"the swarms file cannot be read; it must declare the participant {name}"
+        print(f"note: {said}", file=sys.stderr)
 
 
 def _declared(arguments: argparse.Namespace) -> tuple[str, set[str] | None]:
@@ -144,15 +127,18 @@ def _declared(arguments: argparse.Namespace) -> tuple[str, set[str] | None]:
 
 
 async def _list(store: "Store", arguments: argparse.Namespace) -> None:
+    from mail.auth.tokens import kind_of_token, token_record
+
     rows = await store.list_tokens()
     agents = any(row.role == "agent" for row in rows)
     declared = _declared(arguments)[1] if agents else None
     if arguments.json:
-        print(json.dumps([_record(row) | {"kind": _kind(row, declared)} for row in rows]))
+        records = [token_record(row) | {"kind": kind_of_token(row, declared)} for row in rows]
+        print(json.dumps(records))
         return
     table = [("HASH", "ROLE", "ID", "STATE", "CREATED", "EXPIRES", "FOR", "LABEL")]
     for row in rows:
-        shown = _record(row)
+        shown = token_record(row)
         expires = (row.expires_at or "never")[:19]
         table.append(
             (
@@ -162,7 +148,7 @@ async def _list(store: "Store", arguments: argparse.Namespace) -> None:
                 shown["state"],
                 row.created_at[:19],
                 expires,
-                _kind(row, declared) or "-",
+                kind_of_token(row, declared) or "-",
                 row.label,
             )
         )
@@ -170,56 +156,13 @@ async def _list(store: "Store", arguments: argparse.Namespace) -> None:
 
 
 async def _revoke(store: "Store", arguments: argparse.Namespace) -> None:
-    prefix = arguments.hash_prefix.lower()
-    if len(prefix) < _LEAST_PREFIX:
-        raise ConfigError(f"give at least {_LEAST_PREFIX} characters of the hash")
-    found = [row for row in await store.list_tokens() if row.token_hash.startswith(prefix)]
-    if not found:
-        raise MAILError("no token hash has this prefix; see `mail token list`")
-    if len(found) > 1:
-        raise MAILError(f"{len(found)} token hashes have this prefix; give more of it")
-    row = found[0]
-    if row.revoked_at is None:
-        row = row._replace(revoked_at=datetime.now(UTC).isoformat())
-        await store.put_token(row)
+    from mail.auth.tokens import revoke_token, token_record
+
+    row = await revoke_token(store, arguments.hash_prefix)
     if arguments.json:
-        print(json.dumps(_record(row)))
+        print(json.dumps(token_record(row)))
         return
-    print(f"revoked the {row.role} token of '{row.id}' ({row.token_hash[:_SHOWN_HASH]})")
-
-
-def _record(row: "TokenRow") -> dict[str, Any]:
-    return {
-        "hash": row.token_hash[:_SHOWN_HASH],
-        "role": row.role,
-        "id": row.id,
-        "label": row.label,
-        "state": _state(row),
-        "created_at": row.created_at,
-        "expires_at": row.expires_at,
-        "revoked_at": row.revoked_at,
-    }
-
-
-def _kind(row: "TokenRow", declared: set[str] | None) -> str | None:
-    """Tell what an agent's token is for; None without the names of the participants."""
-    if row.role != "agent" or declared is None:
-        return None
-    return "participant" if row.id in declared else "peer"
-
-
-def _state(row: "TokenRow") -> str:
-    if row.revoked_at is not None:
-        return "revoked"
-    if row.expires_at is not None and datetime.fromisoformat(row.expires_at) <= datetime.now(UTC):
-        return "expired"
-    return "valid"
-
-
-def _printable(text: str, flag: str) -> str:
-    if not text.isprintable():
-        raise ConfigError(f"{flag} must not contain control characters")
-    return text
+    print(f"revoked the {row.role} token of '{row.id}' ({token_record(row)['hash']})")
 
 
 def _days(text: str) -> float:

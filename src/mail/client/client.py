@@ -2,21 +2,25 @@
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from mail.client.files import FilesClient
 from mail.client.stream import IDLE_TIMEOUT, EventStream, ReplayOpener
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError
 from mail.net.types import (
     DeleteSwarmResponse,
+    GetAdminTasksResponse,
     GetHealthResponse,
     GetOutboxResponse,
     GetRegistryResponse,
     GetRootResponse,
     GetStatusResponse,
+    GetSwarmGraphResponse,
     GetSwarmsDumpResponse,
     GetSwarmsResponse,
+    GetTokensResponse,
     GetWhoamiResponse,
     PostInterswarmBackResponse,
     PostInterswarmForwardResponse,
@@ -27,7 +31,9 @@ from mail.net.types import (
     PostSwarmsDiscoverResponse,
     PostSwarmsLoadResponse,
     PostSwarmsResponse,
+    PostTokensResponse,
     TaskRecord,
+    TokenRecord,
 )
 
 if TYPE_CHECKING:
@@ -278,7 +284,12 @@ class MAILClient(FilesClient):
         return cast("dict[str, TaskRecord]", await self._request_object("GET", "/tasks"))
 
     async def get_task(
-        self, task_id: str, *, after: int | None = None, limit: int | None = None
+        self,
+        task_id: str,
+        *,
+        after: int | None = None,
+        limit: int | None = None,
+        owner: str | None = None,
     ) -> TaskRecord:
         """Return one of the caller's tasks (``GET /task``).
 
@@ -286,55 +297,64 @@ class MAILClient(FilesClient):
             task_id: The task.
             after: Return one page of its events: those with a greater number.
             limit: Return one page of at most so many events.
+            owner: For admins: whose task it is, as ``user:alice``.
 
         Returns:
             Its record; without ``after`` and ``limit`` with all events, read page by page.
         """
         if after is not None or limit is not None:
-            return await self._get_task_page(task_id, after or 0, limit)
-        task, last = await self._get_task_page(task_id), -1
+            return await self._get_task_page(task_id, after or 0, limit, owner)
+        task, last = await self._get_task_page(task_id, owner=owner), -1
         while (following := task.get("next_after")) is not None:  # servers of 1.3.6 send them all
             if following <= last:
                 raise ClientDecodeError("the pages of the task's events do not come to an end")
             last = following
-            page = await self._get_task_page(task_id, last)
+            page = await self._get_task_page(task_id, last, owner=owner)
             page["events"] = task["events"] + page["events"]
             task = page
         return task
 
     async def _get_task_page(
-        self, task_id: str, after: int = 0, limit: int | None = None
+        self, task_id: str, after: int = 0, limit: int | None = None, owner: str | None = None
     ) -> TaskRecord:
-        given = {"after": after, "limit": limit}
-        query = "&".join(f"{name}={number}" for name, number in given.items() if number)
+        given = {"after": after, "limit": limit, "owner": owner}
+        query = urlencode({name: value for name, value in given.items() if value})
         path = f"/task?{query}" if query else "/task"
         return cast("TaskRecord", await self._request_object("GET", path, {"task_id": task_id}))
 
     async def get_task_events(
-        self, task_id: str, last_event_id: str | int | None = None
+        self, task_id: str, last_event_id: str | int | None = None, *, owner: str | None = None
     ) -> EventStream:
         """Replay a task's events, then follow it while it runs (``GET /tasks/{task_id}/events``).
 
         Args:
             task_id: One of the caller's tasks.
             last_event_id: Only events after this one.
+            owner: For admins: whose task it is, as ``user:alice``.
 
         Returns:
             An async iterator of ``sse_starlette.ServerSentEvent``.
         """
         last = None if last_event_id is None else str(last_event_id)
+        replay = partial(self._open_replay, owner=owner)
         return EventStream(
-            await self._open_replay(task_id, last or ""),
-            self._open_replay,
+            await replay(task_id, last or ""),
+            replay,
             task_id=task_id,
             last_event_id=last,
             until_terminal=False,
             reconnect=self.reconnect,
         )
 
-    async def cancel_task(self, task_id: str) -> TaskRecord:
-        """Cancel a task (``POST /tasks/{task_id}/cancel``); return its record without events."""
-        answer = await self._request_object("POST", f"/tasks/{quote(task_id, safe='')}/cancel")
+    async def cancel_task(self, task_id: str, *, owner: str | None = None) -> TaskRecord:
+        """Cancel a task (``POST /tasks/{task_id}/cancel``); return its record without events.
+
+        Args:
+            task_id: The task.
+            owner: For admins: whose task it is, as ``user:alice``.
+        """
+        path = f"/tasks/{quote(task_id, safe='')}/cancel"
+        answer = await self._request_object("POST", path + _of(owner))
         return cast("TaskRecord", answer)
 
     async def delete_task(self, task_id: str, *, cancel: bool = False) -> None:
@@ -346,6 +366,72 @@ class MAILClient(FilesClient):
         """
         query = "?cancel=true" if cancel else ""
         await self._request_nothing("DELETE", f"/tasks/{quote(task_id, safe='')}{query}")
+
+    async def get_admin_tasks(
+        self,
+        *,
+        status: str | None = None,
+        owner: str | None = None,
+        q: str | None = None,
+        limit: int = 50,
+        cursor: str | None = None,
+    ) -> GetAdminTasksResponse:
+        """Return a page of the tasks of all callers (``GET /admin/tasks``; admins only).
+
+        Args:
+            status: Only tasks in this state.
+            owner: Only tasks of this caller, as ``user:alice``.
+            q: Only tasks whose title, id or owner has all of these words.
+            limit: The size of the page, 200 at most.
+            cursor: The ``next_cursor`` of the previous page.
+        """
+        given = {"status": status, "owner": owner, "q": q, "limit": limit, "cursor": cursor}
+        query = urlencode({name: value for name, value in given.items() if value is not None})
+        answer = await self._request_object("GET", f"/admin/tasks?{query}")
+        return cast("GetAdminTasksResponse", answer)
+
+    async def get_tokens(self, *, limit: int = 100, cursor: str | None = None) -> GetTokensResponse:
+        """Return a page of the access tokens (``GET /tokens``; admins only)."""
+        query = urlencode({"limit": limit} | ({} if cursor is None else {"cursor": cursor}))
+        return cast("GetTokensResponse", await self._request_object("GET", f"/tokens?{query}"))
+
+    async def create_token(
+        self,
+        role: str,
+        id: str,
+        *,
+        label: str = "",
+        days: float | None = None,
+        participant: bool = False,
+    ) -> PostTokensResponse:
+        """Make an access token, which only this answer has (``POST /tokens``; admins only).
+
+        Args:
+            role: ``user``, ``admin`` or ``agent``.
+            id: The caller's id.
+            label: A note for people.
+            days: When it expires; never by default.
+            participant: With the role ``agent``: it is the token of a participant.
+        """
+        payload: dict[str, Any] = {"role": role, "id": id, "label": label}
+        if days is not None:
+            payload["days"] = days
+        if participant:
+            payload["participant"] = True
+        answer = await self._request_object("POST", "/tokens", payload)
+        return cast("PostTokensResponse", answer)
+
+    async def revoke_token(self, prefix: str) -> TokenRecord:
+        """Revoke an access token by the beginning of its hash (``DELETE /tokens/{prefix}``).
+
+        Admins only.
+        """
+        answer = await self._request_object("DELETE", f"/tokens/{quote(prefix, safe='')}")
+        return cast("TokenRecord", answer)
+
+    async def get_swarm_graph(self) -> GetSwarmGraphResponse:
+        """Return the agents, who may write to whom, and their work (``GET /swarm/graph``)."""
+        return cast("GetSwarmGraphResponse", await self._request_object("GET", "/swarm/graph"))
 
     async def get_swarms(self) -> GetSwarmsResponse:
         """Return the public swarms that the server knows (``GET /swarms``)."""
@@ -572,10 +658,12 @@ class MAILClient(FilesClient):
         """
         await self._request_nothing("DELETE", f"/outbox/{number}")
 
-    async def _open_replay(self, task_id: str, last_event_id: str) -> "aiohttp.ClientResponse":
+    async def _open_replay(
+        self, task_id: str, last_event_id: str, owner: str | None = None
+    ) -> "aiohttp.ClientResponse":
         return await self._open_stream(
             "GET",
-            f"/tasks/{quote(task_id, safe='')}/events",
+            f"/tasks/{quote(task_id, safe='')}/events{_of(owner)}",
             headers={"Last-Event-ID": last_event_id} if last_event_id else None,
             idle_timeout=IDLE_TIMEOUT,
         )
@@ -629,6 +717,10 @@ class MAILClient(FilesClient):
             return Response.model_validate(answer)
         except ValidationError as error:
             raise ClientDecodeError(f"expected a response in OpenAI's format: {error}") from error
+
+
+def _of(owner: str | None) -> str:
+    return "" if owner is None else f"?owner={quote(owner, safe='')}"
 
 
 def _either(name: str, value: str | None, alias: str, other: str | None) -> str:

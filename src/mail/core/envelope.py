@@ -20,6 +20,9 @@ _ID_FIELD: Mapping[str, str] = {
     "broadcast_complete": "broadcast_id",
 }
 _SINGLE = frozenset({"request", "response"})
+_NO_SUBJECT = "New Message"
+_LONGEST_TITLE = 120
+_READ_FOR_TITLE = 1000
 
 
 class Envelope(NamedTuple):
@@ -68,6 +71,13 @@ class Envelope(NamedTuple):
     def from_json(cls, text: str) -> "Envelope":
         """Read a message that `to_json` wrote."""
         return cls.from_wire(from_json(text))
+
+    @property
+    def title(self) -> str:
+        """What a task that begins with the message is called: its subject, else its first words."""
+        named = self.subject if self.subject.strip() not in ("", _NO_SUBJECT) else self.body
+        words = " ".join(named[:_READ_FOR_TITLE].split())
+        return words if len(words) <= _LONGEST_TITLE else f"{words[: _LONGEST_TITLE - 1]}…"
 
     def to_wire(self) -> MAILMessage:
         """Return the documented dictionary; optional fields are left out, never null."""

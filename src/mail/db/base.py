@@ -46,6 +46,7 @@ __all__ = [
     "OutboxRow",
     "Owner",
     "Post",
+    "QueueLength",
     "Receipt",
     "RegistryRecords",
     "RegistryRow",
@@ -112,6 +113,14 @@ class TaskCounts(NamedTuple):
 
     events: int = 0
     waiting: int = 0
+
+
+class QueueLength(NamedTuple):
+    """How much mail of a tier waits for an agent, in all tasks that were asked about."""
+
+    agent: str
+    tier: int
+    waiting: int
 
 
 class Delivery(NamedTuple):
@@ -437,6 +446,26 @@ class TaskRecords(Protocol):
             states: Only tasks in one of these states.
             limit: At most so many.
             before: A task id; only tasks that come after it in this order.
+        """
+
+    async def swarm_tasks(
+        self, swarm: str, limit: int, before: tuple[Owner, str] | None = None
+    ) -> list[tuple[Owner, TaskRow]]:
+        """Return the tasks of all owners in a swarm, newest first, and whose they are.
+
+        Args:
+            swarm: The swarm.
+            limit: At most so many.
+            before: An owner in the swarm and the id of a task; only tasks that come after that one
+                in this order.
+        """
+
+    async def queue_lengths(self, swarm: str, owner: Owner | None = None) -> list[QueueLength]:
+        """Return how much mail waits in a swarm by agent and tier, in that order.
+
+        Args:
+            swarm: The swarm.
+            owner: Only in tasks of this owner.
         """
 
     async def task_counts(self, owner: Owner, task_ids: Sequence[str]) -> dict[str, TaskCounts]:

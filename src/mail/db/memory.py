@@ -4,7 +4,7 @@ Rows are frozen and their payloads are text, so what was not committed is not he
 save fails as it would in a database. Each owner keeps at most ``keep_finished`` finished tasks.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -26,6 +26,7 @@ from mail.db.base import (
     OutboxRow,
     Owner,
     Post,
+    QueueLength,
     Receipt,
     StoredUse,
     TaskCounts,
@@ -63,6 +64,7 @@ class _Task:
     keys: set[str] = field(default_factory=set)
     bytes: int = 0
     updated_at: str = ""
+    number: int = 0
 
     def settle(self, seq: int) -> None:
         """Consume a waiting delivery."""
@@ -114,6 +116,7 @@ class MemoryStore(MemoryDesk, MemoryPreferences):
         self._inbox: OrderedDict[tuple[str, str, str], InboxRow] = OrderedDict()
         self._next_seq = 1
         self._next_outbox = 1
+        self._last_task = 0
 
     async def open(self) -> None:
         """Do nothing: there is nothing to connect to."""
@@ -167,7 +170,8 @@ class MemoryStore(MemoryDesk, MemoryPreferences):
 
     def _write(self, shelf: _Shelf, task: _Task | None, post: Post) -> Receipt:
         if task is None:
-            task = shelf.tasks[post.task.task_id] = _Task(post.task)
+            self._last_task += 1
+            task = shelf.tasks[post.task.task_id] = _Task(post.task, number=self._last_task)
         elif post.new:
             raise StoreConflict(f"task '{post.task.task_id}' already exists")
         task.row = post.task
@@ -310,6 +314,33 @@ class MemoryStore(MemoryDesk, MemoryPreferences):
             rows = rows[ids.index(before) + 1 :] if before in ids else []
         rows = [row for row in rows if not states or row.state in states]
         return rows if limit is None else rows[:limit]
+
+    async def swarm_tasks(
+        self, swarm: str, limit: int, before: tuple[Owner, str] | None = None
+    ) -> list[tuple[Owner, TaskRow]]:
+        """See `mail.db.base.Store.swarm_tasks`."""
+        found = [
+            (task.number, owner, task.row)
+            for owner, shelf in self._shelves.items()
+            for task in shelf.tasks.values()
+            if owner.swarm == swarm
+        ]
+        found.sort(reverse=True)
+        if before is not None:
+            last = self._task(*before)
+            found = [one for one in found if last is not None and one[0] < last.number]
+        return [(owner, row) for _, owner, row in found[:limit]]
+
+    async def queue_lengths(self, swarm: str, owner: Owner | None = None) -> list[QueueLength]:
+        """See `mail.db.base.Store.queue_lengths`."""
+        counts = Counter(
+            (delivery.recipient, delivery.tier)
+            for whose, shelf in self._shelves.items()
+            if whose.swarm == swarm and owner in (None, whose)
+            for task in shelf.tasks.values()
+            for delivery in task.ready.values()
+        )
+        return [QueueLength(*key, counts[key]) for key in sorted(counts)]
 
     async def task_counts(self, owner: Owner, task_ids: Sequence[str]) -> dict[str, TaskCounts]:
         """See `mail.db.base.Store.task_counts`."""

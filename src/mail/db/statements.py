@@ -23,6 +23,7 @@ from mail.db.base import (
     MemoryRow,
     OutboxRow,
     Owner,
+    QueueLength,
     StoredUse,
     TaskCounts,
     TaskRow,
@@ -260,6 +261,33 @@ class _TaskRecords(Dialect):
         if limit is not None:
             text += f" LIMIT {parameter(limit)}"
         return await self._fetch(_each(self._as_task), text, *values)
+
+    async def swarm_tasks(
+        self, swarm: str, limit: int, before: tuple[Owner, str] | None = None
+    ) -> list[tuple[Owner, TaskRow]]:
+        text = f"SELECT {OWNER_COLUMNS}, {self._TASK} FROM tasks WHERE swarm_name = $1"
+        values: tuple[object, ...] = (swarm, limit)
+        if before is not None:
+            owner, task_id = before
+            values = (*owner, task_id, limit)
+            text += f" AND {self._TASK_KEY} < {self._the_task}"
+        text += f" ORDER BY {self._TASK_KEY} DESC LIMIT ${len(values)}"
+
+        def pair(row: Row) -> tuple[Owner, TaskRow]:
+            columns = tuple(row)
+            return Owner._make(columns[:3]), self._as_task(columns[3:])
+
+        return await self._fetch(_each(pair), text, *values)
+
+    async def queue_lengths(self, swarm: str, owner: Owner | None = None) -> list[QueueLength]:
+        whose = "swarm_name = $1" if owner is None else _OWNED
+        values = (swarm,) if owner is None else tuple(owner)
+        text = f"""
+            SELECT recipient, tier, count(*) FROM messages
+            JOIN tasks ON tasks.{self._TASK_KEY} = messages.task
+            WHERE messages.state = 'ready' AND {whose}
+            GROUP BY recipient, tier ORDER BY recipient, tier"""
+        return await self._fetch(_each(QueueLength._make), text, *values)
 
     async def task_counts(self, owner: Owner, task_ids: Sequence[str]) -> dict[str, TaskCounts]:
         found: dict[str, TaskCounts] = {}

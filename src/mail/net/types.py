@@ -29,6 +29,7 @@ __all__ = [
     "ErrorAnswer",
     "EventData",
     "FieldProblem",
+    "GetAdminTasksResponse",
     "GetDeskMessageResponse",
     "GetFilesResponse",
     "GetHealthResponse",
@@ -40,19 +41,24 @@ __all__ = [
     "GetRootResponse",
     "GetSearchResponse",
     "GetStatusResponse",
+    "GetSwarmGraphResponse",
     "GetSwarmsDumpResponse",
     "GetSwarmsResponse",
     "GetTeamsResponse",
     "GetThreadsResponse",
+    "GetTokensResponse",
     "GetUnreadResponse",
     "GetWellKnownResponse",
     "GetWhoamiResponse",
+    "GraphAgent",
+    "GraphSwarm",
     "LoggedEvent",
     "LoginResponse",
     "OpenAIError",
     "OpenAIErrorAnswer",
     "OutboxMail",
     "OverdueMessage",
+    "OwnedTaskRecord",
     "PostAckResponse",
     "PostFileTransferResponse",
     "PostInterswarmBackResponse",
@@ -69,6 +75,7 @@ __all__ = [
     "PostTeamMessageResponse",
     "PostThreadMemberResponse",
     "PostThreadsResponse",
+    "PostTokensResponse",
     "ProposedSwarm",
     "PublicKey",
     "RegisteredSwarm",
@@ -84,6 +91,7 @@ __all__ = [
     "TeamReply",
     "TeamWaitOutcome",
     "TokenInfo",
+    "TokenRecord",
     "TokenUsage",
     "outbox_mail",
 ]
@@ -417,6 +425,112 @@ class TaskPage(TypedDict):
     tasks: Annotated[dict[str, TaskRecord], Field(description="The tasks, by id.")]
     next_cursor: Annotated[
         str | None, Field(description="The `cursor` of the next page; null on the last page.")
+    ]
+
+
+@with_config(_CLOSED)
+class OwnedTaskRecord(TaskRecord):
+    """A task of some caller."""
+
+    owner: Annotated[str, Field(description="Whose task it is, as `role:id`.")]
+
+
+@with_config(_CLOSED)
+class GetAdminTasksResponse(TypedDict):
+    """A page of the tasks of all callers, newest first."""
+
+    tasks: Annotated[
+        list[OwnedTaskRecord],
+        Field(description="The tasks. A search may find fewer than the page has room for."),
+    ]
+    next_cursor: Annotated[
+        str | None, Field(description="The `cursor` of the next page; null on the last page.")
+    ]
+
+
+@with_config(_CLOSED)
+class TokenRecord(TypedDict):
+    """An access token; the token itself is not kept."""
+
+    hash: Annotated[str, Field(description="The beginning of its SHA-256, which names it.")]
+    role: Annotated[Literal["admin", "user", "agent"], Field(description="The caller's role.")]
+    id: Annotated[str, Field(description="The caller's id.")]
+    label: Annotated[str, Field(description="A note for people.")]
+    state: Annotated[
+        Literal["valid", "expired", "revoked"], Field(description="Whether it still lets in.")
+    ]
+    kind: Annotated[
+        Literal["participant", "peer"] | None,
+        Field(description="What a token of the role `agent` is for; null for other roles."),
+    ]
+    created_at: Annotated[Instant, Field(description="When it was made.")]
+    expires_at: Annotated[Instant | None, Field(description="When it expires; null for never.")]
+    revoked_at: Annotated[Instant | None, Field(description="When it was revoked.")]
+
+
+@with_config(_CLOSED)
+class GetTokensResponse(TypedDict):
+    """A page of the tokens, newest first."""
+
+    tokens: Annotated[list[TokenRecord], Field(description="The tokens.")]
+    next_cursor: Annotated[
+        str | None, Field(description="The `cursor` of the next page; null on the last page.")
+    ]
+
+
+@with_config(_CLOSED)
+class PostTokensResponse(TokenRecord):
+    """A new token."""
+
+    token: Annotated[str, Field(description="The token. It is not shown again.")]
+
+
+@with_config(_CLOSED)
+class GraphAgent(TypedDict):
+    """An agent of the served swarm."""
+
+    name: Annotated[str, Field(description="Its name.")]
+    comm_targets: Annotated[list[str], Field(description="The agents that it may write to.")]
+    enable_entrypoint: Annotated[bool, Field(description="Whether it takes mail of users.")]
+    enable_interswarm: Annotated[bool, Field(description="Whether it writes to other swarms.")]
+    can_complete_tasks: Annotated[bool, Field(description="Whether it may end tasks.")]
+    turns: Annotated[Count, Field(description="How many turns it is in at the moment.")]
+    queues: Annotated[
+        dict[str, Annotated[int, Field(ge=1)]],
+        Field(description="How much mail waits for it, by tier; the lowest tier goes first."),
+    ]
+
+
+@with_config(_CLOSED)
+class GraphSwarm(TypedDict):
+    """Another swarm, and how its server is."""
+
+    swarm_name: Annotated[str, Field(description="The name of the swarm.")]
+    is_active: Annotated[bool, Field(description="Whether it answered the last health check.")]
+    latency: Annotated[float | None, Field(description="Seconds that the last health check took.")]
+    last_seen: Annotated[Instant | None, Field(description="When it last answered.")]
+
+
+@with_config(_CLOSED)
+class GetSwarmGraphResponse(TypedDict):
+    """The agents of the served swarm and what they are doing."""
+
+    swarm_name: Annotated[str, Field(description="The swarm.")]
+    entrypoint: Annotated[str, Field(description="The agent that gets mail by default.")]
+    scope: Annotated[
+        Literal["own", "all"],
+        Field(description="Whose turns and mail are counted: the caller's, or all callers'."),
+    ]
+    agents: Annotated[list[GraphAgent], Field(description="The first 200 agents.")]
+    agent_count: Annotated[Count, Field(description="How many agents there are.")]
+    participants: Annotated[
+        list[str], Field(description="The first 200 of those who have a mailbox.")
+    ]
+    swarms: Annotated[
+        list[GraphSwarm],
+        Field(
+            description="The first 200 other swarms: public ones for users, all for administrators."
+        ),
     ]
 
 

@@ -37,6 +37,7 @@ from mail.server.openapi import OpenAPIDocument
 from mail.server.quotas import Quotas
 from mail.server.retention import Retention
 from mail.server.routes import (
+    admin,
     desk,
     files,
     interswarm,
@@ -64,6 +65,7 @@ __all__ = ["STOP_SIGNALS", "call_on_stop", "create_app"]
 DESCRIBED: Final = (
     messages.router,
     tasks.router,
+    admin.router,
     desk.router,
     teams.router,
     files.router,
@@ -74,6 +76,7 @@ DESCRIBED: Final = (
     responses.router,
     tokens.router,
     tokens.authority,
+    admin.authority,
 )
 """The routers of the OpenAPI document. One for another subject has its place here."""
 
@@ -156,6 +159,7 @@ def _add_routes(app: FastAPI, state: ServerState) -> None:
     routers = [*DESCRIBED, mcp.router]
     if not isinstance(state.auth, BuiltinAuth):
         routers.remove(tokens.authority)
+        routers.remove(admin.authority)
     if state.config.console:
         routers.append(pages.console)
     if state.config.docs:

@@ -15,9 +15,9 @@ from fastapi.security.base import SecurityBase
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 from starlette.requests import Request
 
-from mail.auth.callers import Caller
+from mail.auth.callers import ROLES, Caller, check_caller_id
 from mail.auth.guards import extract_token
-from mail.errors import Forbidden
+from mail.errors import Forbidden, ProtocolError
 from mail.logcontext import note
 from mail.server.federation import swarms_of
 from mail.server.intake import BODY_CHECK, KEY_HEADER, wait_turn
@@ -44,6 +44,7 @@ __all__ = [
     "IdempotencyKey",
     "LastEventId",
     "Mailboxes",
+    "OwnerName",
     "Participant",
     "Peer",
     "Person",
@@ -52,6 +53,7 @@ __all__ = [
     "State",
     "TaskOwner",
     "audience_of",
+    "owner_named",
     "peer_name",
 ]
 
@@ -131,6 +133,28 @@ EventsAfter = Annotated[
     _Number,
     Query(description="Only events with a greater number: the `next_after` of the previous page."),
 ]
+
+
+OwnerName = Annotated[
+    str | None,
+    Query(
+        max_length=300,
+        description="Administrators only: whose task it is, as `role:id`, for example "
+        "`user:alice`. Your own by default.",
+    ),
+]
+
+
+def owner_named(text: str) -> Caller:
+    """Return the caller that ``role:id`` names.
+
+    Raises:
+        ProtocolError: it names none.
+    """
+    role, _, identifier = text.partition(":")
+    if role not in ROLES:
+        raise ProtocolError("owner is written role:id, for example user:alice")
+    return Caller(role, check_caller_id(identifier))
 
 
 Prefer = Annotated[

@@ -52,6 +52,7 @@ from mail.errors import (
     UnknownTeam,
     UnknownTeammate,
     UnknownThread,
+    UnknownToken,
     WaitCycle,
 )
 from mail.server.bodies import refusal
@@ -152,6 +153,7 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     UnknownTask: 404,
     UnknownSwarm: 404,
     UnknownMail: 404,
+    UnknownToken: 404,
     UnknownFile: 404,
     UnknownLetter: 404,
     UnknownThread: 404,

@@ -165,6 +165,20 @@ class InstancePool:
         instance = self._live.get(Caller(owner.role, owner.id))
         return instance is not None and instance.swarm.remembers(task_id)
 
+    def turns_at_work(self, swarm: str, caller: Caller | None = None) -> list[tuple[str, int]]:
+        """Return the agents of a swarm that are in a turn, and the tiers of what they read.
+
+        Args:
+            swarm: The swarm.
+            caller: Only in tasks of this caller.
+        """
+        return [
+            turn
+            for whose, instance in self._live.items()
+            if caller in (None, whose) and instance.swarm.name == swarm
+            for turn in instance.swarm.turns_at_work
+        ]
+
     def live(self, caller: Caller, swarm: str) -> "LiveEvents":
         """Return where the events of a caller's running tasks in a swarm are heard of."""
         return _CallersEvents(self, caller, swarm)

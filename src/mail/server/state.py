@@ -39,6 +39,7 @@ from mail.server.letters import SwarmAgents
 from mail.server.quotas import Quotas
 from mail.server.storage import LetterShares, StorageShares
 from mail.services.desk import BellSwitch, MailDesk
+from mail.services.event_log import Room
 from mail.services.files import DeskFiles
 from mail.services.tasks import TaskReader
 from mail.services.teams import TeamDesk
@@ -226,10 +227,16 @@ class ServerState:
         """Return how many messages a task of the caller's may process in one run."""
         return step_limit(self.config, self.template_for(caller))
 
-    def tasks_of(self, caller: Caller) -> TaskReader:
-        """Return a reader of the caller's tasks; it needs no instance."""
+    def tasks_of(self, caller: Caller, room: Room | None = None) -> TaskReader:
+        """Return a reader of the caller's tasks; it needs no instance.
+
+        Args:
+            caller: Whose tasks.
+            room: The room for large events, when somebody else reads them.
+        """
         owner = owner_of(self, caller)
-        live, room = self.pool.live(caller, owner.swarm), self.quotas.room(caller)
+        live = self.pool.live(caller, owner.swarm)
+        room = room or self.quotas.room(caller)
         return TaskReader(self.store, owner, self.clock, live, room)
 
     def is_participant(self, caller: Caller) -> bool:

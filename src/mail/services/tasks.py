@@ -6,7 +6,8 @@ Reading starts no engine. Docs: ``docs/tasks.md``.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, Protocol
@@ -130,18 +131,25 @@ class TaskReader:
             if not rows and len(before) > 1 and await self._is_gone(before[-1]):
                 before.pop()  # the task was deleted meanwhile; the one in front of it may be there
                 continue
-            counts = await self.store.task_counts(self.owner, [row.task_id for row in rows])
-            for row in rows:
-                await self.room.spare()
-                pages = EventPages(self.room)
-                try:
-                    yield await self._view_of(row, counts, pages)
-                finally:
-                    pages.leave()
+            views = self.summaries(rows)
+            async with aclosing(views):
+                async for view in views:
+                    yield view
             if len(rows) < most:
                 return
             limit = None if limit is None else limit - most
             before = [row.task_id for row in rows]
+
+    async def summaries(self, rows: Sequence[TaskRow]) -> AsyncGenerator[MAILTask, None]:
+        """Yield some of the owner's tasks as `overviews` does."""
+        counts = await self.store.task_counts(self.owner, [row.task_id for row in rows])
+        for row in rows:
+            await self.room.spare()
+            pages = EventPages(self.room)
+            try:
+                yield await self._view_of(row, counts, pages)
+            finally:
+                pages.leave()
 
     async def _is_gone(self, task_id: str) -> bool:
         return await self.store.load_task(self.owner, task_id) is None

@@ -17,6 +17,7 @@ from mail.db.base import (
 from mail.errors import StoreConflict
 
 Rows = Any
+DONE = TaskState.COMPLETED
 
 
 class TestTasks:
@@ -93,6 +94,39 @@ class TestTasks:
         await store.post(rows.post("z", owner=rows.bob))
         listed = await store.list_tasks(rows.alice)
         assert [row.task_id for row in listed] == ["b", "a", "c"]
+
+    async def test_the_tasks_of_all_owners_are_listed_by_creation(
+        self, store: Store, rows: Rows
+    ) -> None:
+        made = [("t1", rows.alice), ("t1", rows.bob), ("t2", rows.alice), ("t3", rows.bob)]
+        for task_id, owner in made:
+            await store.post(rows.post(task_id, owner=owner))
+        other = rows.alice._replace(swarm="other")
+        await store.post(rows.post("t9", owner=other))
+        newest = [(owner, task_id) for task_id, owner in reversed(made)]
+        found = await store.swarm_tasks(rows.alice.swarm, 10)
+        assert [(owner, row.task_id) for owner, row in found] == newest
+        assert found[0][1] == await store.load_task(*newest[0])
+        page = await store.swarm_tasks(rows.alice.swarm, 2, newest[0])
+        assert [(owner, row.task_id) for owner, row in page] == newest[1:3]
+        assert await store.swarm_tasks(rows.alice.swarm, 2, (rows.bob, "t2")) == []
+        await store.post(rows.post("t2", owner=rows.alice, task=rows.task("t2", state=DONE)))
+        await store.delete_task(rows.alice, "t2")
+        assert len(await store.swarm_tasks(rows.alice.swarm, 10)) == 3
+
+    async def test_waiting_mail_is_counted_by_agent_and_tier(
+        self, store: Store, rows: Rows
+    ) -> None:
+        seq = await rows.begin(store)
+        await rows.begin(store, "t2")
+        await rows.begin(store, owner=rows.bob)
+        (one,) = await store.queue_lengths(rows.alice.swarm)
+        delivery = (await store.waiting_mail(rows.alice, "t1"))[0]
+        assert one == (delivery.recipient, delivery.tier, 3)
+        assert await store.queue_lengths(rows.alice.swarm, rows.bob) == [one._replace(waiting=1)]
+        await store.post(rows.post(settled=(seq,)))
+        assert await store.queue_lengths(rows.alice.swarm, rows.alice) == [one._replace(waiting=1)]
+        assert await store.queue_lengths("other") == []
 
     async def test_listing_pages_with_limit_and_cursor(self, store: Store, rows: Rows) -> None:
         for number in range(5):

@@ -143,6 +143,8 @@ class LetterDoor:
             if own and envelope.kind != "response"
         ]
         reopened = own and self._go_on(task, packed.envelopes[0])
+        if not task.stored:
+            task.change(title=packed.envelopes[0].title)
         people = {envelope.id for envelope in packed.envelopes} if own else set()
         task.people |= people
         letters.owed.update(((ask.letter_id, ask.asked), ask) for ask in asks)

@@ -545,6 +545,8 @@ class PeerDoor:
         """Return a commit for mail of a peer; what the peer says of its own part is noted."""
         if task.stored:
             self._contribute(task, mail.peer, mail.contributors)
+        else:
+            task.change(title=mail.envelope.title)
         return Post(
             owner=self.context.owner,
             task=task.row,

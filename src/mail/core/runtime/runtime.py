@@ -321,6 +321,12 @@ class MAILRuntime(Federation, RuntimeViews):
         """The ids of the tasks that are worked on, or queued for that; a live view."""
         return self._context.active_tasks.ids
 
+    @property
+    def turns_at_work(self) -> list[tuple[str, int]]:
+        """The turns under way: whose each is, and the tier of the message that it reads."""
+        turns = self._scheduler.active.values()
+        return [(turn.agent, turn.queued.delivery.tier) for turn in turns if not turn.abandoned]
+
     def remembers(self, task_id: str) -> bool:
         """Tell whether a task can be taken up without a look at its log."""
         return self._context.active_tasks.remembers(task_id)

@@ -416,6 +416,8 @@ class Submissions:
         if joins and request.offer is not None:
             raise ProtocolError(_IN_PROGRESS)
         self.reopen(task, request, joins=joins)
+        if new:
+            task.change(title=envelope.title)
         if not joins:
             task.offer = request.offer or NO_OFFER
         waiter = self._wait(task, request, envelope.id, consumed=False)

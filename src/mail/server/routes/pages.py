@@ -36,7 +36,9 @@ _ASSETS: Final[Mapping[str, tuple[str, str]]] = {
 _CONSOLE: Final[Mapping[str, tuple[str, str]]] = {
     **{
         f"{name}.js": (f"console/{name}.js", "text/javascript")
-        for name in ("api", "app", "events", "log", "parts", "swarm", "task", "tasks")
+        for name in (
+            *("admin", "api", "app", "events", "graph", "log", "parts", "swarm", "task", "tasks", "timeline"),
+        )
     },
     **{
         f"{name}.mjs": (f"console/vendor/{name}.mjs", "text/javascript")

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Path
@@ -17,9 +18,11 @@ from mail.net.signatures import KEYS_PATH
 from mail.net.types import (
     DeleteSwarmResponse,
     GetRegistryResponse,
+    GetSwarmGraphResponse,
     GetSwarmsDumpResponse,
     GetSwarmsResponse,
     GetWellKnownResponse,
+    GraphSwarm,
     PostSwarmsDiscoverResponse,
     PostSwarmsLoadResponse,
     PostSwarmsResponse,
@@ -27,17 +30,18 @@ from mail.net.types import (
     SwarmEndpoint,
 )
 from mail.server.bodies import RequestBody
-from mail.server.deps import ADMIN, PUBLIC, Administrator, IdempotencyKey, State
+from mail.server.deps import ADMIN, PUBLIC, Administrator, IdempotencyKey, Person, State
 from mail.server.idempotent_response import answered_once
 from mail.server.openapi import errors
 from mail.server.routing import MAILRouter
-from mail.server.state import ServerState
+from mail.server.state import ServerState, owner_of
 from mail.server.swarm import load_swarm
 from mail.version import get_protocol_version
 
 __all__ = ["DiscoveryIn", "RegistrationIn", "SwarmIn", "router"]
 
 _MOST_URLS: Final = 20
+_MOST_SHOWN: Final = 200
 
 router = MAILRouter("swarms")
 _log = logging.getLogger("mail.server")
@@ -153,6 +157,47 @@ async def load_swarm_from_json(
     _log.info("the swarm is %r from now on", template.name)
     answer: PostSwarmsLoadResponse = {"status": "success", "swarm_name": template.name}
     return JSONResponse(answer)
+
+
+@router.get("/swarm/graph")
+async def get_swarm_graph(state: State, caller: Person) -> GetSwarmGraphResponse:
+    """Get the agents of the served swarm, who may write to whom, and what they are doing.
+
+    Users see who is in a turn for them and how much of their mail waits; administrators see that
+    of all callers, and other swarms that are not public.
+    """
+    template, everything = state.template, caller.role == "admin"
+    owner = None if everything else owner_of(state, caller)
+    lengths = await state.store.queue_lengths(template.name, owner)
+    reading = Counter(state.pool.turns_at_work(template.name, None if everything else caller))
+    turns = Counter(agent for agent, _ in reading.elements())
+    queues: dict[str, dict[str, int]] = {}
+    for agent_name, tier, waiting in lengths:
+        if (left := waiting - reading[agent_name, tier]) > 0:  # what is read waits no more
+            queues.setdefault(agent_name, {})[str(tier)] = left
+    registry = state.registry
+    known = registry.get_all_endpoints() if everything else registry.get_public_endpoints()
+    others = [one for one in known.values() if one["swarm_name"] != registry.local_swarm_name]
+    return {
+        "swarm_name": template.name,
+        "entrypoint": template.entrypoint,
+        "scope": "all" if everything else "own",
+        "agents": [
+            {
+                "name": agent.name,
+                "comm_targets": list(agent.comm_targets),
+                "enable_entrypoint": agent.enable_entrypoint,
+                "enable_interswarm": agent.enable_interswarm,
+                "can_complete_tasks": agent.can_complete_tasks,
+                "turns": turns[agent.name],
+                "queues": queues.get(agent.name, {}),
+            }
+            for agent in template.agents[:_MOST_SHOWN]
+        ],
+        "agent_count": len(template.agents),
+        "participants": [each["name"] for each in template.participants[:_MOST_SHOWN]],
+        "swarms": [_seen(one) for one in others[:_MOST_SHOWN]],
+    }
 
 
 @router.get("/swarms", dependencies=[Depends(PUBLIC)])
@@ -283,6 +328,16 @@ def _registered(caller: Caller, name: str) -> JSONResponse:
     _log.info("%s '%s' registered the swarm %r", caller.role, caller.id, name)
     answer: PostSwarmsResponse = {"status": "registered", "swarm_name": name}
     return JSONResponse(answer)
+
+
+def _seen(endpoint: SwarmEndpoint) -> GraphSwarm:
+    last = endpoint["last_seen"]
+    return {
+        "swarm_name": endpoint["swarm_name"],
+        "is_active": endpoint["is_active"],
+        "latency": endpoint["latency"],
+        "last_seen": None if last is None else last.isoformat(),
+    }
 
 
 def _described(registry: SwarmRegistry, endpoint: SwarmEndpoint) -> RegisteredSwarm:

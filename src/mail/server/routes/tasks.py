@@ -1,5 +1,6 @@
 """The caller's tasks. Another caller's task and no task at all look the same, to the byte."""
 
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AsyncExitStack, aclosing
@@ -17,7 +18,7 @@ from mail.core.pieces import Listed, json_line, json_pieces
 from mail.core.schema import TaskId, check_task_id
 from mail.core.tasks import MAILTask
 from mail.db.base import Owner
-from mail.errors import ProtocolError, UnknownTask
+from mail.errors import Forbidden, ProtocolError, UnknownTask
 from mail.logcontext import note
 from mail.net.sse import event_source
 from mail.net.types import TaskPage, TaskRecord
@@ -28,8 +29,10 @@ from mail.server.deps import (
     EventsAfter,
     IdempotencyKey,
     LastEventId,
+    OwnerName,
     State,
     TaskOwner,
+    owner_named,
 )
 from mail.server.idempotent_response import answered_once
 from mail.server.intake import body_of, read_body
@@ -49,6 +52,7 @@ PAGE_BYTES: Final = 1024 * 1024
 _DEFAULT_PAGE: Final = 100
 
 router = MAILRouter("tasks")
+_log = logging.getLogger("mail.server")
 
 PathTaskId = Annotated[
     TaskId,
@@ -131,6 +135,7 @@ async def get_task(
     task_id: Annotated[str | None, Query(include_in_schema=False)] = None,
     after: EventsAfter = None,
     limit: EventsLimit = MAX_PAGE,
+    owner: OwnerName = None,
 ) -> Response:
     """Get one task, named in the query or in a body, with a page of its events.
 
@@ -142,7 +147,8 @@ async def get_task(
         task_id = (await read_body(request, TaskIn)).task_id
     if not task_id:
         raise ProtocolError("task_id is required, as ?task_id= or in a JSON body")
-    return await _task(request, state.tasks_of(caller), task_id, after, limit)
+    reader = _reader(state, caller, owner)
+    return await _task(request, reader, task_id, after, limit)
 
 
 @router.get(
@@ -157,6 +163,7 @@ async def get_task_events(
     task_id: PathTaskId,
     last_event_id: LastEventId = None,
     after: After = None,
+    owner: OwnerName = None,
 ) -> Response:
     """Read a task's events, and follow it while it runs.
 
@@ -164,13 +171,16 @@ async def get_task_events(
     when the log is read and the task is not running.
     """
     known = last_event_id if last_event_id is not None else after
-    await _check_owned(state, caller, task_id)
+    whose = _whose(caller, owner)
+    await _check_owned(state, whose, task_id)
     async with AsyncExitStack() as stack:
         stack.enter_context(state.quotas.stream(caller))
-        if state.pool.served.needs_token:  # the caller's unfinished tasks may be waiting for it
+        if (
+            state.pool.served.needs_token and whose == caller
+        ):  # the caller's unfinished tasks may be waiting for it
             await state.pool.borrow(stack, caller, token)
         recheck = partial(state.auth.authenticate, token)
-        replay = state.tasks_of(caller).replay(task_id, known or 0, PING_INTERVAL)
+        replay = _reader(state, caller, owner).replay(task_id, known or 0, PING_INTERVAL)
         events = streamed(replay, stack.pop_all(), recheck)
         turn = state.quotas.room(caller).turn
         return event_source(events, send_timeout=state.config.limits.send_timeout, turn=turn)
@@ -184,16 +194,27 @@ async def cancel_task(
     caller: TaskOwner,
     token: BearerToken,
     task_id: PathTaskId,
+    owner: OwnerName = None,
     key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Stop a task.
 
     Running model calls are cancelled, waiting mail is dropped, open breakpoint calls are closed,
     and whoever waits is answered. A task that has ended stays as it is. A later message can
-    continue it. The answer is the task without its events.
+    continue it. The answer is the task without its events. An administrator's cancellation of
+    another caller's task is logged.
     """
-    await _check_owned(state, caller, task_id)
-    async with state.pool.lease(caller, token) as swarm:
+    whose = _whose(caller, owner)
+    await _check_owned(state, whose, task_id)
+    if whose != caller:
+        if state.pool.served.needs_token:
+            raise Forbidden(
+                "the swarm calls its model with the owner's own token, so only the owner can "
+                "cancel the task"
+            )
+        told = (caller.role, caller.id, task_id, whose.role, whose.id)
+        _log.info("%s '%s' cancels the task '%s' of %s '%s'", *told)
+    async with state.pool.lease(whose, token if whose == caller else "") as swarm:
         await swarm.cancel_task(task_id)
         # Now, because without this task the caller may be served by another swarm.
         task: MAILTask | None = await swarm.read_task(task_id, with_events=False)
@@ -230,9 +251,28 @@ async def get_task_by_path(
     task_id: PathTaskId,
     after: EventsAfter = None,
     limit: EventsLimit = MAX_PAGE,
+    owner: OwnerName = None,
 ) -> Response:
     """Get one task with a page of its events."""
-    return await _task(request, state.tasks_of(caller), task_id, after, limit)
+    reader = _reader(state, caller, owner)
+    return await _task(request, reader, task_id, after, limit)
+
+
+def _whose(caller: Caller, owner: str | None) -> Caller:
+    """Return whose task a request is about.
+
+    Raises:
+        Forbidden: it is somebody else's, and the caller is no administrator.
+    """
+    named = caller if owner is None else owner_named(owner)
+    if named != caller and caller.role != "admin":
+        raise Forbidden("only administrators see the tasks of other callers")
+    return named
+
+
+def _reader(state: ServerState, caller: Caller, owner: str | None) -> TaskReader:
+    """Return a reader of the owner's tasks, with the room of the caller's answers."""
+    return state.tasks_of(_whose(caller, owner), state.quotas.room(caller))
 
 
 async def _check_owned(state: ServerState, caller: Caller, task_id: str) -> None:

@@ -43,32 +43,41 @@ export function createApi(token, onExpired = () => {}) {
     throw refused;
   }
 
-  const get = async (path, signal) => (await open(path, { signal })).json();
-  const taskQuery = (id, after, limit) =>
-    `task?${new URLSearchParams({ task_id: id, after, limit })}`;
+  const get = async (path, query = {}, signal = undefined) =>
+    (await open(path + asQuery(query), { signal })).json();
+  const send = async (method, path, body = undefined, headers = {}) =>
+    (await open(path, { method, body, headers })).json();
+  const once = (key) => ({ "Idempotency-Key": key });
 
   return {
+    get,
+    send,
+    once,
     whoami: () => get("whoami"),
     root: () => get(""),
     status: () => get("status"),
-    swarms: () => get("swarms"),
-    tasks: (cursor, limit, signal) =>
-      get(`tasks?${new URLSearchParams(cursor ? { limit, cursor } : { limit })}`, signal),
+    graph: () => get("swarm/graph"),
+    tasks: (cursor, limit) => get("tasks", { limit, cursor }),
+    /** The tasks of all callers, for administrators; the server searches. */
+    allTasks: (query) => get("admin/tasks", query),
     /** One record with at most `limit` events after number `after`; by query, for odd ids. */
-    task: (id, after, limit, signal) => get(taskQuery(id, after, limit), signal),
-    cancel: async (id) =>
-      (await open(`tasks/${encodeURIComponent(id)}/cancel`, { method: "POST" })).json(),
+    task: (id, after, limit, { owner, signal } = {}) =>
+      get("task", { task_id: id, after, limit, owner }, signal),
+    cancel: (id, owner) =>
+      send("POST", `tasks/${encodeURIComponent(id)}/cancel${asQuery({ owner })}`),
     /** Post without waiting for the run; the key makes a repeated attempt harmless. */
-    post: async (message, key) =>
-      (
-        await open("message", {
-          method: "POST",
-          body: message,
-          headers: { Prefer: "respond-async", "Idempotency-Key": key },
-        })
-      ).json(),
-    follow: (id, options) => follow(open, id, options),
+    post: (message, key) =>
+      send("POST", "message", message, { Prefer: "respond-async", ...once(key) }),
+    follow: (id, options) =>
+      follow(open, `tasks/${encodeURIComponent(id)}/events${asQuery({ owner: options.owner })}`, options),
+    open,
   };
+}
+
+/** Return a query of the values that are there. */
+function asQuery(values) {
+  const given = Object.entries(values).filter(([, value]) => value !== undefined && value !== null && value !== "");
+  return given.length ? `?${new URLSearchParams(given)}` : "";
 }
 
 async function detailOf(answer) {
@@ -87,8 +96,7 @@ async function detailOf(answer) {
  * A cut is not an end: the stream is opened again after the last event that came, with growing
  * waits. `onState` hears "live", "cut" and, at the end, "ended".
  */
-async function follow(open, id, { after, onEvent, onState, signal }) {
-  const path = `tasks/${encodeURIComponent(id)}/events`;
+async function follow(open, path, { after, onEvent, onState, signal }) {
   let last = after;
   let wait = FIRST_WAIT;
   while (!signal.aborted) {

@@ -2,6 +2,7 @@
 
 import { render } from "./preact.mjs";
 import { useEffect, useMemo, useRef, useState } from "./hooks.mjs";
+import { Outbox, Registry, Tokens } from "./admin.js";
 import { createApi } from "./api.js";
 import { Dialog, html, Problem, Say, useKeys } from "./parts.js";
 import { Swarm } from "./swarm.js";
@@ -14,20 +15,35 @@ const SHORTCUTS = [
   ["n", "start a task"],
   ["t", "go to the tasks"],
   ["s", "go to the swarm"],
+  ["1 2 3 …", "go to the first, second, third view of the list at the top"],
   ["/", "search the tasks"],
   ["j k", "next and previous task or event"],
   ["Home End", "first and newest event (in the timeline)"],
+  ["v", "see the task as timeline, sequence or waterfall"],
   ["m", "write to the task"],
   ["a", "answer the first open call"],
   ["Esc", "leave a field, close an event, go back"],
   ["Ctrl Enter", "send what you have written"],
 ];
 
-/** Return the view that the address names: {view, id}. */
+/** Return the views of a caller: their names and titles. */
+function viewsOf(caller) {
+  const everybody = [["tasks", "Tasks"], ["swarm", "Swarm"]];
+  const admins = [["registry", "Registry"], ["outbox", "Outbox"], ["tokens", "Tokens"]];
+  return caller.role === "admin" ? [...everybody, ...admins] : everybody;
+}
+
+const VIEWS = { swarm: Swarm, registry: Registry, outbox: Outbox, tokens: Tokens };
+
+/** Return the view that the address names: {view, id, owner}. */
 function routeOf(hash) {
-  const [, view = "tasks", id] = hash.split("/");
+  const [, view = "tasks", id, owner] = hash.split("/");
   try {
-    return { view: view || "tasks", id: id && decodeURIComponent(id) };
+    return {
+      view: view || "tasks",
+      id: id && decodeURIComponent(id),
+      owner: owner && decodeURIComponent(owner),
+    };
   } catch {
     return { view: "tasks" }; // an address that was cut
   }
@@ -95,7 +111,11 @@ function Shell({ session, onLogout }) {
   const [swarm, setSwarm] = useState(null);
   const close = () => setDialog(null);
   useEffect(() => void api.root().then((root) => setSwarm(root.swarm), () => {}), [api]);
+  const views = viewsOf(caller);
+  const View = views.some(([name]) => name === route.view) && VIEWS[route.view];
+  const numbered = views.map(([name], place) => [place + 1, () => (location.hash = `#/${name}`)]);
   useKeys({
+    ...Object.fromEntries(numbered),
     "?": () => setDialog("help"),
     t: () => (location.hash = "#/tasks"),
     s: () => (location.hash = "#/swarm"),
@@ -109,18 +129,19 @@ function Shell({ session, onLogout }) {
         <${Say} text=${swarm?.name ?? "MAIL"} most=${60} />
       </a>
       <nav aria-label="Views">
-        <a href="#/tasks" aria-current=${route.view !== "swarm" && !open ? "page" : undefined}>Tasks</a>
-        <a href="#/swarm" aria-current=${route.view === "swarm" ? "page" : undefined}>Swarm</a>
+        ${views.map(([name, title]) => html`
+          <a href=${`#/${name}`} aria-current=${(View ? route.view : "tasks") === name ? "page" : undefined}>${title}</a>
+        `)}
       </nav>
       <span class="who"><${Say} text=${caller.id} most=${40} /> <small>${caller.role}</small></span>
       <button class="plain" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick=${() => setDialog("help")}>?</button>
       <button class="plain" onClick=${() => onLogout("")}>Log out</button>
     </header>
     ${open
-      ? html`<${Task} key=${route.id} api=${api} list=${list} id=${route.id} />`
-      : route.view === "swarm"
-      ? html`<${Swarm} api=${api} />`
-      : html`<${Tasks} list=${list} onNew=${() => setDialog("new")} />`}
+      ? html`<${Task} key=${`${route.owner} ${route.id}`} api=${api} list=${list} id=${route.id} owner=${route.owner} />`
+      : View
+      ? html`<${View} key=${route.view} api=${api} caller=${caller} id=${route.id} />`
+      : html`<${Tasks} list=${list} caller=${caller} onNew=${() => setDialog("new")} />`}
     ${dialog === "new" && html`<${NewTask} api=${api} onClose=${close} />`}
     ${dialog === "help" &&
     html`<${Dialog} title="Keyboard shortcuts" onClose=${close}>

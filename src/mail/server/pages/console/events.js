@@ -17,10 +17,12 @@ export function letterOf(full) {
   const own = message.sender_swarm;
   const many = message.recipients ?? (message.recipient ? [message.recipient] : []);
   const swarms = message.recipient_swarms ?? [message.recipient_swarm];
+  const names = many.map((one) => nameOf(one, swarms.length === 1 ? swarms[0] : null, own));
   return {
     from: nameOf(message.sender),
     fromType: message.sender?.address_type ?? "agent",
-    to: many.map((one) => nameOf(one, swarms.length === 1 ? swarms[0] : null, own)).join(", "),
+    names,
+    to: names.join(", "),
     subject: message.subject === DEFAULT_SUBJECT ? "" : String(message.subject ?? ""),
     body: String(message.body ?? ""),
     type: full?.msg_type ?? "",
@@ -191,3 +193,51 @@ export function details({ kind, data }) {
 }
 
 const flat = (value) => pretty(typeof value === "number" ? String(value) : value);
+
+/** Return who takes part in an event: {from, to} of a message (to all without `to`), or {at}. */
+export function partsOf({ kind, data }) {
+  const extra = data.extra_data ?? {};
+  if (kind === "new_message") {
+    const { from, names } = letterOf(extra.full_message);
+    return { from, to: names.includes("everybody") ? undefined : names };
+  }
+  return extra.caller === undefined ? {} : { at: String(extra.caller) };
+}
+
+/** Return when an event began and ended, in milliseconds: events are stored when they end. */
+export function spanOf({ kind, data }) {
+  const end = Date.parse(data.timestamp);
+  // A reply's time stands at its calls, too; they begin when it has come.
+  const took = kind === "tool_call" ? 0 : (data.extra_data?.duration_ms ?? 0);
+  return { begin: end - took, end };
+}
+
+const PEOPLE = new Set(["user", "admin"]);
+
+/** Who takes part in a task, in the order of a diagram: people first, the system last. */
+export class Actors {
+  constructor() {
+    this.ranks = new Map();
+  }
+
+  learn(event) {
+    const { from, to = [], at } = partsOf(event);
+    const type = event.kind === "new_message" ? letterOf(event.data.extra_data?.full_message).fromType : "agent";
+    if (from !== undefined) this.add(from, PEOPLE.has(type) ? 0 : type === "system" ? 2 : 1);
+    for (const name of [...to, at]) if (name !== undefined) this.add(name, 1);
+  }
+
+  add(name, rank) {
+    if (!this.ranks.has(name)) this.ranks.set(name, rank);
+  }
+
+  list() {
+    const order = [...this.ranks];
+    return [0, 1, 2].flatMap((rank) => order.filter(([, its]) => its === rank).map(([name]) => name));
+  }
+
+  /** The agents, which can be interrupted. */
+  agents() {
+    return [...this.ranks].filter(([, rank]) => rank === 1).map(([name]) => name).sort();
+  }
+}

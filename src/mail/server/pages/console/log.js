@@ -7,8 +7,8 @@ const AT_ONCE = 2;
 
 /** The events of one task, read by pages when they are looked at, and added when they happen. */
 export class EventLog {
-  constructor(api, taskId, { onChange, onError, signal }) {
-    Object.assign(this, { api, taskId, onChange, onError, signal });
+  constructor(api, taskId, { owner, onChange, onError, onEvent, signal }) {
+    Object.assign(this, { api, taskId, owner, onChange, onError, onEvent, signal });
     this.total = 0;
     this.first = 1; // the part that is looked at
     this.last = 1;
@@ -29,6 +29,7 @@ export class EventLog {
     if (this.events.has(number)) return;
     const made = { number, kind: event, size: data.length, data: JSON.parse(data) };
     this.events.set(number, made);
+    this.onEvent(made);
     const ends = event === "task_complete" || event === "task_error";
     if (ends && number > (this.end?.number ?? 0)) this.end = made;
     this.characters += made.size;
@@ -73,7 +74,7 @@ export class EventLog {
     try {
       // From the missing one to the end of its page: a page of long events is cut at 1 MiB.
       const limit = (page + 1) * PAGE - number + 1;
-      const record = await this.api.task(this.taskId, number - 1, limit, this.signal);
+      const record = await this.api.task(this.taskId, number - 1, limit, this);
       this.total = Math.max(this.total, record.event_count);
       for (const event of record.events) this.add(event);
       failed = !this.events.has(number); // else it would be asked for again at once

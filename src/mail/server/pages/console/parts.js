@@ -44,6 +44,13 @@ const number = new Intl.NumberFormat("en");
 
 export const amount = (value) => number.format(value);
 
+export function size(bytes) {
+  const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+  let step = 0;
+  for (; bytes >= 1024 && step < units.length - 1; step++) bytes /= 1024;
+  return `${step ? bytes.toFixed(1) : amount(bytes)} ${units[step]}`;
+}
+
 export function duration(milliseconds) {
   if (milliseconds < 1) return "<1 ms";
   if (milliseconds < 1_000) return `${Math.round(milliseconds)} ms`;

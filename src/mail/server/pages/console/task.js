@@ -1,32 +1,32 @@
 // One task: its timeline, live; what one event holds; answers, messages, interrupt, cancel.
 
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "./hooks.mjs";
+import { useEffect, useMemo, useRef, useState } from "./hooks.mjs";
 import { uniqueId } from "./api.js";
-import { describe, details, pretty, PROSE, SHORT } from "./events.js";
+import { Actors, details, pretty, PROSE, SHORT } from "./events.js";
 import { EventLog } from "./log.js";
 import {
   age, amount, dateOf, Dialog, duration, html, money, Passage, Problem, Say, sendKey, State,
   useKeys, useRepeated, Work,
 } from "./parts.js";
+import { MODES } from "./timeline.js";
 
-const ROW = 56; // pixels; as in console.css
-const OVERSCAN = 12;
 const QUIET_POLL = 4_000;
 const REFRESH = 400;
-const NEAR_END = ROW;
 
 /** A task that is looked at: its record, its log, and the stream while it runs. */
 class Watched {
-  constructor(api, list, id, onChange) {
-    Object.assign(this, { api, list, id, onChange });
+  constructor(api, list, id, owner, onChange) {
+    Object.assign(this, { api, list, id, owner, onChange });
     this.control = new AbortController();
     this.signal = this.control.signal;
     this.record = null;
     this.error = null;
     this.link = ""; // "live", "cut", or "" without a stream
     this.following = false;
-    this.agents = new Set();
+    this.actors = new Actors();
     this.log = new EventLog(api, id, {
+      onEvent: (event) => this.actors.learn(event),
+      owner,
       signal: this.signal,
       onChange,
       onError: (error) => this.fail(error),
@@ -45,9 +45,8 @@ class Watched {
 
   async load() {
     try {
-      const record = await this.api.task(this.id, 0, 1, this.signal);
-      const first = record.events[0] && this.log.add(record.events[0]);
-      this.list.learn(this.id, first);
+      const record = await this.api.task(this.id, 0, 1, this);
+      if (record.events[0]) this.log.add(record.events[0]);
       this.log.total = Math.max(this.log.total, record.event_count);
       this.take(record);
     } catch (error) {
@@ -59,7 +58,7 @@ class Watched {
   async refresh() {
     if (!this.record) return this.load();
     try {
-      this.take(await this.api.task(this.id, this.log.total, 1, this.signal));
+      this.take(await this.api.task(this.id, this.log.total, 1, this));
     } catch (error) {
       this.fail(error);
     }
@@ -75,8 +74,8 @@ class Watched {
   take(record) {
     this.record = { ...record, events: [] };
     this.error = null;
-    this.list.records.set(this.id, this.record);
-    Object.keys(record.usage?.agents ?? {}).forEach((name) => this.agents.add(name));
+    this.list.learn(this.record, this.owner);
+    Object.keys(record.usage?.agents ?? {}).forEach((name) => this.actors.add(name, 1));
     if (!this.following) {
       this.log.total = Math.max(this.log.total, record.event_count);
       if (record.is_running) this.follow();
@@ -89,6 +88,7 @@ class Watched {
     try {
       await this.api.follow(this.id, {
         after: this.log.total,
+        owner: this.owner,
         signal: this.signal,
         onEvent: (event) => this.hear(event),
         onState: (link) => {
@@ -106,19 +106,18 @@ class Watched {
   }
 
   hear(event) {
-    const made = this.log.add(event);
-    if (made?.data.extra_data?.caller) this.agents.add(String(made.data.extra_data.caller));
+    this.log.add(event);
     this.log.trim();
     this.refreshSoon();
     this.onChange();
   }
 }
 
-function useWatched(api, list, id) {
+function useWatched(api, list, id, owner) {
   const [, redraw] = useState(0);
   const watched = useMemo(() => {
     let asked = false; // many events may come between two frames
-    return new Watched(api, list, id, () => {
+    return new Watched(api, list, id, owner, () => {
       if (asked) return;
       asked = true;
       requestAnimationFrame(() => {
@@ -126,7 +125,7 @@ function useWatched(api, list, id) {
         redraw((count) => count + 1);
       });
     });
-  }, [api, list, id]);
+  }, [api, list, id, owner]);
   useEffect(() => {
     watched.load();
     return () => watched.close();
@@ -135,12 +134,14 @@ function useWatched(api, list, id) {
   return watched;
 }
 
-export function Task({ api, list, id }) {
-  const watched = useWatched(api, list, id);
+export function Task({ api, list, id, owner }) {
+  const watched = useWatched(api, list, id, owner);
   const { record, log } = watched;
   const [chosen, setChosen] = useState(0);
   const [stick, setStick] = useState(true);
   const [dialog, setDialog] = useState(null);
+  const [mode, setMode] = useState("Timeline");
+  const at = useRef(1); // the first event in sight, whichever the view
   const [side, setSide] = useState(false); // on a phone: the side instead of the timeline
   const choose = (number, { open = true } = {}) => {
     setChosen(number);
@@ -152,6 +153,10 @@ export function Task({ api, list, id }) {
   useKeys({
     j: () => step(1),
     k: () => step(-1),
+    v: () => {
+      const names = Object.keys(MODES);
+      setMode(names[(names.indexOf(mode) + 1) % names.length]);
+    },
     m: () => document.querySelector(".composer textarea")?.focus(),
     a: () => {
       choose(0, { open: false });
@@ -167,11 +172,13 @@ export function Task({ api, list, id }) {
   if (!record) {
     return html`<main class="page">
       <p><a href="#/tasks">← Tasks</a></p>
+      <h1><${Say} text=${id} /></h1>
       ${watched.error ? html`<${Problem} error=${watched.error} />` : html`<p class="empty">Loading …</p>`}
     </main>`;
   }
-  const title = list.titleOf(record) ?? id;
+  const title = record.title || id;
   const calls = record.breakpoints ?? [];
+  const { View } = MODES[mode];
   return html`
     <main class=${`task ${side ? "side-first" : ""}`}>
       <div class="head">
@@ -180,25 +187,30 @@ export function Task({ api, list, id }) {
         <${State} status=${record.status} />
         <${Link} link=${watched.link} />
         <span class="spring"></span>
-        ${record.is_running && html`<button onClick=${() => setDialog("interrupt")}>Interrupt</button>`}
+        <div class="modes chips" role="group" aria-label="View">
+          ${Object.keys(MODES).map((name) => html`
+            <button class="chip" aria-pressed=${mode === name} onClick=${() => setMode(name)}>${name}</button>
+          `)}
+        </div>
+        ${record.is_running && !owner && html`<button onClick=${() => setDialog("interrupt")}>Interrupt</button>`}
         ${["running", "paused"].includes(record.status) &&
         html`<button class="danger" onClick=${() => setDialog("cancel")}>Cancel</button>`}
       </div>
       <${Problem} error=${watched.error} />
       <div class="tabs" role="group" aria-label="Part">
-        <button aria-pressed=${!side} onClick=${() => setSide(false)}>Timeline</button>
+        <button aria-pressed=${!side} onClick=${() => setSide(false)}>${mode}</button>
         <button aria-pressed=${side} onClick=${() => setSide(true)}>
           ${chosen ? `Event ${chosen}` : "Overview"}${calls.length > 0 && !chosen && html` <b>${calls.length}</b>`}
         </button>
       </div>
-      <${Timeline} log=${log} chosen=${chosen} onChoose=${choose} stick=${stick} onStick=${setStick}
-        start=${record.start_time} />
+      <${View} key=${mode} log=${log} actors=${watched.actors} at=${at} chosen=${chosen} onChoose=${choose} stick=${stick}
+        onStick=${setStick} start=${record.start_time} />
       <section class="side" aria-label=${chosen ? "Event" : "Overview"}>
         ${chosen
           ? html`<${EventPage} key=${chosen} event=${log.get(chosen)} number=${chosen} onClose=${() => choose(0)} />`
           : html`<${Overview} api=${api} watched=${watched} />`}
       </section>
-      <${Composer} api=${api} watched=${watched} />
+      ${!owner && html`<${Composer} api=${api} watched=${watched} />`}
     </main>
     ${dialog === "interrupt" && html`<${Interrupt} api=${api} watched=${watched} onClose=${() => setDialog(null)} />`}
     ${dialog === "cancel" && html`<${Cancel} api=${api} watched=${watched} onClose=${() => setDialog(null)} />`}
@@ -209,95 +221,6 @@ const LINKS = { live: "live", cut: "connection lost, trying again …", "": "" }
 
 function Link({ link }) {
   return html`<span class=${`link ${link}`} role="status">${LINKS[link] ?? ""}</span>`;
-}
-
-/** The log as rows of one height: only those in sight are in the page, whatever their number. */
-function Timeline({ log, chosen, onChoose, stick, onStick, start }) {
-  const scroller = useRef();
-  const [view, setView] = useState({ top: 0, height: 800 });
-  const measure = () => {
-    const { scrollTop, clientHeight } = scroller.current;
-    setView((old) =>
-      old.top === scrollTop && old.height === clientHeight
-        ? old
-        : { top: scrollTop, height: clientHeight },
-    );
-  };
-  useLayoutEffect(() => {
-    const observer = new ResizeObserver(measure);
-    observer.observe(scroller.current);
-    return () => observer.disconnect();
-  }, []);
-  useLayoutEffect(() => {
-    if (stick) scroller.current.scrollTop = log.total * ROW;
-  }, [stick, log.total]);
-  useLayoutEffect(() => {
-    if (!chosen) return;
-    const { scrollTop, clientHeight } = scroller.current;
-    const top = (chosen - 1) * ROW;
-    if (top < scrollTop) scroller.current.scrollTop = top;
-    else if (top + ROW > scrollTop + clientHeight) scroller.current.scrollTop = top + ROW - clientHeight;
-  }, [chosen]);
-  const first = Math.max(1, Math.floor(view.top / ROW) + 1 - OVERSCAN);
-  const last = Math.min(log.total, Math.ceil((view.top + view.height) / ROW) + OVERSCAN);
-  useEffect(() => {
-    const timer = setTimeout(() => log.look(first, last), 30); // not for each step of a scroll
-    return () => clearTimeout(timer);
-  }, [log, first, last]);
-  const atEnd = view.top + view.height >= log.total * ROW - NEAR_END;
-  const scrolled = () => {
-    measure();
-    const { scrollTop, clientHeight, scrollHeight } = scroller.current;
-    onStick(scrollTop + clientHeight >= scrollHeight - NEAR_END);
-  };
-  const pressed = (event) => {
-    const pageful = Math.max(1, Math.floor(view.height / ROW) - 1);
-    const now = chosen || log.total;
-    const next = {
-      ArrowDown: now + 1, ArrowUp: now - 1, PageDown: now + pageful, PageUp: now - pageful,
-      Home: 1, End: log.total,
-    }[event.key];
-    if (next === undefined) return;
-    event.preventDefault();
-    onChoose(Math.max(1, Math.min(log.total, next)), { open: false });
-  };
-  const numbers = Array.from({ length: Math.max(0, last - first + 1) }, (_, index) => first + index);
-  return html`
-    <section class="timeline" aria-label="Timeline">
-      <div class="scroller" ref=${scroller} onScroll=${scrolled} onKeyDown=${pressed} role="listbox"
-        tabindex="0" aria-label="Events" aria-activedescendant=${chosen ? `event-${chosen}` : undefined}>
-        <div class="rows" role="presentation" style=${{ height: `${log.total * ROW}px` }}>
-          ${numbers.map((number) => html`
-            <${EventRow} key=${number} number=${number} total=${log.total} event=${log.get(number)}
-              chosen=${number === chosen} start=${start} onChoose=${onChoose} />
-          `)}
-        </div>
-      </div>
-      ${!stick && !atEnd && html`<button class="newest" onClick=${() => onStick(true)}>↓ Newest</button>`}
-    </section>
-  `;
-}
-
-function EventRow({ number, total, event, chosen, start, onChoose }) {
-  const said = event && describe(event);
-  const past = event && Date.parse(event.data.timestamp) - Date.parse(start);
-  return html`
-    <div class=${`row ${said?.tone ?? "quiet"}`} id=${`event-${number}`} role="option" aria-selected=${chosen}
-      aria-posinset=${number} aria-setsize=${total} style=${{ top: `${(number - 1) * ROW}px` }}
-      onClick=${() => onChoose(number)}>
-      ${said
-        ? html`
-            <span class="line">
-              ${said.actor && html`<b><${Say} text=${said.actor} most=${80} /></b>${" "}`}
-              <span class="did"><${Say} text=${said.did} most=${120} /></span>
-              ${said.facts.map((fact) => html`<small class="fact">${fact}</small>`)}
-              <time title=${dateOf(event.data.timestamp)}>+${duration(Math.max(0, past))}</time>
-            </span>
-            <span class="text"><${Say} text=${said.text} /></span>
-          `
-        : html`<span class="line did">…</span>`}
-    </div>
-  `;
 }
 
 function EventPage({ event, number, onClose }) {
@@ -336,7 +259,7 @@ function Overview({ api, watched }) {
   const end = log.end;
   const answered = record.status !== "running" && record.status !== "paused" && end;
   return html`
-    ${calls.map((call) => html`<${OpenCall} key=${call.call_id} api=${api} watched=${watched} call=${call} />`)}
+    ${!watched.owner && calls.map((call) => html`<${OpenCall} key=${call.call_id} api=${api} watched=${watched} call=${call} />`)}
     ${answered &&
     html`<div class="answer">
       <h2>${end.kind === "task_error" ? "How it ended" : "Answer"}</h2>
@@ -344,6 +267,7 @@ function Overview({ api, watched }) {
     </div>`}
     <h2>Task</h2>
     <dl class="facts-list">
+      ${watched.owner && html`<dt>Owner</dt><dd><${Say} text=${watched.owner} /></dd>`}
       <dt>Id</dt><dd><code><${Say} text=${id} /></code></dd>
       <dt>Started</dt><dd>${dateOf(record.start_time)} (${age(record.start_time)})</dd>
       <dt>Events</dt><dd>${amount(log.total)}</dd>
@@ -453,7 +377,7 @@ function Interrupt({ api, watched, onClose }) {
       <label>Agent
         <select value=${agent} onChange=${(event) => setAgent(event.target.value)}>
           <option value="">the swarm's entrypoint</option>
-          ${[...watched.agents].sort().map((name) => html`<option value=${name}>${name}</option>`)}
+          ${watched.actors.agents().map((name) => html`<option value=${name}>${name}</option>`)}
         </select>
       </label>
       <label>Message
@@ -469,7 +393,7 @@ function Interrupt({ api, watched, onClose }) {
 function Cancel({ api, watched, onClose }) {
   const [error, setError] = useState(null);
   const run = async () => {
-    watched.take(await api.cancel(watched.id));
+    watched.take(await api.cancel(watched.id, watched.owner));
     onClose();
   };
   return html`

@@ -1,86 +1,73 @@
-// The list of tasks, and the dialog that starts one.
+// The list of tasks, one's own or everybody's, and the dialog that starts one.
 
 import { useEffect, useRef, useState } from "./hooks.mjs";
 import { uniqueId } from "./api.js";
-import { brief, letterOf } from "./events.js";
 import {
   age, amount, dateOf, Dialog, html, money, Problem, Say, sendKey, State, useKeys, useRepeated, Work,
 } from "./parts.js";
 
 const PAGE = 50;
 const EVERY = 4_000;
-const MOST_TITLES = 5_000;
-const TITLES_AT_ONCE = 4;
+const TYPING = 300;
 const STATES = ["running", "paused", "completed", "failed", "cancelled"];
 
-export const linkTo = (id) => `#/tasks/${encodeURIComponent(id)}`;
+/** Return the address of a task; that of another caller's task names its owner. */
+export const linkTo = (id, owner) =>
+  `#/tasks/${encodeURIComponent(id)}${owner ? `/${encodeURIComponent(owner)}` : ""}`;
+
+const keyOf = (record) => `${record.owner ?? ""} ${record.task_id}`;
 
 /** The tasks that were read, kept while other views are open. */
 export class TaskList {
   constructor(api) {
     this.api = api;
-    this.records = new Map();
-    this.titles = new Map();
-    this.cursor = null;
-    this.loaded = false;
-    this.asked = new Set();
-    this.working = 0;
     this.onChange = () => {};
+    this.look({ all: false });
+  }
+
+  /** Begin anew with other tasks: one's own, or all callers' with a search of the server's. */
+  look({ all, q = "", status = "" }) {
+    Object.assign(this, { all, q, status, records: new Map(), cursor: null, loaded: false });
+    this.looks = (this.looks ?? 0) + 1;
+    this.onChange();
+  }
+
+  async read(cursor) {
+    if (!this.all) {
+      const page = await this.api.tasks(cursor, PAGE);
+      return { tasks: Object.values(page.tasks), next_cursor: page.next_cursor };
+    }
+    return this.api.allTasks({ limit: PAGE, cursor, q: this.q, status: this.status });
   }
 
   /** Read the newest tasks again; those that were read before stay. */
   async refresh() {
-    const page = await this.api.tasks(null, PAGE);
-    const fresh = new Map(Object.entries(page.tasks));
-    const known = this.loaded && [...fresh.keys()].some((id) => this.records.has(id));
+    const looks = this.looks;
+    const page = await this.read(null);
+    if (looks !== this.looks) return; // something else is looked at by now
+    const fresh = new Map(page.tasks.map((record) => [keyOf(record), record]));
+    const known = this.loaded && [...fresh.keys()].some((key) => this.records.has(key));
     if (!known) this.cursor = page.next_cursor;
-    const older = known ? this.records : new Map();
-    this.records = new Map([...fresh, ...[...older].filter(([id]) => !fresh.has(id))]);
+    const older = known ? [...this.records].filter(([key, { status }]) =>
+      !fresh.has(key) && (!this.status || status === this.status)) : [];
+    this.records = new Map([...fresh, ...older]);
     this.loaded = true;
     this.onChange();
-    this.readTitles();
   }
 
   async more() {
-    const page = await this.api.tasks(this.cursor, PAGE);
-    for (const [id, record] of Object.entries(page.tasks)) this.records.set(id, record);
+    const looks = this.looks;
+    const page = await this.read(this.cursor);
+    if (looks !== this.looks) return;
+    for (const record of page.tasks) this.records.set(keyOf(record), record);
     this.cursor = page.next_cursor;
     this.onChange();
-    this.readTitles();
   }
 
-  titleOf(record) {
-    return record.title || this.titles.get(record.task_id);
-  }
-
-  /** Take the first message as the title of a task that has none of its own. */
-  learn(id, event) {
-    if (event?.kind !== "new_message") return;
-    const { subject, body } = letterOf(event.data.extra_data?.full_message);
-    if (this.titles.size >= MOST_TITLES) this.titles.clear();
-    this.titles.set(id, brief([subject, body].filter(Boolean).join(": "), 160));
-  }
-
-  readTitles() {
-    for (const [id, record] of this.records) {
-      if (this.working >= TITLES_AT_ONCE) return;
-      if (this.titleOf(record) || this.asked.has(id)) continue;
-      this.asked.add(id);
-      this.working += 1;
-      this.readTitle(id);
-    }
-  }
-
-  async readTitle(id) {
-    try {
-      const [first] = (await this.api.task(id, 0, 1)).events;
-      if (first) this.learn(id, { kind: first.event, data: JSON.parse(first.data) });
-    } catch {
-      // the list says why; the task is shown with its id
-    }
-    this.working -= 1;
-    this.onChange();
-    this.readTitles();
+  /** Take a newer record of a task that was looked at by itself. */
+  learn(record, owner) {
+    const known = this.records.get(keyOf({ ...record, owner: this.all ? owner : undefined }));
+    if (known) Object.assign(known, record);
   }
 }
 
@@ -94,25 +81,35 @@ function useList(list) {
 
 /** Return the tasks that have the state and all words of the search in title, id or agents. */
 function filtered(list, state, search) {
+  if (list.all) return [...list.records.values()]; // the server has searched
   const words = search.toLowerCase().split(/\s+/).filter(Boolean);
   return [...list.records.values()].filter((record) => {
     if (state && record.status !== state) return false;
     const agents = Object.keys(record.usage?.agents ?? {}).join(" ");
-    const text = `${list.titleOf(record) ?? ""} ${record.task_id} ${agents}`.toLowerCase();
+    const text = `${record.title ?? ""} ${record.task_id} ${agents}`.toLowerCase();
     return words.every((word) => text.includes(word));
   });
 }
 
-export function Tasks({ list, onNew }) {
+export function Tasks({ list, caller, onNew }) {
   useList(list);
-  const [state, setState] = useState("");
-  const [search, setSearch] = useState("");
+  const [state, setState] = useState(list.status);
+  const [search, setSearch] = useState(list.q);
   const [error, setError] = useState(null);
   const [chosen, setChosen] = useState(-1);
   const field = useRef();
   const refresh = () => list.refresh().then(() => setError(null), setError);
   useEffect(() => void refresh(), [list]);
   useRepeated(refresh, EVERY);
+  const ask = (all, q, status) => {
+    list.look({ all, q: all ? q : "", status: all ? status : "" });
+    return refresh();
+  };
+  useEffect(() => {
+    if (!list.all || (list.q === search && list.status === state)) return undefined;
+    const timer = setTimeout(() => ask(true, search, state), TYPING);
+    return () => clearTimeout(timer);
+  }, [search, state]);
   const shown = filtered(list, state, search);
   const move = (step) => {
     const next = Math.max(0, Math.min(shown.length - 1, chosen + step));
@@ -126,30 +123,38 @@ export function Tasks({ list, onNew }) {
     k: () => move(-1),
     Escape: () => field.current.blur(),
   });
+  const narrowed = state || search;
   return html`
     <main class="page">
       <div class="title">
         <h1>Tasks</h1>
+        ${caller.role === "admin" &&
+        html`<div class="chips" role="group" aria-label="Whose">
+          <button class="chip" aria-pressed=${!list.all} onClick=${() => ask(false, "", "")}>mine</button>
+          <button class="chip" aria-pressed=${list.all} onClick=${() => ask(true, search, state)}>all callers</button>
+        </div>`}
+        <span class="spring"></span>
         <button class="main" onClick=${onNew}>New task</button>
       </div>
       <div class="tools">
-        <input ref=${field} type="search" aria-label="Search in the tasks below" value=${search}
-          placeholder="Search title, id or agent" onInput=${(event) => setSearch(event.target.value)} />
+        <input ref=${field} type="search" aria-label=${list.all ? "Search in all tasks" : "Search in the tasks below"}
+          value=${search} placeholder=${list.all ? "Search title, id or owner" : "Search title, id or agent"}
+          onInput=${(event) => setSearch(event.target.value)} />
         <${States} list=${list} state=${state} onState=${setState} />
       </div>
       <${Problem} error=${error} />
       ${!list.loaded && !error && html`<p class="empty">Loading …</p>`}
-      ${list.loaded && shown.length === 0 &&
+      ${list.loaded && shown.length === 0 && !(list.all && list.cursor) &&
       html`<p class="empty">
-        ${list.records.size ? "No task here matches." : "No tasks yet. Start one: press n."}
+        ${list.records.size || narrowed ? "No task here matches." : "No tasks yet. Start one: press n."}
       </p>`}
       <ul class="tasks">
-        ${shown.map((record) => html`<${Row} key=${record.task_id} record=${record} title=${list.titleOf(record)} />`)}
+        ${shown.map((record) => html`<${Row} key=${keyOf(record)} record=${record} />`)}
       </ul>
       ${list.cursor &&
       html`<p class="more">
         <${Work} run=${() => list.more()} onError=${setError}>Load older tasks<//>
-        <span>${amount(list.records.size)} loaded; search and filters look at these</span>
+        <span>${amount(list.records.size)} loaded${list.all ? "" : "; search and filters look at these"}</span>
       </p>`}
     </main>
   `;
@@ -160,20 +165,20 @@ function States({ list, state, onState }) {
   for (const { status } of list.records.values()) counts.set(status, (counts.get(status) ?? 0) + 1);
   const chip = (value, name, count) => html`
     <button class="chip" aria-pressed=${state === value} onClick=${() => onState(value)}>
-      ${name} <small>${count}</small>
+      ${name}${!list.all && html` <small>${count}</small>`}
     </button>
   `;
   return html`
     <div class="chips" role="group" aria-label="State">
       ${chip("", "all", list.records.size)}
-      ${STATES.filter((name) => counts.has(name) || name === state).map((name) =>
+      ${STATES.filter((name) => list.all || counts.has(name) || name === state).map((name) =>
         chip(name, name, counts.get(name) ?? 0),
       )}
     </div>
   `;
 }
 
-function Row({ record, title }) {
+function Row({ record }) {
   const { total } = record.usage ?? {};
   const figures = [
     `${amount(record.event_count)} event${record.event_count === 1 ? "" : "s"}`,
@@ -183,11 +188,13 @@ function Row({ record, title }) {
   ].filter(Boolean);
   return html`
     <li>
-      <a href=${linkTo(record.task_id)}>
+      <a href=${linkTo(record.task_id, record.owner)}>
         <${State} status=${record.status} />
-        <strong>${title ? html`<${Say} text=${title} />` : html`<${Say} text=${record.task_id} />`}</strong>
+        <strong><${Say} text=${record.title || record.task_id} /></strong>
         <span class="facts">
-          <code><${Say} text=${record.task_id} most=${36} /></code>
+          ${record.owner
+            ? html`<span><${Say} text=${record.owner} most=${60} /></span>`
+            : html`<code><${Say} text=${record.task_id} most=${36} /></code>`}
           <span>${figures.join(" · ")}</span>
           <time title=${dateOf(record.start_time)}>${age(record.start_time)}</time>
         </span>
