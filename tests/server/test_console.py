@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -168,7 +169,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
     """One server and one browser for all tests here."""
     agent = Agent()
     template: Any = Template(agent, breakpoint_tools=["send_interrupt"])  # type: ignore[arg-type]
-    template.participants = [{"name": "editor"}]
+    template.participants = [{"name": name, "description": ""} for name in ("editor", "reviewer")]
     (first,) = template.agents
     template.agents = [
         SimpleNamespace(**vars(first) | {"name": name, "comm_targets": targets})
@@ -227,6 +228,20 @@ async def test_the_page_has_its_parts_and_a_strict_policy(stage: Stage) -> None:
         assert (await stage.http.get(f"/console/{name}")).status_code == 404
 
 
+@pytest.mark.parametrize("path", ["/console", "/console/app.js", "/docs/docs.js"])
+async def test_a_part_that_has_not_changed_is_not_sent_again(stage: Stage, path: str) -> None:
+    first = await stage.http.get(path)
+    tag = first.headers["etag"]
+    for known in (tag, f'"other", {tag}', f"W/{tag}", "*"):
+        again = await stage.http.get(path, headers={"If-None-Match": known})
+        assert (again.status_code, again.content) == (304, b""), known
+        assert again.headers["etag"] == tag
+        assert again.headers["cache-control"] == first.headers["cache-control"]
+    for other in ('"other"', tag[:-2] + '"', ""):
+        again = await stage.http.get(path, headers={"If-None-Match": other})
+        assert (again.status_code, again.content) == (200, first.content)
+
+
 async def test_it_can_be_switched_off() -> None:
     quiet = config().model_copy(update={"console": False})
     template: Any = Template()
@@ -245,9 +260,9 @@ async def test_only_a_token_that_the_server_knows_lets_in(stage: Stage) -> None:
     await page.press("Enter")
     await stage.shows("the server does not know this token", ".problem")
     await page.run("document.querySelector('input[name=token]').value = ''")
-    await stage.write("input[name=token]", TOKENS["editor"])
+    await stage.write("input[name=token]", TOKENS["swarm"])
     await page.press("Enter")
-    await stage.shows("this token is an agent's", ".problem")
+    await stage.shows("no participant of the swarm", ".problem")
     assert await page.run("sessionStorage.length") == 0
     await page.run("document.querySelector('input[name=token]').value = ''")
     await stage.write("input[name=token]", TOKENS["bob"])
@@ -420,12 +435,12 @@ async def test_the_graph_shows_who_works_and_who_writes_to_whom(stage: Stage) ->
     await page.until(f"!!{label}")
     await page.run(f"{label}.focus()")
     await page.press("Enter")
-    await stage.shows("scribe, idle, 0 messages waiting", ".chosen")
-    await stage.shows(name[:20], ".chosen dd")
+    await stage.shows("scribe, idle, 0 messages waiting", "section.chosen")
+    await stage.shows(name[:20], "section.chosen dd")
     assert await page.run("document.querySelectorAll('.edge.out').length") == 2
     assert await page.run("document.querySelectorAll('#app img[src=x], #app script').length") == 0
     await page.press("Escape")
-    await page.until("!document.querySelector('.chosen')")
+    await page.until("!document.querySelector('section.chosen')")
     assert page.problems == []
     answer = await stage.http.post("/tasks/graph/cancel", headers=bearer("alice"))
     assert answer.status_code == 200
@@ -443,7 +458,7 @@ async def test_a_task_is_a_sequence_of_agents_and_a_waterfall(stage: Stage) -> N
     await page.run("document.querySelector('.scroller').focus()")
     await page.press("Home")
     await page.until("!!document.querySelector('.sequence line[marker-end]')")
-    label = await page.run("document.querySelector('#event-1').getAttribute('aria-label')")
+    label = await page.run("document.querySelector('#event-1').textContent")
     assert "<img src=x onerror" in label
     await stage.shows("Event 1", ".side h2")
     await page.press("v")
@@ -519,7 +534,75 @@ async def test_mail_for_other_swarms_is_tried_again_and_discarded(stage: Stage) 
     assert stage.page.problems == []
 
 
+async def test_a_participant_writes_reads_and_answers_mail(stage: Stage, tmp_path: Path) -> None:
+    page, http = stage.page, stage.http
+    await stage.visit(who="editor")
+    await stage.shows("No messages yet", "main")
+    await page.press("c")
+    await page.until("document.querySelectorAll('dialog option').length > 1")
+    await page.run("document.querySelector('dialog option[value=reviewer]').selected = true")
+    await stage.write("dialog input[name=subject]", ODD)
+    await page.run("document.querySelector('dialog input[name=ack]').click()")
+    await stage.write("dialog textarea", HOSTILE.replace("\x1b", "").replace("\x07", ""))
+    await page.press("Enter", ctrl=True)
+    await page.until("!document.querySelector('dialog')")
+    (sent,) = (await http.get("/messages?mark_read=false", headers=bearer("reviewer"))).json()[
+        "messages"
+    ]
+    assert (sent["subject"], sent["wants_ack"]) == (ODD, True)
+    await stage.visit(who="reviewer")
+    await stage.shows("new", ".letters .unread")
+    await page.run("document.querySelector('.letters a').click()")
+    await stage.shows("<img src=x onerror", ".letter .passage")
+    await page.until("!document.querySelector('.letters .unread')")
+    await stage.write(".letter .actions input", "By five.")
+    await stage.click("Acknowledge", ".letter")
+    await stage.shows("acknowledged", ".letter [role=status]")
+    await page.press("r")
+    await stage.write("dialog textarea", "All good.")
+    await stage.click("Send", "dialog")
+    await page.until("!document.querySelector('dialog')")
+    await stage.visit(f"#/mail/letter/{sent['id']}", "editor")
+    await stage.shows("By five.", "table")
+    await stage.shows("answered", "table")
+    shown = await page.run("document.querySelector('#app').innerHTML")
+    assert not set("\x1b\x07\u202e") & set(shown)
+    assert await page.run("document.querySelectorAll('#app script, #app img[src=x]').length") == 0
+    assert page.problems == []
+
+
+async def test_threads_and_files_of_a_participant(stage: Stage) -> None:
+    page, http = stage.page, stage.http
+    await stage.visit("#/mail/threads", "editor")
+    await stage.click("New thread")
+    await stage.write("dialog input[name=title]", HOSTILE[:60])
+    await page.until("!!document.querySelector('dialog option')")
+    await page.run("document.querySelector('dialog option').selected = true")
+    await stage.click("Create", "dialog")
+    await stage.shows("<img src=x onerror", ".thread h2")
+    await stage.write(".post textarea", "First <b>post</b>")
+    await page.press("Enter", ctrl=True)
+    await stage.shows("First <b>post</b>", ".posts .mine")
+    name = quote("<img src=x onerror=alert(1)>\u202egnp.exe")
+    put = await http.post(f"/files?filename={name}", content=b"A file.", headers=bearer("editor"))
+    sent = {"recipient_id": "reviewer", "description": "the file"}
+    path = f"/files/{put.json()['id']}/transfer"
+    told = await http.post(path, json=sent, headers=bearer("editor"))
+    await page.run("location.hash = '#/mail/files'")
+    await stage.shows("img src=x onerror=alert(1)_", ".cards")
+    await stage.visit(f"#/mail/letter/{told.json()['message_id']}", "reviewer")
+    await stage.shows("7 bytes", ".letter dd")
+    await stage.shows("Download", ".letter")
+    assert page.problems == []
+    await stage.visit("#/mail/files", "editor")
+    await stage.click("Delete", ".cards")
+    await stage.shows("You have uploaded no files", "main")
+    assert not set("\u202e") & set(await page.run("document.querySelector('#app').innerHTML"))
+
+
 VIEWS = {
+    "mail": ("#/mail", "reviewer", ".letters li"),
+    "thread": ("#/mail/threads", "reviewer", ".letters li"),
     "login": ("", None, "input"),
     "all": ("", "admin", ".chip[aria-pressed]"),
     "graph": ("#/swarm", "admin", ".node"),
@@ -529,6 +612,8 @@ VIEWS = {
     "tasks": ("", "alice", ".tasks a strong"),
     "swarm": ("#/swarm", "alice", ".swarm dd"),
     "task": ("#/tasks/seen", "alice", "#event-30 .text"),
+    "sequence": ("#/tasks/seen", "alice", "#event-30 .text"),
+    "waterfall": ("#/tasks/seen", "alice", "#event-30 .text"),
 }
 
 
@@ -542,6 +627,9 @@ async def test_people_can_use_it(stage: Stage, view: str, width: int, dark: bool
     await page.look(width, 800, dark=dark)
     await stage.visit(place, who)
     await page.until(f"!!document.querySelector('{ready}')")
+    if view in ("sequence", "waterfall"):
+        await stage.click(view.title(), ".modes")
+        await page.until(f"!!document.querySelector('.{view.title()}')")
     assert await page.run("document.documentElement.scrollWidth") <= width
     await page.run(AXE)
     found = await page.run("axe.run().then(({violations}) => violations)")

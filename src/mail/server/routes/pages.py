@@ -16,7 +16,8 @@ from typing import Final
 
 from fastapi import Depends
 from starlette.exceptions import HTTPException
-from starlette.responses import FileResponse, HTMLResponse, Response
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
 
 from mail.net.types import GetRootResponse
 from mail.server.deps import PUBLIC
@@ -37,7 +38,8 @@ _CONSOLE: Final[Mapping[str, tuple[str, str]]] = {
     **{
         f"{name}.js": (f"console/{name}.js", "text/javascript")
         for name in (
-            *("admin", "api", "app", "events", "graph", "log", "parts", "swarm", "task", "tasks", "timeline"),
+            *("admin", "api", "app", "events", "graph", "log", "mail", "parts", "swarm", "task"),
+            *("tasks", "timeline"),
         )
     },
     **{
@@ -80,41 +82,44 @@ console = MAILRouter(include_in_schema=False)
 
 
 @router.get("/docs", dependencies=[Depends(PUBLIC)])
-async def docs() -> Response:
+async def docs(request: Request) -> Response:
     """Show the API and try it out."""
-    return FileResponse(
-        _FOLDER / "docs.html",
-        media_type="text/html",
-        headers={"Content-Security-Policy": _DOCS_POLICY},
-    )
+    headers = {"Content-Security-Policy": _DOCS_POLICY, "Cache-Control": "no-cache"}
+    return _part(request, "docs.html", "text/html", headers)
 
 
 @router.get("/docs/{name}", dependencies=[Depends(PUBLIC)])
-async def docs_asset(name: str) -> Response:
+async def docs_asset(request: Request, name: str) -> Response:
     """Load a part of that page."""
     if name not in _ASSETS:
         raise HTTPException(404)
-    file, media_type = _ASSETS[name]
-    headers = {"Cache-Control": f"public, max-age={_HOUR}"}
-    return FileResponse(_FOLDER / file, media_type=media_type, headers=headers)
+    return _part(request, *_ASSETS[name], {"Cache-Control": f"public, max-age={_HOUR}"})
 
 
 @console.get("/console", dependencies=[Depends(PUBLIC)])
-async def console_page() -> Response:
+async def console_page(request: Request) -> Response:
     """Show the console: who uses it has to enter a token."""
     headers = {"Content-Security-Policy": _CONSOLE_POLICY, "Cache-Control": "no-cache"}
     headers["Referrer-Policy"] = "no-referrer"
-    return FileResponse(_FOLDER / "console/console.html", media_type="text/html", headers=headers)
+    return _part(request, "console/console.html", "text/html", headers)
 
 
 @console.get("/console/{name}", dependencies=[Depends(PUBLIC)])
-async def console_asset(name: str) -> Response:
+async def console_asset(request: Request, name: str) -> Response:
     """Load a part of the console; asked for each time, so that all parts are of one version."""
     if name not in _CONSOLE:
         raise HTTPException(404)
-    file, media_type = _CONSOLE[name]
-    headers = {"Cache-Control": "no-cache"}
-    return FileResponse(_FOLDER / file, media_type=media_type, headers=headers)
+    return _part(request, *_CONSOLE[name], {"Cache-Control": "no-cache"})
+
+
+def _part(request: Request, file: str, media_type: str, headers: dict[str, str]) -> Response:
+    """Answer with a file of the package, or 304 if the browser has it."""
+    content = _bytes(file)
+    headers["ETag"] = tag = f'"{_base64(hashlib.sha256(content).digest())[:27]}"'
+    known = request.headers.get("if-none-match", "")
+    if known.strip() == "*" or tag in (one.strip().removeprefix("W/") for one in known.split(",")):
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type=media_type, headers=headers)
 
 
 def prefers_html(accept: str) -> bool:
@@ -177,6 +182,11 @@ def landing_page(
         token=_OWN_TOKENS if own_tokens else _OTHER_TOKENS,
     )
     return HTMLResponse(page, headers={"Content-Security-Policy": policy, "Vary": "Accept"})
+
+
+@cache
+def _bytes(name: str) -> bytes:
+    return (_FOLDER / name).read_bytes()
 
 
 @cache

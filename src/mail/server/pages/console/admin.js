@@ -1,32 +1,9 @@
 // For administrators: access tokens, the registry of other swarms, and the mail that waits for them.
 
-import { useEffect, useRef, useState } from "./hooks.mjs";
+import { useRef, useState } from "./hooks.mjs";
 import { uniqueId } from "./api.js";
-import { age, amount, dateOf, Dialog, duration, html, Problem, Say, useRepeated, Work } from "./parts.js";
+import { age, amount, dateOf, Dialog, duration, FormDialog, html, Problem, Say, useRead, Work } from "./parts.js";
 import { linkTo } from "./tasks.js";
-
-const EVERY = 5_000;
-
-/** Read something again and again; return it, what went wrong, and how to read it now. */
-export function useRead(read, again, milliseconds = EVERY) {
-  const [found, setFound] = useState(null);
-  const [error, setError] = useState(null);
-  const latest = useRef();
-  const now = async () => {
-    const mine = (latest.current = {});
-    try {
-      const fresh = await read();
-      if (latest.current !== mine) return; // a later answer is under way
-      setFound(fresh);
-      setError(null);
-    } catch (refused) {
-      if (latest.current === mine) setError(refused);
-    }
-  };
-  useEffect(() => void now(), again);
-  useRepeated(now, milliseconds);
-  return [found, error, now, setError];
-}
 
 function Page({ title, error, found, tools, children }) {
   return html`
@@ -196,32 +173,6 @@ export function Registry({ api }) {
       run=${() => remove(dialog.one)} onClose=${() => setDialog(null)} />`}
     ${dialog?.kind === "register" && html`<${Register} api=${api} onDone=${refresh} onClose=${() => setDialog(null)} />`}
     ${dialog?.kind === "discover" && html`<${Discover} api=${api} onDone=${refresh} onClose=${() => setDialog(null)} />`}
-  `;
-}
-
-/** A dialog with a form: `send` gets its fields. */
-function FormDialog({ title, doing, send, onClose, children }) {
-  const [error, setError] = useState(null);
-  const [busy, setBusy] = useState(false);
-  const submit = async (event) => {
-    event.preventDefault();
-    setBusy(true);
-    try {
-      await send(event.target.elements);
-      onClose();
-    } catch (refused) {
-      setError(refused);
-      setBusy(false);
-    }
-  };
-  return html`
-    <${Dialog} title=${title} onClose=${onClose}>
-      <form onSubmit=${submit}>
-        ${children}
-        <${Problem} error=${error} />
-        <footer><button class="main" disabled=${busy}>${doing}</button></footer>
-      </form>
-    <//>
   `;
 }
 

@@ -21,13 +21,13 @@ export function uniqueId() {
 
 /** Make the functions that talk to the server; `onExpired` is called once a token is refused. */
 export function createApi(token, onExpired = () => {}) {
-  async function open(path, { method = "GET", body, headers = {}, signal } = {}) {
+  async function open(path, { method = "GET", body, raw, headers = {}, signal } = {}) {
     let answer;
     try {
       answer = await fetch(new URL(path, BASE), {
         method,
         headers: { Accept: "application/json", Authorization: `Bearer ${token}`, ...headers },
-        body: body === undefined ? undefined : JSON.stringify(body),
+        body: raw ?? (body === undefined ? undefined : JSON.stringify(body)),
         cache: "no-store",
         credentials: "omit",
         redirect: "error",

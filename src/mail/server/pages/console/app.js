@@ -5,6 +5,7 @@ import { useEffect, useMemo, useRef, useState } from "./hooks.mjs";
 import { Outbox, Registry, Tokens } from "./admin.js";
 import { createApi } from "./api.js";
 import { Dialog, html, Problem, Say, useKeys } from "./parts.js";
+import { Mail } from "./mail.js";
 import { Swarm } from "./swarm.js";
 import { Task } from "./task.js";
 import { NewTask, TaskList, Tasks } from "./tasks.js";
@@ -16,47 +17,49 @@ const SHORTCUTS = [
   ["t", "go to the tasks"],
   ["s", "go to the swarm"],
   ["1 2 3 …", "go to the first, second, third view of the list at the top"],
-  ["/", "search the tasks"],
+  ["/", "search"],
   ["j k", "next and previous task or event"],
   ["Home End", "first and newest event (in the timeline)"],
   ["v", "see the task as timeline, sequence or waterfall"],
   ["m", "write to the task"],
   ["a", "answer the first open call"],
+  ["c r", "write a message, reply to it (in the mail)"],
   ["Esc", "leave a field, close an event, go back"],
   ["Ctrl Enter", "send what you have written"],
 ];
 
 /** Return the views of a caller: their names and titles. */
 function viewsOf(caller) {
+  if (caller.role === "agent") return [["mail", "Mail"], ["tasks", "Tasks"]]; // a participant
   const everybody = [["tasks", "Tasks"], ["swarm", "Swarm"]];
   const admins = [["registry", "Registry"], ["outbox", "Outbox"], ["tokens", "Tokens"]];
   return caller.role === "admin" ? [...everybody, ...admins] : everybody;
 }
 
-const VIEWS = { swarm: Swarm, registry: Registry, outbox: Outbox, tokens: Tokens };
+const VIEWS = { mail: Mail, swarm: Swarm, registry: Registry, outbox: Outbox, tokens: Tokens };
 
 /** Return the view that the address names: {view, id, owner}. */
-function routeOf(hash) {
-  const [, view = "tasks", id, owner] = hash.split("/");
+function routeOf(hash, home) {
+  const [, view, id, owner] = hash.split("/");
   try {
     return {
-      view: view || "tasks",
+      view: view || home,
       id: id && decodeURIComponent(id),
       owner: owner && decodeURIComponent(owner),
     };
   } catch {
-    return { view: "tasks" }; // an address that was cut
+    return { view: home }; // an address that was cut
   }
 }
 
-function useRoute() {
+function useRoute(home) {
   const [hash, setHash] = useState(location.hash);
   useEffect(() => {
     const changed = () => setHash(location.hash);
     addEventListener("hashchange", changed);
     return () => removeEventListener("hashchange", changed);
   }, []);
-  return useMemo(() => routeOf(hash), [hash]);
+  return useMemo(() => routeOf(hash, home), [hash, home]);
 }
 
 function Login({ notice, onToken }) {
@@ -73,9 +76,6 @@ function Login({ notice, onToken }) {
     setBusy(true);
     try {
       const caller = await createApi(token).whoami();
-      if (caller.role === "agent") {
-        throw new Error("this token is an agent's; the console needs one of a user or administrator");
-      }
       onToken(token, caller);
     } catch (refused) {
       const unknown = refused.status === 401;
@@ -106,20 +106,21 @@ function Login({ notice, onToken }) {
 
 function Shell({ session, onLogout }) {
   const { api, caller, list } = session;
-  const route = useRoute();
+  const views = viewsOf(caller);
+  const route = useRoute(views[0][0]);
   const [dialog, setDialog] = useState(null);
   const [swarm, setSwarm] = useState(null);
   const close = () => setDialog(null);
   useEffect(() => void api.root().then((root) => setSwarm(root.swarm), () => {}), [api]);
-  const views = viewsOf(caller);
   const View = views.some(([name]) => name === route.view) && VIEWS[route.view];
+  const startTask = caller.role === "agent" ? undefined : () => setDialog("new"); // they write letters
   const numbered = views.map(([name], place) => [place + 1, () => (location.hash = `#/${name}`)]);
   useKeys({
     ...Object.fromEntries(numbered),
     "?": () => setDialog("help"),
     t: () => (location.hash = "#/tasks"),
     s: () => (location.hash = "#/swarm"),
-    n: () => setDialog("new"),
+    n: startTask,
   });
   const open = route.view === "tasks" && route.id;
   return html`
@@ -133,15 +134,15 @@ function Shell({ session, onLogout }) {
           <a href=${`#/${name}`} aria-current=${(View ? route.view : "tasks") === name ? "page" : undefined}>${title}</a>
         `)}
       </nav>
-      <span class="who"><${Say} text=${caller.id} most=${40} /> <small>${caller.role}</small></span>
+      <span class="who"><${Say} text=${caller.id} most=${40} /> <small>${caller.participant ? "participant" : caller.role}</small></span>
       <button class="plain" aria-label="Keyboard shortcuts" title="Keyboard shortcuts (?)" onClick=${() => setDialog("help")}>?</button>
       <button class="plain" onClick=${() => onLogout("")}>Log out</button>
     </header>
     ${open
-      ? html`<${Task} key=${`${route.owner} ${route.id}`} api=${api} list=${list} id=${route.id} owner=${route.owner} />`
+      ? html`<${Task} key=${`${route.owner} ${route.id}`} api=${api} list=${list} caller=${caller} id=${route.id} owner=${route.owner} />`
       : View
-      ? html`<${View} key=${route.view} api=${api} caller=${caller} id=${route.id} />`
-      : html`<${Tasks} list=${list} caller=${caller} onNew=${() => setDialog("new")} />`}
+      ? html`<${View} key=${route.view} api=${api} caller=${caller} id=${route.id} owner=${route.owner} />`
+      : html`<${Tasks} list=${list} caller=${caller} onNew=${startTask} />`}
     ${dialog === "new" && html`<${NewTask} api=${api} onClose=${close} />`}
     ${dialog === "help" &&
     html`<${Dialog} title="Keyboard shortcuts" onClose=${close}>

@@ -94,6 +94,27 @@ export function useRepeated(run, milliseconds) {
   }, [milliseconds]);
 }
 
+/** Read something again and again; return it, what went wrong, and how to read it now. */
+export function useRead(read, again, milliseconds = 5_000) {
+  const [found, setFound] = useState(null);
+  const [error, setError] = useState(null);
+  const latest = useRef();
+  const now = async () => {
+    const mine = (latest.current = {});
+    try {
+      const fresh = await read();
+      if (latest.current !== mine) return; // a later answer is under way
+      setFound(fresh);
+      setError(null);
+    } catch (refused) {
+      if (latest.current === mine) setError(refused);
+    }
+  };
+  useEffect(() => void now(), again);
+  useRepeated(now, milliseconds);
+  return [found, error, now, setError];
+}
+
 /** Call `keys[name]` when its key is pressed outside of fields and dialogs. */
 export function useKeys(keys) {
   const latest = useRef(keys);
@@ -130,6 +151,32 @@ export function Dialog({ title, onClose, children }) {
       </header>
       ${children}
     </dialog>
+  `;
+}
+
+/** A dialog with a form: `send` gets its fields. */
+export function FormDialog({ title, doing, send, onClose, children }) {
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    try {
+      await send(event.target.elements);
+      onClose();
+    } catch (refused) {
+      setError(refused);
+      setBusy(false);
+    }
+  };
+  return html`
+    <${Dialog} title=${title} onClose=${onClose}>
+      <form onSubmit=${submit}>
+        ${children}
+        <${Problem} error=${error} />
+        <footer><button class="main" disabled=${busy}>${doing}</button></footer>
+      </form>
+    <//>
   `;
 }
 

@@ -134,7 +134,7 @@ function useWatched(api, list, id, owner) {
   return watched;
 }
 
-export function Task({ api, list, id, owner }) {
+export function Task({ api, list, caller, id, owner }) {
   const watched = useWatched(api, list, id, owner);
   const { record, log } = watched;
   const [chosen, setChosen] = useState(0);
@@ -178,6 +178,7 @@ export function Task({ api, list, id, owner }) {
   }
   const title = record.title || id;
   const calls = record.breakpoints ?? [];
+  const mine = !owner && caller.role !== "agent"; // participants write letters instead
   const { View } = MODES[mode];
   return html`
     <main class=${`task ${side ? "side-first" : ""}`}>
@@ -192,7 +193,7 @@ export function Task({ api, list, id, owner }) {
             <button class="chip" aria-pressed=${mode === name} onClick=${() => setMode(name)}>${name}</button>
           `)}
         </div>
-        ${record.is_running && !owner && html`<button onClick=${() => setDialog("interrupt")}>Interrupt</button>`}
+        ${record.is_running && mine && html`<button onClick=${() => setDialog("interrupt")}>Interrupt</button>`}
         ${["running", "paused"].includes(record.status) &&
         html`<button class="danger" onClick=${() => setDialog("cancel")}>Cancel</button>`}
       </div>
@@ -210,7 +211,7 @@ export function Task({ api, list, id, owner }) {
           ? html`<${EventPage} key=${chosen} event=${log.get(chosen)} number=${chosen} onClose=${() => choose(0)} />`
           : html`<${Overview} api=${api} watched=${watched} />`}
       </section>
-      ${!owner && html`<${Composer} api=${api} watched=${watched} />`}
+      ${mine && html`<${Composer} api=${api} watched=${watched} />`}
     </main>
     ${dialog === "interrupt" && html`<${Interrupt} api=${api} watched=${watched} onClose=${() => setDialog(null)} />`}
     ${dialog === "cancel" && html`<${Cancel} api=${api} watched=${watched} onClose=${() => setDialog(null)} />`}

@@ -118,7 +118,6 @@ export function Tasks({ list, caller, onNew }) {
   };
   useKeys({
     "/": () => field.current.focus(),
-    n: onNew,
     j: () => move(1),
     k: () => move(-1),
     Escape: () => field.current.blur(),
@@ -134,7 +133,7 @@ export function Tasks({ list, caller, onNew }) {
           <button class="chip" aria-pressed=${list.all} onClick=${() => ask(true, search, state)}>all callers</button>
         </div>`}
         <span class="spring"></span>
-        <button class="main" onClick=${onNew}>New task</button>
+        ${onNew && html`<button class="main" onClick=${onNew}>New task</button>`}
       </div>
       <div class="tools">
         <input ref=${field} type="search" aria-label=${list.all ? "Search in all tasks" : "Search in the tasks below"}

@@ -88,10 +88,10 @@ function Windowed({ log, kind, row, at, chosen, onChoose, stick, onStick, head, 
           ${behind?.(range)}
           ${numbers.map((number) => {
             const event = log.get(number);
-            const { label, tone, inside } = event ? shown(event, range) : { tone: "quiet", inside: html`<span class="line did">…</span>` };
+            const { tone, inside } = event ? shown(event, range) : { tone: "quiet", inside: html`<span class="line did">…</span>` };
             return html`
               <div key=${number} class=${`row ${tone}`} id=${`event-${number}`} role="option" aria-selected=${number === chosen}
-                aria-label=${label} aria-posinset=${number} aria-setsize=${log.total}
+                aria-posinset=${number} aria-setsize=${log.total}
                 style=${{ top: `${(number - 1) * row}px`, height: `${row}px` }} onClick=${() => onChoose(number)}>
                 ${inside}
               </div>
@@ -141,7 +141,7 @@ function Sequence({ log, actors, start, ...rest }) {
   const shown = (event) => {
     const said = describe(event);
     const time = html`<time title=${dateOf(event.data.timestamp)}>+${duration(sinceStart(event, start))}</time>`;
-    return { tone: said.tone, label: inWords(said), inside: time };
+    return { tone: said.tone, inside: html`${time}<span class="unseen">${inWords(said)}</span>` };
   };
   const head = () => names.map((name) => html`
     <span class="actor" style=${{ left: `${place.get(name) - column / 2}px`, width: `${column}px` }}><b><${Say} text=${name} most=${60} /></b></span>
@@ -233,7 +233,7 @@ function Waterfall({ log, start, ...rest }) {
           style=${left + wide > 80 ? { right: `${100 - left}%` } : { left: `${left + wide}%` }}>${duration(span.end - span.begin)}</small>`}
       </span>
     `;
-    return { tone: said.tone, label: inWords(said), inside };
+    return { tone: said.tone, inside };
   };
   return html`<${Windowed} ...${rest} log=${log} kind="Waterfall" row=${MODES.Waterfall.row} head=${head} shown=${shown} />`;
 }
