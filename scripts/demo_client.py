@@ -60,6 +60,7 @@ AT_THE_DESK = {
     "tokens_and_tasks_of_all": {
         "get_swarm_graph", "get_admin_tasks", "create_token", "get_tokens", "revoke_token",
     },
+    "desk_teams": {"get_teams", "teammate_message", "teammate_broadcast"},
 }  # fmt: skip
 """Steps in which two participants use the mail desk, and the methods that each one uses."""
 PARTICIPANTS = ("editor", "reviewer")
@@ -342,6 +343,21 @@ async def desk_files(tour: Tour) -> object:
         return await editor.delete_file(file["id"])
 
 
+async def desk_teams(tour: Tour) -> object:
+    """The lead of a team asks its member and waits; the member answers, and writes to all."""
+    async with participants(tour) as (editor, reviewer):
+        [team] = (await reviewer.get_teams())["teams"]
+        asked = asyncio.create_task(
+            editor.teammate_message(team["id"], "reviewer", "Ready?", wait=30)
+        )
+        await reviewer.wait_for_mail(30)
+        await reviewer.teammate_message(team["id"], "lead", "Nearly.")
+        answer = await asked
+        expect(answer.get("reply", {}).get("message") == "Nearly.", f"no reply: {answer}")
+        sent = await reviewer.teammate_broadcast(team["id"], "Ready now.", exclude_self=True)
+        return sent["deliveredTo"]
+
+
 async def aclose(tour: Tour) -> object:
     """Close the connections."""
     await tour.client.aclose()
@@ -353,7 +369,8 @@ STEPS: dict[str, Step] = {
     for step in (
         ping, get_health, login, get_whoami, get_status, update_health, post_message,
         post_message_stream, get_tasks, get_task, get_task_events, cancel_task, submit_message,
-        delete_task, debug_post_responses, desk_messages, desk_threads, desk_files, dump_swarm,
+        delete_task, debug_post_responses, desk_messages, desk_threads, desk_files, desk_teams,
+        dump_swarm,
         register_swarm, get_swarms, get_swarm_registry, unregister_swarm, discover_swarms,
         accept_swarm, load_swarm_from_json, tokens_and_tasks_of_all, get_outbox, refused, aclose,
     )
@@ -372,12 +389,15 @@ async def last_event(tour: Tour, body: str, **options: Any) -> dict[str, Any]:
 
 
 def with_participants(folder: Path) -> Path:
-    """Return a copy of the swarms file in which the swarm ``support`` has two participants."""
+    """Return a copy of the swarms file with a team of two participants in the swarm ``support``."""
     swarms = json.loads(SWARMS.read_text(encoding="utf-8"))
     [support] = [swarm for swarm in swarms if swarm["name"] == "support"]
     declared = [{"name": name, "description": f"The {name}."} for name in PARTICIPANTS]
     source = folder / "swarms.json"
-    source.write_text(json.dumps([support | {"participants": declared}]), encoding="utf-8")
+    lead, *members = PARTICIPANTS
+    team = {"id": "readers", "lead": lead, "members": members}
+    swarm = support | {"participants": declared, "teams": [team]}
+    source.write_text(json.dumps([swarm]), encoding="utf-8")
     return source
 
 

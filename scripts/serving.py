@@ -72,7 +72,7 @@ class Place:
         settings = (ROOT / "mail.toml").read_text(encoding="utf-8")
         loopback = settings.replace("allow_private = false", "allow_private = true")
         named = loopback.replace('name = "example-no-proxy"', f'name = "{self.swarm}"')
-        copy.write_text(named, encoding="utf-8")
+        copy.write_text(f"{named}\n[server.teams]\nenabled = true\n", encoding="utf-8")
         return copy
 
 

@@ -1,14 +1,19 @@
 """A program behind a pseudo-terminal: type to it, and wait for what it shows."""
 
 import asyncio
+import fcntl
 import os
 import pty
 import re
 import signal
+import struct
 import sys
+import termios
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+import pyte
 
 SOURCE = Path(__file__).parents[2] / "src"
 _CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[=>]|\x1b\][^\x07]*\x07|\x1b[^a-zA-Z]*$")
@@ -17,8 +22,11 @@ _CODES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[=>]|\x1b\][^\x07]*\x07|\x1b[^
 class Terminal:
     """What a person has: a keyboard and a screen. The screen's colours are left out."""
 
-    def __init__(self, process: asyncio.subprocess.Process, master: int) -> None:
+    def __init__(
+        self, process: asyncio.subprocess.Process, master: int, size: tuple[int, int]
+    ) -> None:
         self.process = process
+        self._size = size
         self._master = master
         self._shown = b""
         self._read = 0
@@ -29,6 +37,20 @@ class Terminal:
     def screen(self) -> str:
         """All that was shown so far."""
         return _CODES.sub("", self._shown.decode("utf-8", "replace")).replace("\r", "")
+
+    @property
+    def raw(self) -> bytes:
+        """All bytes that were sent to the terminal."""
+        return self._shown
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines that a terminal shows in the end, also those that have scrolled out."""
+        columns, rows = self._size
+        screen = pyte.HistoryScreen(columns, rows, history=10_000)
+        pyte.ByteStream(screen).feed(self._shown)
+        above = ["".join(line[x].data for x in range(columns)) for line in screen.history.top]
+        return [line.rstrip() for line in [*above, *screen.display]]
 
     def press(self, text: str) -> None:
         """Press keys."""
@@ -104,9 +126,13 @@ def environment(home: Path, **more: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def terminal(home: Path, arguments: Sequence[str], **more: str) -> AsyncIterator[Terminal]:
-    """Run ``mail`` at a terminal."""
+async def terminal(
+    home: Path, arguments: Sequence[str], *, size: tuple[int, int] = (80, 24), **more: str
+) -> AsyncIterator[Terminal]:
+    """Run ``mail`` at a terminal of so many columns and rows."""
     master, slave = pty.openpty()
+    columns, rows = size
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "mail.cli", *arguments),
         cwd=home,
@@ -117,7 +143,7 @@ async def terminal(home: Path, arguments: Sequence[str], **more: str) -> AsyncIt
         preexec_fn=_become_foreground,
     )
     os.close(slave)
-    shown = Terminal(process, master)
+    shown = Terminal(process, master, size)
     try:
         yield shown
     finally:
@@ -129,8 +155,5 @@ async def terminal(home: Path, arguments: Sequence[str], **more: str) -> AsyncIt
 
 def _become_foreground() -> None:
     """Make standard input the terminal that Ctrl-C comes from."""
-    import fcntl
-    import termios
-
     os.setsid()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -210,6 +210,31 @@ EVERY: dict[str, list[tuple[str, str]]] = {
     "post": [("post none hi", r"error posting in thread: .*404: no such thread")],
     "thread-join": [
         ("thread-join none", r"error joining thread: .*404: no such thread"),
+    ],
+    "teams": [
+        ("teams", r"alpha +lead editor: reviewer\n"),
+        ("/tm --json", r'"lead": "editor"'),
+    ],
+    "teammate-message": [
+        ("teammate-message alpha reviewer 'Ready?'", r"message \S+ sent to reviewer\n"),
+        ("tmm alpha reviewer 'Still?' -u --wait 0.01", r"no reply yet; it will be"),
+        ("tmm beta reviewer hi", r"error sending message: .*404: "),
+    ],
+    "teammate-broadcast": [
+        ("teammate-broadcast alpha 'Friday it is'", r"message \S+ sent to reviewer\n"),
+        ("tmb alpha again -x -u --json", r'"deliveredTo": \[\s*"reviewer"\s*\]'),
+    ],
+    "upload": [
+        ("upload .mail_history --to reviewer -d 'to read'", r"file \S+ sent to reviewer with mes"),
+        ("up .mail_history --json", r'"filename": "mail_history"'),
+        ("up nowhere", r"error uploading: FileNotFoundError"),
+    ],
+    "files": [
+        ("files", r"\S+  mail_history  [\d,]+ bytes, \S+\n"),
+        ("fs --limit 1 --json", r'"files": \['),
+    ],
+    "download": [
+        ("download none", r"error downloading: .*404: "),
         (f"login {TOKENS['admin']}", r"> id: root\n"),
     ],
     "help": [("help", r"commands:.*exit, quit: leave"), ("? ms", r"usage: mail> message-stream")],
@@ -265,6 +290,10 @@ async def test_participants_write_to_each_other(tmp_path: Path, place: str) -> N
         shown = r"Release 2\nin it: editor, reviewer\n.*alone.*Which branch\?\n.*  main\n"
         await person.ask(f"th {thread}", shown)
         await person.ask(f"find branch -th {thread}", rf"{post}  \S+  reviewer in {thread}  Which")
+        (tmp_path / "draft.txt").write_text("x")
+        file = await ask("upload draft.txt --to reviewer", r"file (\S+) sent to reviewer")
+        await person.ask(f"download {file} copy.txt", r"copy\.txt: 1 bytes\n")
+        await person.ask(f"down {file}", r"error downloading: FileExistsError")
         notice = await ask("in -l 2", r"\* (\S{36})  \S+  the mail desk in")
         await person.ask(f"re {notice} hi", r"message \S+ sent to reviewer\n")
         assert "Traceback" not in person.screen

@@ -23,6 +23,7 @@ from mail.cli import (
     tasks,
     token,
     ui,
+    watch,
 )
 from mail.cli.common import DONE, FAILED, INTERRUPTED, USAGE, cleaned
 from mail.core.suggest import did_you_mean, hinted
@@ -68,6 +69,7 @@ COMMANDS: Final = (
     Command("db-init", "create the tables of a PostgreSQL database", db.configure, db.run),
     Command("token", "create, list and revoke access tokens", token.configure, token.run),
     Command("tasks", "list, show, cancel and delete tasks", tasks.configure, tasks.run),
+    Command("watch", "show what a task does, and follow it", watch.configure, watch.run),
     Command(
         "outbox", "list mail for other swarms, and send it again", outbox.configure, outbox.run
     ),

@@ -1,4 +1,4 @@
-"""The methods of `mail.client.MAILClient` for participants: messages and threads."""
+"""The methods of `mail.client.MAILClient` for participants: messages, threads, teams."""
 
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, cast
@@ -13,10 +13,13 @@ from mail.net.types import (
     GetOverdueResponse,
     GetParticipantsResponse,
     GetSearchResponse,
+    GetTeamsResponse,
     GetThreadsResponse,
     GetUnreadResponse,
     PostAckResponse,
     PostMessagesResponse,
+    PostTeamBroadcastResponse,
+    PostTeamMessageResponse,
     PostThreadMemberResponse,
     PostThreadsResponse,
 )
@@ -233,6 +236,75 @@ class DeskClient(HTTPClient):
         path = f"{_thread(thread_id)}/participants/{segment(participant)}"
         return cast("DeleteThreadMemberResponse", await self._request_object("DELETE", path))
 
+    async def get_teams(self) -> GetTeamsResponse:
+        """Return the teams that one is in; none if teams are not enabled (``GET /teams``)."""
+        return cast("GetTeamsResponse", await self._request_object("GET", "/teams"))
+
+    async def teammate_message(
+        self,
+        team_id: str,
+        to: str,
+        message: str,
+        *,
+        urgent: bool = False,
+        wait: float | None = None,
+        request_id: str | None = None,
+    ) -> PostTeamMessageResponse:
+        """Send a message to a member of a team (``POST /teams/{team_id}/messages``).
+
+        Args:
+            team_id: The team.
+            to: The member's name, or ``lead``.
+            message: The text.
+            urgent: Whether it wants attention at once.
+            wait: Wait so many seconds for the reply, 300 at most; None: do not wait.
+            request_id: A name for this request. A repeat with it sends nothing twice. With it, the
+                client repeats the request after a lost connection, as with an idempotency key.
+
+        Returns:
+            ``messageId``, and after a wait ``status`` (``replied`` or ``timeout``) and ``reply``.
+        """
+        payload = {
+            "to": to,
+            "message": message,
+            "priority": "urgent" if urgent else None,
+            "waitForReply": True if wait is not None else None,
+            "timeoutSeconds": wait,
+        }
+        path = f"{_team(team_id)}/messages"
+        answer = await self._request_object("POST", path, present(payload), request_id)
+        return cast("PostTeamMessageResponse", answer)
+
+    async def teammate_broadcast(
+        self,
+        team_id: str,
+        message: str,
+        *,
+        urgent: bool = False,
+        exclude_self: bool = False,
+        request_id: str | None = None,
+    ) -> PostTeamBroadcastResponse:
+        """Send a message to all members of a team (``POST /teams/{team_id}/broadcasts``).
+
+        Args:
+            team_id: The team.
+            message: The text.
+            urgent: Whether it wants attention at once.
+            exclude_self: Send no copy to the caller. The lead gets none in any case.
+            request_id: As of `teammate_message`.
+
+        Returns:
+            ``messageId`` and ``deliveredTo``.
+        """
+        payload = {
+            "message": message,
+            "priority": "urgent" if urgent else None,
+            "excludeSelf": exclude_self or None,
+        }
+        path = f"{_team(team_id)}/broadcasts"
+        answer = await self._request_object("POST", path, present(payload), request_id)
+        return cast("PostTeamBroadcastResponse", answer)
+
 
 def present(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields without those that are None."""
@@ -256,3 +328,7 @@ def _thread(thread_id: str) -> str:
 def segment(name: str, taken: Collection[str] = ()) -> str:
     """Return an id as a part of a path, or what is nobody's id for one that leads elsewhere."""
     return "%20" if name in ("", ".", "..", *taken) else quote(name, safe="")
+
+
+def _team(team_id: str) -> str:
+    return f"/teams/{segment(team_id)}"

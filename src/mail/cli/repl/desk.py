@@ -1,16 +1,20 @@
-"""The commands of ``mail client`` for participants: their messages and threads."""
+"""The commands of ``mail client`` for participants: their messages, threads, teams and files."""
 
 import argparse
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
-from mail.cli.common import DONE, FAILED, one_line
+from mail.cli.common import DONE, FAILED, one_line, positive
 from mail.cli.repl.session import Command, Session, add_json
+from mail.errors import MAILError
 
 __all__ = ["DESK"]
 
 _WIDEST: Final = 200
 _MOST: Final = 100
+_LONGEST_NAME: Final = 120
 
 
 async def _participants(session: Session, arguments: argparse.Namespace) -> int:
@@ -157,6 +161,96 @@ async def _thread_join(session: Session, arguments: argparse.Namespace) -> int:
     return session.tell(arguments, joined, f"{joined['status'].replace('_', ' ')}; in it: {names}")
 
 
+async def _teams(session: Session, arguments: argparse.Namespace) -> int:
+    answer = await session.client.get_teams()
+    lines = [
+        f"{team['id']}  lead {team['lead']}: {', '.join(team['members'])}"
+        for team in answer["teams"]
+    ]
+    return session.tell(arguments, answer, *(lines or ["you are in no team"]))
+
+
+async def _teammate_message(session: Session, arguments: argparse.Namespace) -> int:
+    sent = await session.client.teammate_message(
+        arguments.team_id,
+        arguments.name,
+        arguments.text,
+        urgent=arguments.urgent,
+        wait=arguments.wait,
+    )
+    lines = [f"message {sent['messageId']} sent to {arguments.name}"]
+    if reply := sent.get("reply"):
+        lines = [reply["message"]]
+    elif arguments.wait is not None:
+        lines.append("no reply yet; it will be an ordinary message")
+    return session.tell(arguments, sent, *lines)
+
+
+async def _teammate_broadcast(session: Session, arguments: argparse.Namespace) -> int:
+    sent = await session.client.teammate_broadcast(
+        arguments.team_id,
+        arguments.text,
+        urgent=arguments.urgent,
+        exclude_self=arguments.exclude_self,
+    )
+    names = ", ".join(sent["deliveredTo"]) or "nobody"
+    return session.tell(arguments, sent, f"message {sent['messageId']} sent to {names}")
+
+
+async def _files(session: Session, arguments: argparse.Namespace) -> int:
+    page = await session.client.get_files(arguments.after, arguments.limit)
+    if session.wants_json(arguments):
+        session.screen.show_json(page)
+        return DONE
+    for file in page["files"]:
+        about = f"  {file['size']:,} bytes, {file['media_type']}"
+        session.screen.say(f"{file['id']}  {one_line(file['filename'])}", (about, "dim"))
+    if page["next_after"] is not None:
+        session.screen.note((f"more: files --after {page['next_after']}", "dim"))
+    return DONE
+
+
+async def _upload(session: Session, arguments: argparse.Namespace) -> int:
+    file = await session.client.upload_file(_path(arguments.path))
+    if not (arguments.to or arguments.thread):
+        return session.tell(arguments, file, f"file {file['id']} uploaded")
+    sent = await session.client.transfer_file(
+        file["id"],
+        recipient_id=arguments.to,
+        thread_id=arguments.thread,
+        description=arguments.description,
+    )
+    where = arguments.to or f"thread {arguments.thread}"
+    line = f"file {file['id']} sent to {where} with message {sent['message_id']}"
+    return session.tell(arguments, sent, line)
+
+
+async def _download(session: Session, arguments: argparse.Namespace) -> int:
+    if arguments.path is None:
+        known = await session.client.get_file(arguments.file_id)
+        target = Path(_harmless_name(known["filename"]))
+    else:
+        target = _path(arguments.path)
+    file = await session.client.download_file(arguments.file_id, target)
+    return session.tell(arguments, file, f"{target}: {file['size']:,} bytes")
+
+
+def _path(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _harmless_name(name: str) -> str:
+    """Return a name for a file in the current folder from one that somebody else has chosen.
+
+    Raises:
+        MAILError: there is nothing in it to call a file.
+    """
+    last = re.split(r"[/\\]", one_line(name, _LONGEST_NAME))[-1].strip(". ")
+    if not last:
+        raise MAILError("the file has no name; give a path to write it to")
+    return last
+
+
 def _show_line(session: Session, message: Mapping[str, Any], text: str) -> None:
     """Print a message on one line; an unread one has a star."""
     mark = " " if message["read"] else "*"
@@ -243,9 +337,51 @@ def _configure_join(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def _add_text(parser: argparse.ArgumentParser) -> None:
+def _configure_teammate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("team_id", metavar="TEAM", help="the team, as `teams` lists it")
+    parser.add_argument("name", metavar="NAME", help="a member, or `lead`")
+    _add_letter(parser)
+    told = "wait so many seconds for the reply"
+    parser.add_argument("-w", "--wait", metavar="SECONDS", type=positive, help=told)
+    add_json(parser)
+
+
+def _configure_broadcast(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("team_id", metavar="TEAM", help="the team, as `teams` lists it")
+    _add_letter(parser)
+    parser.add_argument("-x", "--exclude-self", action="store_true", help="no copy for yourself")
+    add_json(parser)
+
+
+def _configure_files(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-a", "--after", metavar="ID", help="only files after this one")
+    _add_limit(parser, _MOST)
+    add_json(parser)
+
+
+def _configure_upload(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="PATH", help="the file")
+    whom = parser.add_mutually_exclusive_group()
+    whom.add_argument("--to", metavar="NAME", help="a participant who gets it")
+    whom.add_argument("-th", "--thread", metavar="ID", help="a thread whose members get it")
+    parser.add_argument("-d", "--description", metavar="TEXT", help="what to say about it")
+    add_json(parser)
+
+
+def _configure_download(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file_id", metavar="ID", help="the file, as `files` or a message names it")
+    told = "where to write it (default: its name, in the current folder)"
+    parser.add_argument("path", metavar="PATH", nargs="?", help=told)
+    add_json(parser)
+
+
+def _add_letter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", help="the text")
     parser.add_argument("-u", "--urgent", action="store_true", help="it wants attention at once")
+
+
+def _add_text(parser: argparse.ArgumentParser) -> None:
+    _add_letter(parser)
     parser.add_argument("-wa", "--wants-ack", action="store_true", help="ask to acknowledge it")
 
 
@@ -303,5 +439,29 @@ DESK: Final = (
     ),
     Command(
         "thread-join", ("thj",), "join a thread", _configure_join, _thread_join, "joining thread"
+    ),
+    Command("teams", ("tm",), "list your teams", add_json, _teams, "getting teams"),
+    Command(
+        "teammate-message",
+        ("tmm",),
+        "write to a member of a team",
+        _configure_teammate,
+        _teammate_message,
+        "sending message",
+    ),
+    Command(
+        "teammate-broadcast",
+        ("tmb",),
+        "write to all members of a team",
+        _configure_broadcast,
+        _teammate_broadcast,
+        "sending message",
+    ),
+    Command("files", ("fs",), "list your files", _configure_files, _files, "getting files"),
+    Command(
+        "upload", ("up",), "upload a file, and hand it on", _configure_upload, _upload, "uploading"
+    ),
+    Command(
+        "download", ("down",), "download a file", _configure_download, _download, "downloading"
     ),
 )

@@ -1,0 +1,142 @@
+"""A conversation as a person sees it: the screens of a terminal, also of odd ones."""
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from mail.auth.builtin import hash_token
+from mail.cli.commands import main
+from mail.client import MAILClient
+from mail.db.base import TokenRow
+from mail.db.urls import open_store
+from mail.server.app import create_app
+from tests.cli.terminal import Terminal, terminal
+from tests.server.kit import TOKENS, Script, Template, config, running_server
+from tests.support.ports import free_port
+
+pytestmark = pytest.mark.e2e
+
+EVIL = "\x1b[2J\x1b]52;c;ZXZpbA==\x07\x1b]8;;http://evil.example\x07x\x9b31m\u202eabc"
+
+
+def arguments(server: str) -> list[str]:
+    return ["client", server, "--api-key", TOKENS["alice"]]
+
+
+class Restarted:
+    """A server that stops and starts again at the same address, with the same database."""
+
+    def __init__(self, folder: Path) -> None:
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.script = Script()
+        self._folder = folder
+        self._running = AsyncExitStack()
+
+    async def start(self) -> None:
+        store = open_store(f"sqlite:///{self._folder / 'mail.db'}")
+        await store.open()
+        await store.put_token(
+            TokenRow(hash_token(TOKENS["alice"]), "user", "alice", "2026-01-01T00:00:00+00:00")
+        )
+        template = Template(self.script, breakpoint_tools=["send_interrupt"])
+        app = create_app(config(shutdown_grace=0.1), template=template, store=store)  # type: ignore[arg-type]
+        self._running.push_async_callback(store.close)
+        await self._running.enter_async_context(running_server(app, port=self.port))
+
+    async def stop(self) -> None:
+        await self._running.aclose()
+        self._running = AsyncExitStack()
+
+
+@pytest.fixture
+async def place(tmp_path: Path) -> AsyncIterator[Restarted]:
+    made = Restarted(tmp_path)
+    await made.start()
+    yield made
+    made.script.gate.set()
+    await made.stop()
+
+
+async def test_a_conversation_goes_on_through_a_restart(
+    tmp_path: Path, place: Restarted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with terminal(tmp_path, arguments(place.url), size=(100, 40)) as person:
+        await person.see("mail>")
+        person.type("hang on, it's Friday")
+        await place.script.entered.wait()
+        await person.see(r"supervisor · \d")
+        await place.stop()
+        await person.see("connection lost, trying again")
+        place.script.gate.set()
+        await place.start()
+        await person.see(r"You said: hang on, it's Friday.*task \S{8} completed.*mail>")
+        assert sum("You said" in line for line in person.lines) == 1
+        [task_id] = re.findall(r"task (\S{8}) completed", "\n".join(person.lines))
+        person.type("and on?")
+        await person.see(r"You said: and on.*mail>")
+        person.type("/exit")
+        assert await person.end() == 0
+    await watched(place, task_id, capsys)
+
+
+async def watched(place: Restarted, task_id: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Look at the whole task with ``mail watch``, which begins like the conversation."""
+    who = ["--url", place.url, "-ak", TOKENS["alice"]]
+    assert await asyncio.to_thread(main, ["watch", task_id, *who]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["alice → supervisor", "hang on, it's Friday"]
+    answers = ["You said: hang on, it's Friday", "You said: and on?"]
+    assert [line for line in lines if line.startswith("You said")] == answers
+    assert "\x1b" not in "".join(lines)
+    assert await asyncio.to_thread(main, ["watch", task_id, "--json", *who]) == 0
+    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [e["data"]["response"] for e in events if e["event"] == "task_complete"] == answers
+    last = int(events[-1]["id"])
+    assert await asyncio.to_thread(main, ["watch", task_id, "-a", str(last), *who]) == 0
+    assert capsys.readouterr().out == ""
+    assert await asyncio.to_thread(main, ["watch", "none", *who]) == 1
+    assert "error watching task: there is no task 'none'" in capsys.readouterr().err
+    assert await asyncio.to_thread(main, ["watch", "x", "--url", "http://127.0.0.1:1"]) == 4
+
+
+@pytest.mark.parametrize(
+    "terms", [{}, {"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["colours", "none", "dumb"]
+)
+async def test_hostile_text_does_nothing_to_a_narrow_terminal(
+    tmp_path: Path, place: Restarted, terms: dict[str, str]
+) -> None:
+    async with MAILClient(place.url, TOKENS["alice"]) as client:
+        await client.post_message(EVIL, task_id=f"bad\u202e{'x' * 50}")
+        await client.post_message(f"consult me {EVIL}", task_id="calls", subject=EVIL)
+    async with terminal(tmp_path, arguments(place.url), size=(40, 30), **terms) as person:
+        await person.see("mail>")
+        await person.ask("/tasks", r"calls +paused")
+        await person.ask("/watch bad", r"You said: .*u202e.*completed")
+        await person.ask("/watch calls", r"waits for you.*task calls paused")
+        await person.ask("/approvals", r"send_interrupt")
+        if "TERM" not in terms:
+            person.press("/watch \t\t")
+            await person.see("calls")
+            person.press("\x03")
+            await person.see("mail>")
+        harmless(person, **terms)
+        assert "\\u001b]52;c;ZXZpbA==" in "".join(person.lines)
+
+
+def harmless(person: Terminal, **terms: str) -> None:
+    """Check that nothing was sent to a terminal which it does more with than to show text."""
+    raw = person.raw
+    assert b"\x1b]" not in raw
+    assert b"\x1b[2J" not in raw
+    assert b"\x9b" not in raw.replace("…".encode(), b"")
+    assert "\u202e" not in raw.decode()
+    if "NO_COLOR" in terms:
+        assert re.findall(rb"\x1b\[[0-9;]*[34][0-7]m", raw) == []
+    if terms.get("TERM") == "dumb":
+        assert b"\x1b" not in re.sub(rb"\x1b\[\?(12l|25h)", b"", raw)  # prompt_toolkit's cursor
