@@ -23,7 +23,7 @@ class Terminal:
     """What a person has: a keyboard and a screen. The screen's colours are left out."""
 
     def __init__(
-        self, process: asyncio.subprocess.Process, master: int, size: tuple[int, int]
+        self, process: asyncio.subprocess.Process, master: int, size: tuple[int, int] = (80, 24)
     ) -> None:
         self.process = process
         self._size = size
