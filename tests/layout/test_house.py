@@ -18,6 +18,7 @@ SMALL_SUBJECTS = {
     "mail.cli.init": "a command",
     "mail.cli.ping": "a command, like the modules beside it",
     "mail.cli.ui": "a command, like the modules beside it",
+    "mail.cli.watch": "a command, like the modules beside it",
     "mail.server.routes.tokens": "one of the groups of routes, each in a module",
     "mail.utils.store": "a documented import path",
 }
