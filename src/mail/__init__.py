@@ -4,6 +4,7 @@ from mail.lazy import lazy_exports
 
 __all__ = [
     "AgentToolCall",
+    "Approval",
     "MAILAction",
     "MAILAgent",
     "MAILAgentTemplate",
@@ -28,6 +29,7 @@ __getattr__ = lazy_exports(
         ),
         "action": "mail.api",
         "AgentToolCall": "mail.core.tools.call",
+        "Approval": "mail.core.approvals",
         "MAILRuntime": "mail.core.runtime",
         **dict.fromkeys(
             (

@@ -14,8 +14,11 @@
     │   ├── TaskPaused                  open breakpoint calls must be answered first
     │   ├── TaskRunning                 a running task is not deleted
     │   ├── TaskTaken                   another swarm's task has the id of another one of its tasks
-    │   └── BreakpointError             a resume payload that does not fit the open calls
-    │       └── AlreadyAnswered
+    │   ├── BreakpointError             a resume payload that does not fit the open calls
+    │   │   └── AlreadyAnswered
+    │   ├── ApprovalError               an answer that a held call does not take
+    │   ├── ApprovalClosed              it was answered before, or the time is up
+    │   └── UnknownApproval
     ├── DeskError (ValueError)          a request about letters or threads cannot be honoured
     │   ├── UnknownFile
     │   ├── UnknownLetter
@@ -65,6 +68,8 @@ __all__ = [
     "AddressError",
     "AgentError",
     "AlreadyAnswered",
+    "ApprovalClosed",
+    "ApprovalError",
     "AuthError",
     "AuthUnavailable",
     "BreakpointError",
@@ -104,6 +109,7 @@ __all__ = [
     "ToolError",
     "Unauthenticated",
     "UnknownAgent",
+    "UnknownApproval",
     "UnknownFile",
     "UnknownLetter",
     "UnknownMail",
@@ -209,6 +215,29 @@ class BreakpointError(TaskError):
 
 class AlreadyAnswered(BreakpointError):
     """The breakpoint call already has a result; it is not run twice."""
+
+
+class ApprovalError(TaskError):
+    """An answer that has no valid form, that is not allowed, or whose arguments do not fit."""
+
+
+class ApprovalClosed(TaskError):
+    """The call was answered before, its time is up, or its task has ended.
+
+    ``status`` is that of the approval.
+    """
+
+    def __init__(self, status: str) -> None:
+        super().__init__(f"the call takes no answer any more: {status}")
+        self.status = status
+        self.problems = [{"field": "status", "problem": status}]
+
+
+class UnknownApproval(TaskError):
+    """There is no such approval, or it is not for who asks."""
+
+    def __init__(self) -> None:
+        super().__init__("no such approval")
 
 
 class DeskError(MAILError, ValueError):

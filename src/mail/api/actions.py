@@ -5,7 +5,7 @@ import functools
 import inspect
 import sys
 import typing
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from copy import deepcopy
 from typing import Any, Literal, overload
 
@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from mail.api.references import fresh_copy, load_object, parse_object
 from mail.api.schema_models import model_from_json_schema, satisfies_strict_mode
 from mail.core.actions import ActionCore, ActionFunction
+from mail.core.approvals import Approval
 from mail.errors import ConfigError, ToolError, WrongReference
 from mail.swarms_json.names import check_action_name
 from mail.swarms_json.parameters import check_schema
@@ -29,6 +30,7 @@ __all__ = [
     "action",
     "action_around",
     "action_from_entry",
+    "approval_from_entry",
     "check_model",
     "is_model",
     "make_action_function",
@@ -175,11 +177,13 @@ class MAILAction:
         idempotent: Running it twice is harmless; after a crash it is then simply run again.
         timeout: Seconds that one call may take, or None.
         completes: A call that succeeds ends the task; its result is the answer.
+        approval: How its calls wait for a person, or None.
     """
 
     idempotent: bool
     completes: bool
     timeout: float | None
+    approval: Approval | None
     callback: ActionCallback
     function: ActionFunction
 
@@ -194,6 +198,7 @@ class MAILAction:
         timeout: float | None = None,
         reader: ModelReader | None = None,
         completes: bool = False,
+        approval: Approval | None = None,
     ) -> None:
         """Define an action whose callable gets a dictionary of arguments.
 
@@ -207,6 +212,7 @@ class MAILAction:
             reader: Checks arguments beyond the schema and may give the callable a model instance.
             completes: A call that succeeds ends the task, with its result as the answer; other
                 calls of the same reply are not run.
+            approval: Its calls wait for a person.
 
         Raises:
             ConfigError: name or description is empty, the name is a MAIL tool's, a keyword has a
@@ -216,6 +222,7 @@ class MAILAction:
         """
         self.name, self.description, self.parameters = name, description, parameters
         self.idempotent, self.timeout, self.completes = idempotent, timeout, completes
+        self.approval = approval
         self.parameters_model = reader.model if reader else None
         self._reader = reader
         self._checked: dict[str, Any] | None = None
@@ -238,6 +245,11 @@ class MAILAction:
             if not isinstance(value := getattr(self, field), bool):
                 text = f"{field} of action '{self.name}' must be True or False"
                 raise ConfigError(f"{text}, got {value!r}")
+        if self.approval is not None and not isinstance(self.approval, Approval):
+            got = type(self.approval).__name__
+            raise ConfigError(
+                f"approval of action '{self.name}' must be a mail.Approval, got {got}"
+            )
         if not _is_duration(self.timeout):
             raise ConfigError(
                 f"timeout of action '{self.name}' must be a number of seconds above 0, or None; "
@@ -254,6 +266,7 @@ class MAILAction:
             self.idempotent = self.idempotent or found.idempotent
             self.completes = self.completes or found.completes
             self.timeout = found.timeout if self.timeout is None else self.timeout
+            self.approval = found.approval if self.approval is None else self.approval
             found = found.function
         if not callable(found):
             raise TypeError(f"action function must be callable, got {type(found).__name__}")
@@ -272,6 +285,7 @@ class MAILAction:
         idempotent: bool = False,
         timeout: float | None = None,
         completes: bool = False,
+        approval: Approval | None = None,
     ) -> "MAILAction":
         """Define an action by the model of its arguments; the callable gets a dictionary.
 
@@ -284,6 +298,7 @@ class MAILAction:
             idempotent: As in the constructor.
             timeout: As in the constructor.
             completes: As in the constructor.
+            approval: As in the constructor.
 
         Raises:
             ConfigError, TypeError: as the constructor.
@@ -303,6 +318,7 @@ class MAILAction:
             timeout=timeout,
             reader=ModelReader(name, model, as_dict=True),
             completes=completes,
+            approval=approval,
         )
 
     @staticmethod
@@ -354,6 +370,7 @@ class MAILAction:
             parameters=self.parameters,
             idempotent=self.idempotent,
             completes=self.completes,
+            approval=self.approval,
         )
 
     def to_tool_dict(self, style: ToolStyle = "responses") -> dict[str, Any]:
@@ -430,9 +447,30 @@ def action_from_entry(data: SwarmsJSONAction, references: ReferencePolicy) -> MA
             idempotent=data["idempotent"],
             timeout=data["timeout"],
             completes=data["completes"],
+            approval=approval_from_entry(data["approval"], references),
         )
     except TypeError as error:
         raise WrongReference(f"{error} (field 'function' of action '{data['name']}')") from error
+
+
+def approval_from_entry(
+    entry: Mapping[str, Any] | None, references: ReferencePolicy
+) -> Approval | None:
+    """Build an approval from a validated entry; None of none.
+
+    Raises:
+        ConfigError: its ``describe`` cannot be imported, or may not be.
+        WrongReference: that is nothing callable.
+    """
+    if entry is None:
+        return None
+    describe = entry.get("describe")
+    if describe is not None:
+        described = load_object(describe, "describe of an approval", references)
+        if not callable(described):
+            raise WrongReference(f"describe of an approval must be callable: '{describe}'")
+        describe = described
+    return Approval(**{**entry, "describe": describe})
 
 
 def _is_duration(seconds: object) -> bool:
@@ -460,6 +498,9 @@ def _docstring(function: object) -> str | None:
     return inspect.getdoc(target) if inspect.isroutine(target) else None
 
 
+_DESCRIBE = "Give description= or the function a docstring."
+
+
 @overload
 def action(function: ActionCallback, /) -> MAILAction: ...
 @overload
@@ -473,6 +514,7 @@ def action(
     idempotent: bool = False,
     timeout: float | None = None,
     completes: bool = False,
+    approval: Approval | None = None,
 ) -> Callable[[ActionCallback], MAILAction]: ...
 def action(  # noqa: PLR0913 - the documented keywords
     function: ActionCallback | None = None,
@@ -486,6 +528,7 @@ def action(  # noqa: PLR0913 - the documented keywords
     idempotent: bool = False,
     timeout: float | None = None,
     completes: bool = False,
+    approval: Approval | None = None,
 ) -> MAILAction | Callable[[ActionCallback], MAILAction]:
     """Turn a function of one argument into a `MAILAction`; plain ``@action`` works, too.
 
@@ -502,6 +545,7 @@ def action(  # noqa: PLR0913 - the documented keywords
         idempotent: Running it twice with the same arguments is harmless.
         timeout: Seconds that one call may take.
         completes: A call that succeeds ends the task, with its result as the answer.
+        approval: Its calls wait for a person.
 
     Raises:
         TypeError: the model is no pydantic model, or the function does not take one argument.
@@ -514,10 +558,7 @@ def action(  # noqa: PLR0913 - the documented keywords
         title = name or function.__name__
         text = description or inspect.getdoc(function)
         if not text:
-            raise ConfigError(
-                f"Action '{title}' is missing a description. "
-                "Give description= or the function a docstring."
-            )
+            raise ConfigError(f"Action '{title}' is missing a description. {_DESCRIBE}")
         found = _choose_model(title, function, model, parameters)
         schema = found.model_json_schema() if found else parameters or {}
         return MAILAction(
@@ -529,6 +570,7 @@ def action(  # noqa: PLR0913 - the documented keywords
             timeout=timeout,
             reader=ModelReader(title, found, as_dict=False) if found else None,
             completes=completes,
+            approval=approval,
         )
 
     return decorate if function is None else decorate(function)

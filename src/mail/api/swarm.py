@@ -8,7 +8,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from mail.api.actions import MAILAction
+from mail.api.actions import MAILAction, approval_from_entry
 from mail.api.agents import MAILAgent, MAILAgentTemplate, agent_from_entry, as_template
 from mail.api.definitions import ActionImporter, add_mcp_actions, load_actions
 from mail.api.federation import FederatedSwarm, LibraryFederation
@@ -24,11 +24,13 @@ from mail.api.validation import (
     check_parts,
     check_text,
     check_wiring,
+    checked_approvals,
     text_list,
 )
 from mail.clock import Clock, SystemClock
 from mail.config.env import DATABASE_URL, setting
 from mail.core.agents import AgentCore
+from mail.core.approvals import NO_APPROVALS, Answer, Answerer, Approval, read_answer
 from mail.core.interswarm import PEER_ROLE, Gateway
 from mail.core.runtime.runtime import MAILRuntime
 from mail.core.runtime.settings import RuntimeSettings
@@ -83,6 +85,7 @@ class AgentGraph(Generic[A]):
     enable_db_agent_histories: bool
     teams: list[SwarmsJSONTeam]
     enable_teams: bool
+    approvals: dict[str, Approval]
 
     @property
     def agent_names(self) -> list[str]:
@@ -182,6 +185,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         enable_teams: bool = False,
         participants: Sequence[SwarmsJSONParticipant] = (),
         ring: Callable[[Collection[str]], None] | None = None,
+        approvals: Mapping[str, Approval] = NO_APPROVALS,
     ) -> None:
         """Check the swarm and wire its runtime; nothing is opened or started yet.
 
@@ -214,6 +218,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
             participants: Who else has a mailbox in the swarm, so that agents can write to them:
                 objects with ``name`` and ``description``.
             ring: Called with the names of participants that have got letters.
+            approvals: Tools and actions by name whose calls wait for a person.
 
         Raises:
             ConfigError: the parts do not fit together; the text says which.
@@ -239,6 +244,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         self._clock, self._gateway = clock or SystemClock(), gateway
         check_participant_names([each["name"] for each in participants], self.agent_names)
         self.participants, self._ring = list(participants), ring
+        self.approvals = checked_approvals(approvals)
         self._validate()
         self._store = library_store(store, enable_db_agent_histories, name)
         self._owns_store = self._store is not None and self._store is not store
@@ -274,6 +280,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
                 user_id=self.user_id,
                 has_registry=self.swarm_registry is not None or self._gateway is not None,
                 participants=[each["name"] for each in self.participants],
+                approvals=self.approvals,
             )
         )
 
@@ -322,6 +329,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
             teams=self._teams,
             participants=[each["name"] for each in self.participants],
             ring=self._ring,
+            approvals=self.approvals,
         )
 
     def _set_targets(self, targets: list[list[str]]) -> None:
@@ -362,6 +370,42 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
             UnknownTask: the user has no such task.
         """
         return await self._runtime.cancel_task(task_id)
+
+    async def get_approvals(
+        self, status: str = "open", task_id: str = "", limit: int = 100
+    ) -> list[dict[str, Any]]:
+        """Return the approvals of the user's tasks, newest first; see ``docs/approvals.md``.
+
+        Args:
+            status: Only with this status; ``all`` for any.
+            task_id: Only of this task.
+            limit: At most so many.
+        """
+        return await self._runtime.get_approvals(status, task_id, limit)
+
+    async def answer_approval(self, approval_id: str, answer: object) -> dict[str, Any]:
+        """Answer a held call as the user whose instance this is; the call is run in the background.
+
+        Args:
+            approval_id: Which one.
+            answer: ``{"type": "accept" | "edit" | "ignore" | "response", "args": …}``, or a list
+                with one.
+
+        Returns:
+            The approval.
+
+        Raises:
+            ApprovalError: the answer is not allowed, or does not fit.
+            ApprovalClosed: the call was answered before.
+            UnknownApproval: there is no such approval.
+            Forbidden: the user is not one of its approvers.
+        """
+        by = Answerer(self.user_role, self.user_id, owner=True)
+        return await self._runtime.answer_approval(approval_id, read_answer(answer), by)
+
+    async def decide(self, task_id: str, approval_id: str, answer: Answer, by: Answerer) -> None:
+        """Answer in the name of somebody whom the caller vouches for; see `answer_approval`."""
+        await self._runtime.decide(task_id, approval_id, answer, by)
 
     async def delete_task(self, task_id: str, *, cancel: bool = False) -> None:
         """Delete a task with everything that is stored of it.
@@ -456,6 +500,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         participants: Sequence[SwarmsJSONParticipant] = (),
         teams: Sequence[SwarmsJSONTeam] = (),
         enable_teams: bool = False,
+        approvals: Mapping[str, Approval] = NO_APPROVALS,
     ) -> None:
         """Check that the parts fit together.
 
@@ -477,6 +522,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
                 with ``name`` and ``description``.
             teams: Groups of agents and participants: objects with ``id``, ``lead`` and ``members``.
             enable_teams: Whether their members have the tools for teams.
+            approvals: Tools and actions by name whose calls wait for a person.
 
         Raises:
             ConfigError: the parts do not fit together; the text says which.
@@ -495,6 +541,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         self.participants = list(participants)
         check_teams(teams, (*self.agent_names, *(each["name"] for each in participants)))
         self.teams, self.enable_teams = list(teams), enable_teams
+        self.approvals = checked_approvals(approvals)
         self._validate()
 
     def _validate(self) -> None:
@@ -508,6 +555,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
                 breakpoint_tools=self.breakpoint_tools,
                 exclude_tools=self.exclude_tools,
                 participants=[each["name"] for each in self.participants],
+                approvals=self.approvals,
             )
         )
 
@@ -596,6 +644,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             enable_teams=self.enable_teams,
             participants=self.participants,
             ring=ring,
+            approvals=self.approvals,
         )
 
     def _make_registry(self, base_url: str, registry_file: str | None) -> "SwarmRegistry":
@@ -699,6 +748,11 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             participants=data["participants"],
             teams=data["teams"],
             enable_teams=enable_teams,
+            approvals={
+                tool: approval
+                for tool, entry in data["approvals"].items()
+                if (approval := approval_from_entry(entry, references)) is not None
+            },
         )
 
     @staticmethod
@@ -781,4 +835,5 @@ def make_subswarm(
         enable_db_agent_histories=whole.enable_db_agent_histories,
         teams=[team for team in whole.teams if {team["lead"], *team["members"]} <= set(names)],
         enable_teams=whole.enable_teams,
+        approvals={tool: how for tool, how in whole.approvals.items() if tool in known},
     )

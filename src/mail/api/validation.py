@@ -4,12 +4,18 @@ A wrong type is told before it breaks something far away. Templates and instance
 checks.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mail.api.actions import MAILAction
-from mail.core.runtime.validation import check_entrypoint, check_target, check_tools
+from mail.core.approvals import Approval
+from mail.core.runtime.validation import (
+    check_approvals,
+    check_entrypoint,
+    check_target,
+    check_tools,
+)
 from mail.errors import ConfigError
 from mail.swarms_json.names import check_agent_name, check_distinct, check_swarm_name
 
@@ -26,6 +32,7 @@ __all__ = [
     "check_text",
     "check_texts",
     "check_wiring",
+    "checked_approvals",
     "needs_targets",
     "text_list",
 ]
@@ -167,6 +174,7 @@ class Wiring:
     user_id: str | None = None
     has_registry: bool | None = None
     participants: Sequence[str] = ()
+    approvals: Collection[str] = ()
 
     @property
     def agent_names(self) -> list[str]:
@@ -252,6 +260,28 @@ def _check_tool_names(wiring: Wiring) -> None:
         [*wiring.exclude_tools, *excluded],
         [*(action.name for action in wiring.actions), *own],
     )
+    held = [
+        action.name
+        for action in (*wiring.actions, *(a for agent in wiring.agents for a in agent.actions))
+        if action.approval is not None
+    ]
+    known = [*(action.name for action in wiring.actions), *own]
+    check_approvals([*wiring.approvals, *held], wiring.breakpoint_tools, known)
+
+
+def checked_approvals(approvals: object) -> dict[str, Approval]:
+    """Return approvals by the names of tools.
+
+    Raises:
+        ConfigError: they are something else.
+    """
+    if not isinstance(approvals, Mapping):
+        raise ConfigError("approvals must be a mapping from tool to mail.Approval")
+    for tool, approval in approvals.items():
+        if not isinstance(approval, Approval):
+            got = type(approval).__name__
+            raise ConfigError(f"approvals: '{tool}' must have a mail.Approval, got {got}")
+    return dict(approvals)
 
 
 class _Reaching(Protocol):

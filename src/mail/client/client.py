@@ -3,15 +3,18 @@
 import json
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 from urllib.parse import quote, urlencode
 
+from mail.client.desk import query_of, segment
 from mail.client.files import FilesClient
 from mail.client.stream import IDLE_TIMEOUT, EventStream, ReplayOpener
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError
 from mail.net.types import (
+    Approval,
     DeleteSwarmResponse,
     GetAdminTasksResponse,
+    GetApprovalsResponse,
     GetHealthResponse,
     GetOutboxResponse,
     GetRegistryResponse,
@@ -22,6 +25,7 @@ from mail.net.types import (
     GetSwarmsResponse,
     GetTokensResponse,
     GetWhoamiResponse,
+    PostApprovalResponse,
     PostInterswarmBackResponse,
     PostInterswarmForwardResponse,
     PostInterswarmMessageResponse,
@@ -356,6 +360,53 @@ class MAILClient(FilesClient):
         path = f"/tasks/{quote(task_id, safe='')}/cancel"
         answer = await self._request_object("POST", path + _of(owner))
         return cast("TaskRecord", answer)
+
+    async def get_approvals(
+        self,
+        status: str = "open",
+        *,
+        task_id: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> GetApprovalsResponse:
+        """Return a page of the calls that wait for a person, newest first (``GET /approvals``).
+
+        Args:
+            status: Only with this status; ``all`` for any.
+            task_id: Only of this task.
+            limit: The size of the page.
+            cursor: The ``next_cursor`` of the page before.
+        """
+        given = {"status": status, "task_id": task_id, "limit": limit, "cursor": cursor}
+        answer = await self._request_object("GET", f"/approvals{query_of(given)}")
+        return cast("GetApprovalsResponse", answer)
+
+    async def get_approval(self, approval_id: str) -> Approval:
+        """Return one call that waits for a person (``GET /approvals/{approval_id}``)."""
+        path = f"/approvals/{segment(approval_id)}"
+        return cast("Approval", await self._request_object("GET", path))
+
+    async def answer_approval(
+        self,
+        approval_id: str,
+        type: Literal["accept", "edit", "ignore", "response"],
+        args: dict[str, Any] | str | None = None,
+        *,
+        request_id: str | None = None,
+    ) -> PostApprovalResponse:
+        """Answer a call (``POST /approvals/{approval_id}``); it is run in the background.
+
+        Args:
+            approval_id: Which one.
+            type: What is to be done.
+            args: For an edit ``{"action": …, "args": {…}}``, for a response the text.
+            request_id: An idempotency key. With it, the client repeats the request after a lost
+                connection; without, an answer that was stored is a 409 when it is given again.
+        """
+        path = f"/approvals/{segment(approval_id)}"
+        payload = {"type": type, "args": args}
+        answer = await self._request_object("POST", path, payload, request_id)
+        return cast("PostApprovalResponse", answer)
 
     async def delete_task(self, task_id: str, *, cancel: bool = False) -> None:
         """Delete a task with all that is stored of it (``DELETE /tasks/{task_id}``).

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from mail.core.approvals import Approval
 from mail.core.call_context import current_call
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ToolError
@@ -49,6 +50,7 @@ class ActionCore:
     ``idempotent`` declares that running the action twice with the same arguments is harmless:
     after a crash such an action is run again, any other is reported as "outcome unknown".
     ``completes`` declares that a call that succeeds ends the task with its result as the answer.
+    With an ``approval`` its calls wait for a person.
     """
 
     function: ActionFunction
@@ -56,6 +58,7 @@ class ActionCore:
     parameters: dict[str, Any] = field(default_factory=dict)
     idempotent: bool = False
     completes: bool = False
+    approval: Approval | None = None
 
     async def execute(
         self,

@@ -23,6 +23,7 @@ from typing import Final, Literal, NamedTuple, Protocol, runtime_checkable
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
+from mail.db.approvals import ApprovalRecords, ApprovalRow
 from mail.db.desk import DeskPost, DeskRecords, ShownRow
 from mail.db.files import FileRecords
 from mail.db.preferences import FeedbackRow, PreferenceRecords
@@ -305,7 +306,8 @@ class Post:
     """One commit outside a turn. Every field but the owner and the task may be empty.
 
     ``new`` demands that the task does not exist yet. ``calls`` are breakpoint calls, inserted or
-    replaced by (agent, call_id). ``response`` is the run's final message as JSON (upserted).
+    replaced by (agent, call_id); ``approvals`` are what people are asked about them, inserted or
+    replaced by their ids. ``response`` is the run's final message as JSON (upserted).
     ``settled`` are waiting deliveries of the task that are consumed with the commit (those that do
     not wait any more are passed over); ``cancel_mail`` drops all of its waiting mail. ``snapshot``
     asks the store to bring the documented ``agent_histories`` rows of the task up to date (at a
@@ -330,6 +332,7 @@ class Post:
     events: tuple[EventRow, ...] = ()
     histories: tuple[HistoryRow, ...] = ()
     calls: tuple[CallRow, ...] = ()
+    approvals: tuple[ApprovalRow, ...] = ()
     memories: tuple[MemoryRow, ...] = ()
     response: str | None = None
     settled: tuple[int, ...] = ()
@@ -776,6 +779,7 @@ class Store(
     DeskRecords,
     FileRecords,
     PreferenceRecords,
+    ApprovalRecords,
     Protocol,
 ):
     """Durable state of any number of owners. Methods raise `mail.errors.StoreError`."""

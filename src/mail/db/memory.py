@@ -13,6 +13,7 @@ from typing import ClassVar, Final
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
+from mail.db.approvals import MemoryApprovals
 from mail.db.base import (
     NEWEST_EVENTS,
     CallRow,
@@ -100,7 +101,7 @@ class _Shelf:
             self.tasks[row.task_id].keys.discard(key)
 
 
-class MemoryStore(MemoryDesk, MemoryPreferences):
+class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences):
     """A `mail.db.base.Store` that lives and dies with the process."""
 
     durable: ClassVar = False
@@ -182,6 +183,7 @@ class MemoryStore(MemoryDesk, MemoryPreferences):
             task.histories.setdefault(row.agent, []).append(row.entries)
         for call in post.calls:
             task.calls[(call.agent, call.call_id)] = call
+        self._put_approvals(post.owner, post.task.task_id, post.approvals)
         for memory in post.memories:
             shelf.memories[(memory.namespace, memory.key)] = memory
         if post.response is not None:
@@ -231,6 +233,7 @@ class MemoryStore(MemoryDesk, MemoryPreferences):
 
     def _bury(self, owner: Owner, task: _Task) -> None:
         """Keep of a task's mail for peers what is sent although the task was deleted."""
+        self._drop_approvals(owner, task.row.task_id)
         grave = Owner.of_deleted(owner.swarm)
         last_words = {n: r for n, r in task.outbox.items() if not r.sender and r.state == "waiting"}
         for number in task.outbox.keys() - last_words.keys():

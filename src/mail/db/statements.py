@@ -383,6 +383,7 @@ _PARTS: Final = {
     "history_entries": 64,
     "agent_histories": 8,
     "calls": 64,
+    "approvals": 32,
     "outbox": 64,
     "task_texts": 4,
     "task_responses": 1,

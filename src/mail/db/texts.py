@@ -379,6 +379,8 @@ def _records(post: Post) -> list[str]:
         records += (entry.entries, entry.entries)  # it is in the snapshot, too
     for call in post.calls:
         records += (call.call, call.shown, call.answer or "")
+    for row in post.approvals:
+        records += (row.request, row.description, row.answer or "")
     if post.response is not None:
         records.append(post.response)
     records += [row.wrapper for row in post.outbox]

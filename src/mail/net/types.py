@@ -16,6 +16,12 @@ from mail.core.wire import MAILMessage
 from mail.db.base import OutboxRow, Owner
 
 __all__ = [
+    "Approval",
+    "ApprovalAnswer",
+    "ApprovalConfig",
+    "ApprovalOwner",
+    "ApprovalRequest",
+    "ApprovedTask",
     "BreakpointCall",
     "DeleteFileResponse",
     "DeleteSwarmResponse",
@@ -30,6 +36,7 @@ __all__ = [
     "EventData",
     "FieldProblem",
     "GetAdminTasksResponse",
+    "GetApprovalsResponse",
     "GetDeskMessageResponse",
     "GetFilesResponse",
     "GetHealthResponse",
@@ -60,6 +67,7 @@ __all__ = [
     "OverdueMessage",
     "OwnedTaskRecord",
     "PostAckResponse",
+    "PostApprovalResponse",
     "PostFileTransferResponse",
     "PostInterswarmBackResponse",
     "PostInterswarmForwardResponse",
@@ -532,6 +540,104 @@ class GetSwarmGraphResponse(TypedDict):
             description="The first 200 other swarms: public ones for users, all for administrators."
         ),
     ]
+
+
+@with_config(_CLOSED)
+class ApprovalRequest(TypedDict):
+    """What an agent wants to do."""
+
+    action: Annotated[str, Field(description="The tool.")]
+    args: Annotated[dict[str, Any], Field(description="Its arguments.")]
+
+
+@with_config(_CLOSED)
+class ApprovalConfig(TypedDict):
+    """Which answers are allowed."""
+
+    allow_accept: bool
+    allow_edit: bool
+    allow_ignore: bool
+    allow_respond: bool
+
+
+@with_config(_CLOSED)
+class ApprovalAnswer(TypedDict):
+    """An answer as it was taken."""
+
+    type: Literal["accept", "edit", "ignore", "response"]
+    args: Annotated[
+        ApprovalRequest | str | None,
+        Field(description="The edited call, the text of a response, or null."),
+    ]
+
+
+@with_config(_CLOSED)
+class ApprovalOwner(TypedDict):
+    """Whose task it is."""
+
+    role: str
+    id: str
+
+
+@with_config(_CLOSED)
+class Approval(TypedDict):
+    """A call that waits for a person, or did."""
+
+    approval_id: Annotated[str, Field(description="Its id.")]
+    kind: Annotated[
+        Literal["approval", "breakpoint"],
+        Field(description="`breakpoint` for the call of a breakpoint tool."),
+    ]
+    task_id: Annotated[TaskId, Field(description="The task.")]
+    agent: Annotated[str, Field(description="The agent whose call it is.")]
+    call_id: Annotated[str, Field(description="The id of the call within the task.")]
+    owner: Annotated[ApprovalOwner, Field(description="Whose task it is.")]
+    status: Annotated[
+        Literal["open", "accepted", "edited", "ignored", "responded", "cancelled", "expired"],
+        Field(
+            description="`cancelled` when the task ended, or was ended by the answer to another "
+            "call, before this one was answered or run."
+        ),
+    ]
+    created_at: Annotated[str, Field(description="When the agent made the call.")]
+    expires_at: Annotated[str | None, Field(description="Until when it can be answered.")]
+    action_request: Annotated[ApprovalRequest, Field(description="The call as the agent made it.")]
+    config: Annotated[ApprovalConfig, Field(description="Which answers are allowed.")]
+    description: Annotated[str, Field(description="What it is about, in Markdown.")]
+    answer: Annotated[ApprovalAnswer | None, Field(description="The answer.")]
+    answered_by: Annotated[
+        str | None, Field(description="Who gave it, as `role:id`.", examples=["user:alice"])
+    ]
+    answered_at: Annotated[str | None, Field(description="When it was closed.")]
+
+
+@with_config(_CLOSED)
+class GetApprovalsResponse(TypedDict):
+    """A page of calls that wait for a person."""
+
+    approvals: Annotated[list[Approval], Field(description="Newest first.")]
+    next_cursor: Annotated[
+        str | None, Field(description="The `cursor` of the next page; null on the last one.")
+    ]
+
+
+@with_config(_CLOSED)
+class ApprovedTask(TypedDict):
+    """The task of an answered call."""
+
+    task_id: Annotated[TaskId, Field(description="The task.")]
+    status: Annotated[
+        Literal["running", "paused", "completed", "failed", "cancelled"],
+        Field(description="Its state once the answer was stored."),
+    ]
+
+
+@with_config(_CLOSED)
+class PostApprovalResponse(TypedDict):
+    """The answer is stored."""
+
+    approval: Annotated[Approval, Field(description="The approval, which is closed.")]
+    task: Annotated[ApprovedTask, Field(description="Its task.")]
 
 
 @with_config(_CLOSED)

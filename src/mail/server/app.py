@@ -38,6 +38,7 @@ from mail.server.quotas import Quotas
 from mail.server.retention import Retention
 from mail.server.routes import (
     admin,
+    approvals,
     desk,
     files,
     interswarm,
@@ -66,6 +67,7 @@ DESCRIBED: Final = (
     messages.router,
     tasks.router,
     admin.router,
+    approvals.router,
     desk.router,
     teams.router,
     files.router,

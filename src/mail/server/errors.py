@@ -19,6 +19,7 @@ from starlette.types import ExceptionHandler
 from mail.core.schema import problems_in
 from mail.errors import (
     AlreadyAnswered,
+    ApprovalClosed,
     AuthUnavailable,
     BudgetExceeded,
     ConfigError,
@@ -44,6 +45,7 @@ from mail.errors import (
     TeamError,
     TeamsDisabled,
     Unauthenticated,
+    UnknownApproval,
     UnknownFile,
     UnknownLetter,
     UnknownMail,
@@ -151,6 +153,7 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     TeamsDisabled: 403,
     NotOfTeam: 403,
     UnknownTask: 404,
+    UnknownApproval: 404,
     UnknownSwarm: 404,
     UnknownMail: 404,
     UnknownToken: 404,
@@ -163,6 +166,7 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     TaskPaused: 409,
     TaskRunning: 409,
     AlreadyAnswered: 409,
+    ApprovalClosed: 409,
     KeyReused: 409,
     TaskTaken: 409,
     RequestReused: 409,

@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from mail.config.server import LimitsConfig
 from mail.core.schema import problems_in
-from mail.server.bodies import RequestBody, check_names, parse_object, refusal
+from mail.server.bodies import RequestBody, check_names, parse_json, parse_object, refusal
 from mail.server.keylocks import KeyLocks
 from mail.server.middleware import CALLER, WAITS, WORKS
 from mail.server.quotas import Quotas
@@ -195,6 +195,20 @@ async def read_object(
     if KEY_HEADER in request.headers:
         request.scope["state"][_BODY] = text  # the key stands for it
     return made
+
+
+async def read_json(request: Request) -> Any:
+    """Read and parse the body of a request that may be any JSON.
+
+    Raises:
+        ProtocolError: it is not JSON.
+        QuotaExceeded, BodyTooLarge, BodyTooSlow: see `Intake.receive`.
+    """
+    text = await body_of(request)
+    value = await made_of_body(request, parse_json)
+    if KEY_HEADER in request.headers:
+        request.scope["state"][_BODY] = text  # the key stands for it
+    return value
 
 
 async def with_body(request: Request, model: type[RequestBody]) -> JSONRequest:

@@ -23,6 +23,7 @@ __all__ = ["EVENT_STREAM", "RETRY_LATER", "OpenAPIDocument", "answer_headers", "
 TAGS: Final[Mapping[str, str]] = {
     "messages": "Post messages to the swarm.",
     "tasks": "Read, follow and cancel your tasks. Another caller's task is a 404.",
+    "approvals": "Calls of agents that wait for a person.",
     "desk": "Messages, threads and files of the swarm's participants.",
     "teams": "Messages between the members of a team, for participants.",
     "server": "The server, its health and its version.",
@@ -48,7 +49,7 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     403: ("Forbidden", "The token's role may not do this."),
     404: (
         "NotFound",
-        "There is no such task, message, thread or file of the caller's, no such team or "
+        "There is no such task, message, thread, file or approval of the caller's, no such team or "
         "teammate, no such swarm, no such mail, or no such route.",
     ),
     405: ("MethodNotAllowed", "The path does not support the method; no operation answers this."),

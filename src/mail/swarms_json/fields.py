@@ -1,5 +1,6 @@
 """Which fields swarms, agents and actions have, and the check of one candidate against them."""
 
+import dataclasses
 import difflib
 import logging
 import math
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from mail.core.approvals import Approval
 from mail.core.suggest import did_you_mean
 from mail.errors import ConfigError
 
@@ -161,6 +163,38 @@ def _variables(values: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _approval(value: Mapping[str, Any] | None) -> str | None:
+    """Check an approval but for what its ``describe`` leads to."""
+    if value is None:
+        return None
+    for name in value:
+        if name not in _APPROVAL_FIELDS:
+            hint = did_you_mean(str(name), _APPROVAL_FIELDS).rstrip(".")
+            return f"has an unknown field {str(name)[:64]!r}.{hint}".removesuffix(".")
+    describe = value.get("describe")
+    if describe is not None and (problem := _code_reference(describe)):
+        return f"has a 'describe' that {problem}"
+    try:
+        Approval(**{name: each for name, each in value.items() if name != "describe"})
+    except ConfigError as error:
+        return f"is wrong: {str(error).removeprefix('approval: ')}"
+    return None
+
+
+def _code_reference(value: object) -> str | None:
+    return _reference(value) if isinstance(value, str) else "must be a Python reference"
+
+
+def _approvals(values: Mapping[str, Any]) -> str | None:
+    for tool, value in values.items():
+        if not isinstance(value, dict):
+            return f"must have an object for each tool; see {str(tool)[:64]!r}"
+        if problem := _approval(value):
+            return f"of {str(tool)[:64]!r} {problem}"
+    return None
+
+
+_APPROVAL_FIELDS: Final = tuple(field.name for field in dataclasses.fields(Approval))
 _OFF = Field(bool, False)
 _NAMES = Field(list, (), str, check=_no_blanks)
 _CODE = Field(str, check=_reference)
@@ -184,6 +218,7 @@ SWARM: Final = Candidate(
         "participants": Field(list, (), check=_at_most(MAX_PARTICIPANTS)),
         "mcp_servers": Field(dict, {}),
         "teams": Field(list, (), check=_at_most(MAX_TEAMS)),
+        "approvals": Field(dict, {}, check=_approvals),
     },
 )
 AGENT: Final = Candidate(
@@ -211,6 +246,7 @@ ACTION: Final = Candidate(
         "idempotent": _OFF,
         "timeout": Field(float, None, nullable=True, check=_above_zero),
         "completes": _OFF,
+        "approval": Field(dict, None, nullable=True, check=_approval),
     },
 )
 MCP_SERVER: Final = Candidate(

@@ -267,7 +267,17 @@ class _UnknownUse:
         return _fault(swarm, text, self.field, self.holder)
 
 
+_ASKING: Final = {"breakpoint_tools": "breakpoint tool", "approvals": "approvals: tool"}
+
+
 def _unknown_uses(
+    swarm: _Object, agents: Sequence[_Object], own: Mapping[str, None]
+) -> "Iterator[_UnknownUse]":
+    yield from _unknown_actions(swarm, agents, own)
+    yield from _unknown_tools(swarm, agents, own)
+
+
+def _unknown_actions(
     swarm: _Object, agents: Sequence[_Object], own: Mapping[str, None]
 ) -> "Iterator[_UnknownUse]":
     for agent in agents:
@@ -281,12 +291,18 @@ def _unknown_uses(
                     "actions."
                 )
                 yield _UnknownUse(action, text, "actions", called, own)
+
+
+def _unknown_tools(
+    swarm: _Object, agents: Sequence[_Object], own: Mapping[str, None]
+) -> "Iterator[_UnknownUse]":
     known = dict.fromkeys((*CATALOGUE, *own))
     servers = tuple(f"{name}__" for name in swarm.get("mcp_servers", ()))
-    for tool in _strings(swarm, "breakpoint_tools"):
-        if tool not in known and not tool.startswith(servers):
-            text = f"breakpoint tool '{tool}' not found in swarm"
-            yield _UnknownUse(tool, text, "breakpoint_tools", None, known)
+    for field, called in _ASKING.items():
+        for tool in swarm.get(field) or ():
+            if tool not in known and not tool.startswith(servers):
+                text = f"{called} '{tool}' not found in swarm"
+                yield _UnknownUse(tool, text, field, None, known)
     for holder in (swarm, *agents):
         whose = None if holder is swarm else _called(holder)
         for tool in _strings(holder, "exclude_tools"):

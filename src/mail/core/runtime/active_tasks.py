@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from mail.clock import Clock
+from mail.core.approvals import DECIDED
 from mail.core.envelope import Envelope
 from mail.core.runtime.correspondence import Correspondence
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
@@ -20,6 +21,7 @@ from mail.core.runtime.waiting import Report
 from mail.core.tasks import TaskState
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.usage import Spending, Usage
+from mail.db.approvals import ApprovalRow
 from mail.db.base import CallRow, TaskRow
 
 if TYPE_CHECKING:
@@ -47,6 +49,7 @@ class ActiveTask:
     or is being worked on; ``away`` names the agents whose mail was put off and comes back by itself
     (it counts as arriving).
     ``waits`` are the open waits for teammates by (agent, call id); each counts as arriving.
+    ``approvals`` are what people are asked about the calls in ``calls``, by the same keys.
     ``asks`` maps (who asked, who was asked) to the open request ids, oldest first.
     ``exhausted`` tells why the task's budget allows no further model call; it fails for that
     reason when the turns that still run have ended. ``steps_due`` maps the ids of manual steps to
@@ -71,6 +74,7 @@ class ActiveTask:
     out: set[int] = field(default_factory=set)
     asks: Asks = field(default_factory=dict)
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
+    approvals: dict[tuple[str, str], ApprovalRow] = field(default_factory=dict)
     waits: dict[tuple[str, str], TeamWait] = field(default_factory=dict)
     waiters: list[Waiter] = field(default_factory=list)
     submissions: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -154,6 +158,20 @@ class ActiveTask:
             for call in self.calls.values()
             if call.answer is None and (agent is None or call.agent == agent)
         ]
+
+    def asked_calls(self, agent: str | None = None) -> list[CallRow]:
+        """Return the open calls that nobody has answered: an accepted one is open until it ran."""
+        return [call for call in self.open_calls(agent) if not self.is_decided(call)]
+
+    def is_decided(self, call: CallRow) -> bool:
+        """Tell whether a call is to be run, because somebody has accepted it."""
+        held = self.approvals.get((call.agent, call.call_id))
+        return held is not None and held.status in DECIDED
+
+    def is_held(self, call: CallRow) -> bool:
+        """Tell whether a call needs an approval, which the call of a breakpoint tool does not."""
+        held = self.approvals.get((call.agent, call.call_id))
+        return held is not None and held.kind == "approval"
 
     def open_waits(self, agent: str) -> list[TeamWait]:
         """Return an agent's waits for teammates whose results are not on their way."""

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from mail.core.agents import AgentCore
 from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.approvals import is_held
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import Control, ControlKind, Turn
 from mail.core.runtime.turn_result import storable
@@ -48,24 +48,25 @@ _OFFERS: Final = ("mail:offers",)
 
 
 def split_breakpoints(
-    agent: AgentCore,
+    name: str,
     calls: Sequence[AgentToolCall],
     context: RuntimeContext,
     offered: Collection[str] = (),
 ) -> tuple[list[AgentToolCall], list[AgentToolCall]]:
-    """Return (calls that pause the task, the other calls).
+    """Return (calls of an agent that pause the task, the other calls).
 
-    Calls of tools that the caller ``offered`` pause it like the swarm's own breakpoint tools.
-    A breakpoint call whose arguments are unusable, or that the agent may not make, asks nobody
-    anything: the agent is told, as with any other tool.
+    Calls of tools that the caller ``offered`` pause it like the swarm's own breakpoint tools, and
+    like those that need an approval. A call whose arguments are unusable, or that the agent may not
+    make, asks nobody anything: the agent is told, as with any other tool.
     """
+    agent = context.agents[name]
     paused: list[AgentToolCall] = []
     others: list[AgentToolCall] = []
     for call in calls:
         allowed = call.tool_name in offered or (
-            call.tool_name in context.breakpoint_tools
-            and call.tool_name not in context.exclude_tools
+            call.tool_name not in context.exclude_tools
             and agent.can_access_action_or_tool(call.tool_name)
+            and (call.tool_name in context.breakpoint_tools or is_held(name, call, context))
         )
         pauses = allowed and problem_of_arguments(call.tool_name, call.tool_args) is None
         (paused if pauses else others).append(call)
@@ -119,7 +120,7 @@ def match_answers(task: ActiveTask, payload: object) -> list[tuple[CallRow, str]
             one twice.
         AlreadyAnswered: a named call has its result, or none of the task's calls is open.
     """
-    open_calls = task.open_calls()
+    open_calls = task.asked_calls()
     if payload is None:
         names = [call.call_id for call in open_calls]
         text = "breakpoint_tool_call_result is required to resume from a breakpoint"
@@ -203,7 +204,7 @@ def _named(
     for call in left:
         if call.call_id == call_id:
             return call
-    names = [call.call_id for call in task.open_calls()]
+    names = [call.call_id for call in task.asked_calls()]
     if call_id in matched:
         raise BreakpointError(f"the list contains two results for the call '{call_id}'", names)
     answers = [call.answer for call in task.calls.values() if call.call_id == call_id]

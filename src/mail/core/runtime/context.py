@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from mail.clock import Clock
 from mail.core.actions import ActionCore, ActionOverrideFunction
 from mail.core.agents import AgentCore
+from mail.core.approvals import Approval
 from mail.core.compose import Composer
 from mail.core.interswarm import PEER_ROLE, Gateway
 from mail.core.runtime.active_tasks import ActiveTask, ActiveTasks
@@ -38,7 +39,8 @@ class RuntimeContext:
     nobody there. ``teams`` are those of the swarm. ``host`` is the swarm whose tasks these are,
     when the owner is another swarm. ``participants`` have mailboxes in the swarm, and are no
     agents; ``ring`` wakes those who wait for letters. ``guest`` is the participant whose tasks
-    these are, when the owner is one.
+    these are, when the owner is one. ``approvals`` tell, by name, of which tools the calls wait for
+    a person; ``holds`` whether any do, actions with an approval of their own included.
     """
 
     owner: Owner
@@ -57,6 +59,7 @@ class RuntimeContext:
     events: EventLog
     print_llm_streams: bool = True
     action_override: ActionOverrideFunction | None = None
+    approvals: Mapping[str, Approval] = field(default_factory=dict)
     gateway: Gateway | None = None
     teams: Teams = NO_TEAMS
     participants: Set[str] = frozenset()
@@ -68,12 +71,24 @@ class RuntimeContext:
     swarm: str = field(init=False)
     host: str = field(init=False)
     guest: str = field(init=False)
+    holds: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.swarm = self.owner.swarm
         self.host = self.owner.id if self.owner.role == PEER_ROLE else ""
+        own = [each for agent in self.agents.values() for each in (agent.actions or {}).values()]
+        held = any(action.approval is not None for action in (*self.actions.values(), *own))
+        self.holds = held or bool(self.approvals)
         takes_part = self.owner.role == PARTICIPANT_ROLE and self.owner.id in self.participants
         self.guest = self.owner.id if takes_part else ""
+
+    def approval_for(self, agent: str, tool: str) -> Approval | None:
+        """Return how calls of a tool are held: the swarm says, else the action."""
+        held = self.approvals.get(tool)
+        if held is not None:
+            return held
+        action = self.actions.get(tool) or (self.agents[agent].actions or {}).get(tool)
+        return action.approval if action is not None else None
 
     @property
     def finisher(self) -> str:

@@ -13,6 +13,7 @@ from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.interswarm import PeerControl
 from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.approvals import closed_approvals
 from mail.core.runtime.breakpoints import UNANSWERED, take_back
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import DeskParts, message_id_for, plain
@@ -26,6 +27,7 @@ from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.offer import NO_OFFER
 from mail.core.wire import MAILMessage
+from mail.db.approvals import ApprovalRow
 from mail.db.base import CallRow, EventRow, HistoryRow, MemoryRow, OutboxRow, Post
 from mail.db.desk import LetterRow
 
@@ -36,6 +38,7 @@ _TOLD: Final = {
     TaskState.FAILED: Subject.TASK_ERROR,
     TaskState.CANCELLED: Subject.TASK_CANCELLED,
 }
+_CUT_OFF: Final = "ERROR: the task was cancelled while this call ran; its outcome is unknown"
 _OPEN: Final = (TaskState.RUNNING, TaskState.PAUSED)
 
 
@@ -54,6 +57,7 @@ class Ending:
     everybody: bool = False
     unanswered: set[str] = field(default_factory=set)
     calls: tuple[CallRow, ...] = ()
+    approvals: tuple[ApprovalRow, ...] = ()
     histories: tuple[HistoryRow, ...] = ()
     settled: tuple[int, ...] = ()
     memories: tuple[MemoryRow, ...] = ()
@@ -108,7 +112,7 @@ class Endings:
 
     def pause(self, task: ActiveTask) -> Ending:
         """The task waits for the results of its open breakpoint calls."""
-        texts = [call.shown for call in task.open_calls()]
+        texts = [call.shown for call in task.asked_calls()]
         message = self.context.composer.system_completion(
             task.task_id, Subject.BREAKPOINT_TOOL_CALL, f"[{', '.join(texts)}]", task.now()
         )
@@ -219,7 +223,9 @@ class Endings:
         cut_off = [turn.seq for turn in running if turn.phase is Phase.MODEL]
         return (*(queued.seq for queued in waiting), *cut_off)
 
-    def _close_calls(self, task: ActiveTask) -> tuple[tuple[CallRow, ...], tuple[HistoryRow, ...]]:
+    def _close_calls(
+        self, task: ActiveTask, status: TaskState
+    ) -> tuple[tuple[CallRow, ...], tuple[HistoryRow, ...]]:
         """Answer open calls with "not run", so that no history keeps a call without a result."""
         waits = [wait for wait in task.waits.values() if not wait.answered]
         answered, entries = end_of_waits((wait, wait.draft.result("ended")) for wait in waits)
@@ -227,9 +233,13 @@ class Endings:
         for wait in waits:
             task.end_wait(wait)
         for call in task.open_calls() if task.calls else ():
-            closed = call._replace(answer=UNANSWERED)
+            runs = _runs(task, call)
+            if runs and status is not TaskState.CANCELLED:
+                continue  # its result comes
+            text = _CUT_OFF if runs else UNANSWERED
+            closed = call._replace(answer=text)
             task.calls[(call.agent, call.call_id)] = closed
-            entry = AgentToolCall.model_validate_json(call.call).create_response_msg(UNANSWERED)
+            entry = AgentToolCall.model_validate_json(call.call).create_response_msg(text)
             rows.append(closed)
             if swarm_of(create_agent_address(call.agent)):
                 continue  # its history is elsewhere
@@ -254,7 +264,7 @@ class Endings:
         calls: tuple[CallRow, ...] = ()
         histories: tuple[HistoryRow, ...] = ()
         if status is not TaskState.PAUSED:
-            calls, histories = self._close_calls(task)
+            calls, histories = self._close_calls(task, status)
             self._settle_row(task, status)
         settled += self._settle_finish(task) + self._settle_steps(task)
         told_away = self._tell_peers(task, message, status, everybody=everybody)
@@ -288,6 +298,7 @@ class Endings:
             everybody=everybody,
             unanswered=unanswered,
             calls=calls,
+            approvals=closed_approvals(task, calls),
             histories=histories,
             settled=settled,
             memories=() if task.offer is NO_OFFER else take_back(task, message.timestamp),
@@ -363,8 +374,10 @@ class Endings:
 
     def _tell_pause(self, task: ActiveTask, message: Envelope, mail: Mail) -> None:
         """Show the host the open calls: the results come from its own caller."""
-        peering, calls = task.peering, task.open_calls()
-        if peering is None or not task.host:
+        peering = task.peering
+        # Held calls are answered here: the host waits for them as for anything that takes long.
+        calls = [call for call in task.open_calls() if not task.is_held(call)]
+        if peering is None or not task.host or not calls:
             return
         asked = [ask.asker for ask in peering.owed.values()]
         to = asked[0] if asked else peering.contacts.get(task.host)
@@ -405,6 +418,12 @@ class Endings:
             answer = answer._replace(recipient_swarms=(swarm,))
         self.mail_delivery.send_away(mail, answer, control)
         mail.task.note_sent(answer)
+
+
+def _runs(task: ActiveTask, call: CallRow) -> bool:
+    """Tell whether a turn runs a call at the moment, whose result will be noted."""
+    turn = task.turns.get(call.agent)
+    return turn is not None and turn.runs == call.call_id and turn.phase is Phase.ACTING
 
 
 def _derived(text: str) -> str:

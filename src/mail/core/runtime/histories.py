@@ -5,15 +5,15 @@ read-only by contract. The store's rows are text that is written before anybody 
 so what an agent does to one never gets there; `mail.testing.HistoryGuard` finds out who does.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from pydantic_core import from_json, to_json
 
 from mail.core.runtime.mailbox import LaneKey
 from mail.db.base import HistoryRecords, Owner
 
-__all__ = ["Entry", "Histories"]
+__all__ = ["Entry", "Histories", "edit_entry", "edited_history", "with_arguments"]
 
 Entry = dict[str, Any]
 
@@ -62,4 +62,74 @@ class Histories:
 
     async def _load(self, key: LaneKey) -> list[Entry]:
         rows = await self._store.history(self._owner, key.task_id, key.agent)
-        return [entry for row in rows for entry in from_json(row)]
+        return edited_history([entry for row in rows for entry in from_json(row)])
+
+
+# --- calls that a person has edited ---------------------------------------------------------------
+
+_EDIT: Final = "mail:edited_call"
+
+
+def edit_entry(call_id: str, arguments: Mapping[str, Any]) -> Entry:
+    """Return the entry by which a history says that a call was run with other arguments.
+
+    What the agent wrote stays as it is in the store; agents are given a copy with the edit.
+    """
+    return {"role": "system", "type": _EDIT, "call_id": call_id, "arguments": dict(arguments)}
+
+
+def edited_history(entries: Sequence[Entry]) -> list[Entry]:
+    """Return a history in which edited calls have the arguments that they were run with."""
+    edited: list[Entry] = []
+    for entry in entries:
+        if entry.get("type") != _EDIT:
+            edited.append(entry)
+            continue
+        given = {str(entry["call_id"]): entry["arguments"]}
+        for place in range(len(edited) - 1, -1, -1):
+            changed = with_arguments(edited[place], given)
+            if changed != edited[place]:
+                edited[place] = changed
+                break
+            if _has_call(edited[place], given):
+                break  # it was edited to the same
+    return edited
+
+
+def _has_call(entry: Entry, given: Mapping[str, Any]) -> bool:
+    calls, blocks = entry.get("tool_calls") or (), entry.get("content")
+    if entry.get("role") == "assistant" and isinstance(blocks, list):
+        calls = [*calls, *blocks]
+    ids = [call.get("id") for call in calls if isinstance(call, dict)]
+    if entry.get("type") == "function_call":
+        ids.append(entry.get("call_id"))
+    return any(each in given for each in ids)
+
+
+def with_arguments(entry: Entry, given: Mapping[str, dict[str, Any]]) -> Entry:
+    """Return an entry of any format in which calls, by their ids, have the given arguments."""
+    if entry.get("type") == "function_call" and entry.get("call_id") in given:
+        return entry | {"arguments": to_json(given[entry["call_id"]]).decode()}
+    changed = entry
+    if isinstance(calls := entry.get("tool_calls"), list):
+        changed = changed | {"tool_calls": [_chat_call(call, given) for call in calls]}
+    if isinstance(blocks := entry.get("content"), list):
+        changed = changed | {"content": [_block(block, given) for block in blocks]}
+    return changed
+
+
+def _chat_call(call: Any, given: Mapping[str, dict[str, Any]]) -> Any:
+    if not isinstance(call, dict) or call.get("id") not in given:
+        return call
+    function = call.get("function") or {}
+    return call | {"function": function | {"arguments": to_json(given[call["id"]]).decode()}}
+
+
+def _block(block: Any, given: Mapping[str, dict[str, Any]]) -> Any:
+    if (
+        not isinstance(block, dict)
+        or block.get("type") != "tool_use"
+        or block.get("id") not in given
+    ):
+        return block
+    return block | {"input": given[block["id"]]}

@@ -116,7 +116,7 @@ class LetterDoor:
         if not task.stored:
             return
         if self._is_own(mail.letter) and task.row.state is TaskState.PAUSED:
-            raise TaskPaused(task.task_id, [call.call_id for call in task.open_calls()])
+            raise TaskPaused(task.task_id, [call.call_id for call in task.asked_calls()])
         if not self._is_own(mail.letter) and task.row.state not in _OPEN:
             raise ProtocolError(f"reply_to: {_OVER}", [{"field": "reply_to", "problem": _OVER}])
 

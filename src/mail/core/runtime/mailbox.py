@@ -3,7 +3,8 @@
 A lane's own order is: a turn that was begun, the request to finish, interrupts, by tier, by
 number. Among lanes the one whose first message has the lowest (tier, number) goes first, so no
 task can starve another beyond the tiers. A lane is not claimable while its turn runs, while it is
-blocked by an open breakpoint, or while its task is held.
+blocked by an open breakpoint, or while its task is held. What carries out an answer about a held
+call comes first, and passes blocks and holds: only a running turn of its lane is in its way.
 
 In manual mode mail without an instruction of the system is *buffered*: it waits behind everything
 else, in the order in which it came, until a step takes all of it at once.
@@ -100,6 +101,11 @@ class QueuedMessage:
         return bool(control and control.step and control.kind is not ControlKind.STEP)
 
     @property
+    def decided(self) -> bool:
+        """Tell whether it carries out what somebody answered about a held call."""
+        return self.control is not None and self.control.decided
+
+    @property
     def personal(self) -> bool:
         """Tell whether a user or administrator wrote it."""
         return self.envelope.sender["address_type"] in ("user", "admin")
@@ -112,6 +118,8 @@ class QueuedMessage:
     @property
     def place(self) -> tuple[int, int, int]:
         """The message's place in its lane."""
+        if self.decided:
+            return -1, self.delivery.tier, self.seq
         rank = 2 if self.delivery.interrupt else 3
         if self.control is not None and (self.finish or self.goes_on):
             rank = 1
@@ -128,6 +136,11 @@ class _Lane:
     @property
     def head(self) -> QueuedMessage | None:
         return self.queued_messages[0][1] if self.queued_messages else None
+
+    @property
+    def decided(self) -> bool:
+        """Tell whether it begins with what carries out an answer."""
+        return bool(self.queued_messages) and self.queued_messages[0][1].decided
 
 
 class Mailbox:
@@ -197,10 +210,16 @@ class Mailbox:
     def workable(self, task_id: str) -> bool:
         """Tell whether a task has mail to work on in a lane that no open breakpoint blocks."""
         for lane in self._tasks.get(task_id, {}).values():
+            if lane.decided:
+                return True
             waits = lane.queued_messages and not lane.blocked
             if waits and not (self._manual and lane.queued_messages[0][1].passive):
                 return True
         return False
+
+    def decided(self, task_id: str) -> list[QueuedMessage]:
+        """Return what waits of a task to carry out answers about held calls."""
+        return [queued for queued in self.queued_messages(task_id) if queued.decided]
 
     def presses(self, key: LaneKey) -> bool:
         """Tell whether an interrupt or the request to finish waits in a lane."""
@@ -211,6 +230,8 @@ class Mailbox:
     def begun(self, task_id: str) -> bool:
         """Tell whether a begun turn waits that the task's hold lets pass."""
         lanes = self._tasks.get(task_id, {}).values()
+        if any(lane.decided for lane in lanes):
+            return True
         heads = [lane.head for lane in lanes if not lane.blocked]
         return self._held.get(task_id) is not Hold.FIRM and any(h and h.filed for h in heads)
 
@@ -298,6 +319,8 @@ class Mailbox:
 
     def _claimable(self, lane: _Lane) -> bool:
         head = lane.head
+        if head is not None and head.decided and not lane.busy:
+            return True
         if head is None or lane.busy or lane.blocked or (self._manual and head.passive):
             return False
         level = self._held.get(lane.key.task_id)

@@ -93,7 +93,7 @@ class ManualReplies:
             waiter.resolve(result)
 
     def _paused(self, task: ActiveTask) -> TaskPaused:
-        return TaskPaused(task.task_id, [call.call_id for call in task.open_calls()])
+        return TaskPaused(task.task_id, [call.call_id for call in task.asked_calls()])
 
     def _resolve(self, task: ActiveTask, ref: str, message: MAILMessage) -> None:
         answer = task.steps_due.pop(ref, None)

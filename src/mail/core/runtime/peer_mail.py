@@ -518,7 +518,7 @@ class PeerDoor:
     async def _resume(self, task: ActiveTask, mail: PeerMail, control: PeerControl) -> None:
         """Give agents the results that the caller of the peer's task has given."""
         received = self._received(mail, task.now())
-        waiting = {call.call_id for call in task.open_calls()}
+        waiting = {call.call_id for call in task.asked_calls() if not task.is_held(call)}
         results = [
             {"call_id": told["call_id"], "content": told.get("content", "")}
             for told in control.calls

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from mail.clock import Clock, SystemClock
 from mail.core.actions import ActionCore, ActionOverrideFunction
 from mail.core.agents import AgentCore
+from mail.core.approvals import NO_APPROVALS, Answer, Answerer, Approval
 from mail.core.compose import Composer, Subject
 from mail.core.events import TaskEvent
 from mail.core.interswarm import DeliveryOutcome, Gateway, PeerMail
@@ -41,9 +42,19 @@ from mail.core.suggest import did_you_mean
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.teams import NO_TEAMS, Teams
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
-from mail.db.base import IdempotencyRow, OutboxRow, Owner, Store
+from mail.db.approvals import ApprovalFilter, ApprovalRow
+from mail.db.base import IdempotencyRow, OutboxRow, Owner, Store, TaskRow
 from mail.db.desk import AskRow
-from mail.errors import ConfigError, MAILError, ShuttingDown, StoreError, TaskTimeout, UnknownTask
+from mail.errors import (
+    ConfigError,
+    MAILError,
+    ShuttingDown,
+    StoreError,
+    TaskTimeout,
+    UnknownApproval,
+    UnknownTask,
+)
+from mail.services.approvals import approval_record
 from mail.services.event_log import EventLog
 from mail.services.tasks import TaskReader
 
@@ -63,6 +74,8 @@ class MAILRuntime(Federation, RuntimeViews):
         entrypoint: The agent that answers for the swarm.
         breakpoint_tools: Tools whose calls pause a task.
         exclude_tools: Tools that no agent may call.
+        approvals: Tools by name whose calls wait for a person, beside the actions with an approval
+            of their own.
         enable_db_agent_histories: Kept for compatibility; whether state lasts is the store's doing.
         print_llm_streams: Whether pieces of model calls are printed to standard output.
         store: Where everything is kept; memory when absent. It is shared, not owned.
@@ -99,6 +112,7 @@ class MAILRuntime(Federation, RuntimeViews):
         teams: Teams = NO_TEAMS,
         participants: Collection[str] = (),
         ring: Callable[[Collection[str]], None] | None = None,
+        approvals: Mapping[str, Approval] = NO_APPROVALS,
     ) -> None:
         self.agents, self.actions = agents, actions
         self.user_id, self.user_role = user_id, user_role
@@ -106,6 +120,7 @@ class MAILRuntime(Federation, RuntimeViews):
         self.swarm_registry, self.enable_interswarm = swarm_registry, enable_interswarm
         self.breakpoint_tools = list(breakpoint_tools or ())
         self.exclude_tools = list(exclude_tools or ())
+        self.approvals = dict(approvals)
         self.enable_db_agent_histories = enable_db_agent_histories
         check_names(
             agents=agents,
@@ -116,6 +131,7 @@ class MAILRuntime(Federation, RuntimeViews):
             enable_interswarm=enable_interswarm,
             breakpoint_tools=self.breakpoint_tools,
             exclude_tools=self.exclude_tools,
+            approvals=self.approvals,
         )
         self.settings = settings or RuntimeSettings()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -148,6 +164,7 @@ class MAILRuntime(Federation, RuntimeViews):
                 store, owner, recent=settings.recent_events, buffer=settings.stream_buffer
             ),
             gateway=self._gateway,
+            approvals=self.approvals,
             teams=self.teams,
             participants=self.participants,
             ring=self._ring,
@@ -473,6 +490,39 @@ class MAILRuntime(Federation, RuntimeViews):
         """
         await self.start()
         await self._submissions.delete(task_id, cancel=cancel)
+
+    # --- approvals ------------------------------------------------------------------------------
+
+    async def decide(
+        self, task_id: str, approval_id: str, answer: Answer, by: Answerer
+    ) -> tuple[ApprovalRow, TaskRow]:
+        """Answer what people are asked about a call; see `Submissions.decide`."""
+        await self.start()
+        return await self._submissions.decide(task_id, approval_id, answer, by)
+
+    async def get_approvals(self, status: str, task_id: str, limit: int) -> list[dict[str, Any]]:
+        """Return the approvals of the owner's tasks as records, newest first."""
+        await self._open()
+        wanted = "" if status == "all" else status
+        which = ApprovalFilter(self._context.owner, status=wanted, task_id=task_id)
+        found = await self._context.store.list_approvals(which, limit=limit)
+        return [approval_record(each) for each in found]
+
+    async def answer_approval(
+        self, approval_id: str, answer: Answer, by: Answerer
+    ) -> dict[str, Any]:
+        """Answer what people are asked about a call of one of the owner's tasks.
+
+        Raises:
+            UnknownApproval: there is no such approval; see also `decide`.
+        """
+        await self._open()
+        owner = self._context.owner
+        found = await self._context.store.find_approval(owner.swarm, approval_id)
+        if found is None or found.owner != owner:
+            raise UnknownApproval
+        row, _ = await self.decide(found.task_id, approval_id, answer, by)
+        return approval_record(found._replace(row=row))
 
     # --- other swarms -------------------------------------------------------------------------
 

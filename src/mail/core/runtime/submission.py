@@ -5,23 +5,32 @@ Nothing is started before everything is checked, and nothing is acknowledged bef
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
-from pydantic_core import to_json
+from pydantic_core import from_json, to_json
 
 from mail.core.addresses import create_agent_address, format_contributor
+from mail.core.approvals import Answer, Answerer
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.interswarm import PeerControl
 from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.approvals import (
+    CANCELLED,
+    IGNORED,
+    check_answer,
+    ended_text,
+    told_answer,
+)
 from mail.core.runtime.breakpoints import check_offer, load_offer, match_answers, offer_row
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import load_correspondence
 from mail.core.runtime.delivery import Mail, MailDelivery
-from mail.core.runtime.mailbox import LaneKey
+from mail.core.runtime.histories import edit_entry
+from mail.core.runtime.mailbox import Hold, LaneKey
 from mail.core.runtime.mailbox_loader import MailboxLoader
 from mail.core.runtime.peering import load_peering, swarm_of
 from mail.core.runtime.policy import local_recipients
@@ -37,6 +46,7 @@ from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.offer import NO_OFFER, Offer
 from mail.core.wire import MAILMessage
+from mail.db.approvals import ApprovalRow
 from mail.db.base import (
     CallRow,
     EventRow,
@@ -50,6 +60,7 @@ from mail.db.base import (
 )
 from mail.db.desk import PARTICIPANT_ROLE
 from mail.errors import (
+    ApprovalClosed,
     KeyTaken,
     ProtocolError,
     ShuttingDown,
@@ -58,6 +69,7 @@ from mail.errors import (
     TaskRunning,
     ToolError,
     UnknownAgent,
+    UnknownApproval,
     UnknownTask,
 )
 from mail.logcontext import LogContext, begin, current, end
@@ -369,6 +381,8 @@ class Submissions:
             return
         calls = await self.context.store.calls(self.context.owner, task.task_id)
         task.calls = {(call.agent, call.call_id): call for call in calls if not call.is_wait}
+        asked = await self.context.store.approvals(self.context.owner, task.task_id)
+        task.approvals = {(row.agent, row.call_id): row for row in asked} if calls else {}
         self.committer.restore_waits(task, calls)
         task.offer = await load_offer(self.context, task.task_id)
         task.continue_from(await self.context.store.latest_time(self.context.owner, task.task_id))
@@ -395,7 +409,7 @@ class Submissions:
             except StoreConflict:
                 await self.load(task)
         if task.row.state is TaskState.PAUSED:
-            raise TaskPaused(task.task_id, [call.call_id for call in task.open_calls()])
+            raise TaskPaused(task.task_id, [call.call_id for call in task.asked_calls()])
         return await self._open(task, envelope, request, control, new=False)
 
     async def _open(
@@ -446,6 +460,42 @@ class Submissions:
         await self.delivered(task, mail, post, receipt, waiter, reopened=not joins)
         return waiter
 
+    async def decide(
+        self, task_id: str, approval_id: str, answer: Answer, by: Answerer
+    ) -> tuple[ApprovalRow, TaskRow]:
+        """Store the answer to what people are asked about a call, and act on it.
+
+        Returns:
+            The approval, and the task.
+
+        Raises:
+            UnknownTask, UnknownApproval, ApprovalClosed, ApprovalError, Forbidden: see
+                `prepare_decision`; nothing was changed.
+            ShuttingDown: the runtime takes no more work.
+            StoreError: it could not be stored.
+        """
+        return await asyncio.shield(
+            asyncio.ensure_future(self._decide(task_id, approval_id, answer, by))
+        )
+
+    async def _decide(
+        self, task_id: str, approval_id: str, answer: Answer, by: Answerer
+    ) -> tuple[ApprovalRow, TaskRow]:
+        async with self.hold(task_id, new=False) as task:
+            self._check_open()
+            rows = (row for row in task.approvals.values() if row.approval_id == approval_id)
+            asked = next(rows, None)
+            if asked is None:
+                raise UnknownApproval
+            decision = prepare_decision(task, asked, answer, by, self.context, self.mail_delivery)
+            message = decision.mail.envelopes[0] if decision.mail.envelopes else None
+            request = RunRequest(
+                message=message or self.context.composer.notice(task_id, asked.agent, "", ""),
+                awaited=False,
+            )
+            await self._go_on(task, request, decision)
+            return task.approvals[(asked.agent, asked.call_id)], task.row
+
     async def resume(
         self,
         task: ActiveTask,
@@ -463,6 +513,17 @@ class Submissions:
         """
         results = request.breakpoint_tool_call_result
         resumption = prepare_resumption(task, results, self.context, self.mail_delivery)
+        return await self._go_on(task, request, resumption, inbox, events)
+
+    async def _go_on(
+        self,
+        task: ActiveTask,
+        request: RunRequest,
+        resumption: "Resumption",
+        inbox: InboxRow | None = None,
+        events: tuple[EventRow, ...] = (),
+    ) -> Waiter | None:
+        """Store answers to open calls, and let the agents go on."""
         if not task.loaded:
             await self.mailbox_loader.recall(task)
         self._check_open()
@@ -472,7 +533,7 @@ class Submissions:
         waiter = self._wait(task, request, "", consumed=True)
         if waiter is not None:
             waiter.steps = resumption.steps
-        if resumption.ready or was_running:
+        if resumption.ready or resumption.decided or was_running:
             self.reopen(task, request, joins=was_running)
         else:
             task.change(awaited=True)
@@ -480,6 +541,9 @@ class Submissions:
         task.offer = request.offer or offer
         post = Post(owner=self.context.owner, task=task.row, once=request.once_for(task.task_id))
         post.memories = _memories(task, offer, request, resumption.mail)
+        if resumption.by is not None:
+            task.change(awaited=True)  # the run is to come to its end, whoever looks
+            post.task = task.row
         resumption.fill(post)
         post.inbox, post.events = inbox, (*events, *post.events)
         try:
@@ -571,6 +635,9 @@ class Submissions:
                 await self.mailbox_loader.refill(task, recovered=True)
             else:
                 task.pausing = task.row.awaited
+                if any(task.is_decided(call) for call in task.open_calls()):
+                    self.context.mailbox.hold(task.task_id, Hold.FIRM)
+                    await self.mailbox_loader.refill(task, recovered=True)
 
 
 def _memories(
@@ -587,7 +654,10 @@ class Resumption:
     """What a resume changes.
 
     ``calls`` are the answered rows, ``before`` the same rows as they were. ``ready`` are the agents
-    that have all of their results now; ``mail`` wakes them.
+    that have all of their results now; ``mail`` wakes them. ``approvals`` are those that the
+    answers close, and ``asked`` the same as they were; ``by`` is who answered one of them,
+    ``decided`` tells that a call is run or the run is ended, and ``edited`` names the agent whose
+    call was edited.
     """
 
     task: ActiveTask
@@ -597,6 +667,11 @@ class Resumption:
     histories: list[HistoryRow] = field(default_factory=list)
     events: list[EventRow] = field(default_factory=list)
     ready: dict[str, CallRow] = field(default_factory=dict)
+    approvals: list[ApprovalRow] = field(default_factory=list)
+    asked: list[ApprovalRow] = field(default_factory=list)
+    by: Answerer | None = None
+    decided: bool = False
+    edited: str = ""
 
     @property
     def steps(self) -> frozenset[str]:
@@ -606,25 +681,35 @@ class Resumption:
 
     def apply(self) -> None:
         """Note the results in the live task."""
-        self._note(self.calls)
+        self._note(self.calls, self.approvals)
 
     def undo(self) -> None:
         """Take `apply` back: the results could not be stored."""
-        self._note(self.before)
+        self._note(self.before, self.asked)
 
-    def _note(self, rows: list[CallRow]) -> None:
+    def _note(self, rows: list[CallRow], approvals: list[ApprovalRow]) -> None:
         self.task.calls.update(((row.agent, row.call_id), row) for row in rows)
+        self.task.approvals.update(((row.agent, row.call_id), row) for row in approvals)
+
+    def close(self, row: ApprovalRow, answer: Answer, by: Answerer, *, late: bool = False) -> None:
+        """Note an answer."""
+        closed, event = told_answer(row, answer, by, self.task.now(), late=late)
+        self.asked.append(row)
+        self.approvals.append(closed)
+        if row.kind == "approval":
+            self.events.append(event.row(self.mail.moment))
 
     def fill(self, post: Post) -> None:
         """Put everything into a commit of the task."""
         post.deliveries = self.mail.deliveries
         post.events = (*self.events, *self.mail.events)
         post.histories, post.calls = tuple(self.histories), tuple(self.calls)
+        post.approvals = tuple(self.approvals)
         post.outbox = tuple(self.mail.outbox)
 
     def stored(self, context: RuntimeContext) -> None:
         """Let the agents see their results, and those go on that have all of them."""
-        for agent in {row.agent for row in self.calls}:
+        for agent in {row.agent for row in self.calls} | {self.edited}:
             context.histories.forget(self.task.task_id, agent)
         self.task.fresh = False  # the store knows more of them now
         for agent in self.ready:
@@ -632,7 +717,11 @@ class Resumption:
 
 
 def prepare_resumption(
-    task: ActiveTask, payload: object, context: RuntimeContext, mail_delivery: MailDelivery
+    task: ActiveTask,
+    payload: object,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+    by: Answerer | None = None,
 ) -> Resumption:
     """Check the results that a caller gives; nothing is changed yet.
 
@@ -642,6 +731,7 @@ def prepare_resumption(
     """
     answers = match_answers(task, payload)
     resumption = Resumption(task, [row for row, _ in answers], Mail(task))
+    _respond(resumption, answers, context, by)
     away: dict[str, list[dict[str, str]]] = {}
     for row, content in answers:
         here = row.agent in context.agents
@@ -653,14 +743,146 @@ def prepare_resumption(
             away.setdefault(row.agent, []).append(result)
     for agent, results in away.items():
         _send_results(resumption, agent, results, context, mail_delivery)
+    _wake(resumption, context, mail_delivery, away)
+    return resumption
+
+
+def _respond(
+    resumption: Resumption,
+    answers: Sequence[tuple[CallRow, str]],
+    context: RuntimeContext,
+    by: Answerer | None,
+) -> None:
+    """Take results for answers to what people are asked."""
+    owner, task = context.owner, resumption.task
+    for row, content in answers:
+        asked = task.approvals.get((row.agent, row.call_id))
+        if asked is None:
+            continue
+        # Of a peer's task only the calls of breakpoint tools are that peer's to answer.
+        own = asked.kind == "breakpoint" or not context.host
+        who = by or Answerer(owner.role, owner.id, participant=bool(context.guest), owner=own)
+        answer = check_answer(task, asked, Answer("response", text=content), who, context)
+        resumption.close(asked, answer, who)
+
+
+def _wake(
+    resumption: Resumption,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+    away: Collection[str] = (),
+) -> None:
+    """Let agents go on that have all of their results, but for those of other swarms."""
     resumption.ready = _ready(resumption)
-    for agent in sorted(resumption.ready.keys() - away.keys()):
+    task = resumption.task
+    for agent in sorted(resumption.ready.keys() - set(away)):
         control = Control.from_json(resumption.ready[agent].control)
         notice = context.composer.notice(task.task_id, agent, Subject.ACTION_COMPLETE_BROADCAST, "")
         mail_delivery.send(
             resumption.mail, notice, control or Control(ControlKind.RESUME), silent=True
         )
+
+
+def prepare_decision(
+    task: ActiveTask,
+    asked: ApprovalRow,
+    answer: Answer,
+    by: Answerer,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+) -> Resumption:
+    """Check an answer to what people are asked; nothing is changed yet.
+
+    Raises:
+        ApprovalClosed, ApprovalError, Forbidden: see `mail.core.runtime.approvals.check_answer`.
+        UnknownAgent: the agent is not in the swarm any more.
+    """
+    answer = check_answer(task, asked, answer, by, context)
+    call = task.calls[(asked.agent, asked.call_id)]
+    if call.answer is not None:
+        raise ApprovalClosed(asked.status)
+    if call.agent not in context.agents:
+        if not swarm_of(create_agent_address(call.agent)):
+            raise UnknownAgent(f"agent '{call.agent}', whose call '{call.call_id}' is, has gone")
+        result = {"call_id": call.call_id, "content": answer.text}
+        resumption = prepare_resumption(task, result, context, mail_delivery, by)
+        resumption.by = by
+        return resumption
+    resumption = Resumption(task, [], Mail(task), by=by)
+    late = by.role == "system"
+    resumption.close(asked, answer, by, late=late)
+    if answer.type in ("accept", "edit"):
+        _accept(resumption, call, asked, answer, context, mail_delivery)
+    elif answer.type == "ignore":
+        told = ended_text(asked, "" if late else str(by))
+        _ignore(resumption, call, told, context, mail_delivery)
+    else:
+        resumption.before.append(call)
+        _record(resumption, call, answer.text, here=True)
+        _wake(resumption, context, mail_delivery)
     return resumption
+
+
+def _accept(
+    resumption: Resumption,
+    call: CallRow,
+    asked: ApprovalRow,
+    answer: Answer,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+) -> None:
+    """Have a call run; an edit becomes part of the agent's history at once."""
+    arguments = from_json(asked.request)["args"]
+    if answer.type == "edit":
+        arguments = dict(answer.args or {})
+        made = AgentToolCall.model_validate_json(call.call)
+        entry = to_json([edit_entry(made.tool_call_id, arguments)]).decode()
+        resumption.histories.append(HistoryRow(call.agent, entry))
+        resumption.edited = call.agent
+    before = Control.from_json(call.control)
+    control = Control(
+        ControlKind.RUN,
+        origin=before.origin if before else None,
+        call=(call.call_id, arguments),
+    )
+    _send_decision(resumption, call.agent, control, context, mail_delivery)
+
+
+def _ignore(
+    resumption: Resumption,
+    call: CallRow,
+    told: str,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+) -> None:
+    """End the run: no call is run that nobody has accepted."""
+    task = resumption.task
+    others = [each for each in task.asked_calls() if each != call and each.agent in context.agents]
+    resumption.before.extend((call, *others))
+    _record(resumption, call, IGNORED, here=True)
+    for each in others:
+        _record(resumption, each, CANCELLED, here=True)
+        asked = task.approvals.get((each.agent, each.call_id))
+        if asked is not None:
+            resumption.asked.append(asked)
+            resumption.approvals.append(asked._replace(status="cancelled", answered_at=task.now()))
+    _send_decision(
+        resumption, call.agent, Control(ControlKind.END, reason=told), context, mail_delivery
+    )
+
+
+def _send_decision(
+    resumption: Resumption,
+    agent: str,
+    control: Control,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+) -> None:
+    task = resumption.task
+    subject = Subject.ACTION_COMPLETE_BROADCAST
+    notice = context.composer.notice(task.task_id, agent, subject, "")
+    mail_delivery.send(resumption.mail, notice, control, silent=True)
+    resumption.decided = True
 
 
 def _ready(resumption: Resumption) -> dict[str, CallRow]:

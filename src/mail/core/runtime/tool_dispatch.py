@@ -45,7 +45,7 @@ class ToolDispatcher:
         journal: Mapping[str, JournalRow],
     ) -> None:
         """Run the calls; the draft has their results, mail and events afterwards."""
-        tools = ToolContext(self.context, turn, pausing=bool(turn_result.paused))
+        tools = ToolContext(self.context, turn, pausing=bool(turn_result.paused or turn.runs))
         for index, call in enumerate(calls):
             if call.tool_name in BUILTIN_TOOLS:
                 self._note_builtin(turn, turn_result, call)

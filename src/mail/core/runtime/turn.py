@@ -3,7 +3,7 @@
 import hashlib
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic_core import from_json, to_json
 
@@ -42,6 +42,8 @@ class ControlKind(StrEnum):
     FINISH = "finish"
     RESUME = "resume"
     STEP = "step"
+    RUN = "run"
+    END = "end"
 
 
 class Origin(NamedTuple):
@@ -86,7 +88,8 @@ class Control:
     """The typed instruction beside a system message, whose text decides nothing (MAIL-DATA-13).
 
     ``reason`` of a FINISH is ``"limit"`` or ``"stall"``; ``attempt`` counts repair turns. ``step``
-    is the manual step that the turn belongs to.
+    is the manual step that the turn belongs to. A RUN runs the accepted ``call`` of the agent, by
+    its id and with these arguments; an END ends the run, because somebody ignored a call.
     """
 
     kind: ControlKind
@@ -94,10 +97,17 @@ class Control:
     attempt: int = 0
     origin: Origin | None = None
     step: ManualStep | None = None
+    call: tuple[str, dict[str, Any]] | None = None
 
     def to_json(self) -> str:
         """Return the instruction as JSON."""
-        return to_json([self.kind, self.reason, self.attempt, self.origin, self.step]).decode()
+        parts: list[Any] = [self.kind, self.reason, self.attempt, self.origin, self.step]
+        return to_json([*parts, self.call] if self.call else parts).decode()
+
+    @property
+    def decided(self) -> bool:
+        """Tell whether it carries out what somebody answered about a held call."""
+        return self.kind in (ControlKind.RUN, ControlKind.END)
 
     @classmethod
     def from_json(cls, text: str | None) -> "Control | None":
@@ -112,6 +122,7 @@ class Control:
             attempt,
             Origin(*origin) if origin else None,
             step._replace(targets=tuple(step.targets)) if step else None,
+            (more[1][0], more[1][1]) if len(more) > 1 else None,
         )
 
 
@@ -166,6 +177,17 @@ class Turn:
         self.manual = control.step if control else None
         self.finishing = control is not None and control.kind is ControlKind.FINISH
         self.step = f"{task.row.task_owner}/{task.task_id}/{queued.envelope.id}/{self.agent}"
+
+    @property
+    def runs(self) -> str:
+        """The id of the accepted call that it runs in place of calling the agent, or no text."""
+        control = self.control
+        return control.call[0] if control is not None and control.call is not None else ""
+
+    @property
+    def decided(self) -> bool:
+        """Tell whether it only carries out what somebody answered about a held call."""
+        return self.control is not None and self.control.decided
 
     @property
     def origin(self) -> Origin | None:

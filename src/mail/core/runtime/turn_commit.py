@@ -15,6 +15,7 @@ from mail.core.addresses import MAILAddress, create_agent_address
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.approvals import accepted_call, approval_rows, open_events
 from mail.core.runtime.breakpoints import UNANSWERED, call_rows
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import letter_in
@@ -29,6 +30,7 @@ from mail.core.runtime.turn import Control, ControlKind, Origin, Phase, Turn
 from mail.core.runtime.turn_result import EventDraft, TurnResult
 from mail.core.runtime.waiting import Report, WaitHints, acting, stuck, wait_cycle
 from mail.core.tasks import TaskState
+from mail.db.approvals import ApprovalRow
 from mail.db.base import (
     CallRow,
     EventRow,
@@ -62,7 +64,10 @@ class CommitPlan:
     mail: Mail = field(init=False)
     ending: Ending | None = None
     dead: str | None = None
-    calls: tuple[CallRow, ...] = ()  # on which the turn pauses
+    calls: tuple[CallRow, ...] = ()  # on which the turn pauses, or the one that it has run
+    approvals: tuple[ApprovalRow, ...] = ()  # what people are asked about them
+    woken: bool = False  # the agent has all of its results
+    reopens: bool = False  # the task was paused before
     waits: list[TeamWait] = field(default_factory=list)  # for teammates, which the turn begins
     step: str = ""  # the manual step that is answered itself
     follow_up: tuple[Envelope, Control] | None = None
@@ -98,6 +103,7 @@ class CommitPlan:
                 *answered,
                 *(ending.calls if ending else ()),
             ),
+            approvals=(*self.approvals, *(ending.approvals if ending else ())),
             memories=(*turn_result.memories, *(ending.memories if ending else ())),
             settled=self.shown + (ending.settled if ending else ()),
             response=ending.response if ending else None,
@@ -149,6 +155,7 @@ class TurnCommitter:
                 key = LaneKey(task.task_id, turn.agent)
                 self.context.histories.append(key, turn_result.entries)
             await self._tell(plan, post, receipt)
+            self._let_go_on(plan, turn)
             if turn.manual:
                 last_event = receipt.first_event + len(post.events) - 1
                 self.steps.answer(turn, turn_result, plan.ending, last_event)
@@ -165,6 +172,13 @@ class TurnCommitter:
                 self.mail_delivery.unbuffer(turn)
             self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
             self.settle(task)
+
+    def _let_go_on(self, plan: CommitPlan, turn: Turn) -> None:
+        """Let an agent go on whose call a turn has run, if it has all of its results."""
+        if plan.woken or (turn.decided and plan.ending is not None):
+            self.context.mailbox.unblock(LaneKey(plan.task.task_id, turn.agent))
+        if plan.reopens:
+            self.context.mailbox.unhold(plan.task.task_id)
 
     async def _stored(self, plan: CommitPlan, post: TurnCommit) -> Receipt:
         """Commit what a turn has done, and begin its waits."""
@@ -206,6 +220,7 @@ class TurnCommitter:
             events=(*before, *cut_off, *ending.events),
             response=ending.response,
             calls=ending.calls,
+            approvals=ending.approvals,
             histories=ending.histories,
             settled=ending.settled,
             memories=ending.memories,
@@ -250,7 +265,7 @@ class TurnCommitter:
         limit = task.row.max_steps
         if limit is None or turn.manual or task.steps < max(limit, 1):
             return False
-        if turn.finishing or turn.queued.filed:
+        if turn.finishing or turn.queued.filed or turn.decided:
             return False
         self.step_back(turn)
         self.context.mailbox.hold(task.task_id)
@@ -286,11 +301,15 @@ class TurnCommitter:
     async def bury(self, turn: Turn) -> None:
         """Put mail aside that killed the process again and again."""
         turn_result = TurnResult(turn.task.now)
-        turn_result.failure = (
+        failure = (
             f"the server crashed {self.context.settings.max_attempts} times while agent "
             f"'{turn.agent}' worked on this message"
         )
-        await self.commit(turn, turn_result, dead=turn_result.failure)
+        if turn.decided:
+            turn_result.give_up(accepted_call(turn), failure)
+        else:
+            turn_result.failure = failure
+        await self.commit(turn, turn_result, dead=failure)
 
     async def drop(self, turn: Turn) -> None:
         """Forget a turn whose mail is not there any more."""
@@ -311,7 +330,7 @@ class TurnCommitter:
         task.arriving += 1
         task.away.append(turn.agent)
         task.turns.pop(turn.agent, None)
-        if not queued.goes_on:  # else no other step of the agent comes between
+        if not (queued.goes_on or queued.decided):  # else no other turn of the agent comes between
             self.context.mailbox.release(LaneKey(task.task_id, turn.agent))
         asyncio.get_running_loop().call_later(seconds, self._come_back, task, queued)
         await self.check(task)
@@ -331,6 +350,13 @@ class TurnCommitter:
             await self._post(plan)
         else:
             self._tell_peers(plan)
+
+    def runs_calls(self, task: ActiveTask) -> bool:
+        """Tell whether accepted calls of a task run, or wait for that."""
+        if any(turn.runs for turn in task.turns.values()):
+            return True
+        waiting = self.context.mailbox.decided(task.task_id)
+        return any(queued.control and queued.control.call for queued in waiting)
 
     def close(self, task: ActiveTask) -> tuple[EventRow, ...]:
         """Stop all work on a task that is not open any more; its mail stays in the store.
@@ -383,6 +409,8 @@ class TurnCommitter:
             return
         if task.row.state is TaskState.RUNNING and self.context.mailbox.waiting(task.task_id):
             return
+        if self.context.mailbox.decided(task.task_id):
+            return
         if self.context.active_tasks.get(task.task_id) is not task:
             return
         self.context.mailbox.drop(task.task_id)
@@ -396,6 +424,7 @@ class TurnCommitter:
         task.turns.pop(turn.agent, None)
         task.change(steps=task.row.steps + turn.counted)
         self._consume(turn, turn_result, plan)
+        self._note_run(turn, turn_result, plan)
         if task.row.state is not TaskState.CANCELLED:
             for envelope in turn_result.mail:
                 sent = self.mail_delivery.send(plan.mail, envelope)
@@ -422,6 +451,31 @@ class TurnCommitter:
             plan.cut_off = self.close(task)
         self._tell_peers(plan)
         return plan
+
+    def _note_run(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan) -> None:
+        """Note the result of an accepted call, unless the call was closed meanwhile."""
+        accepted, task = accepted_call(turn) if turn.runs else None, turn.task
+        if accepted is None or not turn_result.entries:
+            return
+        entry = turn_result.entries[-1]
+        answered = accepted[0]._replace(answer=str(entry.get("content", entry.get("output", ""))))
+        task.calls[(answered.agent, answered.call_id)] = answered
+        plan.calls = (answered,)
+        goes_on = task.row.state in _OPEN and turn_result.completes is None
+        plan.woken = goes_on and not task.open_calls(turn.agent)
+        if plan.woken:
+            self._wake(turn, plan)
+
+    def _wake(self, turn: Turn, plan: CommitPlan) -> None:
+        """Let an agent go on whose last call has its result now."""
+        task, [call] = plan.task, plan.calls
+        control = Control.from_json(call.control) or Control(ControlKind.RESUME)
+        subject = Subject.ACTION_COMPLETE_BROADCAST
+        notice = self.context.composer.notice(task.task_id, turn.agent, subject, "")
+        self.mail_delivery.send(plan.mail, notice, control, silent=True)
+        if task.row.state is TaskState.PAUSED:  # another agent's calls wait since it was accepted
+            task.change(state=TaskState.RUNNING)
+            task.pausing, plan.reopens = False, True
 
     def tell_peers(self, task: ActiveTask) -> None:
         """Let other swarms know if nothing goes on here; see `mail.core.runtime.waiting`."""
@@ -481,8 +535,11 @@ class TurnCommitter:
             plan.ending = self.system_messages.what_there_is(task, self.endings, turn)
         elif turn_result.paused and task.exhausted is None:
             plan.calls = tuple(call_rows(turn, turn_result.paused))
+            plan.approvals = tuple(approval_rows(turn, turn_result, plan.calls, self.context))
             paused = turn_result.pause_event(turn.agent, plan.calls)
-            turn_result.events.append(paused.row(plan.mail.moment))
+            for event in (paused, *open_events(plan.approvals)):
+                turn_result.events.append(event.row(plan.mail.moment))
+            task.approvals.update(((row.agent, row.call_id), row) for row in plan.approvals)
             task.calls.update(((call.agent, call.call_id), call) for call in plan.calls)
             self.context.mailbox.block(LaneKey(task.task_id, turn.agent))
             self.pause(task)
@@ -628,12 +685,14 @@ class TurnCommitter:
                 plan.ending = self.endings.fail(task, task.exhausted, over_budget=True)
             return
         if task.row.state is TaskState.PAUSED:
-            if task.pausing and task.guest:
+            if self.context.mailbox.decided(task.task_id):
+                return  # they pass the hold
+            if task.pausing and self._cannot_answer(task):
                 plan.ending = self.endings.fail(task, _NO_RESULTS)
             elif task.pausing:
                 plan.ending = self.endings.pause(task)
             return
-        stuck = sum(bool(task.open_calls(agent)) for agent in task.away)
+        stuck = sum(bool(task.asked_calls(agent)) for agent in task.away)
         coming = task.arriving > stuck or plan.mail.queued_messages or plan.follow_up
         if not (coming or self.context.mailbox.workable(task.task_id)):
             self._stand_still(plan)
@@ -641,7 +700,7 @@ class TurnCommitter:
     def _stand_still(self, plan: CommitPlan) -> None:
         """Decide what becomes of a task in which nothing happens any more."""
         task = plan.task
-        if task.open_calls() and not task.guest:
+        if task.open_calls() and not self._cannot_answer(task):
             plan.ending = self.endings.pause(task)
         elif task.open_calls():
             plan.ending = self.endings.fail(task, _NO_RESULTS)
@@ -653,6 +712,10 @@ class TurnCommitter:
             self._rouse(plan)
         elif task.host or task.guest:
             plan.ending = self.endings.complete_quietly(task)
+
+    def _cannot_answer(self, task: ActiveTask) -> bool:
+        """Tell whether a participant, who gives no results, is asked for some."""
+        return bool(task.guest) and not all(map(task.is_held, task.asked_calls()))
 
     def _look_for_cycle(self, plan: CommitPlan) -> None:
         """Ask for the end of a task that waits in vain, if that is for this swarm to do.
@@ -714,7 +777,7 @@ class TurnCommitter:
         task.arriving -= 1
         task.away.remove(queued.delivery.recipient)
         self.mail_delivery.put_back(task, queued)
-        if queued.goes_on:
+        if queued.goes_on or queued.decided:
             self.context.mailbox.release(LaneKey(task.task_id, queued.delivery.recipient))
         self.settle(task)  # when the task was closed meanwhile
         self.wake()

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
-from mail.core.runtime.histories import Entry
+from mail.core.runtime.histories import Entry, with_arguments
 from mail.core.runtime.team_waits import WaitDraft
 from mail.core.tools.call import INVALID_JSON_KEY, TOO_LONG_KEY, AgentToolCall
 from mail.core.tools.catalogue import BUILTIN_TOOLS, TEXT_TOOL
@@ -200,8 +200,8 @@ def _without_surrogates(reply: Reply) -> Reply:
 def _shortened(reply: Reply, cut: Mapping[str, dict[str, Any]]) -> Reply:
     """Return a reply with other arguments for the calls with these ids."""
     first = reply.calls[0]
-    completion = _with_arguments(first.completion, cut)
-    responses = [_with_arguments(item, cut) for item in first.responses]
+    completion = with_arguments(first.completion, cut)
+    responses = [with_arguments(item, cut) for item in first.responses]
     calls = []
     for call in reply.calls:
         arguments = cut.get(call.tool_call_id, call.tool_args)
@@ -229,35 +229,6 @@ def _least_size(arguments: Mapping[str, Any]) -> int:
 
 def _size(arguments: Mapping[str, Any]) -> int:
     return len(to_json(arguments))
-
-
-def _with_arguments(entry: Entry, given: Mapping[str, dict[str, Any]]) -> Entry:
-    """Return an entry of any format in which calls, by their ids, have the given arguments."""
-    if entry.get("type") == "function_call" and entry.get("call_id") in given:
-        return entry | {"arguments": to_json(given[entry["call_id"]]).decode()}
-    changed = entry
-    if isinstance(calls := entry.get("tool_calls"), list):
-        changed = changed | {"tool_calls": [_chat_call(call, given) for call in calls]}
-    if isinstance(blocks := entry.get("content"), list):
-        changed = changed | {"content": [_block(block, given) for block in blocks]}
-    return changed
-
-
-def _chat_call(call: Any, given: Mapping[str, dict[str, Any]]) -> Any:
-    if not isinstance(call, dict) or call.get("id") not in given:
-        return call
-    function = call.get("function") or {}
-    return call | {"function": function | {"arguments": to_json(given[call["id"]]).decode()}}
-
-
-def _block(block: Any, given: Mapping[str, dict[str, Any]]) -> Any:
-    if (
-        not isinstance(block, dict)
-        or block.get("type") != "tool_use"
-        or block.get("id") not in given
-    ):
-        return block
-    return block | {"input": given[block["id"]]}
 
 
 def _whole(value: Any) -> Any:
@@ -290,6 +261,7 @@ class TurnResult:
     them, so the store gets what `remember` has written. ``events`` and ``journal`` may be committed
     earlier by a journal commit, which empties them here. ``paused`` are its breakpoint calls,
     ``waits`` those that wait for teammates.
+    ``described`` is what people read about those that need an approval, by their ids.
     ``spoken`` is the message that ends a manual step, ``told`` why the agent failed.
     """
 
@@ -302,6 +274,7 @@ class TurnResult:
     paused: list[AgentToolCall] = field(default_factory=list)
     waits: list[tuple[AgentToolCall, WaitDraft]] = field(default_factory=list)
     reprompts: list[Reprompt] = field(default_factory=list)
+    described: dict[str, str] = field(default_factory=dict)
     completes: str | None = None
     spoken: Envelope | None = None
     failure: str | None = None
@@ -383,6 +356,14 @@ class TurnResult:
             self.completes = outcome.completes
         if outcome.reprompt is not None:
             self.reprompts.append(outcome.reprompt)
+
+    def give_up(self, accepted: tuple[CallRow, AgentToolCall] | None, reason: str) -> None:
+        """Tell why a turn failed that carries out an answer: to the agent whose call it runs."""
+        if accepted is not None:
+            outcome = ToolOutcome(ok=False, details=reason)
+            self.remember(accepted[1].create_response_msg(outcome.tool_result()))
+        else:
+            self.completes = reason
 
     def journal_row(self, key: str, state: str, payload: Any) -> None:
         """Add a fact to the journal."""

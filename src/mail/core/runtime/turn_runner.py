@@ -18,6 +18,7 @@ from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSin
 from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.approvals import accepted_call, describe_held
 from mail.core.runtime.breakpoints import split_breakpoints
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.delivery import MailDelivery
@@ -293,6 +294,7 @@ _LONG_RETRY = 30.0
 _LONGEST_RETRY = 120.0
 _MAX_DELAYS = 8
 _STORE_PAUSE = 1.0
+_BEFORE_END = 0.05
 
 
 @dataclass(slots=True, eq=False)
@@ -314,6 +316,9 @@ class TurnRunner:
             journal = await self._recover(turn)
             if journal is None:
                 await self.committer.bury(turn)
+                return
+            if turn.decided:
+                await self._carry_out(turn, journal)
                 return
             turn.counted = True
             await self._work(turn, journal)
@@ -356,6 +361,21 @@ class TurnRunner:
             return
         await self.committer.commit(turn, turn_result)
 
+    async def _carry_out(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
+        """Run a call that somebody has accepted, or end a run because somebody ignored one."""
+        turn.phase = Phase.ACTING  # no interrupt stops it
+        if not turn.runs and self.committer.runs_calls(turn.task):
+            await self.committer.put_off(turn, _BEFORE_END)
+            return
+        turn_result = TurnResult(turn.task.now)
+        if turn.runs and (accepted := accepted_call(turn)) is not None:
+            enter_call(self._surroundings(turn))
+            await self.tool_dispatcher.run(turn, turn_result, [accepted[1]], journal)
+            turn_result.reprompts.clear()  # the agent is called when all of its calls have results
+        elif not turn.runs and turn.control is not None:
+            turn_result.completes = turn.control.reason
+        await self.committer.commit(turn, turn_result)
+
     async def _recover(self, turn: Turn) -> Mapping[str, JournalRow] | None:
         """Count the attempt and read the journal of mail that a dead process worked on.
 
@@ -372,6 +392,7 @@ class TurnRunner:
             found = await self.context.store.journal(self.context.owner, turn.seq)
             rows = {row.key: row for row in found}
         restarted, queued.recovered = queued.recovered and REPLY_KEY not in rows, False
+        restarted = restarted and not turn.decided
         if restarted:
             event = EventDraft(
                 "turn_restarted", f"agent {turn.agent} starts over", {"caller": turn.agent}
@@ -466,16 +487,17 @@ class TurnRunner:
         calls, dropped = _without_others(self.context.agents[turn.agent], reply.calls)
         paused: list[AgentToolCall] = []
         surplus: list[AgentToolCall] = []
-        if offer.tools or self.context.breakpoint_tools:
+        if offer.tools or self.context.breakpoint_tools or self.context.holds:
             asked, surplus = _without_surplus(offer, calls)
-            agent = self.context.agents[turn.agent]
-            paused, calls = split_breakpoints(agent, asked, self.context, offer.names)
+            paused, calls = split_breakpoints(turn.agent, asked, self.context, offer.names)
         slow = any(call.tool_name not in HANDLERS for call in calls if not _passive(call))
         if REPLY_KEY not in journal and slow:
             turn_result.journal.append(JournalRow(REPLY_KEY, "done", reply.to_json()))
         turn_result.paused.extend(paused)
         for call in dropped:
             turn_result.take(call, ToolOutcome(ok=False, details=_BESIDE_THE_END))
+        if paused and self.context.holds:
+            turn_result.described = await describe_held(turn, paused, self.context)
         for call in surplus:
             turn_result.take(call, ToolOutcome(ok=False, details=_ONE_AT_A_TIME))
         await self.tool_dispatcher.run(turn, turn_result, calls, journal)
@@ -500,7 +522,11 @@ class TurnRunner:
     async def _failed(self, turn: Turn, reason: str) -> None:
         turn_result = TurnResult(turn.task.now)
         turn_result.events.extend(turn.reports)
-        turn_result.failure = storable(redact_foreign(reason))
+        reason = storable(redact_foreign(reason))
+        if turn.decided:
+            turn_result.give_up(accepted_call(turn), reason)
+        else:
+            turn_result.failure = reason
         await self.committer.commit(turn, turn_result)
 
 

@@ -12,7 +12,7 @@ from mail.core.suggest import hinted
 from mail.core.tools.catalogue import CATALOGUE
 from mail.errors import ConfigError
 
-__all__ = ["check_entrypoint", "check_names", "check_target", "check_tools"]
+__all__ = ["check_approvals", "check_entrypoint", "check_names", "check_target", "check_tools"]
 
 
 def check_names(  # noqa: PLR0913 - the parts of a swarm, all named
@@ -25,6 +25,7 @@ def check_names(  # noqa: PLR0913 - the parts of a swarm, all named
     breakpoint_tools: Iterable[str],
     exclude_tools: Iterable[str],
     participants: Collection[str] = (),
+    approvals: Iterable[str] = (),
 ) -> None:
     """Check every name that a runtime is given.
 
@@ -39,6 +40,7 @@ def check_names(  # noqa: PLR0913 - the parts of a swarm, all named
     own = [action for agent in agents.values() for action in agent.actions or {}]
     excluded = [tool for agent in agents.values() for tool in sorted(agent.exclude_tools)]
     check_tools(breakpoint_tools, [*exclude_tools, *excluded], [*actions, *own])
+    check_approvals(approvals, breakpoint_tools, [*actions, *own])
 
 
 def check_entrypoint(entrypoint: str, agents: Collection[str]) -> None:
@@ -85,6 +87,25 @@ def check_target(
     elif name not in names:
         text = f"agent '{agent}' has invalid communication target '{target}'"
         raise ConfigError(hinted(text, name, names))
+
+
+def check_approvals(
+    approvals: Iterable[str], breakpoint_tools: Iterable[str], own: Iterable[str]
+) -> None:
+    """Check the names of tools that need an approval.
+
+    Raises:
+        ConfigError: one is unknown, or a breakpoint tool.
+    """
+    known = [*CATALOGUE, *own]
+    for tool in approvals:
+        if tool not in known:
+            raise ConfigError(hinted(f"approvals: tool '{tool}' not found in swarm", tool, known))
+        if tool in breakpoint_tools:
+            raise ConfigError(
+                f"approvals: '{tool}' is one of the breakpoint_tools; a call is answered in one of "
+                "the two ways"
+            )
 
 
 def check_tools(

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
+from mail.db.approvals_statements import ApprovalStatements, approval_steps
 from mail.db.base import (
     Delivery,
     JournalRow,
@@ -55,7 +56,9 @@ __all__ = ["PostgresStatements"]
 T = TypeVar("T")
 
 
-class PostgresStatements(Statements, DeskStatements, FileStatements, PreferenceStatements):
+class PostgresStatements(
+    Statements, DeskStatements, FileStatements, PreferenceStatements, ApprovalStatements
+):
     """The verbs of `mail.db.base.Store` in PostgreSQL."""
 
     _TASK_KEY = "key"
@@ -454,7 +457,9 @@ async def _write(db: Connection, parcel: Parcel, known: _Task) -> Receipt:
 
 
 async def _write_mail(db: Connection, post: Post, task: int) -> None:
-    """Write what leaves the task: mail for peers, and letters."""
+    """Write what leaves the task: mail for peers, letters, and what people are asked."""
+    if post.approvals:
+        await _run(approval_steps(task, post.approvals), db)
     if post.outbox_changes:
         await _change_outbox(post.outbox_changes, task, db)
     if post.answered:

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, TypeVar, cast
 
 from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
+from mail.db.approvals_statements import ApprovalStatements, approval_steps
 from mail.db.base import (
     Delivery,
     JournalRow,
@@ -49,7 +50,9 @@ __all__ = ["SQLiteStatements"]
 T = TypeVar("T")
 
 
-class SQLiteStatements(Statements, DeskStatements, FileStatements, PreferenceStatements):
+class SQLiteStatements(
+    Statements, DeskStatements, FileStatements, PreferenceStatements, ApprovalStatements
+):
     """The verbs of `mail.db.base.Store` in SQLite."""
 
     _TASK_KEY = "id"
@@ -416,7 +419,9 @@ def _write(db: sqlite3.Cursor, parcel: Parcel, known: _Task, now: str) -> Receip
 
 
 def _write_mail(db: sqlite3.Cursor, post: Post, task: int) -> None:
-    """Write what leaves the task: mail for peers, and letters."""
+    """Write what leaves the task: mail for peers, letters, and what people are asked."""
+    if post.approvals:
+        _run(approval_steps(task, post.approvals), db)
     if post.outbox_changes:
         _change_outbox(post.outbox_changes, task, db)
     for peer, ref in post.answered:

@@ -1,0 +1,176 @@
+"""Approvals over HTTP: ``/approvals``; the rules are those of `mail.services.approvals`."""
+
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import Path, Query
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from mail.auth.callers import Caller
+from mail.core.approvals import ALLOWS, Answer, Answerer
+from mail.core.schema import MAX_ID
+from mail.db.approvals import StoredApproval
+from mail.errors import ProtocolError, UnknownApproval
+from mail.logcontext import note
+from mail.net.types import Approval, GetApprovalsResponse, PostApprovalResponse
+from mail.server.deps import BearerToken, IdempotencyKey, State, TaskOwner
+from mail.server.idempotent_response import answered_once
+from mail.server.intake import read_json
+from mail.server.openapi import errors
+from mail.server.routes.interswarm import AuditedRoute
+from mail.server.routing import MAILRouter
+from mail.server.state import ServerState
+from mail.services.approvals import ApprovalDesk
+
+__all__ = ["router"]
+
+MAX_PAGE: Final = 200
+_DEFAULT_PAGE: Final = 50
+_LONGEST_ID: Final = 64
+
+router = MAILRouter("approvals", route_class=AuditedRoute)
+
+_ANSWER: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["type"],
+    "properties": {
+        "type": {"type": "string", "enum": list(ALLOWS)},
+        "args": {
+            "description": "For `edit` an object with `action` and `args`, for `response` the "
+            "text; of no meaning otherwise."
+        },
+    },
+    "additionalProperties": False,
+}
+_BODY: Final[dict[str, Any]] = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {
+                "schema": {
+                    "anyOf": [
+                        _ANSWER,
+                        {"type": "array", "items": _ANSWER, "minItems": 1, "maxItems": 1},
+                    ]
+                }
+            }
+        },
+    }
+}
+
+PathApprovalId = Annotated[str, Path(max_length=_LONGEST_ID, description="The approval.")]
+Status = Literal[
+    "open", "accepted", "edited", "ignored", "responded", "cancelled", "expired", "all"
+]
+
+
+Endpoint = Callable[..., Awaitable[Response]]
+
+
+def _with_answer(endpoint: Endpoint) -> Endpoint:
+    """Read an answer before an endpoint is called: an object, or a list with one."""
+
+    @wraps(endpoint)
+    async def answer(**given: Any) -> Response:
+        request: Request = given["request"]
+        found = await read_json(request)
+        if isinstance(found, list) and len(found) == 1:
+            found = found[0]
+        if not isinstance(found, dict):
+            raise ProtocolError("the request body must be an answer, or a list with one")
+        request.scope["state"]["answer"] = found
+        return await endpoint(**given)
+
+    return answer
+
+
+@router.get("/approvals", response_model=GetApprovalsResponse, responses=errors(400))
+async def get_approvals(
+    state: State,
+    caller: TaskOwner,
+    status: Annotated[Status, Query(description="Only with this status; `all` for any.")] = "open",
+    task_id: Annotated[
+        str | None, Query(max_length=MAX_ID, description="Only of tasks with this id.")
+    ] = None,
+    limit: Annotated[
+        int, Query(ge=1, le=MAX_PAGE, description="The size of a page.")
+    ] = _DEFAULT_PAGE,
+    cursor: Annotated[
+        str | None,
+        Query(description="Where the page begins: the `next_cursor` of the previous page."),
+    ] = None,
+) -> Response:
+    """List calls that wait for a person, newest first.
+
+    These are the calls of tools that need an approval and those of breakpoint tools: in the
+    caller's own tasks, and where the caller is named as an approver. Administrators see all.
+    """
+    desk = desk_of(state)
+    found, more = await desk.page(
+        answerer(state, caller), status, task_id or "", limit, cursor or ""
+    )
+    return JSONResponse({"approvals": found, "next_cursor": more})
+
+
+@router.get("/approvals/{approval_id}", response_model=Approval, responses=errors(404))
+async def get_approval(state: State, caller: TaskOwner, approval_id: PathApprovalId) -> Response:
+    """Get one of them."""
+    desk = desk_of(state)
+    return JSONResponse(desk.record(await desk.get(answerer(state, caller), approval_id)))
+
+
+@router.post(
+    "/approvals/{approval_id}",
+    response_model=PostApprovalResponse,
+    responses=errors(404, 409),
+    openapi_extra=_BODY,
+)
+@_with_answer
+@answered_once()
+async def answer_approval(
+    request: Request,
+    state: State,
+    caller: TaskOwner,
+    token: BearerToken,
+    approval_id: PathApprovalId,
+    key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Answer a call: `accept`, `edit`, `ignore` or `response`.
+
+    The answer is stored when this returns; the call is run, and the agent goes on, in the
+    background. A text that stands for a number, a truth value, a list or an object in the arguments
+    of an edit is read as such if the tool's schema leaves no doubt. A call that was answered
+    before, whose time is up or whose task has ended is 409.
+    """
+    desk = desk_of(state, token)
+    given = request.scope["state"]["answer"]
+    record = await desk.answer(answerer(state, caller), approval_id, given)
+    note(task_id=record["task_id"])
+    found = await state.store.find_approval(desk.swarm, approval_id)
+    task = found and await state.store.load_task(found.owner, found.task_id)
+    if not task:
+        raise UnknownApproval
+    told = {"task_id": task.task_id, "status": task.state.value}
+    return JSONResponse({"approval": record, "task": told})
+
+
+def answerer(state: ServerState, caller: Caller) -> Answerer:
+    """Return who a caller is as an approver."""
+    return Answerer(caller.role, caller.id, participant=state.is_participant(caller))
+
+
+def desk_of(state: ServerState, token: str = "") -> ApprovalDesk:
+    """Return the approvals of the swarm that is served; ``token`` is that of who answers."""
+
+    async def decide(found: StoredApproval, answer: Answer, by: Answerer) -> None:
+        owner = Caller(found.owner.role, found.owner.id)
+        if state.pool.served.needs_token and not by.owner:
+            raise ProtocolError(
+                "the swarm calls its model with the token of the task's owner, who must answer"
+            )
+        async with state.pool.lease(owner, token if by.owner else "") as swarm:
+            await swarm.decide(found.task_id, found.row.approval_id, answer, by)
+
+    return ApprovalDesk(state.store, state.template.name, decide)

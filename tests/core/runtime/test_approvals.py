@@ -1,0 +1,369 @@
+"""Held calls: accepted, edited, ignored or answered by a person, and run exactly once."""
+
+import asyncio
+import json
+
+import pytest
+
+from mail.core.actions import ActionCore
+from mail.core.approvals import Answer, Answerer, Approval, read_answer
+from mail.core.runtime import RunRequest
+from mail.core.tasks import TaskState
+from mail.errors import (
+    AlreadyAnswered,
+    ApprovalClosed,
+    ApprovalError,
+    BreakpointError,
+    Forbidden,
+    TaskPaused,
+    UnknownApproval,
+)
+from mail.testing import agent_from
+from tests.support.swarm import runtime_of, supervisor, user_message
+
+SEND = {
+    "type": "object",
+    "properties": {
+        "to": {"type": "string"},
+        "text": {"type": "string"},
+        "copies": {"type": "integer"},
+        "urgent": {"type": "boolean"},
+    },
+    "required": ["to"],
+    "additionalProperties": False,
+}
+ALICE = Answerer("user", "test_user", owner=True)
+ADMIN = Answerer("admin", "root")
+
+
+class Post:
+    """An action that notes its runs, and one that needs no approval."""
+
+    def __init__(self, approval: Approval | None = None) -> None:
+        self.sent: list[dict] = []
+        self.looked = 0
+        self.approval = approval or Approval()
+
+    async def send(self, args: dict) -> str:
+        self.sent.append(dict(args))
+        return f"sent to {args['to']}"
+
+    async def look(self, args: dict) -> str:
+        self.looked += 1
+        return "nothing on that day"
+
+    def actions(self) -> dict[str, ActionCore]:
+        return {
+            "send": ActionCore(self.send, "send", SEND, approval=self.approval),
+            "look": ActionCore(self.look, "look"),
+        }
+
+
+def script(*steps):
+    """Take the steps, and finish with the results of all calls."""
+    left = iter(steps)
+
+    def finish(messages):
+        results = [m["content"] for m in messages if m.get("role") == "tool"]
+        return [("task_complete", {"finish_message": " | ".join(results)})]
+
+    return agent_from(lambda messages, choice: next(left, None) or finish(messages))
+
+
+def make(post: Post, *steps, **options):
+    core = supervisor(script(*steps), ())
+    core.actions = post.actions()
+    return runtime_of({"supervisor": core}, **options)
+
+
+async def held(runtime, task_id: str = "task-1") -> list[dict]:
+    found = await runtime.get_approvals("open", task_id, 100)
+    return sorted(found, key=lambda each: each["call_id"])
+
+
+async def start(runtime, count: int) -> list[dict]:
+    run = await runtime.open_run(RunRequest(message=user_message("Write to them")))
+    result = await run.result(5)
+    assert result.status is TaskState.PAUSED
+    found = await held(runtime)
+    assert len(found) == count
+    return found
+
+
+async def answer(runtime, record: dict, given, by: Answerer = ALICE) -> dict:
+    return await runtime.answer_approval(record["approval_id"], read_answer(given), by)
+
+
+async def end_of(runtime, task_id: str = "task-1"):
+    for _ in range(500):
+        task = await runtime.read_task(task_id)
+        if task.status not in (TaskState.RUNNING, TaskState.PAUSED):
+            return task, await runtime._context.store.response(runtime._context.owner, task_id)
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"the task did not end: {task.status}")
+
+
+async def test_an_accepted_call_runs_once_with_its_arguments(store) -> None:
+    post = Post()
+    runtime = make(post, [("send", {"to": "bob", "text": "hi"})], store=store)
+    [record] = await start(runtime, 1)
+    assert record["kind"] == "approval" and record["status"] == "open"
+    assert record["action_request"] == {"action": "send", "args": {"to": "bob", "text": "hi"}}
+    assert record["config"] == dict.fromkeys(
+        ("allow_accept", "allow_edit", "allow_ignore", "allow_respond"), True
+    )
+    assert "> Write to them" in record["description"] and '"bob"' in record["description"]
+    assert post.sent == []
+    closed = await answer(runtime, record, {"type": "accept", "args": None})
+    assert (closed["status"], closed["answered_by"]) == ("accepted", "user:test_user")
+    task, response = await end_of(runtime)
+    assert task.status is TaskState.COMPLETED and "sent to bob" in response
+    assert post.sent == [{"to": "bob", "text": "hi"}]
+    kinds = [event.kind for event in task.events]
+    assert kinds.count("approval_requested") == kinds.count("approval_answered") == 1
+    with pytest.raises(ApprovalClosed, match="accepted"):
+        await answer(runtime, record, {"type": "accept"})
+    assert len(post.sent) == 1
+    await runtime.shutdown()
+
+
+async def test_calls_of_one_reply_are_answered_one_by_one_and_none_runs_twice(store) -> None:
+    post = Post()
+    calls = [("send", {"to": "a"}), ("look", {}), ("send", {"to": "b"}), ("send", {"to": "c"})]
+    runtime = make(post, calls, store=store)
+    first, second, third = await start(runtime, 3)
+    assert post.looked == 1
+    await answer(runtime, second, {"type": "accept"})
+    for _ in range(200):
+        if post.sent:
+            break
+        await asyncio.sleep(0.01)
+    assert post.sent == [{"to": "b"}]
+    await answer(runtime, third, {"type": "response", "args": "not yet"})
+    assert [each["approval_id"] for each in await held(runtime)] == [first["approval_id"]]
+    await answer(runtime, first, [{"type": "accept", "args": None}])
+    _, response = await end_of(runtime)
+    assert post.sent == [{"to": "b"}, {"to": "a"}] and post.looked == 1
+    assert "not yet" in response
+    await runtime.shutdown()
+
+
+async def test_an_edit_runs_other_arguments_and_the_agent_sees_them(store) -> None:
+    post, seen = Post(), []
+
+    def agent(messages, choice):
+        seen.append(json.loads(json.dumps(messages)))
+        if len(seen) == 1:
+            return [("send", {"to": "bob", "text": "hi"}), ("look", {})]
+        return [("task_complete", {"finish_message": "done"})]
+
+    core = supervisor(agent_from(agent), ())
+    core.actions = post.actions()
+    runtime = runtime_of({"supervisor": core}, store=store)
+    [record] = await start(runtime, 1)
+    edited = {"action": "send", "args": {"to": "carol", "copies": "3", "urgent": "true"}}
+    closed = await answer(runtime, record, {"type": "edit", "args": edited})
+    sent = {"to": "carol", "copies": 3, "urgent": True}
+    assert closed["answer"] == {"type": "edit", "args": {"action": "send", "args": sent}}
+    assert closed["action_request"]["args"] == {"to": "bob", "text": "hi"}
+    task, _ = await end_of(runtime)
+    assert post.sent == [sent]
+    [reply] = [m for m in seen[1] if m.get("role") == "assistant"]
+    assert json.loads(reply["tool_calls"][0]["function"]["arguments"]) == sent
+    assert len(reply["tool_calls"]) == 2
+    assert not any(m.get("type") for m in seen[1])
+    [event] = [event for event in task.events if event.kind == "approval_answered"]
+    assert event.extra["changed"]["to"] == {"from": "bob", "to": "carol"}
+    await runtime.shutdown()
+
+
+async def test_ignoring_a_call_ends_the_task_and_cancels_the_others(store) -> None:
+    post = Post()
+    calls = [("send", {"to": "a"}), ("send", {"to": "b"}), ("send", {"to": "c"})]
+    runtime = make(post, calls, store=store)
+    first, second, third = await start(runtime, 3)
+    await answer(runtime, first, {"type": "accept"})
+    await answer(runtime, second, {"type": "ignore"})
+    task, response = await end_of(runtime)
+    assert task.status is TaskState.COMPLETED
+    assert post.sent == [{"to": "a"}]
+    assert "user:test_user ignored the call of 'send'" in response
+    found = {each["call_id"]: each for each in await runtime.get_approvals("all", "", 10)}
+    assert found[second["call_id"]]["status"] == "ignored"
+    assert found[third["call_id"]]["status"] == "cancelled"
+    with pytest.raises(ApprovalClosed, match="cancelled"):
+        await answer(runtime, third, {"type": "accept"})
+    await runtime.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"type": "edit", "args": {"action": "look", "args": {}}}, "cannot change the tool"),
+        ({"type": "edit", "args": {"action": "send", "args": {}}}, "'to' is a required"),
+        ({"type": "edit", "args": {"args": {"to": "a", "copies": "many"}}}, "copies"),
+        ({"type": "edit", "args": {"args": {"to": "a", "bcc": "x"}}}, "bcc"),
+        ({"type": "edit", "args": {"args": {"to": "\ud800"}}}, "surrogate"),
+        ({"type": "edit", "args": None}, "'action' and 'args'"),
+        ({"type": "response", "args": ""}, "text"),
+        ({"type": "yes"}, "accept, edit, ignore, response"),
+        ([], "one object"),
+        ([{"type": "accept"}, {"type": "accept"}], "one object"),
+        ("accept", "object"),
+        ({"type": "accept", "why": 1}, "no 'why'"),
+    ],
+)
+async def test_a_bad_answer_changes_nothing(given, problem) -> None:
+    post = Post()
+    runtime = make(post, [("send", {"to": "a"})])
+    [record] = await start(runtime, 1)
+    with pytest.raises(ApprovalError, match=problem):
+        await answer(runtime, record, given)
+    assert (await held(runtime)) == [record] and post.sent == []
+    await runtime.shutdown()
+
+
+async def test_only_what_is_allowed_and_only_by_approvers() -> None:
+    post = Post(Approval(allow_accept=False, allow_edit=False, approvers=["admin", "user:zoe"]))
+    runtime = make(post, [("send", {"to": "a"})])
+    [record] = await start(runtime, 1)
+    with pytest.raises(Forbidden):
+        await answer(runtime, record, {"type": "response", "args": "no"})
+    with pytest.raises(ApprovalError, match="allowed: 'ignore', 'response'"):
+        await answer(runtime, record, {"type": "accept"}, ADMIN)
+    with pytest.raises(Forbidden):  # nor in the older way
+        await runtime.submit_and_wait(
+            user_message(""),
+            resume_from="breakpoint_tool_call",
+            breakpoint_tool_call_result="no",
+        )
+    zoe = Answerer("user", "zoe")
+    closed = await answer(runtime, record, {"type": "response", "args": "no"}, zoe)
+    assert closed["answered_by"] == "user:zoe"
+    _, response = await end_of(runtime)
+    assert post.sent == [] and '"no"' in response
+    with pytest.raises(UnknownApproval):
+        await runtime.answer_approval("nothing", Answer("accept"), ADMIN)
+    await runtime.shutdown()
+
+
+async def test_the_older_way_gives_a_held_call_its_result() -> None:
+    post = Post()
+    runtime = make(post, [("send", {"to": "a"})])
+    await start(runtime, 1)
+    reply = await runtime.submit_and_wait(
+        user_message(""), resume_from="breakpoint_tool_call", breakpoint_tool_call_result="done"
+    )
+    assert reply["message"]["body"] == "done" and post.sent == []
+    [closed] = await runtime.get_approvals("all", "", 10)
+    assert (closed["status"], closed["answer"]) == (
+        "responded",
+        {"type": "response", "args": "done"},
+    )
+    await runtime.shutdown()
+
+
+async def test_a_breakpoint_call_is_listed_and_takes_a_response() -> None:
+    core = supervisor(script([("review", {"draft": "x"})]), ())
+    core.actions = {"review": ActionCore(function=None, name="review")}
+    runtime = runtime_of({"supervisor": core}, breakpoint_tools=["review"])
+    [record] = await start(runtime, 1)
+    assert record["kind"] == "breakpoint"
+    with pytest.raises(ApprovalError, match="allowed: 'response'"):
+        await answer(runtime, record, {"type": "accept"})
+    await answer(runtime, record, {"type": "response", "args": "fine"})
+    _, response = await end_of(runtime)
+    assert '"fine"' in response
+    await runtime.shutdown()
+
+
+async def test_two_answers_at_once_one_wins() -> None:
+    post = Post()
+    runtime = make(post, [("send", {"to": "a"})])
+    [record] = await start(runtime, 1)
+    answers = [{"type": "accept"}, {"type": "ignore"}, {"type": "response", "args": "x"}] * 3
+    done = await asyncio.gather(
+        *(answer(runtime, record, each) for each in answers), return_exceptions=True
+    )
+    assert sum(isinstance(each, dict) for each in done) == 1
+    assert all(isinstance(each, dict | ApprovalClosed) for each in done)
+    await end_of(runtime)
+    assert post.sent == [{"to": "a"}]
+    await runtime.shutdown()
+
+
+async def test_cancelling_and_deleting_close_what_was_asked(store) -> None:
+    post = Post()
+    runtime = make(post, [("send", {"to": "a"})], store=store)
+    [record] = await start(runtime, 1)
+    await runtime.cancel_task("task-1")
+    [closed] = await runtime.get_approvals("all", "", 10)
+    assert closed["status"] == "cancelled"
+    with pytest.raises(ApprovalClosed):
+        await answer(runtime, record, {"type": "accept"})
+    await runtime.delete_task("task-1")
+    assert await runtime.get_approvals("all", "", 10) == []
+    with pytest.raises(UnknownApproval):
+        await answer(runtime, record, {"type": "accept"})
+    await runtime.shutdown()
+
+
+async def test_answers_hold_over_restarts(store) -> None:
+    post = Post()
+    calls = [("send", {"to": "a"}), ("look", {}), ("send", {"to": "b"})]
+    runtime = make(post, calls, store=store)
+    first, second = await start(runtime, 2)
+    await runtime.shutdown()
+    runtime = make(post, store=store)
+    with pytest.raises(TaskPaused):
+        await runtime.submit_and_wait(user_message("hello?"))
+    await answer(runtime, first, {"type": "edit", "args": {"args": {"to": "z"}}})
+    for _ in range(200):
+        if (await runtime.read_task("task-1")).status is TaskState.PAUSED and post.sent:
+            break
+        await asyncio.sleep(0.01)
+    await runtime.shutdown()
+    runtime = make(post, store=store)
+    with pytest.raises(AlreadyAnswered):
+        await runtime.submit_and_wait(
+            user_message(""),
+            resume_from="breakpoint_tool_call",
+            breakpoint_tool_call_result={"call_id": first["call_id"], "content": "x"},
+        )
+    await answer(runtime, second, {"type": "accept"})
+    _, response = await end_of(runtime)
+    assert post.sent == [{"to": "z"}, {"to": "b"}] and post.looked == 1
+    assert "sent to z" in response and "sent to b" in response
+    await runtime.shutdown()
+
+
+async def test_a_call_that_cannot_run_is_told_to_the_agent_at_once() -> None:
+    post = Post()
+    runtime = make(post, [("send", {"text": "to nobody"})], [("send", {"to": "a"})])
+    [record] = await start(runtime, 1)
+    assert record["action_request"]["args"] == {"to": "a"}
+    await runtime.shutdown()
+
+
+async def test_mails_own_tools_can_be_held() -> None:
+    runtime = runtime_of(
+        {"supervisor": supervisor(script([("task_complete", {"finish_message": "42"})]), ())},
+        approvals={"task_complete": Approval()},
+    )
+    [record] = await start(runtime, 1)
+    edited = {"args": {"finish_message": "43"}}
+    await answer(runtime, record, {"type": "edit", "args": edited})
+    _, response = await end_of(runtime)
+    assert json.loads(response)["message"]["body"] == "43"
+    await runtime.shutdown()
+
+
+async def test_an_approval_of_a_result_that_is_open_refuses_breakpoint_errors() -> None:
+    post = Post(Approval(allow_respond=False))
+    runtime = make(post, [("send", {"to": "a"})])
+    await start(runtime, 1)
+    with pytest.raises((ApprovalError, BreakpointError)):
+        await runtime.submit_and_wait(
+            user_message(""), resume_from="breakpoint_tool_call", breakpoint_tool_call_result="x"
+        )
+    await runtime.shutdown()

@@ -1,0 +1,197 @@
+"""Approvals over HTTP: who sees and answers which, and what an answer does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from mail import Approval, MAILAction
+from mail.api import MAILAgentTemplate, MAILSwarmTemplate
+from mail.client import MAILClient
+from mail.db.memory import MemoryStore
+from mail.errors import ClientHTTPError
+from mail.factories.supervisor import LiteLLMSupervisorFunction
+from mail.llm import ScriptedModel, call
+from mail.llm.script_view import ScriptView
+from mail.server.app import create_app
+from tests.server.kit import TOKENS, bearer, config, serving
+
+SENT: list[dict[str, Any]] = []
+
+
+async def _send(arguments: dict[str, Any]) -> str:
+    SENT.append(arguments)
+    return f"sent to {arguments['to']}"
+
+
+def _agent(view: ScriptView) -> Any:
+    if view.new_results:
+        told = " | ".join(result.content for result in view.new_results)
+        return call("task_complete", finish_message=told)
+    return [call(view.body, to=name) for name in ("ann", "ben")]
+
+
+def swarm() -> MAILSwarmTemplate:
+    """Return a swarm whose agent calls the tool that it is told, twice."""
+    schema = {
+        "type": "object",
+        "properties": {"to": {"type": "string"}, "copies": {"type": "integer"}},
+        "required": ["to"],
+    }
+    held = {
+        "send": Approval(),
+        "send_admin": Approval(approvers=["admin"]),
+        "send_bob": Approval(approvers=["user:bob", "participant:editor"]),
+    }
+    actions = [MAILAction(name, "Send.", schema, _send, approval=how) for name, how in held.items()]
+    agent = MAILAgentTemplate(
+        name="supervisor",
+        factory=LiteLLMSupervisorFunction,
+        comm_targets=[],
+        actions=actions,
+        agent_params={"llm": "scripted", "model": ScriptedModel(_agent)},
+        enable_entrypoint=True,
+        can_complete_tasks=True,
+        tool_format="completions",
+    )
+    return MAILSwarmTemplate(
+        name="test-swarm",
+        agents=[agent],
+        entrypoint="supervisor",
+        participants=[{"name": "editor", "description": ""}],
+    )
+
+
+@pytest.fixture
+async def api(store: MemoryStore) -> AsyncIterator[httpx.AsyncClient]:
+    SENT.clear()
+    app = create_app(config(shutdown_grace=0.5), template=swarm(), store=store)
+    async with serving(app) as client:
+        yield client
+
+
+async def begin(api: httpx.AsyncClient, tool: str, task_id: str = "t") -> list[dict[str, Any]]:
+    """Start a task of alice's that is paused then; return its approvals as an admin sees them."""
+    body = {"body": tool, "task_id": task_id}
+    answer = await api.post("/message", json=body, headers=bearer("alice"))
+    assert answer.json()["status"] == "paused", answer.text
+    found = await api.get("/approvals", params={"task_id": task_id}, headers=bearer("admin"))
+    records: list[dict[str, Any]] = found.json()["approvals"]
+    return sorted(records, key=lambda each: each["action_request"]["args"]["to"])
+
+
+async def reply(
+    api: httpx.AsyncClient, who: str, record: dict[str, Any], given: Any
+) -> httpx.Response:
+    path = f"/approvals/{record['approval_id']}"
+    return await api.post(path, json=given, headers=bearer(who))
+
+
+async def ended(api: httpx.AsyncClient, task_id: str = "t") -> dict[str, Any]:
+    for _ in range(500):
+        task = (await api.get(f"/tasks/{task_id}", headers=bearer("alice"))).json()
+        if task["status"] not in ("running", "paused"):
+            return dict(task)
+        await asyncio.sleep(0.01)
+    raise AssertionError(f"the task did not end: {task['status']}")
+
+
+async def test_the_owner_answers_each_call_once(api: httpx.AsyncClient) -> None:
+    first, second = await begin(api, "send")
+    assert first["owner"] == {"role": "user", "id": "alice"} and first["status"] == "open"
+    done = await reply(api, "alice", first, {"type": "accept", "args": None})
+    assert done.status_code == 200, done.text
+    assert done.json()["approval"]["answered_by"] == "user:alice"
+    assert done.json()["task"]["task_id"] == "t"
+    again = await reply(api, "alice", first, {"type": "accept"})
+    assert again.status_code == 409
+    assert again.json()["errors"] == [{"field": "status", "problem": "accepted"}]
+    edited = {"type": "edit", "args": {"action": "send", "args": {"to": "cy", "copies": "2"}}}
+    done = await reply(api, "alice", second, [edited])
+    assert done.json()["approval"]["answer"]["args"]["args"] == {"to": "cy", "copies": 2}
+    task = await ended(api)
+    assert task["status"] == "completed"
+    assert SENT == [{"to": "ann"}, {"to": "cy", "copies": 2}]
+    assert (await api.get("/approvals", headers=bearer("alice"))).json()["approvals"] == []
+
+
+async def test_others_see_nothing_and_approvers_their_own(api: httpx.AsyncClient) -> None:
+    mine, other = await begin(api, "send")
+    for who in ("bob", "editor"):
+        assert (await api.get("/approvals", headers=bearer(who))).json()["approvals"] == []
+        path = f"/approvals/{mine['approval_id']}"
+        unseen = await api.get(path, headers=bearer(who))
+        nothing = await api.get("/approvals/nothing", headers=bearer(who))
+        assert (unseen.status_code, nothing.status_code) == (404, 404)
+        assert unseen.json() == nothing.json()
+        assert (await reply(api, who, mine, {"type": "accept"})).status_code == 404
+    assert (await reply(api, "admin", mine, {"type": "response", "args": "no"})).status_code == 200
+    assert (await reply(api, "alice", other, {"type": "ignore"})).status_code == 200
+    assert (await ended(api))["status"] == "completed" and SENT == []
+    listed = await api.get("/approvals?status=all", headers=bearer("alice"))
+    told = {each["status"]: each["answered_by"] for each in listed.json()["approvals"]}
+    assert told == {"responded": "admin:root", "ignored": "user:alice"}
+
+
+async def test_named_approvers_answer_and_the_owner_does_not(api: httpx.AsyncClient) -> None:
+    first, second = await begin(api, "send_bob")
+    for who in ("alice", "admin"):
+        assert (await reply(api, who, first, {"type": "accept"})).status_code == 403
+    resumed = {
+        "task_id": "t",
+        "resume_from": "breakpoint_tool_call",
+        "kwargs": {"breakpoint_tool_call_result": {"call_id": first["call_id"], "content": "x"}},
+    }
+    assert (await api.post("/message", json=resumed, headers=bearer("alice"))).status_code == 403
+    found = (await api.get("/approvals", headers=bearer("bob"))).json()["approvals"]
+    assert {each["approval_id"] for each in found} == {
+        each["approval_id"] for each in (first, second)
+    }
+    assert (await reply(api, "bob", first, {"type": "accept"})).status_code == 200
+    done = await reply(api, "editor", second, {"type": "accept"})
+    assert done.json()["approval"]["answered_by"] == "participant:editor"
+    await ended(api)
+    assert SENT == [{"to": "ann"}, {"to": "ben"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"type": "maybe"}, "accept, edit, ignore, response"),
+        ({"type": "edit", "args": {"action": "other", "args": {"to": "x"}}}, "cannot change"),
+        ({"type": "edit", "args": {"action": "send", "args": {"copies": 1}}}, "'to' is a required"),
+        ([], "an answer"),
+        ("accept", "an answer"),
+        ({"type": "accept", "x": 1}, "no 'x'"),
+    ],
+)
+async def test_a_bad_answer_is_refused(api: httpx.AsyncClient, given: Any, problem: str) -> None:
+    first, _ = await begin(api, "send")
+    done = await reply(api, "alice", first, given)
+    assert done.status_code == 400 and problem in done.json()["detail"]
+    assert SENT == []
+
+
+async def test_pages_and_the_client(api: httpx.AsyncClient) -> None:
+    await begin(api, "send")
+    async with MAILClient(str(api.base_url), TOKENS["alice"]) as client:
+        page = await client.get_approvals(limit=1)
+        assert len(page["approvals"]) == 1 and page["next_cursor"]
+        rest = await client.get_approvals(limit=1, cursor=page["next_cursor"])
+        assert rest["next_cursor"] is None
+        names = [each["action_request"]["args"]["to"] for each in page["approvals"]]
+        names += [each["action_request"]["args"]["to"] for each in rest["approvals"]]
+        assert sorted(names) == ["ann", "ben"]
+        one = page["approvals"][0]["approval_id"]
+        assert (await client.get_approval(one))["status"] == "open"
+        done = await client.answer_approval(one, "response", "later", request_id="k1")
+        assert done["approval"]["status"] == "responded"
+        again = await client.answer_approval(one, "response", "later", request_id="k1")
+        assert again == done
+        with pytest.raises(ClientHTTPError) as refused:
+            await client.answer_approval(one, "accept")
+        assert refused.value.status == 409
+        with pytest.raises(ClientHTTPError):
+            await client.get_approvals(cursor="x")
