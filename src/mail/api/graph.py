@@ -142,8 +142,8 @@ def introduce(
         meet = getattr(agent.function, "set_participants", None)
         if callable(meet):
             mates = {name for team in teams.teams_of(agent.name) for name in team.everybody}
-            targets = {local_agent_name(target, swarm) for target in agent.comm_targets}
-            meet([name for name in participants if name in mates | targets])
+            mates.update(agent.comm_targets)
+            meet([name for name in participants if not mates.isdisjoint((name, f"{name}@{swarm}"))])
 
 
 def describe_peers(agent: MAILAgent, known: Mapping[str, str], swarm: str) -> str:

@@ -109,7 +109,13 @@ class SwarmAgents:
         return found
 
     async def deliver(
-        self, letter: LetterRow, post: DeskPost, agents: tuple[str, ...], *, opens: bool
+        self,
+        letter: LetterRow,
+        post: DeskPost,
+        agents: tuple[str, ...],
+        *,
+        opens: bool,
+        thread: Sequence[LetterRow] = (),
     ) -> None:
         """See `mail.services.desk.AgentDoor.deliver`.
 
@@ -118,7 +124,7 @@ class SwarmAgents:
             ServerBusy, ShuttingDown: it cannot be taken now.
         """
         owner = _owner_of(post.swarm, letter.task_owner)
-        mail = DeskMail(letter=letter, post=post, agents=agents, opens=opens)
+        mail = DeskMail(letter=letter, post=post, agents=agents, opens=opens, thread=tuple(thread))
         own = owner == Owner(post.swarm, PARTICIPANT_ROLE, letter.sender)
         async with _instance(self.pool, owner, sender_token.get() if own else "") as swarm:
             if opens:

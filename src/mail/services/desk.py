@@ -88,6 +88,9 @@ MAX_QUERY: Final = 500
 PAGE_BYTES: Final = 1024 * 1024
 """What the letters of a page may come to; it has one at least."""
 
+_LETTERS_BEFORE: Final = 100
+_BYTES_BEFORE: Final = 128 * 1024
+"""How much of a thread is looked at for what agents in it have missed."""
 _LOOKS: Final = 20
 """How often a search that has found nothing yet goes on."""
 _REQUEST_ID: Final = re.compile(r"[\x21-\x7e]{1,255}")
@@ -235,7 +238,13 @@ class AgentDoor(Protocol):
         """Return the agents that a mailbox may write to, with descriptions."""
 
     async def deliver(
-        self, letter: LetterRow, post: DeskPost, agents: tuple[str, ...], *, opens: bool
+        self,
+        letter: LetterRow,
+        post: DeskPost,
+        agents: tuple[str, ...],
+        *,
+        opens: bool,
+        thread: Sequence[LetterRow] = (),
     ) -> None:
         """Store a post together with the messages that a letter is for agents, and hand them out.
 
@@ -244,6 +253,7 @@ class AgentDoor(Protocol):
             post: What is stored, the letter among it.
             agents: Who gets it.
             opens: Whether it may open the task.
+            thread: Of a post the newest letters of its thread before it, the newest first.
 
         Raises:
             UnknownTask: there is no such task.
@@ -266,7 +276,13 @@ class _NoAgents:
         return {}
 
     async def deliver(
-        self, letter: LetterRow, post: DeskPost, agents: tuple[str, ...], *, opens: bool
+        self,
+        letter: LetterRow,
+        post: DeskPost,
+        agents: tuple[str, ...],
+        *,
+        opens: bool,
+        thread: Sequence[LetterRow] = (),
     ) -> None:
         raise UnknownAgent(f"there is no agent named '{agents[0]}'")
 
@@ -443,8 +459,9 @@ class MailDesk:
     ) -> LetterRow:
         """Store a post with a letter for agents, all in one commit; return the stored letter."""
         await self._admit(letter.sender, post)
+        thread = await self._before(letter)
         try:
-            await self.agents.deliver(letter, post, agents, opens=opens)
+            await self.agents.deliver(letter, post, agents, opens=opens, thread=thread)
         except UnknownTask:
             raise _wrong("reply_to", _TASK_GONE) from None
         except DeskConflict as error:
@@ -453,6 +470,16 @@ class MailDesk:
             raise
         ((stored, _),) = await self.store.letters_by_id(self.swarm, [letter.letter_id])
         return stored
+
+    async def _before(self, letter: LetterRow) -> list[LetterRow]:
+        """Return the newest letters of a post's thread before it, as its sender sees them."""
+        if not letter.thread_id:
+            return []
+        which = LetterFilter(letter.thread_id)
+        rows = await self.store.letters(
+            self.swarm, letter.sender, which, limit=_LETTERS_BEFORE, max_bytes=_BYTES_BEFORE
+        )
+        return [row for row, _ in rows]
 
     def _new_task(self, letter: LetterRow) -> LetterRow:
         """Return a letter with the task that it opens or continues: one for each thread."""

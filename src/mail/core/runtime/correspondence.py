@@ -5,10 +5,10 @@ same transactions as the mail of the task. Beside the task it is kept who waits 
 """
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pydantic_core import to_json
 
@@ -27,7 +27,8 @@ __all__ = [
     "ReceiptNews",
     "ask_of",
     "earlier",
-    "letter_in",
+    "in_thread",
+    "letters_in",
     "load_correspondence",
     "message_id_for",
     "owner_name",
@@ -38,6 +39,13 @@ __all__ = [
 
 _LONGEST_SUBJECT: Final = 1024
 _LONGEST_SHOWN: Final = 300
+_EARLIER: Final = "thread_letters"
+_EARLIER_LETTERS: Final = 20
+_EARLIER_BYTES: Final = 16 * 1024
+_MISSED: Final = (
+    "What others wrote in this thread before, one letter a line. It is for your information."
+)
+_NEW: Final = "The new message, from {sender}:"
 _NEWS: Final[Mapping[str, str]] = {
     "shown": "has got",
     "acknowledged": "acknowledges",
@@ -64,12 +72,51 @@ def message_id_for(letter_id: str, agent: str) -> str:
     return format_uuid(hashlib.sha256(f"{letter_id}/{agent}".encode()).digest()[:16], version=8)
 
 
-def letter_in(envelope: Envelope, participants: Collection[str]) -> str:
-    """Return the id of the participant's letter that a message brings, or no text."""
-    sender = envelope.sender
+def letters_in(envelope: Envelope, participants: Collection[str]) -> list[str]:
+    """Return the ids of the letters that a participant's message brings, its own first."""
+    sender, noted = envelope.sender, envelope.routing_info
     if sender["address_type"] != "agent" or sender["address"] not in participants:
-        return ""
-    return str(envelope.routing_info.get("message_id", ""))
+        return []
+    own = noted.get("message_id")
+    return [str(own), *map(str, noted.get(_EARLIER, ()))] if own else []
+
+
+def in_thread(
+    letter: LetterRow, thread: Sequence[LetterRow], agent: str
+) -> tuple[str, dict[str, Any]]:
+    """Return how an agent reads a post, and what is noted of it: with what it has missed.
+
+    That is what others wrote in the thread since the agent got the last post in the same task, as
+    far as there is room: a JSON object a line, so that no text can pass for another's.
+
+    Args:
+        letter: The post.
+        thread: The newest letters of the thread before it, the newest first.
+        agent: The agent.
+    """
+    lines: list[str] = []
+    ids, room, omitted, task = [], _EARLIER_BYTES, False, (letter.task_owner, letter.task_id)
+    for each in thread:
+        here = (each.task_owner, each.task_id) == task
+        if here and each.sender == letter.sender and agent in each.recipients:
+            break
+        if not each.sender or (here and each.sender == agent):
+            continue  # a notice, or its own
+        told = {"from": each.sender, "at": each.created_at, "text": each.body}
+        line = to_json(told).decode()
+        room -= len(line.encode())
+        if room < 0 or len(lines) == _EARLIER_LETTERS:
+            omitted = True
+            break
+        lines.append(line)
+        ids.append(each.letter_id)
+    if not lines and not omitted:
+        return letter.body, {"message_id": letter.letter_id}
+    if omitted:
+        lines.append('{"omitted":"older ones"}')
+    told_before = "\n".join([_MISSED, *reversed(lines)])
+    body = f"{told_before}\n\n{_NEW.format(sender=letter.sender)}\n{letter.body}"
+    return body, {"message_id": letter.letter_id, _EARLIER: ids}
 
 
 def plain(text: str) -> str:

@@ -10,7 +10,12 @@ from mail.core.compose import Subject
 from mail.core.envelope import Envelope
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.correspondence import ReceiptNews, ask_of, message_id_for
+from mail.core.runtime.correspondence import (
+    ReceiptNews,
+    ask_of,
+    in_thread,
+    message_id_for,
+)
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.mailbox import Hold
 from mail.core.runtime.submission import RunRequest, Submissions
@@ -43,12 +48,14 @@ class DeskMail:
         post: What is stored with the messages for agents: the letter, and maybe more.
         agents: The agents that get it.
         opens: Whether it may open the task.
+        thread: Of a post the newest letters of its thread before it, the newest first.
     """
 
     letter: LetterRow
     post: DeskPost
     agents: tuple[str, ...]
     opens: bool
+    thread: tuple[LetterRow, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -184,16 +191,17 @@ class LetterDoor:
             kind: MessageKind = "request" if self._is_own(letter) else "response"
             if letter.urgent:
                 kind = "interrupt"
+            body, noted = in_thread(letter, mail.thread, name)
             message = self.context.composer.message(
                 "response" if answers else kind,
                 task.task_id,
                 create_agent_address(letter.sender),
                 [create_agent_address(name)],
                 letter.subject,
-                letter.body,
+                body,
                 ref=letter.reply_to if answers else letter.letter_id,
                 message_id=message_id_for(letter.letter_id, name),
-                routing_info={"message_id": letter.letter_id},
+                routing_info=noted,
                 timestamp=letter.created_at,
             )
             found.append(message)

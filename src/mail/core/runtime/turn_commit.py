@@ -18,7 +18,7 @@ from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.approvals import accepted_call, approval_rows, open_events
 from mail.core.runtime.breakpoints import UNANSWERED, call_rows
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.correspondence import letter_in
+from mail.core.runtime.correspondence import letters_in
 from mail.core.runtime.delivery import Mail, MailDelivery
 from mail.core.runtime.endings import Ending, Endings
 from mail.core.runtime.mailbox import Hold, LaneKey, QueuedMessage
@@ -521,9 +521,13 @@ class TurnCommitter:
         if turn_result.failure is not None or not self.context.participants:
             return ()
         read = (turn.envelope, *(queued.envelope for queued in turn.buffered))
-        letters = [letter_in(envelope, self.context.participants) for envelope in read]
+        letters = [
+            letter_id
+            for envelope in read
+            for letter_id in letters_in(envelope, self.context.participants)
+        ]
         number, now = turn.task.row.steps + 1, self.context.clock.now()
-        return tuple(ShownRow(each, turn.agent, number, now) for each in letters if each)
+        return tuple(ShownRow(each, turn.agent, number, now) for each in letters)
 
     def _decide(self, turn: Turn, turn_result: TurnResult, plan: CommitPlan) -> None:
         task, control = turn.task, turn.control
