@@ -39,6 +39,8 @@ TOOL_ORDER = (
     "search_memory",
     "help",
     "task_complete",
+    "read_attachment",
+    "send_attachment",
     "teammate_message",
     "teammate_broadcast",
     "letter_receipts",
@@ -75,6 +77,7 @@ def fields_of(spec: ToolSpec) -> list[str]:
 def test_the_defaults_of_arguments_are_those_of_the_code() -> None:
     [_, (_, arguments)] = page.tables("Tools")
     words = {"required": ..., "null": None, "empty": [], "true": True, "false": False, "5": 5}
+    words |= {"0": 0, "10000": 10_000}
     words |= {"normal": "normal", "300": 300.0}
     shown = {name: words[row[2]] for row in arguments for name in re.findall(r"`(\w+)`", row[0])}
     for spec in CATALOGUE.values():

@@ -118,6 +118,8 @@ def introduce(
     swarm: str,
     teams: Teams,
     participants: Mapping[str, str] = NOBODY,
+    *,
+    files: bool = False,
 ) -> None:
     """Tell each agent of a swarm whom it may write to and what they can do, and its teams.
 
@@ -126,6 +128,7 @@ def introduce(
         swarm: The swarm's name.
         teams: The swarm's teams.
         participants: Who else has a mailbox, with descriptions.
+        files: Whether files can come with their messages.
     """
     known = {name: _capabilities([_guest(told)]) for name, told in participants.items()}
     known |= {agent.name: _capabilities(_local(agent)) for agent in agents}
@@ -144,6 +147,11 @@ def introduce(
             mates = {name for team in teams.teams_of(agent.name) for name in team.everybody}
             mates.update(agent.comm_targets)
             meet([name for name in participants if not mates.isdisjoint((name, f"{name}@{swarm}"))])
+        lend: Callable[..., object] | None = getattr(agent.function, "set_files", None)
+        if callable(lend):
+            targets = {local_agent_name(target, swarm) for target in agent.comm_targets}
+            met = agent.enable_entrypoint or not targets.isdisjoint(participants)
+            lend(offered=bool(files and participants and met))
 
 
 def describe_peers(agent: MAILAgent, known: Mapping[str, str], swarm: str) -> str:

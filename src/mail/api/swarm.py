@@ -39,6 +39,7 @@ from mail.core.tasks import MAILTask
 from mail.core.teams import Teams
 from mail.core.tools.catalogue import CATALOGUE
 from mail.db.base import Owner, Store, SwarmClaim
+from mail.db.blobs import Blobs
 from mail.errors import ConfigError
 from mail.swarms_json.names import check_participant_names, check_teams
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
@@ -186,6 +187,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         participants: Sequence[SwarmsJSONParticipant] = (),
         ring: Callable[[Collection[str]], None] | None = None,
         approvals: Mapping[str, Approval] = NO_APPROVALS,
+        blobs: Callable[[str], Blobs] | None = None,
     ) -> None:
         """Check the swarm and wire its runtime; nothing is opened or started yet.
 
@@ -219,6 +221,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
                 objects with ``name`` and ``description``.
             ring: Called with the names of participants that have got letters.
             approvals: Tools and actions by name whose calls wait for a person.
+            blobs: Leads to the contents of files that come with letters, for a swarm's name.
 
         Raises:
             ConfigError: the parts do not fit together; the text says which.
@@ -243,7 +246,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         self.teams, self.enable_teams = list(teams), enable_teams
         self._clock, self._gateway = clock or SystemClock(), gateway
         check_participant_names([each["name"] for each in participants], self.agent_names)
-        self.participants, self._ring = list(participants), ring
+        self.participants, self._ring, self._blobs = list(participants), ring, blobs
         self.approvals = checked_approvals(approvals)
         self._validate()
         self._store = library_store(store, enable_db_agent_histories, name)
@@ -261,7 +264,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
 
     def _introduce(self) -> None:
         guests = {each["name"]: each["description"] for each in self.participants}
-        introduce(self.agents, self.name, self._teams, guests)
+        introduce(self.agents, self.name, self._teams, guests, files=self._blobs is not None)
 
     @property
     def _teams(self) -> Teams:
@@ -330,6 +333,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
             participants=[each["name"] for each in self.participants],
             ring=self._ring,
             approvals=self.approvals,
+            blobs=self._blobs,
         )
 
     def _set_targets(self, targets: list[list[str]]) -> None:
@@ -595,6 +599,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         swarm_registry: "SwarmRegistry | None" = None,
         gateway: Gateway | None = None,
         ring: Callable[[Collection[str]], None] | None = None,
+        blobs: Callable[[str], Blobs] | None = None,
     ) -> MAILSwarm:
         """Build the agents and return a swarm at work for one user.
 
@@ -610,7 +615,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             clock: Time and ids; the machine's when None.
             agents: What `make_agents` has made already.
             swarm_registry: Knows the other swarms; made of the two above when needed and None.
-            gateway, ring: See `MAILSwarm`.
+            gateway, ring, blobs: See `MAILSwarm`.
 
         Raises:
             ConfigError: an agent cannot be built, or the store's URL is wrong.
@@ -645,6 +650,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             participants=self.participants,
             ring=ring,
             approvals=self.approvals,
+            blobs=blobs,
         )
 
     def _make_registry(self, base_url: str, registry_file: str | None) -> "SwarmRegistry":

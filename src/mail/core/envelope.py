@@ -29,6 +29,7 @@ class Envelope(NamedTuple):
     """A validated message.
 
     ``ref`` is the payload's own id: request, broadcast or interrupt id, whichever the kind has.
+    ``file_id`` is a file for the participants who get it; no message from elsewhere has one.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Envelope(NamedTuple):
     sender_swarm: str | None = None
     recipient_swarms: tuple[str, ...] = ()
     routing_info: Mapping[str, Any] = MappingProxyType({})
+    file_id: str = ""
 
     @classmethod
     def from_wire(cls, message: MAILMessage) -> "Envelope":

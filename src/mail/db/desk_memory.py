@@ -500,7 +500,9 @@ class MemoryDesk:
         files = self._desk(swarm).files.values()
         return sorted(row for row in files if row.owner == owner and row.file_id > after)[:limit]
 
-    async def carries(self, swarm: str, name: str, file_id: str) -> bool:
+    async def carries(
+        self, swarm: str, name: str, file_id: str, task: tuple[str, str] | None = None
+    ) -> bool:
         """See `mail.db.files.FileRecords.carries`."""
         desk = self._desk(swarm)
         return any(
@@ -508,6 +510,7 @@ class MemoryDesk:
             if letter.row.thread_id
             else name in letter.receipts
             for letter in desk.carriers.get(file_id, {}).values()
+            if task in (None, (letter.row.task_owner, letter.row.task_id))
         )
 
     async def drop_file(self, swarm: str, file_id: str) -> FileRow | None:

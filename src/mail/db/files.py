@@ -55,11 +55,14 @@ class FileRecords(Protocol):
     ) -> list[FileRow]:
         """Return a page of a mailbox's own files by id; ``after`` is the id before the first."""
 
-    async def carries(self, swarm: str, name: str, file_id: str) -> bool:
+    async def carries(
+        self, swarm: str, name: str, file_id: str, task: tuple[str, str] | None = None
+    ) -> bool:
         """Tell whether a letter carries a file to a mailbox.
 
         That is a letter which the mailbox is a recipient of or, if it is one of a thread, whose
-        thread it is a member of at the moment.
+        thread it is a member of at the moment. With ``task``, the owner and the id that letters
+        have of one, it is a letter of that task.
         """
 
     async def drop_file(self, swarm: str, file_id: str) -> FileRow | None:

@@ -29,7 +29,8 @@ DELETE FROM desk_files WHERE swarm_name = $1 AND file_id = $2 RETURNING {_FILE}
 
 _CARRIES: Final = """
 SELECT 1 FROM desk_letters AS l
-WHERE l.swarm_name = $1 AND l.file_id = $3 AND l.file_id <> '' AND (
+WHERE l.swarm_name = $1 AND l.file_id = $3 AND l.file_id <> ''
+AND ($4 = '' OR l.task_owner = $4 AND l.task_id = $5) AND (
     l.thread_id = '' AND EXISTS (
         SELECT 1 FROM desk_receipts AS r
         WHERE r.swarm_name = $1 AND r.name = $2 AND r.letter = l.seq)
@@ -76,8 +77,10 @@ class FileStatements(Dialect):
             ORDER BY file_id LIMIT $4"""
         return await self._fetch(_files, text, swarm, owner, after, limit)
 
-    async def carries(self, swarm: str, name: str, file_id: str) -> bool:
-        return bool(await self._fetch(list, _CARRIES, swarm, name, file_id))
+    async def carries(
+        self, swarm: str, name: str, file_id: str, task: tuple[str, str] | None = None
+    ) -> bool:
+        return bool(await self._fetch(list, _CARRIES, swarm, name, file_id, *(task or ("", ""))))
 
     async def drop_file(self, swarm: str, file_id: str) -> FileRow | None:
         row = await self.find_file(swarm, file_id)

@@ -15,6 +15,7 @@ from mail.core.render import PRIMER
 from mail.core.teams import Team
 from mail.core.tools.build import (
     create_extra_tools,
+    create_file_tools,
     create_letter_tools,
     create_mail_tools,
     create_team_tools,
@@ -122,6 +123,7 @@ class MAILAgentFunction(ABC):
         peers: What the system prompt says about the agents it may write to; see `set_peers`.
         teams: The teams it is in; see `set_teams`.
         participants: The participants that it may write to; see `set_participants`.
+        files: Whether participants write to it; see `set_files`.
 
     Raises:
         ConfigError: an unknown ``tool_format``, or an argument of the wrong type.
@@ -130,6 +132,7 @@ class MAILAgentFunction(ABC):
     peers: str = ""
     teams: tuple[Team, ...] = ()
     participants: tuple[str, ...] = ()
+    files: bool = False
     _tools_are: ClassVar[str] = "declarations"
 
     def __init__(  # noqa: PLR0913 - the documented signature
@@ -200,6 +203,13 @@ class MAILAgentFunction(ABC):
         The swarm calls it when it is made and whenever its wiring changes.
         """
         self.participants = tuple(names)
+
+    def set_files(self, *, offered: bool) -> None:
+        """Tell whether participants write to the agent, so that it gets the files they send.
+
+        The swarm calls it when it is made and whenever its wiring changes.
+        """
+        self.files = offered
 
     @abstractmethod
     def __call__(
@@ -328,6 +338,13 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         if changed:
             self.tool_specs = self._specs()
 
+    def set_files(self, *, offered: bool) -> None:
+        """See `MAILAgentFunction.set_files`; the model is offered the tools for them."""
+        changed = offered != self.files
+        super().set_files(offered=offered)
+        if changed:
+            self.tool_specs = self._specs()
+
     @property
     def system_prompt(self) -> str:
         """The system prompt as the model gets it: ``system``, then what there is about peers."""
@@ -349,6 +366,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             mail_tools.append(_team_tools(self.teams, self.tool_format, excluded))
         if self.participants:
             mail_tools.append(_letter_tools(self.tool_format, excluded))
+        if self.files:
+            mail_tools.append(to_json(create_file_tools(self.tool_format, excluded)))
         # Providers refuse two tools of one name: MAIL's own come first and stay.
         return ToolSet.shared(*mail_tools, own)
 
@@ -435,6 +454,7 @@ def deprecated_factory(old: str, new: str, agent: MAILAgentFunction) -> AgentFun
     setattr(run, "set_peers", agent.set_peers)  # noqa: B010 - a function has no methods
     setattr(run, "set_teams", agent.set_teams)  # noqa: B010
     setattr(run, "set_participants", agent.set_participants)  # noqa: B010
+    setattr(run, "set_files", agent.set_files)  # noqa: B010
     return run
 
 

@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = ["PARTICIPANT_ROLE", "ServerState", "SwarmOpener", "owner_of", "state_of", "step_limit"]
 
-SwarmOpener = Callable[[], Awaitable[Served]]
-"""Loads the swarm; raises `ConfigError`."""
+SwarmOpener = Callable[[Callable[[str], Blobs]], Awaitable[Served]]
+"""Loads the swarm; raises `ConfigError`. It is given what leads to the contents of files."""
 
 _STORE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
@@ -137,7 +137,7 @@ class ServerState:
                 self._keys = await asyncio.to_thread(SigningKeys.ensure, key)
             limits = self.config.limits
             self._pool = InstancePool(
-                await self.open_swarm(),
+                await self.open_swarm(self.blobs_of),
                 max_instances=limits.max_instances,
                 idle_seconds=limits.instance_idle,
                 room_of=self.quotas.room,
@@ -284,7 +284,7 @@ class ServerState:
         """The files of the swarm that is served."""
         desk, settings = self.desk, self.config.files
         if self._files is None or self._files.desk is not desk:
-            blobs = self._blobs_of(desk.swarm)
+            blobs = self.blobs_of(desk.swarm)
             made = DeskFiles(desk, self.store, blobs, settings.max_bytes, settings.expire_days)
             self._files = made
         return self._files
@@ -311,7 +311,7 @@ class ServerState:
         else:
             self._files_folder = await self._files_beside(swarm)
         self._database_id = database
-        await self._blobs_of(swarm).check()
+        await self.blobs_of(swarm).check()
 
     async def _files_beside(self, swarm: str) -> Path:
         """Return the folder of files that belongs to the database.
@@ -328,7 +328,8 @@ class ServerState:
                     return shared
         return own
 
-    def _blobs_of(self, swarm: str) -> Blobs:
+    def blobs_of(self, swarm: str) -> Blobs:
+        """Return the contents of a swarm's files."""
         blobs = self._blobs.get(swarm)
         if blobs is None:
             folder, url = self._files_folder, self.config.files.url

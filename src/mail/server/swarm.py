@@ -20,6 +20,7 @@ from mail.core.call_context import ModelRules
 from mail.core.runtime.scheduler import TurnLimit
 from mail.core.runtime.settings import RuntimeSettings
 from mail.db.base import Store
+from mail.db.blobs import Blobs
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
 from mail.llm.provider_env import ModelUse
 from mail.llm.resolve import is_scripted
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Ring = Callable[[Collection[str]], None]
+BlobsOf = Callable[[str], Blobs]
 
 __all__ = ["load_swarm", "open_swarm", "read_swarm"]
 
@@ -52,6 +54,7 @@ async def open_swarm(
     turns: TurnLimit | None = None,
     gateway: GatewaySwitch | None = None,
     ring: Ring | None = None,
+    blobs: BlobsOf | None = None,
 ) -> Served:
     """Load the swarm, and build it once without starting it, so that mistakes show at the start.
 
@@ -62,17 +65,18 @@ async def open_swarm(
         turns: The limit of turns that all instances share.
         gateway: The way of all instances to other swarms.
         ring: Wakes participants that wait for letters.
+        blobs: Leads to the contents of files that come with letters, for a swarm's name.
 
     Raises:
         ConfigError: the swarm cannot be found or built.
     """
     with _explained(f"swarm '{config.swarm.name}'"):
         if template is not None:
-            return _tried(config, template, store, turns, gateway, ring)
+            return _tried(config, template, store, turns, gateway, ring, blobs)
         with _in_file(config.swarm):
             # In a thread, because references may lead to slow modules and URLs.
             found = await asyncio.to_thread(_load, config.swarm)
-            return _tried(config, found, store, turns, gateway, ring)
+            return _tried(config, found, store, turns, gateway, ring, blobs)
 
 
 async def read_swarm(
@@ -82,6 +86,7 @@ async def read_swarm(
     turns: TurnLimit | None = None,
     gateway: GatewaySwitch | None = None,
     ring: Ring | None = None,
+    blobs: BlobsOf | None = None,
 ) -> Served:
     """Read a swarm that came over the network, and build it once, as at the start.
 
@@ -90,14 +95,14 @@ async def read_swarm(
         store: Where the instances keep their state.
         text: The definition of one swarm, a JSON object.
         turns: The limit of turns that all instances share.
-        gateway, ring: As for `open_swarm`.
+        gateway, ring, blobs: As for `open_swarm`.
 
     Raises:
         ProtocolError: it is not such an object, or the definition is wrong; the text says where.
     """
     try:
         with _explained("the swarm"):
-            return await asyncio.to_thread(_read, config, store, text, turns, gateway, ring)
+            return await asyncio.to_thread(_read, config, store, text, turns, gateway, ring, blobs)
     except (ProtocolError, ConfigError) as error:
         raise _bad_definition(error) from error
 
@@ -118,7 +123,13 @@ async def load_swarm(state: ServerState, text: str) -> "MAILSwarmTemplate":
     """
     async with state.loading:
         served = await read_swarm(
-            state.config, state.store, text, state.turns, state.gateway, state.bells.ring
+            state.config,
+            state.store,
+            text,
+            state.turns,
+            state.gateway,
+            state.bells.ring,
+            state.blobs_of,
         )
         new = served.template
         try:
@@ -175,9 +186,10 @@ def _tried(
     turns: TurnLimit | None,
     gateway: GatewaySwitch | None,
     ring: Ring | None,
+    blobs: BlobsOf | None,
 ) -> Served:
     template.enable_teams = template.enable_teams or config.teams.enabled
-    build = _builder(config, template, store, turns, gateway, ring)
+    build = _builder(config, template, store, turns, gateway, ring, blobs)
     swarm = build(_NOBODY, _NO_TOKEN)
     uses = tuple(filter(None, map(_model_use, swarm.agents)))
 
@@ -224,6 +236,7 @@ def _read(
     turns: TurnLimit | None,
     gateway: GatewaySwitch | None,
     ring: Ring | None,
+    blobs: BlobsOf | None,
 ) -> Served:
     from mail.api import MAILSwarmTemplate
 
@@ -236,7 +249,7 @@ def _read(
         parameters=RemoteParameters(tuple(swarm.remote_agent_params), models),
     )
     template = MAILSwarmTemplate.from_swarms_json(cast("Any", entry), references=policy)
-    return _tried(config, template, store, turns, gateway, ring)
+    return _tried(config, template, store, turns, gateway, ring, blobs)
 
 
 def _load(swarm: SwarmConfig) -> "MAILSwarmTemplate":
@@ -258,6 +271,7 @@ def _builder(
     turns: TurnLimit | None,
     gateway: GatewaySwitch | None,
     ring: Ring | None,
+    blobs: BlobsOf | None,
 ) -> "Callable[..., MAILSwarm]":
     expose = config.federation.expose
     settings = RuntimeSettings(
@@ -295,6 +309,7 @@ def _builder(
             swarm_registry=switch.registry,
             gateway=switch,
             ring=ring,
+            blobs=blobs,
         )
 
     return build

@@ -4,6 +4,7 @@ Who may have a file is its owner, and whoever a letter carries it to. For everyb
 such file. Docs: ``docs/files.md``.
 """
 
+import codecs
 import mimetypes
 import re
 import unicodedata
@@ -19,11 +20,13 @@ from mail.db.rows import file_size
 from mail.errors import DeskConflict, Forbidden, ProtocolError, RequestReused, UnknownFile
 from mail.services.desk import Draft, MailDesk, SentLetter
 
-__all__ = ["FILE_URI", "DeskFiles", "NewFile", "Transfer", "safe_name"]
+__all__ = ["FILE_URI", "DeskFiles", "NewFile", "Transfer", "safe_name", "text_page", "told_of"]
 
 FILE_URI: Final = "mail://files/"
 MAX_NAME_BYTES: Final = 255
 NO_TYPE: Final = "application/octet-stream"
+_INSIDE: Final = 0x80
+_NO_TEXT: Final = "the file is no text in UTF-8, and can only be handed on ({kind})"
 _GRACE_SECONDS: Final = 3600.0
 _EXPIRED_AT_ONCE: Final = 100
 
@@ -232,6 +235,37 @@ class DeskFiles:
         if row is None or row.expires_at <= self.desk.clock.now():
             raise UnknownFile
         return row
+
+
+async def text_page(blobs: Blobs, row: FileRow, offset: int, limit: int) -> tuple[str, int]:
+    """Return the text of a file from a byte on, and the first byte that is not in it.
+
+    Args:
+        blobs: The contents.
+        row: The file.
+        offset: The first byte; the beginning of a character.
+        limit: At most so many bytes; fewer than the 4 of the longest character count as 4.
+
+    Raises:
+        ProtocolError: the file is no text in UTF-8, or has fewer bytes.
+        StoreError: it cannot be read.
+    """
+    if not 0 <= offset <= row.size:
+        raise ProtocolError(f"offset: the file has {row.size} bytes")
+    size = min(max(limit, 4), row.size - offset)
+    async with blobs.read(row.sha256, offset, size) as pieces:
+        content = b"".join([piece async for piece in pieces])
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        text = decoder.decode(content, final=offset + size == row.size)
+    except UnicodeDecodeError as error:
+        if offset and error.start == 0 and content[0] & 0xC0 == _INSIDE:
+            raise ProtocolError("offset: it is inside a character") from None
+        raise ProtocolError(_NO_TEXT.format(kind=row.media_type)) from None
+    if "\0" in text:
+        raise ProtocolError(_NO_TEXT.format(kind=row.media_type))
+    left, _ = decoder.getstate()
+    return text, offset + size - len(left)
 
 
 def told_of(row: FileRow) -> str:

@@ -8,6 +8,7 @@ from mail.core.agents import AgentCore
 from mail.core.runtime.handlers import HANDLERS
 from mail.core.teams import Team
 from mail.core.tools.build import (
+    create_file_tools,
     create_letter_tools,
     create_mail_tools,
     create_search_memory_tool,
@@ -30,7 +31,7 @@ def test_every_tool_has_a_handler_and_every_handler_a_tool() -> None:
 def test_every_tool_is_offered_to_somebody() -> None:
     offered = [*create_mail_tools(["b"]), *create_supervisor_tools(["b"], enable_interswarm=True)]
     offered += [create_search_memory_tool(), *create_team_tools([Team("alpha", "a", ("b",))])]
-    offered += create_letter_tools()
+    offered += [*create_letter_tools(), *create_file_tools()]
     names = [get_tool_spec_name(tool) for tool in offered]
     assert sorted(names) == sorted(CATALOGUE)
 

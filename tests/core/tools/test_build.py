@@ -26,9 +26,10 @@ PLAIN = {
     "task_complete": build.create_task_complete_tool,
 }
 TEAMS = (Team("alpha", "boss", ("a", "b")), Team("beta", "a", ("b",)))
+OF_FILES = ("read_attachment", "send_attachment")
 OF_TEAMS = ("teammate_message", "teammate_broadcast")
 OF_LETTERS = "letter_receipts"
-OURS = {"create_extra_tools", "create_letter_tools", "create_team_tools"}
+OURS = {"create_extra_tools", "create_file_tools", "create_letter_tools", "create_team_tools"}
 ADDRESSED = {
     "send_request": build.create_request_tool,
     "send_response": build.create_response_tool,
@@ -47,6 +48,8 @@ PROPERTIES = {
     "help": ["get_summary", "get_identity", "get_tool_help", "get_full_protocol"],
     "search_memory": ["query", "limit"],
     "task_complete": ["finish_message"],
+    "read_attachment": ["file_id", "offset", "max_bytes"],
+    "send_attachment": ["target", "subject", "body", "file_id"],
     "teammate_message": ["teamId", "to", "message", "priority", "waitForReply", "timeoutSeconds"],
     "teammate_broadcast": ["teamId", "message", "priority", "excludeSelf"],
     "letter_receipts": ["participant", "unanswered_for", "limit"],
@@ -58,6 +61,7 @@ def every_tool(style: str) -> dict[str, dict[str, Any]]:
     made |= {name: create(["a", "b"], False, style) for name, create in ADDRESSED.items()}
     made |= dict(zip(OF_TEAMS, build.create_team_tools(TEAMS, style), strict=True))
     (made[OF_LETTERS],) = build.create_letter_tools(style)
+    made |= dict(zip(OF_FILES, build.create_file_tools(style), strict=True))
     return made
 
 
@@ -70,7 +74,8 @@ def names_of(tools: list[dict[str, Any]]) -> list[str | None]:
 
 
 def test_every_tool_of_the_catalogue_can_be_built() -> None:
-    assert set(PLAIN) | set(ADDRESSED) | {*OF_TEAMS, OF_LETTERS} == set(CATALOGUE)
+    others = {*OF_TEAMS, *OF_FILES, OF_LETTERS}
+    assert set(PLAIN) | set(ADDRESSED) | others == set(CATALOGUE)
 
 
 @pytest.mark.parametrize("style", STYLES)

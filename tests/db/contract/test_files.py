@@ -107,3 +107,18 @@ async def test_which_contents_are_known(store: Store) -> None:
     await store.drop_file(SWARM, "f2")
     assert await store.known_contents(SWARM, {"aa"}) == set()
     assert await store.known_contents(SWARM, set()) == set()
+
+
+async def test_a_letter_of_a_task_carries_a_file_in_that_task_only(store: Store) -> None:
+    await store.add_file(SWARM, file("f1"))
+    in_task = letter("l1", "f1", "bob")._replace(task_owner="agent:ann", task_id="t1")
+    await store.post_letters(DeskPost(swarm=SWARM, letters=(in_task,)))
+    tasks = (None, ("agent:ann", "t1"), ("agent:ann", "t2"), ("agent:bob", "t1"))
+    carried = [await store.carries(SWARM, "bob", "f1", task) for task in tasks]
+    assert carried == [True, True, False, False]
+    assert not await store.carries(SWARM, "cyd", "f1", ("agent:ann", "t1"))
+
+
+async def test_a_database_has_an_id_of_its_own(store: Store) -> None:
+    known = await store.database_id()
+    assert known and known == await store.database_id()

@@ -17,6 +17,7 @@ from mail.core.runtime.mailbox import Mailbox
 from mail.core.runtime.settings import RuntimeSettings
 from mail.core.teams import NO_TEAMS, Teams
 from mail.db.base import Owner, Post, Receipt, Store, TurnCommit
+from mail.db.blobs import Blobs
 from mail.db.desk import PARTICIPANT_ROLE
 from mail.errors import DeskConflict, StoreConflict, StoreError
 from mail.services.event_log import EventLog
@@ -38,9 +39,10 @@ class RuntimeContext:
     functions have not returned yet. ``gateway`` leads to other swarms; without one agents write to
     nobody there. ``teams`` are those of the swarm. ``host`` is the swarm whose tasks these are,
     when the owner is another swarm. ``participants`` have mailboxes in the swarm, and are no
-    agents; ``ring`` wakes those who wait for letters. ``guest`` is the participant whose tasks
-    these are, when the owner is one. ``approvals`` tell, by name, of which tools the calls wait for
-    a person; ``holds`` whether any do, actions with an approval of their own included.
+    agents; ``ring`` wakes those who wait for letters, and ``blobs`` leads to the contents of files
+    that come with letters, for the swarm's name. ``guest`` is the participant whose tasks these
+    are, when the owner is one. ``approvals`` tell, by name, of which tools the calls wait for a
+    person; ``holds`` whether any do, actions with an approval of their own included.
     """
 
     owner: Owner
@@ -64,6 +66,7 @@ class RuntimeContext:
     teams: Teams = NO_TEAMS
     participants: Set[str] = frozenset()
     ring: Callable[[Collection[str]], None] | None = None
+    blobs: Callable[[str], Blobs] | None = None
     manual: bool = False
     draining: bool = False
     degraded: str | None = None

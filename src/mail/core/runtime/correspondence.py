@@ -246,6 +246,7 @@ class Correspondence:
             subject=" ".join(plain(envelope.subject).split())[:_LONGEST_SUBJECT],
             thread_id=answered.thread_id if answered else "",
             reply_to=answered.letter_id if answered else "",
+            file_id=envelope.file_id,
             urgent=envelope.kind == "interrupt",
             task_owner=owner_name(owner),
             task_id=envelope.task_id,

@@ -36,6 +36,7 @@ from mail.core.runtime.team_waits import WaitDraft, wait_path
 from mail.core.runtime.turn import ControlKind, Turn
 from mail.core.runtime.turn_result import EventDraft, Reprompt, ToolOutcome
 from mail.core.runtime.waiting import Report, stuck, wait_cycle
+from mail.core.schema import MAX_ID
 from mail.core.suggest import hinted
 from mail.core.tasks import TaskState
 from mail.core.teams import Route, Teams
@@ -49,8 +50,10 @@ from mail.core.tools.catalogue import (
     IgnoreArgs,
     InterswarmBroadcastArgs,
     LetterReceiptsArgs,
+    ReadAttachmentArgs,
     SearchMemoryArgs,
     SendArgs,
+    SendAttachmentArgs,
     TaskCompleteArgs,
     TeammateBroadcastArgs,
     TeammateMessageArgs,
@@ -59,8 +62,11 @@ from mail.core.tools.catalogue import (
 from mail.core.tools.helptext import build_mail_help_string
 from mail.core.wire import MessageKind
 from mail.db.base import MemoryRow
+from mail.db.blobs import Blobs
 from mail.db.desk import LetterRow, ReceiptRow
+from mail.db.files import FileRow
 from mail.errors import ProtocolError, StoreError, TeamError, ToolError, UnknownTeammate, WaitCycle
+from mail.services.files import FILE_URI, text_page, told_of
 
 __all__ = [
     "HANDLERS",
@@ -76,9 +82,11 @@ __all__ = [
     "handle_interrupt",
     "handle_interswarm_broadcast",
     "handle_letter_receipts",
+    "handle_read_attachment",
     "handle_request",
     "handle_response",
     "handle_search_memory",
+    "handle_send_attachment",
     "handle_teammate_broadcast",
     "handle_teammate_message",
 ]
@@ -253,6 +261,22 @@ class ToolContext:
         if self.context.gateway is None:
             raise ToolError("interswarm messaging is not enabled for this swarm")
         return self.context.gateway
+
+    async def attachment(self, file_id: str) -> tuple[FileRow, Blobs]:
+        """Return a file that came with a letter of this task to the calling agent.
+
+        Raises:
+            ToolError: there is none.
+        """
+        context, file_id = self.context, file_id.removeprefix(FILE_URI)
+        row = None
+        if context.blobs is not None and len(file_id) <= MAX_ID and file_id.isprintable():
+            task = owner_name(context.owner), self.turn.task.task_id
+            if await context.store.carries(self.swarm, self.name, file_id, task):
+                row = await context.store.find_file(self.swarm, file_id)
+        if context.blobs is None or row is None or row.expires_at <= context.clock.now():
+            raise ToolError("no such file came with a message to you in this task")
+        return row, context.blobs(self.swarm)
 
     async def search_memory(self, query: str, limit: int) -> list[MemoryRow]:
         """Search what the calling agent has stored."""
@@ -529,6 +553,35 @@ async def handle_letter_receipts(tools: ToolContext, call: AgentToolCall) -> Too
     )
 
 
+async def handle_read_attachment(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
+    """Return a part of a text file that came with a participant's letter (MAIL-TOOL-35)."""
+    args = parse_arguments(call.tool_name, call.tool_args, ReadAttachmentArgs)
+    row, blobs = await tools.attachment(args.file_id)
+    try:
+        text, end = await text_page(blobs, row, args.offset, args.max_bytes)
+    except ProtocolError as error:
+        raise ToolError(str(error)) from None
+    except StoreError:
+        raise ToolError("the file cannot be read at the moment") from None
+    more = f"; go on with offset {end}" if end < row.size else ""
+    details = f"{row.name}, bytes {args.offset} to {end} of {row.size}{more}\n\n{text}"
+    return ToolOutcome(details=details, reprompt=Reprompt(Subject.ACTION_COMPLETE, "File read."))
+
+
+async def handle_send_attachment(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
+    """Write to a participant, as an answer if it has asked, and hand on a file (MAIL-TOOL-36)."""
+    args = parse_arguments(call.tool_name, call.tool_args, SendAttachmentArgs)
+    target = tools.target(args.target)
+    name = target["address"]
+    if name in tools.agents or name not in tools.context.participants:
+        raise ToolError(f"'{args.target}' is no participant, and only participants are sent files")
+    row, _ = await tools.attachment(args.file_id)
+    ref = tools.answers(name)
+    kind: MessageKind = "request" if ref is None else "response"
+    mail = tools.compose(kind, [target], args.subject, f"{args.body}\n\n{told_of(row)}", ref)
+    return ToolOutcome(details=_SENT, mail=(mail._replace(file_id=row.file_id),))
+
+
 async def handle_teammate_message(tools: ToolContext, call: AgentToolCall) -> ToolOutcome:
     """Write to one member of a team (MAIL-TOOL-26)."""
     args = parse_arguments(call.tool_name, call.tool_args, TeammateMessageArgs)
@@ -641,6 +694,8 @@ HANDLERS: Final[Mapping[str, Handler]] = {
     "help": handle_help,
     "search_memory": handle_search_memory,
     "letter_receipts": handle_letter_receipts,
+    "read_attachment": handle_read_attachment,
+    "send_attachment": handle_send_attachment,
     "teammate_message": handle_teammate_message,
     "teammate_broadcast": handle_teammate_broadcast,
     "task_complete": handle_complete,

@@ -25,6 +25,7 @@ from mail.core.tasks import TaskState
 from mail.db.base import Post
 from mail.db.desk import AskRow, DeskPost, LetterRow
 from mail.errors import ProtocolError, ShuttingDown, TaskPaused, UnknownAgent, UnknownTask
+from mail.services.files import told_of
 
 if TYPE_CHECKING:
     from mail.core.wire import MessageKind
@@ -135,7 +136,8 @@ class LetterDoor:
         asker = await self._whom_it_answers(mail.letter)
         letter, letters, own = mail.letter, task.correspondence(), self._is_own(mail.letter)
         packed, before = Mail(task), task.row
-        for envelope in self._messages(task, mail):
+        about = await self._about_file(letter)
+        for envelope in self._messages(task, mail, about):
             name = envelope.recipients[0]["address"]
             self.mail_delivery.add(packed, envelope, to=[name])
             letters.met.add((name, letter.sender))
@@ -181,7 +183,14 @@ class LetterDoor:
             self.context.mailbox.hold(task.task_id, Hold.FIRM)
         await self.submissions.delivered(task, packed, post, receipt, None, reopened=reopened)
 
-    def _messages(self, task: ActiveTask, mail: DeskMail) -> list[Envelope]:
+    async def _about_file(self, letter: LetterRow) -> str:
+        """Return what agents are told of the file that a letter carries, if it does not say it."""
+        if not letter.file_id:
+            return ""
+        row = await self.context.store.find_file(self.context.swarm, letter.file_id)
+        return "" if row is None or told_of(row) in letter.body else f"\n\n{told_of(row)}"
+
+    def _messages(self, task: ActiveTask, mail: DeskMail, about: str) -> list[Envelope]:
         """Return what agents read of a letter: a message for each of them."""
         letter, asked = mail.letter, task.correspondence().asked
         request = asked.get((letter.reply_to, letter.sender))
@@ -198,7 +207,7 @@ class LetterDoor:
                 create_agent_address(letter.sender),
                 [create_agent_address(name)],
                 letter.subject,
-                body,
+                body + about,
                 ref=letter.reply_to if answers else letter.letter_id,
                 message_id=message_id_for(letter.letter_id, name),
                 routing_info=noted,

@@ -44,6 +44,7 @@ from mail.core.teams import NO_TEAMS, Teams
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
 from mail.db.approvals import ApprovalFilter, ApprovalRow
 from mail.db.base import IdempotencyRow, OutboxRow, Owner, Store, TaskRow
+from mail.db.blobs import Blobs
 from mail.db.desk import AskRow
 from mail.errors import (
     ConfigError,
@@ -85,6 +86,7 @@ class MAILRuntime(Federation, RuntimeViews):
         teams: The swarm's teams.
         participants: Who has a mailbox beside the agents.
         ring: Called with the names of those who have got letters, to wake them.
+        blobs: Leads to the contents of files that come with letters, for a swarm's name.
 
     Raises:
         ConfigError: an entrypoint, communication target or tool that nobody has.
@@ -113,6 +115,7 @@ class MAILRuntime(Federation, RuntimeViews):
         participants: Collection[str] = (),
         ring: Callable[[Collection[str]], None] | None = None,
         approvals: Mapping[str, Approval] = NO_APPROVALS,
+        blobs: Callable[[str], Blobs] | None = None,
     ) -> None:
         self.agents, self.actions = agents, actions
         self.user_id, self.user_role = user_id, user_role
@@ -140,7 +143,7 @@ class MAILRuntime(Federation, RuntimeViews):
         self.shutdown_event = asyncio.Event()
         self._gateway = gateway if enable_interswarm else None
         self.teams = teams
-        self.participants, self._ring = frozenset(participants), ring
+        self.participants, self._ring, self._blobs = frozenset(participants), ring, blobs
         self._wire(store or _memory(), clock or SystemClock(), print_llm_streams)
 
     def _wire(self, store: Store, clock: Clock, print_llm_streams: bool) -> None:
@@ -168,6 +171,7 @@ class MAILRuntime(Federation, RuntimeViews):
             teams=self.teams,
             participants=self.participants,
             ring=self._ring,
+            blobs=self._blobs,
             print_llm_streams=print_llm_streams,
         )
         self._scheduler = Scheduler(context)

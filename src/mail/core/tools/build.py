@@ -15,6 +15,7 @@ __all__ = [
     "create_await_message_tool",
     "create_broadcast_tool",
     "create_extra_tools",
+    "create_file_tools",
     "create_help_tool",
     "create_ignore_broadcast_tool",
     "create_interrupt_tool",
@@ -162,7 +163,9 @@ def _for_agents(*, extra: bool) -> list[str]:
     return [
         spec.name
         for spec in specs
-        if spec.audience == "agent" and spec.extra is extra and not (spec.team or spec.letters)
+        if spec.audience == "agent"
+        and spec.extra is extra
+        and not (spec.team or spec.letters or spec.files)
     ]
 
 
@@ -171,6 +174,14 @@ def create_letter_tools(
 ) -> list[Tool]:
     """Build the tools of an agent that may write to participants."""
     names = [spec.name for spec in CATALOGUE.values() if spec.letters]
+    return _create(names, (), False, style, exclude_tools)
+
+
+def create_file_tools(
+    style: ToolStyle = "completions", exclude_tools: Collection[str] | None = None
+) -> list[Tool]:
+    """Build the tools of an agent that participants write to: for the files in their messages."""
+    names = [spec.name for spec in CATALOGUE.values() if spec.files]
     return _create(names, (), False, style, exclude_tools)
 
 

@@ -26,8 +26,10 @@ __all__ = [
     "IgnoreArgs",
     "InterswarmBroadcastArgs",
     "LetterReceiptsArgs",
+    "ReadAttachmentArgs",
     "SearchMemoryArgs",
     "SendArgs",
+    "SendAttachmentArgs",
     "TaskCompleteArgs",
     "TeammateBroadcastArgs",
     "TeammateMessageArgs",
@@ -168,6 +170,25 @@ class LetterReceiptsArgs(_Arguments):
     limit: int = Field(default=5, ge=1, le=50, description="The maximum number of receipts.")
 
 
+class ReadAttachmentArgs(_Arguments):
+    """Arguments of ``read_attachment``."""
+
+    file_id: str = Field(min_length=1, description="The file's id, or its mail://files address.")
+    offset: int = Field(default=0, ge=0, description="The byte to begin at.")
+    max_bytes: int = Field(
+        default=10_000, ge=1, le=50_000, description="The maximum number of bytes."
+    )
+
+
+class SendAttachmentArgs(_Arguments):
+    """Arguments of ``send_attachment``."""
+
+    target: str = Field(min_length=1, description="The participant to write to.")
+    subject: str = Field(description="What the message is about, in a few words.")
+    body: str = Field(description="The message itself.")
+    file_id: str = Field(min_length=1, description="A file that came with a message to you.")
+
+
 HelpTopic = Literal[
     "send_request",
     "send_response",
@@ -223,6 +244,7 @@ class ToolSpec(NamedTuple):
         interswarm: Whether it is for agents with ``enable_interswarm`` only.
         team: Whether it is offered to members of teams only.
         letters: Whether it is offered to agents only that may write to participants.
+        files: Whether it is offered only to agents to whom participants write.
     """
 
     name: str
@@ -234,6 +256,7 @@ class ToolSpec(NamedTuple):
     interswarm: bool = False
     team: bool = False
     letters: bool = False
+    files: bool = False
 
 
 _SPECS: Final = (
@@ -329,6 +352,21 @@ _SPECS: Final = (
         "See whether your messages to participants outside the swarm were read and answered.",
         recalls=True,
         letters=True,
+    ),
+    ToolSpec(
+        "read_attachment",
+        ReadAttachmentArgs,
+        "agent",
+        "Read a text file that came with a message of a participant.",
+        recalls=True,
+        files=True,
+    ),
+    ToolSpec(
+        "send_attachment",
+        SendAttachmentArgs,
+        "agent",
+        "Write to a participant, and hand on a file that came with a message to you.",
+        files=True,
     ),
     ToolSpec(
         "task_complete",
