@@ -61,6 +61,7 @@ AT_THE_DESK = {
         "get_swarm_graph", "get_admin_tasks", "create_token", "get_tokens", "revoke_token",
     },
     "desk_teams": {"get_teams", "teammate_message", "teammate_broadcast"},
+    "memories": {"get_memories", "get_memory", "put_memory", "delete_memory"},
 }  # fmt: skip
 """Steps in which two participants use the mail desk, and the methods that each one uses."""
 PARTICIPANTS = ("editor", "reviewer")
@@ -358,6 +359,17 @@ async def desk_teams(tour: Tour) -> object:
         return sent["deliveredTo"]
 
 
+async def memories(tour: Tour) -> object:
+    """A memory is written, changed, taken back and deleted."""
+    await tour.client.put_memory("style", "Be brief.")
+    await tour.client.put_memory("style", "Be long.", expected_version=1)
+    undone = await tour.client.put_memory("style", restore=1)
+    expect(undone["value"] == "Be brief.", "the change was not taken back")
+    expect((await tour.client.get_memory("style"))["version"] == 3, "another version")
+    await tour.client.delete_memory("style")
+    return await tour.client.get_memories()
+
+
 async def aclose(tour: Tour) -> object:
     """Close the connections."""
     await tour.client.aclose()
@@ -369,9 +381,9 @@ STEPS: dict[str, Step] = {
     for step in (
         ping, get_health, login, get_whoami, get_status, update_health, post_message,
         post_message_stream, get_tasks, get_task, get_task_events, cancel_task, submit_message,
-        delete_task, debug_post_responses, desk_messages, desk_threads, desk_files, desk_teams,
-        dump_swarm,
-        register_swarm, get_swarms, get_swarm_registry, unregister_swarm, discover_swarms,
+        delete_task, debug_post_responses, memories, desk_messages, desk_threads, desk_files,
+        desk_teams, dump_swarm, register_swarm, get_swarms, get_swarm_registry, unregister_swarm,
+        discover_swarms,
         accept_swarm, load_swarm_from_json, tokens_and_tasks_of_all, get_outbox, refused, aclose,
     )
 }  # fmt: skip

@@ -83,6 +83,7 @@ __all__ = [
     "Forbidden",
     "KeyTaken",
     "MAILError",
+    "MemoryConflict",
     "Misdirected",
     "ModelError",
     "NotOfTeam",
@@ -113,6 +114,7 @@ __all__ = [
     "UnknownFile",
     "UnknownLetter",
     "UnknownMail",
+    "UnknownMemory",
     "UnknownSwarm",
     "UnknownTask",
     "UnknownTeam",
@@ -273,6 +275,20 @@ class RequestReused(DeskError):
             "the request id was used for a different request; repeat that one unchanged, or use a "
             "new id"
         )
+
+
+class UnknownMemory(MAILError, ValueError):
+    """The caller has no memory of that name, and the swarm declares none."""
+
+    def __init__(self) -> None:
+        super().__init__("no such memory; PUT makes one")
+
+
+class MemoryConflict(MAILError, ValueError):
+    """A memory was changed meanwhile; nothing was stored."""
+
+    def __init__(self) -> None:
+        super().__init__("the memory was changed meanwhile; read it again")
 
 
 class TeamError(MAILError, ValueError):

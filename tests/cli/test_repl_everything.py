@@ -178,6 +178,27 @@ EVERY: dict[str, list[tuple[str, str]]] = {
         ("/ap --json", r"\[\]"),
     ],
     "answer": [("/answer none it's fine", r"error answering: there is no call .* 'none'")],
+    "memory": [
+        ("/memory", r"no memories\nlearning is off: no model is configured"),
+        ("/mem style", r"error getting memory: .*404: no such memory"),
+    ],
+    "memory-edit": [
+        ("/memory-edit style Don't be long.", r"memory style: version 1: Don't be long\.\n"),
+        ("/med style", r"error editing memory: a text is needed, or --file\n"),
+        ("/med -f no-such-file style", r"error editing memory: cannot read no-such-file"),
+        ("/memory", r"style \(version 1\)  Don't be long\.\n"),
+    ],
+    "memory-undo": [
+        ("/med style Be brief.", r"memory style: version 2: Be brief\.\n"),
+        ("/memory-undo style", r"memory style: version 3: Don't be long\.\n"),
+        ("/mu style 2 --json", r'"version": 4'),
+        ("/mem style", r"version 4\nBe brief\.\nversion 4, \S+ restored: Be brief\.\n"),
+        ("/mu style 9", r"version 9 is not kept; those that are: 1, 2, 3, 4"),
+    ],
+    "memory-delete": [
+        ("/memory-delete style", r"memory style deleted\n"),
+        ("/md style", r"error deleting memory: .*404"),
+    ],
     "inbox": [
         ("inbox", r"error getting messages: .*403: .*participant"),
         (f"login {TOKENS['editor']}", r"> id: editor\n"),

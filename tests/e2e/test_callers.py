@@ -122,6 +122,10 @@ TASKLESS = {
     ("GET", "/participants"),
     ("GET", "/auth/check"),
     ("POST", "/auth/login"),
+    ("GET", "/memories"),  # each its caller's own: see tests/server/test_memories.py
+    ("GET", "/memories/{name}"),
+    ("PUT", "/memories/{name}"),
+    ("DELETE", "/memories/{name}"),
 }
 """The routes that have nothing to do with tasks."""
 RESPONSES = {

@@ -14,6 +14,8 @@ from mail.core.agents import AgentOutput, ToolChoice
 from mail.core.call_context import CallContext, ConsoleSink, NullSink, StreamSink, enter_call
 from mail.core.render import PRIMER
 from mail.core.tools.call import AgentToolCall
+from mail.db.base import Owner
+from mail.db.memory import MemoryStore
 from mail.errors import ConfigError
 from mail.factories import (
     ActionAgentFunction,
@@ -27,7 +29,9 @@ from mail.factories import (
     supervisor_factory,
 )
 from mail.llm.request import CallPiece, Delta, ModelRequest
+from mail.services.preferences import Memories
 from mail.stdlib.openai.agents import OpenAIOptions
+from mail.testing import FakeClock
 from tests.support.provider import problems_of
 
 LOOK_UP = {"type": "function", "name": "look_up", "parameters": {"type": "object"}}
@@ -55,6 +59,29 @@ class Spy:
         self.requests.append(request)
         for delta in self._deltas:
             yield delta
+
+
+async def test_memories_of_the_caller_take_their_places_in_the_prompt() -> None:
+    store, owner = MemoryStore(), ("office", "user", "alice")
+    await Memories(store, Owner(*owner), FakeClock()).write("style", "Be brief.")
+    spy = Spy()
+    agent = plain(spy, system="A {memory:style} {memory:dates} {memory:none}")
+    enter_call(CallContext(owner=owner, store=store, memories={"style": "x", "dates": "Noon."}))
+    await agent([USER])
+    enter_call(CallContext(owner=("office", "user", "bob"), store=store, memories={"style": "x"}))
+    await agent([USER])
+    enter_call(CallContext(memories={"style": "y"}))
+    await agent([USER])
+
+    def shown(**texts: str) -> str:
+        parts = [f'<memory name="{name}">\n{text}\n</memory>' for name, text in texts.items()]
+        return f"A {' '.join(parts)}\n\n{PRIMER}"
+
+    assert [request.system for request in spy.requests] == [
+        shown(style="Be brief.", dates="Noon.", none=""),
+        shown(style="x", dates="", none=""),
+        shown(style="y", dates="", none=""),
+    ]
 
 
 def plain(spy: Spy | None = None, **changes: Any) -> LiteLLMAgentFunction:

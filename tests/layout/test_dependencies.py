@@ -28,8 +28,6 @@ EXTRAS = {
 }
 LOADED_BY_OTHERS = {"uvloop"}
 """uvicorn loads it where it is installed."""
-FOR_USERS_OWN_CODE = {"langmem"}
-"""Users hand our store to its tools; ours needs the LangGraph that comes with it."""
 
 
 def names(requirements: list[Requirement]) -> set[str]:
@@ -56,8 +54,7 @@ def test_every_direct_dependency_is_used_by_the_package() -> None:
     known = packages_distributions()
     used = {canonicalize_name(one) for module in imported() for one in known.get(module, ())}
     assert names(DIRECT) - used == LOADED_BY_OTHERS
-    assert names(MEMORY) - used == FOR_USERS_OWN_CODE
-    assert names([*KEYRING, *EMAIL, *GOOGLE, *S3]) <= used
+    assert names([*MEMORY, *KEYRING, *EMAIL, *GOOGLE, *S3]) <= used
 
 
 def test_the_contributors_page_tells_what_each_is_for() -> None:

@@ -15,6 +15,7 @@ from mail.net.types import (
     GetDeskMessageResponse,
     GetFilesResponse,
     GetHealthResponse,
+    GetMemoriesResponse,
     GetMessagesResponse,
     GetOutboxResponse,
     GetOverdueResponse,
@@ -32,6 +33,7 @@ from mail.net.types import (
     GetUnreadResponse,
     GetWellKnownResponse,
     GetWhoamiResponse,
+    MemoryDetails,
     PostAckResponse,
     PostFileTransferResponse,
     PostInterswarmBackResponse,
@@ -145,7 +147,15 @@ class Row:
     @property
     def of_desk(self) -> bool:
         """Tell whether it is for participants, not for other swarms."""
-        desk = ("/messages", "/threads", "/teams", "/files", "/participants", "/whoami")
+        desk = (
+            "/messages",
+            "/threads",
+            "/teams",
+            "/files",
+            "/participants",
+            "/whoami",
+            "/memories",
+        )
         return self.path.startswith(desk)
 
 
@@ -374,6 +384,17 @@ TABLE = [
         required=("message",),
         wrong={"excludeSelf": NO_FLAG, **TEAM_WRONG},
     ),
+    Row("GET", "/memories", ANYONE, GetMemoriesResponse),
+    Row("GET", "/memories/{name}", ANYONE, MemoryDetails),
+    Row(
+        *("PUT", "/memories/{name}", ANYONE, MemoryDetails, {"value": "Be brief."}),
+        wrong={
+            "value": [*NO_TEXT, "x" * 16_385],
+            "restore": [-1, "1", True, [1]],
+            "expected_version": [-1, "1", True, [1]],
+        },
+    ),
+    Row("DELETE", "/memories/{name}", ANYONE, NOTHING),
     Row("POST", "/files", PARTICIPANTS, DeskFile),
     Row("GET", "/files", PARTICIPANTS, GetFilesResponse),
     Row("GET", "/files/{file_id}", PARTICIPANTS, bytes),

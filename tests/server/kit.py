@@ -146,6 +146,7 @@ class Template:
         self.participants: list[dict[str, str]] = []
         self.teams: list[dict[str, Any]] = []
         self.enable_teams = False
+        self.memories: dict[str, str] = {}
         self.others: tuple[str, ...] = ()  # further agents, which do the same
         self.options = options
         self.started: list[tuple[str, str]] = []

@@ -169,6 +169,9 @@ def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
         assert taken.status_code == 200, taken.text
     path = row.path.replace("{number}", _waiting_mail(http) if "{number}" in row.path else "")
     path = path.replace("{model}", till().name)
+    if path == "/memories/{name}":
+        http.put("/memories/style", headers=bearer(who), json={"value": "Be brief."})
+        return "/memories/style"
     if row.of_desk:
         return _at_desk(http, path)
     if path.startswith("/swarms") and "load" not in path and row.method != "GET":

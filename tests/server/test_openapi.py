@@ -139,8 +139,13 @@ def test_every_error_of_the_table_is_described_and_422_is_nowhere(read: dict[str
     assert "422" not in FILE.read_text("utf-8")
 
 
-DELETES = {("DELETE", "/tasks/{task_id}"), ("DELETE", "/outbox/{number}")}
+DELETES = {
+    ("DELETE", "/tasks/{task_id}"),
+    ("DELETE", "/outbox/{number}"),
+    ("DELETE", "/memories/{name}"),
+}
 """They answer with nothing, and 409 while what is named is at work."""
+PUTS = {("PUT", "/memories/{name}")}
 
 
 def test_the_page_tells_the_same_statuses(read: dict[str, Any]) -> None:
@@ -165,8 +170,8 @@ def test_every_post_takes_an_idempotency_key(read: dict[str, Any]) -> None:
     for method, path, said in operations(read):
         names = {parameter["name"] for parameter in said.get("parameters", ())}
         assert ("Idempotency-Key" in names) == (method == "POST"), path
-        deletes = (method, path) in DELETES
-        assert ("409" in said["responses"]) == (method == "POST" or deletes), path
+        changes = (method, path) in DELETES | PUTS
+        assert ("409" in said["responses"]) == (method == "POST" or changes), path
 
 
 def test_everything_has_words(read: dict[str, Any]) -> None:

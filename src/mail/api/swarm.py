@@ -41,6 +41,7 @@ from mail.core.tools.catalogue import CATALOGUE
 from mail.db.base import Owner, Store, SwarmClaim
 from mail.db.blobs import Blobs
 from mail.errors import ConfigError
+from mail.services.preferences import checked_memories
 from mail.swarms_json.names import check_participant_names, check_teams
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONParticipant, SwarmsJSONSwarm, SwarmsJSONTeam
@@ -87,6 +88,7 @@ class AgentGraph(Generic[A]):
     teams: list[SwarmsJSONTeam]
     enable_teams: bool
     approvals: dict[str, Approval]
+    memories: dict[str, str]
 
     @property
     def agent_names(self) -> list[str]:
@@ -185,6 +187,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         teams: Sequence[SwarmsJSONTeam] = (),
         enable_teams: bool = False,
         participants: Sequence[SwarmsJSONParticipant] = (),
+        memories: Mapping[str, str] | None = None,
         ring: Callable[[Collection[str]], None] | None = None,
         approvals: Mapping[str, Approval] = NO_APPROVALS,
         blobs: Callable[[str], Blobs] | None = None,
@@ -219,6 +222,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
             enable_teams: Whether their members have the tools for teams.
             participants: Who else has a mailbox in the swarm, so that agents can write to them:
                 objects with ``name`` and ``description``.
+            memories: The texts of named memories that the user has not changed.
             ring: Called with the names of participants that have got letters.
             approvals: Tools and actions by name whose calls wait for a person.
             blobs: Leads to the contents of files that come with letters, for a swarm's name.
@@ -251,7 +255,8 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         self._validate()
         self._store = library_store(store, enable_db_agent_histories, name)
         self._owns_store = self._store is not None and self._store is not store
-        settings = settings or RuntimeSettings()
+        self.memories = checked_memories(memories or {})
+        settings = replace(settings or RuntimeSettings(), memories=self.memories)
         if task_message_limit is not None:
             settings = replace(settings, max_steps=task_message_limit)
         self._settings = settings
@@ -505,6 +510,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         teams: Sequence[SwarmsJSONTeam] = (),
         enable_teams: bool = False,
         approvals: Mapping[str, Approval] = NO_APPROVALS,
+        memories: Mapping[str, str] | None = None,
     ) -> None:
         """Check that the parts fit together.
 
@@ -527,6 +533,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             teams: Groups of agents and participants: objects with ``id``, ``lead`` and ``members``.
             enable_teams: Whether their members have the tools for teams.
             approvals: Tools and actions by name whose calls wait for a person.
+            memories: The texts of named memories that a user has not changed, by name. Agents read
+                them by ``{memory:NAME}`` in their system prompts.
 
         Raises:
             ConfigError: the parts do not fit together; the text says which.
@@ -546,6 +554,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         check_teams(teams, (*self.agent_names, *(each["name"] for each in participants)))
         self.teams, self.enable_teams = list(teams), enable_teams
         self.approvals = checked_approvals(approvals)
+        self.memories = checked_memories(memories or {})
         self._validate()
 
     def _validate(self) -> None:
@@ -648,6 +657,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             teams=self.teams,
             enable_teams=self.enable_teams,
             participants=self.participants,
+            memories=self.memories,
             ring=ring,
             approvals=self.approvals,
             blobs=blobs,
@@ -759,6 +769,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
                 for tool, entry in data["approvals"].items()
                 if (approval := approval_from_entry(entry, references)) is not None
             },
+            memories=data["memories"],
         )
 
     @staticmethod
@@ -842,4 +853,5 @@ def make_subswarm(
         teams=[team for team in whole.teams if {team["lead"], *team["members"]} <= set(names)],
         enable_teams=whole.enable_teams,
         approvals={tool: how for tool, how in whole.approvals.items() if tool in known},
+        memories=whole.memories,
     )

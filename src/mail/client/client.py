@@ -16,6 +16,7 @@ from mail.net.types import (
     GetAdminTasksResponse,
     GetApprovalsResponse,
     GetHealthResponse,
+    GetMemoriesResponse,
     GetOutboxResponse,
     GetRegistryResponse,
     GetRootResponse,
@@ -25,6 +26,7 @@ from mail.net.types import (
     GetSwarmsResponse,
     GetTokensResponse,
     GetWhoamiResponse,
+    MemoryDetails,
     PostApprovalResponse,
     PostInterswarmBackResponse,
     PostInterswarmForwardResponse,
@@ -484,6 +486,38 @@ class MAILClient(FilesClient):
         """Return the agents, who may write to whom, and their work (``GET /swarm/graph``)."""
         return cast("GetSwarmGraphResponse", await self._request_object("GET", "/swarm/graph"))
 
+    async def get_memories(self) -> GetMemoriesResponse:
+        """Return the caller's named memories (``GET /memories``)."""
+        return cast("GetMemoriesResponse", await self._request_object("GET", "/memories"))
+
+    async def get_memory(self, name: str) -> MemoryDetails:
+        """Return a memory with its versions and feedback (``GET /memories/{name}``)."""
+        return cast("MemoryDetails", await self._request_object("GET", _memory(name)))
+
+    async def put_memory(
+        self,
+        name: str,
+        value: str | None = None,
+        *,
+        restore: int | None = None,
+        expected_version: int | None = None,
+    ) -> MemoryDetails:
+        """Give a memory another text, or that of an earlier version (``PUT /memories/{name}``).
+
+        Args:
+            name: The memory; it need not be there.
+            value: Its new text.
+            restore: The version whose text it gets again, in place of ``value``; 0 is the default.
+            expected_version: The newest version that the caller knows; with another one it is 409.
+        """
+        body = {"value": value, "restore": restore, "expected_version": expected_version}
+        given = {field: one for field, one in body.items() if one is not None}
+        return cast("MemoryDetails", await self._request_object("PUT", _memory(name), given))
+
+    async def delete_memory(self, name: str) -> None:
+        """Delete a memory with its versions and feedback (``DELETE /memories/{name}``)."""
+        await self._request_nothing("DELETE", _memory(name))
+
     async def get_swarms(self) -> GetSwarmsResponse:
         """Return the public swarms that the server knows (``GET /swarms``)."""
         return cast("GetSwarmsResponse", await self._request_object("GET", "/swarms"))
@@ -772,6 +806,10 @@ class MAILClient(FilesClient):
 
 def _of(owner: str | None) -> str:
     return "" if owner is None else f"?owner={quote(owner, safe='')}"
+
+
+def _memory(name: str) -> str:
+    return f"/memories/{quote(name, safe='')}"
 
 
 def _either(name: str, value: str | None, alias: str, other: str | None) -> str:

@@ -18,6 +18,7 @@ __all__ = [
     "FederationConfig",
     "FilesConfig",
     "LimitsConfig",
+    "MemoryConfig",
     "OpenAIConfig",
     "RetentionConfig",
     "ServerConfig",
@@ -309,6 +310,17 @@ class TeamsConfig(FileBacked):
     enabled: bool = False
 
 
+class MemoryConfig(FileBacked):
+    """``[server.memory]``: what named memories learn from people's answers to approvals.
+
+    ``model`` is the model that writes the updates; None for none, and feedback waits.
+    """
+
+    table = "server.memory"
+
+    model: Annotated[str, Field(min_length=1, max_length=256)] | None = None
+
+
 class FederationConfig(FileBacked):
     """``[server.federation]``: other swarms.
 
@@ -363,6 +375,7 @@ class ServerConfig(FileBacked):
             "files",
             "openai",
             "teams",
+            "memory",
             "federation",
         }
     )
@@ -383,6 +396,7 @@ class ServerConfig(FileBacked):
     files: FilesConfig = Field(default_factory=FilesConfig)
     openai: OpenAIConfig = Field(default_factory=OpenAIConfig)
     teams: TeamsConfig = Field(default_factory=TeamsConfig)
+    memory: MemoryConfig = Field(default_factory=MemoryConfig)
     federation: FederationConfig = Field(default_factory=FederationConfig)
 
 

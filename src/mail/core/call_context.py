@@ -109,7 +109,8 @@ class CallContext:
     defined elsewhere. ``max_reply_bytes`` is how much a model may reply at once.
 
     ``owner`` is the caller on whose behalf the agent works, as (swarm, role, id), and ``store`` the
-    open `mail.db.base.Store` of the runtime; outside of a runtime there is neither.
+    open `mail.db.base.Store` of the runtime; outside of a runtime there is neither. ``memories``
+    are the texts of named memories that the caller has not changed.
     """
 
     task_id: str = ""
@@ -125,6 +126,7 @@ class CallContext:
     only_offered: bool = False
     owner: tuple[str, str, str] | None = None
     store: Any = None
+    memories: Mapping[str, str] = field(default_factory=dict)
     models: ModelRules | None = None
     max_reply_bytes: int | None = None
 

@@ -4,7 +4,7 @@ import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 from typing import Any, ClassVar, Concatenate, Final, Literal, ParamSpec, TypedDict, get_args
 
 from pydantic_core import to_json
@@ -21,6 +21,7 @@ from mail.core.tools.build import (
     create_team_tools,
 )
 from mail.core.tools.call import AgentToolCall
+from mail.db.base import Owner
 from mail.errors import ConfigError
 from mail.factories.checks import (
     check_flags,
@@ -36,6 +37,7 @@ from mail.llm.request import ChatModel, ModelRequest, ToolFormat
 from mail.llm.resolve import model_for
 from mail.llm.settings import LLMSettings
 from mail.llm.tools import ToolSet
+from mail.services.preferences import filled_prompt, stored_text
 
 __all__ = [
     "PEERS_HEADLINE",
@@ -384,7 +386,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         request = ModelRequest(
             model=call.llm or self.llm,
             messages=messages,
-            system=self._prompt(call),
+            system=await self._prompt(call),
             tools=self._tools(call),
             tool_choice="required" if call.only_offered else self._choice(tool_choice),
             tool_format=self.tool_format,
@@ -400,8 +402,10 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         reply = await ask(model, request, sink, call.report)
         return agent_output(reply, call.step)
 
-    def _prompt(self, call: CallContext) -> str:
+    async def _prompt(self, call: CallContext) -> str:
         own = self.system_prompt if call.system is None else call.system
+        if "{memory:" in own:
+            own = await filled_prompt(own, partial(_remembered, call))
         return "\n\n".join(filter(None, (own, PRIMER, call.instructions)))
 
     def _tools(self, call: CallContext) -> ToolSet:
@@ -414,6 +418,14 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         if isinstance(tool_choice, str):
             return self.default_tool_choice or tool_choice
         return tool_choice
+
+
+async def _remembered(call: CallContext, name: str) -> str:
+    """Return the text of a memory of the caller's."""
+    if call.owner is None or call.store is None:
+        return call.memories.get(name, "")
+    text = await stored_text(call.store, Owner(*call.owner), name)
+    return call.memories.get(name, "") if text is None else text
 
 
 @lru_cache(maxsize=1024)  # an agent has the same for every caller

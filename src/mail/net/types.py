@@ -40,6 +40,7 @@ __all__ = [
     "GetDeskMessageResponse",
     "GetFilesResponse",
     "GetHealthResponse",
+    "GetMemoriesResponse",
     "GetMessagesResponse",
     "GetOutboxResponse",
     "GetOverdueResponse",
@@ -59,8 +60,14 @@ __all__ = [
     "GetWhoamiResponse",
     "GraphAgent",
     "GraphSwarm",
+    "LearningState",
     "LoggedEvent",
     "LoginResponse",
+    "MemoryDetails",
+    "MemoryFeedback",
+    "MemoryRecord",
+    "MemoryRejection",
+    "MemoryVersion",
     "OpenAIError",
     "OpenAIErrorAnswer",
     "OutboxMail",
@@ -1044,6 +1051,96 @@ class GetTeamsResponse(TypedDict):
     """Teams."""
 
     teams: Annotated[list[DeskTeam], Field(description="Those that the caller is in.")]
+
+
+_MemorySource = Literal["person", "feedback", "restored", "program"]
+
+
+@with_config(_CLOSED)
+class MemoryRecord(TypedDict):
+    """A named memory."""
+
+    name: Annotated[str, Field(description="Its name.")]
+    value: Annotated[
+        str, Field(description="Its text; the swarm's default where nobody has changed it.")
+    ]
+    is_default: Annotated[bool, Field(description="Nobody has changed it.")]
+    version: Annotated[Count, Field(description="The number of the newest version; 0 without any.")]
+    updated_at: Annotated[str | None, Field(description="When it was changed.")]
+    updated_by: Annotated[
+        _MemorySource | None,
+        Field(
+            description="Who has changed it: a `person`, `feedback`, a person who has `restored` "
+            "an earlier version, or a `program` by way of the store."
+        ),
+    ]
+    waiting: Annotated[Count, Field(description="How much feedback waits for it.")]
+
+
+@with_config(_CLOSED)
+class MemoryVersion(TypedDict):
+    """A version of a memory."""
+
+    version: Annotated[int, Field(ge=1, description="Its number.")]
+    value: Annotated[str, Field(description="Its text.")]
+    created_at: Annotated[str, Field(description="When it was stored.")]
+    source: Annotated[_MemorySource, Field(description="Who wrote it.")]
+    approval_id: Annotated[str | None, Field(description="The approval that it was learned from.")]
+    task_id: Annotated[str | None, Field(description="The task of that.")]
+
+
+@with_config(_CLOSED)
+class MemoryRejection(TypedDict):
+    """An update that was refused."""
+
+    reason: Annotated[str, Field(description="Why.")]
+    proposal: Annotated[str, Field(description="What the memory would have become; maybe cut.")]
+
+
+@with_config(_CLOSED)
+class MemoryFeedback(TypedDict):
+    """An answer to an approval that teaches a memory."""
+
+    approval_id: Annotated[str, Field(description="The approval.")]
+    task_id: Annotated[str, Field(description="The task of the call.")]
+    type: Annotated[str, Field(description="The answer.", examples=["edit"])]
+    action: Annotated[str, Field(description="The action that was to be called.")]
+    status: Annotated[
+        Literal["waiting", "learned", "unchanged", "rejected", "failed"],
+        Field(
+            description="What became of it: `unchanged` if there was nothing to learn, `rejected` "
+            "if two updates were refused, `failed` if the model did."
+        ),
+    ]
+    reason: Annotated[str, Field(description="Why the last attempt led to nothing; maybe empty.")]
+    attempts: Annotated[Count, Field(description="How often it was tried.")]
+    created_at: Annotated[str, Field(description="When the answer was given.")]
+    updated_at: Annotated[str, Field(description="When it was last tried.")]
+    rejections: Annotated[list[MemoryRejection], Field(description="The refused updates.")]
+
+
+@with_config(_CLOSED)
+class MemoryDetails(MemoryRecord):
+    """A named memory with its history."""
+
+    versions: Annotated[list[MemoryVersion], Field(description="The newest 20, newest first.")]
+    feedback: Annotated[list[MemoryFeedback], Field(description="The newest 20, newest first.")]
+
+
+@with_config(_CLOSED)
+class LearningState(TypedDict):
+    """Whether feedback is taken up."""
+
+    enabled: Annotated[bool, Field(description="It is.")]
+    reason: Annotated[str | None, Field(description="Why not.")]
+
+
+@with_config(_CLOSED)
+class GetMemoriesResponse(TypedDict):
+    """Named memories."""
+
+    memories: Annotated[list[MemoryRecord], Field(description="In order of their names.")]
+    learning: Annotated[LearningState, Field(description="Whether they learn from feedback.")]
 
 
 _Stored = Annotated[Literal["stored"], Field(description="What `delivered` means: it is stored.")]

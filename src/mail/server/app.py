@@ -43,6 +43,7 @@ from mail.server.routes import (
     files,
     interswarm,
     mcp,
+    memories,
     messages,
     pages,
     responses,
@@ -71,6 +72,7 @@ DESCRIBED: Final = (
     desk.router,
     teams.router,
     files.router,
+    memories.router,
     server.router,
     swarms.router,
     interswarm.router,
@@ -231,6 +233,7 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
     await state.federation.serve()
     deleting = asyncio.create_task(_retention(state).run(), name="deletion by age")
     reminding = asyncio.create_task(_reminder(state).run(), name="unanswered letters")
+    learning = asyncio.create_task(state.learning.run(), name="memories")
     try:
         if state.host_drains:
             yield
@@ -241,7 +244,8 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
         await state.end_recovery()
         deleting.cancel()
         reminding.cancel()
-        await asyncio.gather(deleting, reminding, return_exceptions=True)
+        learning.cancel()
+        await asyncio.gather(deleting, reminding, learning, return_exceptions=True)
         await state.begin_drain()
 
 

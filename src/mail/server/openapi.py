@@ -26,6 +26,7 @@ TAGS: Final[Mapping[str, str]] = {
     "approvals": "Calls of agents that wait for a person.",
     "desk": "Messages, threads and files of the swarm's participants.",
     "teams": "Messages between the members of a team, for participants.",
+    "memories": "Named memories of the caller, such as preferences, and what they learn.",
     "server": "The server, its health and its version.",
     "swarms": "The swarm that is served, and the registry of other swarms.",
     "interswarm": "Mail between this swarm and others.",
@@ -49,15 +50,15 @@ _ERRORS: Final[Mapping[int, tuple[str, str]]] = {
     403: ("Forbidden", "The token's role may not do this."),
     404: (
         "NotFound",
-        "There is no such task, message, thread, file or approval of the caller's, no such team or "
-        "teammate, no such swarm, no such mail, or no such route.",
+        "There is no such task, memory, message, thread, file or approval of the caller's, no such "
+        "team or teammate, no such swarm, no such mail, or no such route.",
     ),
     405: ("MethodNotAllowed", "The path does not support the method; no operation answers this."),
     408: ("BodyTooSlow", "The rest of the body did not arrive."),
     409: (
         "Conflict",
-        "The task is paused and was not resumed, a breakpoint call already has a result, or the "
-        "`Idempotency-Key` or `request_id` was used with another body.",
+        "The task is paused and was not resumed, a breakpoint call already has a result, a memory "
+        "has another version, or the `Idempotency-Key` or `request_id` was used with another body.",
     ),
     410: ("KeyOfDeletedTask", "The `Idempotency-Key` stands for a task that was deleted."),
     413: ("BodyTooLarge", "The body is larger than the server accepts."),

@@ -22,11 +22,12 @@ from mail.config.env import current
 from mail.config.server import ServerConfig, base_url
 from mail.core.runtime.scheduler import TurnLimit
 from mail.core.teams import Teams
-from mail.db.base import Owner, Store
+from mail.db.base import EventRow, Owner, Store
 from mail.db.blobs import Blobs, FolderBlobs
 from mail.db.blobs_s3 import S3Blobs, S3Place
 from mail.db.desk import PARTICIPANT_ROLE
 from mail.errors import ConfigError, ShuttingDown, StoreError
+from mail.memory import proposer
 from mail.net.peers import PeerAccess
 from mail.net.registry import SwarmRegistry
 from mail.net.registry_table import shared_registry
@@ -41,6 +42,8 @@ from mail.server.storage import LetterShares, StorageShares
 from mail.services.desk import BellSwitch, MailDesk
 from mail.services.event_log import Room
 from mail.services.files import DeskFiles
+from mail.services.learning import Learner
+from mail.services.preferences import Memories
 from mail.services.tasks import TaskReader
 from mail.services.teams import TeamDesk
 
@@ -120,6 +123,7 @@ class ServerState:
     _federation: Federation | None = field(default=None, init=False)
     _recovery: "asyncio.Task[None] | None" = field(default=None, init=False)
     _drain: "asyncio.Task[None] | None" = field(default=None, init=False)
+    _learning: Learner | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.shares = StorageShares(self.store, self.config.limits)
@@ -238,6 +242,31 @@ class ServerState:
         live = self.pool.live(caller, owner.swarm)
         room = room or self.quotas.room(caller)
         return TaskReader(self.store, owner, self.clock, live, room)
+
+    def memories_of(self, caller: Caller) -> Memories:
+        """Return the caller's named memories."""
+        owner, template = owner_of(self, caller), self.template_for(caller)
+        return Memories(self.store, owner, self.clock, template.memories)
+
+    @property
+    def learning(self) -> Learner:
+        """What takes up feedback on the memories of the swarm that is served."""
+        if self._learning is None:
+            model = self.config.memory.model
+            self._learning = Learner(
+                store=self.store,
+                swarm=lambda: (str(self.template.name), self.template.memories),
+                clock=self.clock,
+                propose=proposer(model) if model else None,
+                announce=self._announce,
+            )
+        return self._learning
+
+    def _announce(self, owner: Owner, task_id: str, seq: int, event: EventRow) -> None:
+        """Hand an event that was stored beside an instance to those who follow its task."""
+        log = self.pool.log_of(Caller(owner.role, owner.id), owner.swarm)
+        if log is not None:
+            log.publish(task_id, seq, [event])
 
     def is_participant(self, caller: Caller) -> bool:
         """Tell whether a caller is a participant that the swarm declares.

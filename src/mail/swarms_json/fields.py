@@ -14,6 +14,7 @@ from typing import Any, Final
 from mail.core.approvals import Approval
 from mail.core.suggest import did_you_mean
 from mail.errors import ConfigError
+from mail.services.preferences import memories_problem
 
 __all__ = [
     "ACTION",
@@ -219,6 +220,7 @@ SWARM: Final = Candidate(
         "mcp_servers": Field(dict, {}),
         "teams": Field(list, (), check=_at_most(MAX_TEAMS)),
         "approvals": Field(dict, {}, check=_approvals),
+        "memories": Field(dict, {}, check=memories_problem),
     },
 )
 AGENT: Final = Candidate(

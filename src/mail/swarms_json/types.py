@@ -100,6 +100,7 @@ class SwarmsJSONSwarm(TypedDict):
     mcp_servers: dict[str, SwarmsJSONMCPServer]
     teams: list[SwarmsJSONTeam]
     approvals: dict[str, dict[str, Any]]
+    memories: dict[str, str]
 
 
 class SwarmsJSONFile(TypedDict):

@@ -9,6 +9,7 @@ from mail.cli.common import DONE, FAILED, PAUSED
 from mail.cli.credentials import read_token
 from mail.cli.repl.approvals import APPROVALS
 from mail.cli.repl.desk import DESK
+from mail.cli.repl.memory import MEMORY
 from mail.cli.repl.screen import event_count, exit_code, show_answer, show_event, show_task
 from mail.cli.repl.session import Command, Session, add_json
 from mail.errors import ConfigError
@@ -742,6 +743,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *_MESSAGES,
     *_TASKS,
     *APPROVALS,
+    *MEMORY,
     *DESK,
     *_SWARMS,
     *_RESPONSES,

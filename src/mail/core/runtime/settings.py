@@ -1,7 +1,8 @@
 """The knobs of one runtime instance."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -74,6 +75,7 @@ class RuntimeSettings:
         exposed: The agents that mail of other swarms may reach, among those that it can reach: the
             entrypoint and agents with ``enable_interswarm``. None for all of these.
         stream_buffer: Events buffered per stream; a slower reader catches up from the store.
+        memories: What named memories hold that nobody has changed, by name.
         hint_pause: Seconds after which other swarms hear that nothing goes on in a task but
             waiting, if no mail has told them; it doubles when they do not answer.
     """
@@ -97,6 +99,7 @@ class RuntimeSettings:
     stream_buffer: int = 256
     exposed: frozenset[str] | None = None
     hint_pause: float = 1.0
+    memories: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check all limits.

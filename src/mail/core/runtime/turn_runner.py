@@ -476,6 +476,7 @@ class TurnRunner:
             only_offered=_forced_by_offer(turn, offer) == "required",
             owner=self.context.owner,
             store=self.context.store,
+            memories=settings.memories,
             models=self.context.agents[turn.agent].models,
             max_reply_bytes=settings.max_reply_bytes,
         )

@@ -1,0 +1,160 @@
+"""The commands of ``mail client`` for named memories: list, show, edit, undo and delete them."""
+
+import argparse
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from mail.cli.common import DONE, FAILED, one_line
+from mail.cli.repl.session import Command, Session, add_json
+
+__all__ = ["MEMORY"]
+
+_WIDEST: Final = 80
+
+
+async def _memory(session: Session, arguments: argparse.Namespace) -> int:
+    if arguments.name is None:
+        return await _list(session, arguments)
+    found = await session.client.get_memory(arguments.name)
+    if session.wants_json(arguments):
+        session.screen.show_json(found)
+        return DONE
+    screen = session.screen
+    screen.note((_state(found), "dim"))
+    screen.say(found["value"])
+    for version in found["versions"]:
+        about = f"{version['created_at'][:16]} {version['source']}"
+        screen.note((f"version {version['version']}, {about}: {_first_line(version)}", "dim"))
+    for feedback in found["feedback"]:
+        told = f": {one_line(feedback['reason'])}" if feedback["reason"] else ""
+        of = f"{feedback['type']} of {one_line(feedback['action'])}"
+        screen.note((f"{feedback['created_at'][:16]} {of}: {feedback['status']}{told}", "dim"))
+    return DONE
+
+
+async def _list(session: Session, arguments: argparse.Namespace) -> int:
+    page = await session.client.get_memories()
+    lines = [
+        f"{each['name']} ({_state(each)})  {_first_line(each)}".rstrip()
+        for each in page["memories"]
+    ] or ["no memories"]
+    if page["learning"]["reason"]:
+        lines.append(f"learning is off: {page['learning']['reason']}")
+    return session.tell(arguments, page, *lines)
+
+
+def _state(memory: Mapping[str, Any]) -> str:
+    parts = ["default" if memory["is_default"] else f"version {memory['version']}"]
+    if memory["waiting"]:
+        parts.append(f"{memory['waiting']} answers wait")
+    return ", ".join(parts)
+
+
+def _first_line(holder: Mapping[str, Any]) -> str:
+    line, _, rest = holder["value"].strip().partition("\n")
+    cut = len(line) > _WIDEST or bool(rest)
+    return one_line(line[:_WIDEST]) + (" …" if cut else "")
+
+
+async def _edit(session: Session, arguments: argparse.Namespace) -> int:
+    text = " ".join(arguments.text)
+    if arguments.file is not None:
+        try:
+            text = await asyncio.to_thread(Path(arguments.file).read_text, "utf-8")
+        except (OSError, ValueError) as error:
+            session.screen.fail(f"error editing memory: cannot read {arguments.file}: {error}")
+            return FAILED
+    elif not text:
+        session.screen.fail("error editing memory: a text is needed, or --file")
+        return FAILED
+    changed = await session.client.put_memory(arguments.name, text)
+    return _told(session, arguments, changed)
+
+
+async def _undo(session: Session, arguments: argparse.Namespace) -> int:
+    known = await session.client.get_memory(arguments.name)
+    version = arguments.version
+    if version is None:
+        earlier = [row["version"] for row in known["versions"][1:]]
+        version = earlier[0] if earlier else 0
+    changed = await session.client.put_memory(
+        arguments.name, restore=version, expected_version=known["version"]
+    )
+    return _told(session, arguments, changed)
+
+
+def _told(session: Session, arguments: argparse.Namespace, changed: Mapping[str, Any]) -> int:
+    line = f"memory {changed['name']}: {_state(changed)}: {_first_line(changed)}"
+    return session.tell(arguments, changed, line)
+
+
+async def _delete(session: Session, arguments: argparse.Namespace) -> int:
+    await session.client.delete_memory(arguments.name)
+    answer = {"name": arguments.name, "status": "deleted"}
+    return session.tell(arguments, answer, f"memory {arguments.name} deleted")
+
+
+def _configure_memory(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the memory; without it, list all")
+    add_json(parser)
+
+
+def _configure_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", help="the memory, as `memory` lists it")
+    add_json(parser)
+
+
+def _configure_edit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--file", metavar="PATH", help="take the text from a file")
+    parser.add_argument("name", metavar="NAME", help="the memory; it need not be there")
+    parser.add_argument("text", nargs="*", metavar="TEXT", help="its new text")
+    add_json(parser)
+
+
+def _configure_undo(parser: argparse.ArgumentParser) -> None:
+    _configure_name(parser)
+    told = "the version to have again, 0 for the default (default: the one before)"
+    parser.add_argument("version", nargs="?", type=int, metavar="VERSION", help=told)
+
+
+MEMORY: Final = (
+    Command(
+        "memory",
+        ("mem",),
+        "list your named memories, or show one",
+        _configure_memory,
+        _memory,
+        "getting memory",
+        slash=True,
+    ),
+    Command(
+        "memory-edit",
+        ("med",),
+        "give a memory another text",
+        _configure_edit,
+        _edit,
+        "editing memory",
+        slash=True,
+        free=1,
+    ),
+    Command(
+        "memory-undo",
+        ("mu",),
+        "give a memory the text of an earlier version",
+        _configure_undo,
+        _undo,
+        "editing memory",
+        slash=True,
+    ),
+    Command(
+        "memory-delete",
+        ("md",),
+        "delete a memory with its versions",
+        _configure_name,
+        _delete,
+        "deleting memory",
+        slash=True,
+    ),
+)

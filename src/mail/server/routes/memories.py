@@ -1,0 +1,156 @@
+"""The caller's named memories. What an administrator sees here are an administrator's own."""
+
+import json
+from typing import Annotated, Final
+
+from fastapi import Path
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from mail.db.preferences import FeedbackRow, VersionRow
+from mail.errors import ProtocolError
+from mail.net.types import (
+    GetMemoriesResponse,
+    LearningState,
+    MemoryDetails,
+    MemoryFeedback,
+    MemoryRecord,
+    MemoryVersion,
+)
+from mail.server.bodies import RequestBody
+from mail.server.deps import State, TaskOwner
+from mail.server.openapi import errors
+from mail.server.routing import MAILRouter
+from mail.server.state import ServerState, owner_of
+from mail.services.preferences import MAX_MEMORY_BYTES, Memory, MemoryView
+
+__all__ = ["router"]
+
+router = MAILRouter("memories")
+
+_OFF: Final = "no model is configured ([server.memory] model); feedback waits"
+
+MemoryName = Annotated[
+    str,
+    Path(
+        description="The name: 1 to 64 ASCII letters, digits, `_` and `-`.",
+        examples=["response_preferences"],
+    ),
+]
+
+
+class MemoryIn(RequestBody):
+    """A new text of a memory, or the number of an earlier version."""
+
+    value: Annotated[
+        str | None,
+        Field(
+            max_length=MAX_MEMORY_BYTES,
+            description="The text, at most 16,384 bytes. Either this or `restore`.",
+            examples=["Be brief."],
+        ),
+    ] = None
+    restore: Annotated[
+        Annotated[int, Field(ge=0, lt=2**53)] | None,
+        Field(description="The version whose text it gets again; 0 is the swarm's default."),
+    ] = None
+    expected_version: Annotated[
+        Annotated[int, Field(ge=0, lt=2**53)] | None,
+        Field(description="The newest version that the caller knows; with another one it is 409."),
+    ] = None
+
+
+@router.get("/memories", response_model=GetMemoriesResponse)
+async def get_memories(state: State, caller: TaskOwner) -> Response:
+    """List the caller's named memories, and those that the swarm declares."""
+    found = await state.memories_of(caller).listed()
+    answer: GetMemoriesResponse = {
+        "memories": [_record(memory) for memory in found],
+        "learning": _learning(state),
+    }
+    return JSONResponse(answer)
+
+
+@router.get("/memories/{name}", response_model=MemoryDetails, responses=errors(404))
+async def get_memory(state: State, caller: TaskOwner, name: MemoryName) -> Response:
+    """Return a memory with its versions and the feedback on it."""
+    return JSONResponse(_details(await state.memories_of(caller).view(name)))
+
+
+@router.put(
+    "/memories/{name}", response_model=MemoryDetails, responses=errors(400, 404, 408, 409, 413, 507)
+)
+async def put_memory(
+    request: Request, state: State, caller: TaskOwner, name: MemoryName, body: MemoryIn
+) -> Response:
+    """Give a memory another text, or that of an earlier version. It need not be there before."""
+    if (body.value is None) == (body.restore is None):
+        raise ProtocolError("either 'value' or 'restore' is needed, and not both")
+    memories = state.memories_of(caller)
+    if body.restore is not None:
+        await memories.restore(name, body.restore, body.expected_version)
+    elif body.value is not None:
+        owner, size = owner_of(state, caller), len(body.value)
+        await state.shares.admit(owner, size, opens=False)
+        await memories.write(name, body.value, body.expected_version)
+    return JSONResponse(_details(await memories.view(name)))
+
+
+@router.delete("/memories/{name}", status_code=204, responses=errors(404, 409))
+async def delete_memory(state: State, caller: TaskOwner, name: MemoryName) -> Response:
+    """Remove a memory with its versions and feedback; the swarm's default counts again."""
+    await state.memories_of(caller).delete(name)
+    return Response(status_code=204)
+
+
+def _learning(state: ServerState) -> LearningState:
+    enabled = state.config.memory.model is not None
+    return {"enabled": enabled, "reason": None if enabled else _OFF}
+
+
+def _record(memory: Memory) -> MemoryRecord:
+    source = memory.updated_by
+    return {
+        "name": memory.name,
+        "value": memory.value,
+        "is_default": memory.is_default,
+        "version": memory.version,
+        "updated_at": memory.updated_at,
+        "updated_by": None if source == "deleted" else source,
+        "waiting": memory.waiting,
+    }
+
+
+def _details(view: MemoryView) -> MemoryDetails:
+    return {
+        **_record(view.memory),
+        "versions": [_version(row) for row in view.versions],
+        "feedback": [_feedback(row) for row in view.feedback],
+    }
+
+
+def _version(row: VersionRow) -> MemoryVersion:
+    return {
+        "version": row.version,
+        "value": row.value,
+        "created_at": row.created_at,
+        "source": "person" if row.source == "deleted" else row.source,
+        "approval_id": row.approval_id or None,
+        "task_id": row.task_id or None,
+    }
+
+
+def _feedback(row: FeedbackRow) -> MemoryFeedback:
+    return {
+        "approval_id": row.approval_id,
+        "task_id": row.task_id,
+        "type": row.type,
+        "action": row.action,
+        "status": row.state,
+        "reason": row.reason,
+        "attempts": row.attempts,
+        "created_at": row.created_at,
+        "updated_at": row.updated_at,
+        "rejections": json.loads(row.rejections),
+    }

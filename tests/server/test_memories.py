@@ -1,0 +1,222 @@
+"""Named memories over HTTP: whose they are, how they change, and what they learn."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from mail.config.server import MemoryConfig
+from mail.db.base import Owner, Post, Store
+from mail.db.memory import MemoryStore
+from mail.db.preferences import FeedbackRow
+from mail.llm.litellm_model import close_clients
+from mail.llm.script import Step, call, say
+from mail.server.app import create_app
+from tests.server.kit import Template, bearer, config, frames, serving
+from tests.services.test_learning import BEFORE, answer
+from tests.support.provider import FakeProvider
+
+OWNER = Owner("test-swarm", "user", "alice")
+
+
+@pytest.fixture
+async def template() -> Template:
+    made = Template()
+    made.memories = {"style": BEFORE}
+    return made
+
+
+class Api:
+    """The routes, as one caller uses them."""
+
+    def __init__(self, client: httpx.AsyncClient, who: str = "alice") -> None:
+        self.client, self.headers = client, bearer(who)
+
+    async def get(self, name: str = "") -> Any:
+        path = f"/memories/{name}" if name else "/memories"
+        return self._read(await self.client.get(path, headers=self.headers))
+
+    async def put(self, name: str, **body: Any) -> Any:
+        return self._read(
+            await self.client.put(
+                f"/memories/{name}", content=json.dumps(body), headers=self.headers
+            )
+        )
+
+    async def delete(self, name: str) -> int:
+        return (await self.client.delete(f"/memories/{name}", headers=self.headers)).status_code
+
+    def _read(self, answer: httpx.Response) -> Any:
+        return answer.json() if answer.status_code == 200 else answer.status_code
+
+
+async def test_a_default_is_changed_undone_and_deleted(client: httpx.AsyncClient) -> None:
+    alice = Api(client)
+    listed = await alice.get()
+    assert listed["learning"] == {
+        "enabled": False,
+        "reason": "no model is configured ([server.memory] model); feedback waits",
+    }
+    (style,) = listed["memories"]
+    assert (style["name"], style["value"], style["is_default"]) == ("style", BEFORE, True)
+    changed = await alice.put("style", value="Be brief.", expected_version=0)
+    assert (changed["version"], changed["updated_by"]) == (1, "person")
+    assert await alice.put("style", value="Late.", expected_version=0) == 409
+    await alice.put("style", value="Be long.")
+    undone = await alice.put("style", restore=1, expected_version=2)
+    assert (undone["value"], undone["version"]) == ("Be brief.", 3)
+    assert [row["source"] for row in undone["versions"]] == ["restored", "person", "person"]
+    assert (await alice.put("style", restore=0))["value"] == BEFORE
+    assert await alice.delete("style") == 204
+    details = await alice.get("style")
+    assert (details["is_default"], details["versions"], details["value"]) == (True, [], BEFORE)
+
+
+async def test_everybody_has_their_own(client: httpx.AsyncClient) -> None:
+    alice, bob, admin = Api(client), Api(client, "bob"), Api(client, "admin")
+    await alice.put("secret", value="Mine.")
+    await alice.put("style", value="Mine, too.")
+    for other in (bob, admin):
+        assert "Mine" not in json.dumps(await other.get())
+        assert await other.get("secret") == 404
+        assert await other.delete("secret") == 404
+        assert await other.put("secret", restore=1) == 404
+        assert (await other.get("style"))["value"] == BEFORE
+    assert (await alice.get("secret"))["value"] == "Mine."
+    assert await Api(client, "swarm").get() == 403
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"value": "x", "restore": 1},
+        {"restore": 7},
+        {"restore": -1},
+        {"value": 7},
+        {"value": "x" * 16_385},
+        {"value": "\u0000"},
+        {"value": "\ud800"},
+        {"value": "x", "expected_version": "1"},
+        {"value": "x", "expected": 1},
+    ],
+)
+async def test_bad_bodies(client: httpx.AsyncClient, body: dict[str, Any]) -> None:
+    assert await Api(client).put("style", **body) == 400
+
+
+@pytest.mark.parametrize("name", ["a%20b", "%2e%2e", "x" * 65, "%C3%A4", "a%00", "-a"])
+async def test_bad_names(client: httpx.AsyncClient, name: str) -> None:
+    alice = Api(client)
+    assert await alice.put(name, value="x") == 400
+    assert await alice.get(name) == 404
+
+
+# --- learning -------------------------------------------------------------------------------------
+
+
+def add_line(text: str) -> Step:
+    """Return the call by which LangMem is told to add a line."""
+    patches = [{"op": "add", "path": "/lines/-", "value": text}]
+    return call("PatchDoc", json_doc_id="preferences", planned_edits="", patches=patches)
+
+
+class Steps:
+    """A script that takes one step after the other, once it may."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = list(steps)
+        self.texts: list[str] = []
+
+    def __call__(self, view: Any) -> Step:
+        return self.steps.pop(0) if self.steps else say("Nothing more.")
+
+
+@pytest.fixture
+async def provider(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeProvider]:
+    async with FakeProvider(Steps(add_line("Say 'Hi'."), add_line("Offer two dates."))) as running:
+        monkeypatch.setenv("OPENAI_BASE_URL", running.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+        yield running
+        await close_clients()
+
+
+async def teach(store: Store, *rows: FeedbackRow) -> None:
+    """Store feedback with a commit of the task, as an answer does."""
+    row = await store.load_task(OWNER, "t-1")
+    assert row is not None
+    await store.post(Post(owner=OWNER, task=row, feedback=rows))
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until something holds."""
+    async with asyncio.timeout(20):
+        while not await condition():
+            await asyncio.sleep(0.02)
+
+
+async def test_a_server_with_a_model_learns_and_tells(
+    provider: FakeProvider, template: Template, store: MemoryStore
+) -> None:
+    settings = config().model_copy(update={"memory": MemoryConfig(model="openai/fake")})
+    app = create_app(settings, template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as client:
+        alice = Api(client)
+        assert (await alice.get())["learning"] == {"enabled": True, "reason": None}
+        body = {"body": "hello", "task_id": "t-1"}
+        assert (await client.post("/message", json=body, headers=bearer("alice"))).is_success
+        rows = answer("a1", task_id="t-1"), answer("a2", task_id="t-1", type="response")
+        await teach(store, *rows)
+        app.state.mail.learning.wake()
+
+        async def learned() -> bool:
+            return (await alice.get("style"))["version"] == 2
+
+        await until(learned)
+        details = await alice.get("style")
+        assert details["value"] == f"{BEFORE}\nSay 'Hi'.\nOffer two dates."
+        assert [row["approval_id"] for row in details["versions"]] == ["a2", "a1"]
+        assert [row["status"] for row in details["feedback"]] == ["learned", "learned"]
+        events = await client.get("/tasks/t-1/events", headers=bearer("alice"))
+        kinds = [frame["event"] for frame in frames(events.text)]
+        assert kinds[-2:] == ["memory_updated", "memory_updated"]
+        assert len(provider.requests) == 2
+
+
+async def test_a_commit_of_feedback_is_not_delayed_by_a_slow_model(
+    template: Template, store: MemoryStore
+) -> None:
+    asked, gate = asyncio.Event(), asyncio.Event()
+    settings = config().model_copy(update={"memory": MemoryConfig(model="openai/fake")})
+    app = create_app(settings, template=template, store=store)  # type: ignore[arg-type]
+    async with serving(app) as client:
+        alice = Api(client)
+        learner = app.state.mail.learning
+
+        async def slow(current: str, messages: Any) -> str:
+            asked.set()
+            await gate.wait()
+            return f"{current}\nLearned."
+
+        learner.propose = slow
+        body = {"body": "hello", "task_id": "t-1"}
+        assert (await client.post("/message", json=body, headers=bearer("alice"))).is_success
+        await teach(store, answer(task_id="t-1"))
+        learner.wake()
+        async with asyncio.timeout(10):
+            await asked.wait()
+        assert (await client.post("/message", json=body, headers=bearer("alice"))).is_success
+        assert (await alice.get("style"))["waiting"] == 1
+        assert await alice.delete("style") == 204  # what waits for it goes, too
+        gate.set()
+        await teach(store, answer("a2", "other", task_id="t-1"))
+
+        async def learned() -> bool:
+            return (await alice.get("other")) != 404 and (await alice.get("other"))["version"] == 1
+
+        learner.wake()
+        await until(learned)
+        assert (await alice.get("style"))["value"] == BEFORE
