@@ -88,3 +88,12 @@ def test_an_envelope_cannot_be_changed() -> None:
         envelope.body = "other"  # type: ignore[misc]
     with pytest.raises(TypeError):
         envelope.routing_info["x"] = 1  # type: ignore[index]
+
+
+@relaxed
+@given(messages())
+def test_no_message_from_elsewhere_carries_a_file(message) -> None:
+    for inner in (message, message["message"], message["message"].setdefault("routing_info", {})):
+        inner["file_id"] = "stolen"
+    assert Envelope.from_wire(message).file_id == ""
+    assert "file_id" not in Envelope.from_wire(message)._replace(file_id="own").to_wire()["message"]
