@@ -2,6 +2,8 @@
 
 import random
 import sqlite3
+import time
+from contextlib import closing
 from typing import Any, Final
 
 import asyncpg
@@ -9,7 +11,7 @@ import pytest
 
 from mail.db.base import Store
 from mail.db.desk import DeskPost, FoundLetters, LetterRow, MemberRow, ThreadRow
-from mail.db.desk_search import LOOKED_AT, LetterQuery, words_of
+from mail.db.desk_search import LOOKED_AT, LetterQuery, mailbox_mark, words_of
 from mail.db.memory import MemoryStore
 from mail.db.migrate import migrate, packaged_migrations
 from mail.db.postgres.migrate import migrate as migrate_postgres
@@ -18,6 +20,7 @@ from tests.support.databases import Database, PostgresDatabase, SQLiteDatabase
 
 SWARM: Final = "example"
 NOW: Final = "2026-01-01T10:00:00.000000+00:00"
+OTHERS: Final = 100_000
 
 
 def letter(letter_id: str, body: str, sender: str = "ann", **changes: Any) -> LetterRow:
@@ -332,3 +335,68 @@ async def test_letters_from_before_the_index_are_found_after_it_was_made(
         assert database.query("SELECT count(*) FROM desk_words") == [(6,)]
     finally:
         await store.close()
+
+
+def fill(database: Database, text: str) -> None:
+    """Add the words of `OTHERS` letters to somebody else, faster than letters can be stored."""
+    line = f"'{mailbox_mark(SWARM, 'many')} {text} word' || (n % 997)"
+    numbers = f"SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {OTHERS}"  # noqa: S608
+    add = f"INSERT INTO desk_words (rowid, words) SELECT n + 999, {line} FROM n"  # noqa: S608
+    add = f"WITH RECURSIVE n(n) AS ({numbers}) {add}"
+    if isinstance(database, SQLiteDatabase):
+        with closing(sqlite3.connect(database.path)) as file, file:
+            file.execute(add)
+    else:
+        database.query(add)
+        database.query("VACUUM ANALYZE desk_words")
+
+
+async def quickest(store: Store, query: str) -> float:
+    """Return how many seconds the quickest of some searches of bob's takes."""
+    times = []
+    for _ in range(15):
+        began = time.perf_counter()
+        assert len(await found(store, query, limit=20)) == 20
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+async def test_a_search_does_not_read_what_others_have(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = database.store()
+    await store.open()
+    try:
+        await bodies(store, **{f"l{n}": "the release notes of the plan" for n in range(30)})
+        queries = ("release", '"release notes" -draft', "re*")
+        alone = {query: await quickest(store, query) for query in queries}
+        fill(database, "the release notes of the plan")
+        for query in queries:
+            assert await quickest(store, query) < 4 * alone[query], (
+                query
+            )  # without the index it is 6 to 10
+        if isinstance(database, PostgresDatabase):  # SQLite's plan: see tests/db/test_sqlite.py
+            for query in queries:
+                plan = await plan_of(store, database.url, query, monkeypatch)
+                assert "Bitmap Index Scan on desk_words_by_word" in plan, query
+                assert "Seq Scan on desk_words" not in plan, query
+    finally:
+        await store.close()
+
+
+async def plan_of(store: Store, url: str, query: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return how PostgreSQL goes about what a search asks it."""
+    asked: list[tuple[Any, ...]] = []
+    fetch = store._fetch  # type: ignore[attr-defined]
+
+    async def noted(decode: Any, text: str, *values: Any) -> Any:
+        asked.append((text, *values))
+        return await fetch(decode, text, *values)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "_fetch", noted)
+        await found(store, query)
+    connection = await asyncpg.connect(url)
+    plans = [await connection.fetch(f"EXPLAIN {text}", *values) for text, *values in asked]
+    await connection.close()
+    return "\n".join(row[0] for plan in plans for row in plan)
