@@ -371,10 +371,11 @@ async def test_a_search_does_not_read_what_others_have(
         queries = ("release", '"release notes" -draft', "re*")
         alone = {query: await quickest(store, query) for query in queries}
         fill(database, "the release notes of the plan")
-        for query in queries:
-            assert await quickest(store, query) < 4 * alone[query], (
-                query
-            )  # without the index it is 6 to 10
+        for query in queries:  # without the index it is 6 to 10 times as much; others are at work
+            tries = [await quickest(store, query)]
+            while min(tries) > 4 * alone[query] and len(tries) < 10:
+                tries.append(await quickest(store, query))
+            assert min(tries) < 4 * alone[query], query
         if isinstance(database, PostgresDatabase):  # SQLite's plan: see tests/db/test_sqlite.py
             for query in queries:
                 plan = await plan_of(store, database.url, query, monkeypatch)
