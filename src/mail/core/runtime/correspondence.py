@@ -40,6 +40,8 @@ __all__ = [
 _LONGEST_SUBJECT: Final = 1024
 _LONGEST_SHOWN: Final = 300
 _EARLIER: Final = "thread_letters"
+_LINE_ENDS: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "\x7f\x85\u2028\u2029"}
+"""What JSON leaves as it is, though it may end a line."""
 _EARLIER_LETTERS: Final = 20
 _EARLIER_BYTES: Final = 16 * 1024
 _MISSED: Final = (
@@ -103,7 +105,7 @@ def in_thread(
         if not each.sender or (here and each.sender == agent):
             continue  # a notice, or its own
         told = {"from": each.sender, "at": each.created_at, "text": each.body}
-        line = to_json(told).decode()
+        line = to_json(told).decode().translate(_LINE_ENDS)
         room -= len(line.encode())
         if room < 0 or len(lines) == _EARLIER_LETTERS:
             omitted = True

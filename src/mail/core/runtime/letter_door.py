@@ -224,7 +224,7 @@ class LetterDoor:
         return not joins
 
     async def _tell(self, task_id: str, news: Sequence[ReceiptNews]) -> None:
-        async with self.submissions.hold(task_id, new=False) as task:
+        async with self.submissions.hold(task_id, new=False, brings_mail=False) as task:
             if self.context.draining:
                 raise ShuttingDown
             if task.row.state not in _OPEN:
