@@ -10,6 +10,7 @@ import pytest
 from mail import Approval, MAILAction
 from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.client import MAILClient
+from mail.db.base import Owner
 from mail.db.memory import MemoryStore
 from mail.errors import ClientHTTPError
 from mail.factories.supervisor import LiteLLMSupervisorFunction
@@ -44,6 +45,9 @@ def swarm() -> MAILSwarmTemplate:
         "send": Approval(),
         "send_admin": Approval(approvers=["admin"]),
         "send_bob": Approval(approvers=["user:bob", "participant:editor"]),
+        "teach": Approval(
+            ttl=None, feedback={"edit": "style", "response": "style", "ignore": "triage"}
+        ),
     }
     actions = [MAILAction(name, "Send.", schema, _send, approval=how) for name, how in held.items()]
     agent = MAILAgentTemplate(
@@ -195,3 +199,32 @@ async def test_pages_and_the_client(api: httpx.AsyncClient) -> None:
         assert refused.value.status == 409
         with pytest.raises(ClientHTTPError):
             await client.get_approvals(cursor="x")
+
+
+async def test_answers_wait_for_the_memories_that_they_teach(
+    api: httpx.AsyncClient, store: MemoryStore
+) -> None:
+    alice = Owner("test-swarm", "user", "alice")
+    first, second = await begin(api, "teach")
+    edited = {"type": "edit", "args": {"action": "teach", "args": {"to": "cy"}}}
+    assert (await reply(api, "admin", first, edited)).is_success
+    refused = await reply(api, "admin", first, {"type": "response", "args": "late"})
+    assert refused.status_code == 409
+    assert (await reply(api, "alice", second, {"type": "response", "args": "to Cy"})).is_success
+    await ended(api)
+    kept, taught = await store.feedback_on(alice, "style", 10)
+    assert (taught.approval_id, taught.task_id) == (first["approval_id"], "t")
+    assert (taught.type, taught.action, taught.args) == ("edit", "teach", '{"to": "ann"}')
+    assert (taught.change, taught.state) == ('{"to": "cy"}', "waiting")
+    assert "> teach" in taught.task_text
+    assert (kept.type, kept.change, kept.args) == ("response", "to Cy", '{"to": "ben"}')
+    first, second = await begin(api, "teach", "t2")
+    assert (await reply(api, "alice", first, {"type": "ignore"})).is_success
+    await ended(api, "t2")
+    (ignored,) = await store.feedback_on(alice, "triage", 10)
+    assert (ignored.type, ignored.change) == ("ignore", "")
+    assert await store.waiting_feedback(alice) == {"style": 2, "triage": 1}
+    first, second = await begin(api, "teach", "t3")
+    for record in (first, second):
+        assert (await reply(api, "alice", record, {"type": "accept"})).is_success
+    assert await store.waiting_feedback(alice) == {"style": 2, "triage": 1}

@@ -1,5 +1,6 @@
 """Approvals: how held calls are configured, who may answer them, and what an answer says."""
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -11,6 +12,7 @@ __all__ = [
     "ALLOWS",
     "BREAKPOINT_CONFIG",
     "DECIDED",
+    "MEMORY_NAME",
     "NO_APPROVALS",
     "STATUSES",
     "Answer",
@@ -57,6 +59,9 @@ _KNOWN: Final = ("owner", "admin")
 _NAMED: Final = ("user:", "participant:")
 _LONGEST_TTL: Final = 366 * 24 * 3600.0
 _LONGEST_NAME: Final = 255
+
+MEMORY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+"""What the name of a memory looks like."""
 _MOST_APPROVERS: Final = 100
 
 
@@ -178,8 +183,10 @@ def _feedback(given: object) -> dict[str, str]:
             raise ConfigError(
                 f"approval: feedback is given for {', '.join(ALLOWS)}; got {answer!r}"
             )
-        if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME:
-            raise ConfigError("approval: feedback names a memory with 1 to 255 characters")
+        if not isinstance(name, str) or not MEMORY_NAME.fullmatch(name):
+            raise ConfigError(
+                "approval: feedback names a memory with 1 to 64 letters, digits, '_' and '-'"
+            )
     return dict(given)
 
 

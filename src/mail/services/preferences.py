@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from mail.clock import Clock
+from mail.core.approvals import MEMORY_NAME
 from mail.db.base import MemoryRow, Owner, Store
 from mail.db.preferences import (
     KEPT_FEEDBACK,
@@ -46,8 +47,7 @@ MAX_MEMORY_BYTES: Final = 16 * 1024
 MAX_MEMORIES: Final = 64
 """How many memories an owner may have beside those that the swarm declares."""
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
-_PLACEHOLDER: Final = re.compile(r"\{memory:([A-Za-z0-9][A-Za-z0-9_-]{0,63})\}")
+_PLACEHOLDER: Final = re.compile(rf"\{{memory:({MEMORY_NAME.pattern})\}}")
 _TEXT_FIELDS: Final = ("content", "value", "text")
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f]|[\ud800-\udfff]")
 
@@ -58,7 +58,7 @@ def check_memory_name(name: str) -> str:
     Raises:
         ProtocolError: it cannot.
     """
-    if not _NAME.fullmatch(name):
+    if not MEMORY_NAME.fullmatch(name):
         raise ProtocolError(
             "the name of a memory has 1 to 64 ASCII letters, digits, '_' and '-', and begins with "
             "a letter or digit"
@@ -81,7 +81,7 @@ def memories_problem(memories: Mapping[str, Any]) -> str | None:
     if len(memories) > MAX_MEMORIES:
         return f"must have at most {MAX_MEMORIES} entries, actually got {len(memories)}"
     for name, text in memories.items():
-        if not _NAME.fullmatch(str(name)):
+        if not MEMORY_NAME.fullmatch(str(name)):
             return f"has a name of a memory that cannot be one: {str(name)[:64]!r}"
         problem = memory_problem(text) if isinstance(text, str) else "must be a text"
         if problem is not None:

@@ -35,6 +35,7 @@ from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import CATALOGUE, parse_arguments
 from mail.db.approvals import ApprovalRow
 from mail.db.base import CallRow
+from mail.db.preferences import FeedbackRow, new_feedback
 from mail.errors import ApprovalClosed, ApprovalError, Forbidden, StoreError, ToolError
 
 __all__ = [
@@ -47,6 +48,7 @@ __all__ = [
     "closed_approvals",
     "describe_held",
     "ended_text",
+    "feedback_of",
     "is_held",
     "open_events",
     "told_answer",
@@ -371,6 +373,32 @@ def told_answer(
         told["text"] = answer.text
     text = f"{by} answered the call of {request['action']}: {answer.type}"
     return closed, EventDraft("approval_answered", text, told)
+
+
+def feedback_of(row: ApprovalRow, task_id: str) -> tuple[FeedbackRow, ...]:
+    """Return what an answer teaches a memory, if the approval says so; see `docs/memory.md`.
+
+    Args:
+        row: The approval with its answer.
+        task_id: Its task.
+    """
+    answer = from_json(row.answer or "{}")
+    memory = from_json(row.config).get("feedback", {}).get(answer.get("type"))
+    if memory is None or row.status == "expired":
+        return ()
+    request, args = from_json(row.request), answer["args"]
+    taught = new_feedback(
+        approval_id=row.approval_id,
+        memory=memory,
+        task_id=task_id,
+        type=answer["type"],
+        action=request["action"],
+        args=request["args"],
+        change=args["args"] if answer["type"] == "edit" else args,
+        task_text=row.description,
+        now=row.answered_at,
+    )
+    return (taught,)
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from mail.core.runtime.approvals import (
     IGNORED,
     check_answer,
     ended_text,
+    feedback_of,
     told_answer,
 )
 from mail.core.runtime.breakpoints import check_offer, load_offer, match_answers, offer_row
@@ -705,6 +706,8 @@ class Resumption:
         post.events = (*self.events, *self.mail.events)
         post.histories, post.calls = tuple(self.histories), tuple(self.calls)
         post.approvals = tuple(self.approvals)
+        for row in self.approvals:
+            post.feedback += feedback_of(row, self.task.task_id)
         post.outbox = tuple(self.mail.outbox)
 
     def stored(self, context: RuntimeContext) -> None:

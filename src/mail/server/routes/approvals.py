@@ -172,5 +172,6 @@ def desk_of(state: ServerState, token: str = "") -> ApprovalDesk:
             )
         async with state.pool.lease(owner, token if by.owner else "") as swarm:
             await swarm.decide(found.task_id, found.row.approval_id, answer, by)
+        state.learning.wake()
 
     return ApprovalDesk(state.store, state.template.name, decide)
