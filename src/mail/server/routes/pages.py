@@ -38,8 +38,8 @@ _CONSOLE: Final[Mapping[str, tuple[str, str]]] = {
     **{
         f"{name}.js": (f"console/{name}.js", "text/javascript")
         for name in (
-            *("admin", "api", "app", "events", "graph", "log", "mail", "parts", "swarm", "task"),
-            *("tasks", "timeline"),
+            *("admin", "api", "app", "approvals", "events", "graph", "log", "mail", "memories"),
+            *("parts", "swarm", "task", "tasks", "timeline"),
         )
     },
     **{

@@ -4,13 +4,16 @@ import { render } from "./preact.mjs";
 import { useEffect, useMemo, useRef, useState } from "./hooks.mjs";
 import { Outbox, Registry, Tokens } from "./admin.js";
 import { createApi } from "./api.js";
-import { Dialog, html, Problem, Say, useKeys } from "./parts.js";
+import { Approvals } from "./approvals.js";
+import { Dialog, html, Problem, Say, useKeys, useRead } from "./parts.js";
 import { Mail } from "./mail.js";
+import { Memories } from "./memories.js";
 import { Swarm } from "./swarm.js";
 import { Task } from "./task.js";
 import { NewTask, TaskList, Tasks } from "./tasks.js";
 
 const TOKEN = "mail-console-token";
+const MANY = 10;
 const SHORTCUTS = [
   ["?", "show these shortcuts"],
   ["n", "start a task"],
@@ -23,20 +26,22 @@ const SHORTCUTS = [
   ["v", "see the task as timeline, sequence or waterfall"],
   ["m", "write to the task"],
   ["a", "answer the first open call"],
+  ["a e r i", "accept, edit, respond, ignore (in the approvals)"],
   ["c r", "write a message, reply to it (in the mail)"],
   ["Esc", "leave a field, close an event, go back"],
   ["Ctrl Enter", "send what you have written"],
 ];
 
 /** Return the views of a caller: their names and titles. */
-function viewsOf(caller) {
-  if (caller.role === "agent") return [["mail", "Mail"], ["tasks", "Tasks"]]; // a participant
-  const everybody = [["tasks", "Tasks"], ["swarm", "Swarm"]];
+function viewsOf({ caller, api }) {
+  const answers = [api.has.approvals && ["approvals", "Approvals"], api.has.memories && ["memories", "Memories"]].filter(Boolean);
+  if (caller.role === "agent") return [["mail", "Mail"], ["tasks", "Tasks"], ...answers]; // a participant
+  const everybody = [["tasks", "Tasks"], ...answers, ["swarm", "Swarm"]];
   const admins = [["registry", "Registry"], ["outbox", "Outbox"], ["tokens", "Tokens"]];
   return caller.role === "admin" ? [...everybody, ...admins] : everybody;
 }
 
-const VIEWS = { mail: Mail, swarm: Swarm, registry: Registry, outbox: Outbox, tokens: Tokens };
+const VIEWS = { approvals: Approvals, mail: Mail, memories: Memories, swarm: Swarm, registry: Registry, outbox: Outbox, tokens: Tokens };
 
 /** Return the view that the address names: {view, id, owner}. */
 function routeOf(hash, home) {
@@ -104,13 +109,20 @@ function Login({ notice, onToken }) {
   `;
 }
 
+/** How many calls wait for this caller, at most `MANY`. */
+function useWaiting(api) {
+  const read = async () => (api.has.approvals ? (await api.get("approvals", { limit: MANY })).approvals.length : 0);
+  return useRead(read, [api], 8_000)[0] ?? 0;
+}
+
 function Shell({ session, onLogout }) {
   const { api, caller, list } = session;
-  const views = viewsOf(caller);
+  const views = viewsOf(session);
   const route = useRoute(views[0][0]);
   const [dialog, setDialog] = useState(null);
   const [swarm, setSwarm] = useState(null);
   const close = () => setDialog(null);
+  const waiting = useWaiting(api);
   useEffect(() => void api.root().then((root) => setSwarm(root.swarm), () => {}), [api]);
   const View = views.some(([name]) => name === route.view) && VIEWS[route.view];
   const startTask = caller.role === "agent" ? undefined : () => setDialog("new"); // they write letters
@@ -131,7 +143,7 @@ function Shell({ session, onLogout }) {
       </a>
       <nav aria-label="Views">
         ${views.map(([name, title]) => html`
-          <a href=${`#/${name}`} aria-current=${(View ? route.view : "tasks") === name ? "page" : undefined}>${title}</a>
+          <a href=${`#/${name}`} aria-current=${(View ? route.view : "tasks") === name ? "page" : undefined}>${title}${name === "approvals" && waiting > 0 && html` <b class="count">${waiting < MANY ? waiting : `${MANY - 1}+`}</b>`}</a>
         `)}
       </nav>
       <span class="who"><${Say} text=${caller.id} most=${40} /> <small>${caller.participant ? "participant" : caller.role}</small></span>
@@ -167,6 +179,9 @@ function App() {
   const enter = (token, caller) => {
     sessionStorage.setItem(TOKEN, token);
     const api = createApi(token, () => logout("your token is not valid any more; log in again"));
+    api.has = { approvals: false, memories: false };
+    api.ownerFor = ({ owner }) =>
+      owner && (owner.role !== caller.role || owner.id !== caller.id) ? `${owner.role}:${owner.id}` : undefined;
     setSession({ api, caller, list: new TaskList(api) });
   };
   useEffect(() => {
@@ -178,7 +193,7 @@ function App() {
       setNotice(`${error.message}; reload the page, or log in again`);
     }).finally(() => setReady(true));
   }, []);
-  if (!ready) return null;
+  if (!ready) return html`<main class="login"><p class="hint">Loading …</p></main>`;
   return session
     ? html`<${Shell} session=${session} onLogout=${logout} />`
     : html`<${Login} key=${notice} notice=${notice} onToken=${enter} />`;

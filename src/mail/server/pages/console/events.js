@@ -192,7 +192,7 @@ export function details({ kind, data }) {
     : [...shown, ["Description", String(data.description ?? "")]];
 }
 
-const flat = (value) => pretty(typeof value === "number" ? String(value) : value);
+export const flat = (value) => pretty(typeof value === "number" ? String(value) : value);
 
 /** Return who takes part in an event: {from, to} of a message (to all without `to`), or {at}. */
 export function partsOf({ kind, data }) {
@@ -202,6 +202,37 @@ export function partsOf({ kind, data }) {
     return { from, to: names.includes("everybody") ? undefined : names };
   }
   return extra.caller === undefined ? {} : { at: String(extra.caller) };
+}
+
+const FAR = 400; // events to look through for what belongs to a model call
+
+const RESULTS = new Set(["action_complete", "action_error", "breakpoint_action_complete"]);
+
+/**
+ * Return what was new to a model in one of its calls, and what it answered with: numbers of events.
+ *
+ * New are the messages to its agent and the results of its tools since the agent's call before. Of
+ * the log only what is in memory is looked at.
+ */
+export function aroundReply(log, number) {
+  const agent = String(log.get(number)?.data.extra_data?.caller ?? "");
+  const isReply = (event) => event.kind === "model_usage" && String(event.data.extra_data?.caller) === agent;
+  const [shown, answered] = [[], []];
+  for (let place = number - 1; place > Math.max(0, number - FAR); place--) {
+    const event = log.get(place);
+    if (!event || isReply(event)) break;
+    const { to, at, from } = partsOf(event);
+    const forIt = event.kind === "new_message" && from !== agent && (to === undefined || to.includes(agent));
+    if (forIt || (at === agent && RESULTS.has(event.kind))) shown.unshift(place);
+  }
+  for (let place = number + 1; place < number + FAR; place++) {
+    const event = log.get(place);
+    if (!event || isReply(event)) break;
+    const { from, at } = partsOf(event);
+    const speaks = from === agent || (at === agent && /^(tool_call|builtin_tool_call|agent_error|task_complete_call)$/.test(event.kind));
+    if (speaks) answered.push(place);
+  }
+  return { shown, answered };
 }
 
 /** Return when an event began and ended, in milliseconds: events are stored when they end. */

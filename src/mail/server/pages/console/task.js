@@ -2,7 +2,8 @@
 
 import { useEffect, useMemo, useRef, useState } from "./hooks.mjs";
 import { uniqueId } from "./api.js";
-import { Actors, details, pretty, PROSE, SHORT } from "./events.js";
+import { OpenCalls } from "./approvals.js";
+import { Actors, aroundReply, describe, details, pretty, PROSE, SHORT } from "./events.js";
 import { EventLog } from "./log.js";
 import {
   age, amount, dateOf, Dialog, duration, html, money, Passage, Problem, Say, sendKey, State,
@@ -208,7 +209,7 @@ export function Task({ api, list, caller, id, owner }) {
         onStick=${setStick} start=${record.start_time} />
       <section class="side" aria-label=${chosen ? "Event" : "Overview"}>
         ${chosen
-          ? html`<${EventPage} key=${chosen} event=${log.get(chosen)} number=${chosen} onClose=${() => choose(0)} />`
+          ? html`<${EventPage} key=${chosen} log=${log} number=${chosen} onChoose=${choose} onClose=${() => choose(0)} />`
           : html`<${Overview} api=${api} watched=${watched} />`}
       </section>
       ${mine && html`<${Composer} api=${api} watched=${watched} />`}
@@ -224,7 +225,8 @@ function Link({ link }) {
   return html`<span class=${`link ${link}`} role="status">${LINKS[link] ?? ""}</span>`;
 }
 
-function EventPage({ event, number, onClose }) {
+function EventPage({ log, number, onChoose, onClose }) {
+  const event = log.get(number);
   const [raw, setRaw] = useState(false);
   return html`
     <div class="side-head">
@@ -244,12 +246,32 @@ function EventPage({ event, number, onClose }) {
               </div>
             `)}
           </dl>
+          ${event.kind === "model_usage" && html`<${Reply} log=${log} number=${number} onChoose=${onChoose} />`}
           <details onToggle=${(toggled) => setRaw(toggled.target.open)}>
             <summary>As JSON</summary>
             ${raw && html`<${Passage} text=${JSON.stringify(event.data, null, 2)} label="JSON" />`}
           </details>
         `
       : html`<p class="empty">Loading …</p>`}
+  `;
+}
+
+/** What a model was shown in one call and what it answered: the events, each a click away. */
+function Reply({ log, number, onChoose }) {
+  const { shown, answered } = aroundReply(log, number);
+  const list = (title, numbers, none) => html`
+    <h3>${title}</h3>
+    ${numbers.length === 0 && html`<p class="hint">${none}</p>`}
+    <ul class="related">${numbers.map((place) => {
+      const said = describe(log.get(place));
+      return html`<li key=${place}><button class="plain" onClick=${() => onChoose(place)}>
+        <b><${Say} text=${said.actor} most=${60} /></b> <${Say} text=${said.did} most=${80} /><span class="text"><${Say} text=${said.text} /></span>
+      </button></li>`;
+    })}</ul>
+  `;
+  return html`
+    ${list("New to the model", shown, "Nothing since its call before.")}
+    ${list("Its answer", answered, "A text, or nothing that is in the log.")}
   `;
 }
 
@@ -260,7 +282,9 @@ function Overview({ api, watched }) {
   const end = log.end;
   const answered = record.status !== "running" && record.status !== "paused" && end;
   return html`
-    ${!watched.owner && calls.map((call) => html`<${OpenCall} key=${call.call_id} api=${api} watched=${watched} call=${call} />`)}
+    ${api.has.approvals
+      ? html`<${OpenCalls} api=${api} watched=${watched} />`
+      : !watched.owner && calls.map((call) => html`<${OpenCall} key=${call.call_id} api=${api} watched=${watched} call=${call} />`)}
     ${answered &&
     html`<div class="answer">
       <h2>${end.kind === "task_error" ? "How it ended" : "Answer"}</h2>

@@ -1,0 +1,269 @@
+// Calls that wait for a person: an inbox of them, and the card with which one is answered.
+
+import { useEffect, useRef, useState } from "./hooks.mjs";
+import { uniqueId } from "./api.js";
+import { flat } from "./events.js";
+import { age, amount, dateOf, html, Passage, Problem, Say, sendKey, useKeys, useRead, visible, Work } from "./parts.js";
+import { linkTo } from "./tasks.js";
+
+const PAGE = 50;
+const EVERY = 3_000;
+const MOST_COMPARED = 250_000; // pairs of lines; beyond that all lines count as changed
+
+/** What one may do with a call: its name, its key, what to call it, and what it does. */
+const ANSWERS = [
+  ["accept", "a", "Accept", "The call is run as it is."],
+  ["edit", "e", "Edit", "The call is run with your arguments; the agent sees that you changed them."],
+  ["response", "r", "Respond", "The call is not run. The agent gets your text as its result, and goes on."],
+  ["ignore", "i", "Ignore", "The call is not run, and the task ends."],
+];
+const ALLOWS = { accept: "allow_accept", edit: "allow_edit", response: "allow_respond", ignore: "allow_ignore" };
+
+/** Return the lines of two texts as [mark, line]: "-" gone, "+" new, " " in both. */
+export function compare(before, after) {
+  const [one, two] = [before.split("\n"), after.split("\n")];
+  let start = 0;
+  while (start < one.length && start < two.length && one[start] === two[start]) start++;
+  let end = 0;
+  while (end < one.length - start && end < two.length - start && one.at(-1 - end) === two.at(-1 - end)) end++;
+  const [gone, made] = [one.slice(start, one.length - end), two.slice(start, two.length - end)];
+  const middle = gone.length * made.length > MOST_COMPARED
+    ? [...gone.map((line) => ["-", line]), ...made.map((line) => ["+", line])]
+    : longestCommon(gone, made);
+  const same = (lines) => lines.map((line) => [" ", line]);
+  return [...same(one.slice(0, start)), ...middle, ...same(one.slice(one.length - end))];
+}
+
+function longestCommon(one, two) {
+  const table = Array.from({ length: one.length + 1 }, () => new Uint32Array(two.length + 1));
+  for (let i = one.length - 1; i >= 0; i--) {
+    for (let j = two.length - 1; j >= 0; j--) {
+      table[i][j] = one[i] === two[j] ? table[i + 1][j + 1] + 1 : Math.max(table[i + 1][j], table[i][j + 1]);
+    }
+  }
+  const found = [];
+  let [i, j] = [0, 0];
+  while (i < one.length || j < two.length) {
+    if (i < one.length && j < two.length && one[i] === two[j]) {
+      found.push([" ", one[i]]);
+      i++;
+      j++;
+    } else if (i < one.length && (j === two.length || table[i + 1][j] >= table[i][j + 1])) found.push(["-", one[i++]]);
+    else found.push(["+", two[j++]]);
+  }
+  return found;
+}
+
+const WORDS = { "-": "removed: ", "+": "added: ", " ": "" };
+
+function Changes({ name, before, after }) {
+  const lines = compare(before, after);
+  if (lines.every(([mark]) => mark === " ")) return null;
+  return html`
+    <div class="diff" role="group" aria-label=${`Changes of ${visible(name)}`}>
+      <b><${Say} text=${name} most=${120} /></b>
+      <pre tabindex="0">${lines.slice(0, 2_000).map(([mark, line]) => html`<span class=${{ "-": "gone", "+": "made" }[mark] ?? ""}><span
+        class="unseen">${WORDS[mark]}</span>${mark} ${visible(line.slice(0, 5_000))}${"\n"}</span>`)}</pre>
+    </div>
+  `;
+}
+
+const argsOf = (request) => {
+  const { args } = request ?? {};
+  return args && typeof args === "object" && !Array.isArray(args) ? args : { arguments: args ?? "" };
+};
+const asText = (value) => (typeof value === "string" ? value : (JSON.stringify(value, null, 2) ?? ""));
+
+/** All changes between two sets of arguments. */
+function AllChanges({ before, after }) {
+  const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];
+  const shown = names.map((name) => html`
+    <${Changes} key=${name} name=${name} before=${name in before ? asText(before[name]) : ""} after=${name in after ? asText(after[name]) : ""} />
+  `);
+  const changed = names.some((name) => asText(before[name]) !== asText(after[name]));
+  return changed ? shown : html`<p class="hint">Nothing is changed yet.</p>`;
+}
+
+/** One call: what is asked, and as many ways to answer it as its configuration allows. */
+export function ApprovalCard({ api, approval, onDone, keys = false, titled = true }) {
+  const { config, action_request: request, kind } = approval;
+  const allowed = ANSWERS.filter(([type]) => config[ALLOWS[type]]);
+  const open = approval.status === "open";
+  const [mode, setMode] = useState(allowed.length === 1 ? allowed[0][0] : "");
+  const [error, setError] = useState(null);
+  const card = useRef();
+  const key = useRef(uniqueId());
+  const original = argsOf(request);
+  const [text, setText] = useState("");
+  const [edited, setEdited] = useState(() => Object.fromEntries(Object.entries(original).map(([name, value]) => [name, asText(value)])));
+  const first = useRef(true);
+  useEffect(() => {
+    if (!first.current || keys) card.current?.querySelector(".answer-form textarea, .answer-form button")?.focus();
+    first.current = false;
+  }, [mode]);
+  const begin = (type) => () => open && allowed.some(([name]) => name === type) && setMode(type);
+  useKeys(keys ? { ...Object.fromEntries(ANSWERS.map(([type, letter]) => [letter, begin(type)])) } : {});
+  const changed = () => {
+    const args = {};
+    for (const [name, value] of Object.entries(edited)) {
+      if (typeof original[name] === "string" || value === asText(original[name])) {
+        args[name] = value === asText(original[name]) ? original[name] : value;
+        continue;
+      }
+      try {
+        args[name] = JSON.parse(value);
+      } catch {
+        throw new Error(`${name} is not JSON: a text stands in quotation marks`);
+      }
+    }
+    return args;
+  };
+  const send = async () => {
+    const args = mode === "edit" ? { action: request.action, args: changed() } : mode === "response" ? text : null;
+    const path = `approvals/${encodeURIComponent(approval.approval_id)}`;
+    await api.send("POST", path, { type: mode, args }, api.once(key.current));
+    setError(null);
+    await onDone?.();
+  };
+  const ready = mode && (mode !== "response" || text);
+  const sendNow = () => ready && send().catch(setError);
+  let now = original;
+  try {
+    now = changed();
+  } catch {
+    // the error is told when it is sent
+  }
+  const change = (set) => (event) => {
+    key.current = uniqueId();
+    set(event.target.value);
+  };
+  return html`
+    <div class="approval open-call" ref=${card}>
+      <h2><${Say} text=${request.action} most=${120} />${open ? " waits for you" : ""}</h2>
+      ${titled && html`<p class="hint">
+        <${Say} text=${approval.agent} most=${80} /> in
+        ${" "}<a href=${linkTo(approval.task_id, api.ownerFor?.(approval))}><${Say} text=${approval.task_id} most=${60} /></a>
+        ${" · "}<span title=${dateOf(approval.created_at)}>${age(approval.created_at)}</span>
+        ${open && approval.expires_at && ` · until ${dateOf(approval.expires_at)}`}
+      </p>`}
+      ${kind !== "breakpoint" && approval.description && html`<${Passage} text=${approval.description} label="Description" prose />`}
+      ${mode !== "edit" && html`<dl class="details">
+        ${Object.entries(original).map(([name, value]) => html`<div key=${name}>
+          <dt><${Say} text=${name} most=${120} /></dt><dd><${Passage} text=${flat(value)} label=${`Argument ${visible(name)}`} /></dd>
+        </div>`)}
+      </dl>`}
+      ${open && allowed.length > 1 && html`<p class="actions" role="group" aria-label="Answers">
+        ${allowed.map(([type, letter, name]) => html`
+          <button aria-pressed=${mode === type} onClick=${() => setMode(mode === type ? "" : type)}>${name}${keys && html` <kbd>${letter}</kbd>`}</button>
+        `)}
+      </p>`}
+      ${open && mode && html`<form class="answer-form" onSubmit=${(event) => event.preventDefault()}>
+        ${kind !== "breakpoint" && html`<p class="hint">${ANSWERS.find(([type]) => type === mode)[3]}</p>`}
+        ${mode === "response" && html`<label>${kind === "breakpoint" ? "Result for the agent" : "Your text for the agent"}
+          <textarea rows="3" value=${text} onInput=${change(setText)} onKeyDown=${sendKey(sendNow)} /></label>`}
+        ${mode === "edit" && html`
+          ${Object.keys(edited).map((name) => html`<label key=${name}><${Say} text=${name} most=${120} />
+            <textarea rows=${Math.min(12, edited[name].split("\n").length + 1)} value=${edited[name]} onKeyDown=${sendKey(sendNow)}
+              onInput=${change((value) => setEdited({ ...edited, [name]: value }))} /></label>`)}
+          <h3>Changes</h3>
+          <${AllChanges} before=${original} after=${now} />
+        `}
+        <${Problem} error=${error} />
+        <footer>
+          ${allowed.length > 1 && html`<button type="button" onClick=${() => setMode("")}>Back</button>`}
+          <${Work} kind=${mode === "ignore" ? "danger main" : "main"} run=${send} onError=${setError} disabled=${!ready}>${
+            { accept: "Accept and run", edit: "Run the edited call", ignore: "Ignore and end", response: kind === "breakpoint" ? "Send result" : "Send response" }[mode]
+          }<//>
+        </footer>
+      </form>`}
+      ${!open && html`<${Answered} approval=${approval} />`}
+    </div>
+  `;
+}
+
+/** What became of a call. */
+function Answered({ approval }) {
+  const { answer } = approval;
+  return html`
+    <p><b>${approval.status}</b>${approval.answered_by && html` by <${Say} text=${approval.answered_by} most=${120} />`}${
+      approval.answered_at && `, ${dateOf(approval.answered_at)}`}</p>
+    ${answer?.type === "edit" && html`<h3>Changes</h3><${AllChanges} before=${argsOf(approval.action_request)} after=${argsOf(answer.args)} />`}
+    ${answer?.type === "response" && html`<${Passage} text=${asText(answer.args)} label="Response" prose />`}
+  `;
+}
+
+/** The open calls of one task, as often as its record changes. */
+export function OpenCalls({ api, watched }) {
+  const { record, id } = watched;
+  const state = `${record.status} ${(record.breakpoints ?? []).map((call) => call.call_id).join(" ")}`;
+  const open = ["running", "paused"].includes(record.status);
+  const read = async () => (open ? (await api.get("approvals", { task_id: id, limit: 200 })).approvals : []);
+  const [found, error, refresh] = useRead(read, [api, id, state]);
+  const done = async () => {
+    await refresh();
+    await watched.refresh();
+  };
+  return html`
+    <${Problem} error=${error} />
+    ${(found ?? []).filter((one) => one.task_id === id && api.ownerFor(one) === watched.owner).map((one) => html`
+      <${ApprovalCard} key=${one.approval_id} api=${api} approval=${one} onDone=${done} titled=${false} />
+    `)}
+  `;
+}
+
+export function Approvals({ api, id }) {
+  const [status, setStatus] = useState("open");
+  const [older, setOlder] = useState({ rows: [], next: undefined });
+  const [told, setTold] = useState("");
+  const page = (cursor) => api.get("approvals", { status, limit: PAGE, cursor });
+  const [found, error, refresh, setError] = useRead(() => page(), [api, status], EVERY);
+  useEffect(() => setOlder({ rows: [], next: undefined }), [status]);
+  const next = older.next === undefined ? found?.next_cursor : older.next;
+  const rows = [...new Map([...(found?.approvals ?? []), ...older.rows].map((one) => [one.approval_id, one])).values()];
+  const chosen = rows.find((one) => one.approval_id === id) ?? rows[0];
+  const go = (step) => {
+    const place = rows.indexOf(chosen) + step;
+    if (rows[place]) location.hash = `#/approvals/${encodeURIComponent(rows[place].approval_id)}`;
+  };
+  useKeys({
+    j: () => go(1),
+    k: () => go(-1),
+    Escape: () => (document.activeElement?.matches("textarea, input") ? document.activeElement.blur() : (location.hash = "#/approvals")),
+  });
+  const more = async () => {
+    const fresh = await page(next);
+    setOlder({ rows: [...older.rows, ...fresh.approvals], next: fresh.next_cursor });
+  };
+  const done = async () => {
+    setTold(`${visible(chosen.action_request.action).slice(0, 80)} is answered.`);
+    await refresh();
+  };
+  return html`
+    <main class=${`mail approvals ${id ? "reading" : ""}`}>
+      <div class="list-side">
+        <div class="title"><h1>Approvals</h1></div>
+        <div class="chips" role="group" aria-label="Which">
+          ${["open", "all"].map((name) => html`<button class="chip" aria-pressed=${status === name} onClick=${() => setStatus(name)}>${name}</button>`)}
+        </div>
+        <${Problem} error=${error} />
+        ${found && rows.length === 0 && html`<p class="empty">${status === "open" ? "Nothing waits for you." : "There were none yet."}</p>`}
+        <ul class="letters">
+          ${rows.map((one) => html`<li key=${one.approval_id}>
+            <a href=${`#/approvals/${encodeURIComponent(one.approval_id)}`} class=${one.status === "open" ? "unread" : ""} aria-current=${one === chosen ? "true" : undefined}>
+              <span class="line"><b><${Say} text=${one.action_request.action} most=${80} /></b>
+                ${one.status !== "open" && html`<small>${one.status}</small>`}
+                <time title=${dateOf(one.created_at)}>${age(one.created_at)}</time></span>
+              <span class="text"><${Say} text=${`${one.agent} · ${asText(one.action_request.args).replaceAll(/\s+/g, " ")}`} most=${160} /></span>
+            </a>
+          </li>`)}
+        </ul>
+        ${next && html`<p class="more"><${Work} run=${more} onError=${setError}>Load older<//><span>${amount(rows.length)} loaded</span></p>`}
+      </div>
+      <div class="page-side">
+        <p class="hint" role="status">${told}</p>
+        <a href="#/approvals" class="back only-phone" aria-label="Back to the list">←</a>
+        ${chosen && html`<${ApprovalCard} key=${`${chosen.approval_id} ${chosen.status}`} api=${api} approval=${chosen} onDone=${done} keys />`}
+      </div>
+    </main>
+  `;
+}
