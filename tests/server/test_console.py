@@ -15,9 +15,14 @@ import httpx
 import pytest
 import pytest_asyncio
 
+from mail import Approval, MAILAction
+from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.core.tasks import TaskState
 from mail.db.base import EventRow, OutboxRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
+from mail.factories.supervisor import LiteLLMSupervisorFunction
+from mail.llm import ScriptedModel, call
+from mail.llm.script_view import ScriptView
 from mail.server.app import create_app
 from mail.testing import tool_calls
 from tests.server.kit import TOKENS, Template, bearer, config, running_server, serving
@@ -159,6 +164,15 @@ class Stage:
         answer = await self.http.post("/message", json=message, headers=headers)
         assert answer.status_code == 202, answer.text
 
+    async def usable(self, width: int) -> None:
+        """See that the page fits, and that axe-core finds nothing serious; then show it wide."""
+        assert await self.page.run("document.documentElement.scrollWidth") <= width
+        await self.page.run(AXE)
+        found = await self.page.run("axe.run().then(({violations}) => violations)")
+        serious = [one for one in found if one["impact"] in ("serious", "critical")]
+        assert serious == [], json.dumps(serious, indent=1)[:4000]
+        await self.page.look(1280, 800)
+
     async def status(self, task_id: str) -> str:
         answer = await self.http.get(f"/tasks/{task_id}", headers=bearer("alice"))
         return str(answer.json()["status"])
@@ -186,6 +200,50 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         ):
             await page.look(1280, 800)
             yield Stage(store, agent, line, page, http)
+        await line.cut()
+
+
+SENT: list[dict[str, Any]] = []
+
+
+def _send(arguments: dict[str, Any]) -> str:
+    SENT.append(arguments)
+    return f"sent to {arguments['to']}"
+
+
+def _clerk(view: ScriptView) -> Any:
+    if view.new_results:
+        return call("task_complete", finish_message=view.new_results[0].content)
+    return call("send_mail", to="ann@example.org", text=f"Dear Ann,\n{HOSTILE}\nBest", copies=1)
+
+
+def office() -> MAILSwarmTemplate:
+    """Return a swarm whose agent may send mail once somebody has approved it."""
+    fields = {"to": {"type": "string"}, "text": {"type": "string"}, "copies": {"type": "integer"}}
+    schema = {"type": "object", "properties": fields, "required": ["to", "text"]}
+    agent = MAILAgentTemplate(
+        name="clerk",
+        factory=LiteLLMSupervisorFunction,
+        comm_targets=[],
+        actions=[MAILAction("send_mail", "Send a mail.", schema, _send, approval=Approval())],
+        agent_params={"llm": "scripted", "model": ScriptedModel(_clerk)},
+        enable_entrypoint=True,
+        can_complete_tasks=True,
+        tool_format="completions",
+    )
+    return MAILSwarmTemplate(name="test-swarm", agents=[agent], entrypoint="clerk")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def inbox(stage: Stage) -> AsyncIterator[Stage]:
+    """Another server, whose calls wait for approval, in the same browser."""
+    store = await known_callers()
+    app = create_app(config(shutdown_grace=0.2), template=office(), store=store)
+    async with running_server(app) as server:
+        line = Line(int(server.url.rpartition(":")[2]))
+        await line.mend()
+        async with httpx.AsyncClient(base_url=server.url, timeout=30) as http:
+            yield Stage(store, stage.agent, line, stage.page, http)
         await line.cut()
 
 
@@ -353,6 +411,87 @@ async def test_a_breakpoint_call_is_answered_by_keyboard(stage: Stage) -> None:
     await page.press("Enter", ctrl=True)
     await stage.shows('The person says: "yes", but <b>gently</b>', ".side .answer")
     assert await page.run("!document.querySelector('.open-call')")
+
+
+async def _waits(inbox: Stage, task_id: str) -> str:
+    """Begin a task, and return the id of the approval that it waits for."""
+    await inbox.post("write to Ann", task_id)
+    async with asyncio.timeout(20):
+        while True:
+            query = {"task_id": task_id}
+            answer = await inbox.http.get("/approvals", params=query, headers=bearer("alice"))
+            if found := answer.json()["approvals"]:
+                return str(found[0]["approval_id"])
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", ["accept", "edit", "response", "ignore"])
+async def test_a_held_call_is_answered_by_keyboard(inbox: Stage, how: str) -> None:
+    page = inbox.page
+    SENT.clear()
+    approval = await _waits(inbox, how)
+    await inbox.visit("#/approvals")
+    await inbox.shows("send_mail waits for you", ".approval")
+    await inbox.shows("1", "nav .count")
+    await inbox.shows("<img src=x onerror", ".approval")
+    await page.press({"accept": "a", "edit": "e", "response": "r", "ignore": "i"}[how])
+    await page.until("!!document.activeElement.closest('.answer-form')")
+    if how == "edit":
+        await page.run("document.activeElement.select()")
+        await page.write("ben@example.org")
+        await inbox.shows("- ann@example.org", ".diff .gone")
+        await inbox.shows("+ ben@example.org", ".diff .made")
+        assert await page.run("document.querySelectorAll('.diff').length") == 1
+        await page.press("Enter", ctrl=True)
+    elif how == "response":
+        await page.write("Ask <b>again</b> tomorrow")
+        await page.press("Enter", ctrl=True)
+    else:
+        await page.run(
+            "document.activeElement.closest('.answer-form').querySelector('.main').focus()"
+        )
+        await page.press("Enter")
+    await inbox.shows("Nothing waits for you", ".list-side")
+    record = (await inbox.http.get(f"/approvals/{approval}", headers=bearer("alice"))).json()
+    ends = {"accept": "accepted", "edit": "edited", "response": "responded", "ignore": "ignored"}
+    assert (record["status"], record["answered_by"]) == (ends[how], "user:alice")
+    await page.run(f"location.hash = '#/tasks/{how}'")
+    await inbox.shows("completed", ".head .state")
+    to = {"accept": ["ann@example.org"], "edit": ["ben@example.org"]}.get(how, [])
+    assert [one["to"] for one in SENT] == to
+    assert all(one["text"] == f"Dear Ann,\n{HOSTILE}\nBest" and one["copies"] == 1 for one in SENT)
+    if how == "response":
+        await inbox.shows("Ask <b>again</b> tomorrow", ".side .answer")
+    assert not set("\x1b\x07\u202e") & set(
+        await page.run("document.querySelector('#app').innerHTML")
+    )
+    assert page.problems == []
+
+
+async def test_answers_that_are_wrong_or_late_are_told(inbox: Stage) -> None:
+    page = inbox.page
+    approval = await _waits(inbox, "late")
+    await inbox.visit("#/tasks/late")
+    await inbox.click("Edit", ".approval")
+    copies = "[...document.querySelectorAll('.answer-form textarea')][2]"
+    await page.until(f"!!{copies}")
+    await page.run(f"{copies}.focus(), {copies}.select()")
+    await page.write("many")
+    await page.press("Enter", ctrl=True)
+    await inbox.shows("copies is not JSON", ".answer-form .problem")
+    await page.run(f"{copies}.select()")
+    await page.write('{"x": 1}')
+    await page.press("Enter", ctrl=True)
+    await inbox.shows("copies", ".answer-form .problem")
+    answer = {"type": "ignore", "args": None}
+    headers = bearer("alice")
+    done = await inbox.http.post(f"/approvals/{approval}", json=answer, headers=headers)
+    assert done.status_code == 200
+    await inbox.shows("completed", ".head .state")
+    await page.until("!document.querySelector('.approval')")
+    await page.run("location.hash = '#/approvals'")
+    await inbox.click("all", ".list-side")
+    await inbox.shows("ignored", ".page-side .approval")
 
 
 async def test_hostile_text_is_text(stage: Stage) -> None:
@@ -618,6 +757,17 @@ VIEWS = {
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["wide", "phone"])
+async def test_people_can_use_the_approvals(inbox: Stage, width: int, dark: bool) -> None:
+    await _waits(inbox, f"use{width}")
+    await inbox.page.look(width, 800, dark=dark)
+    await inbox.visit("#/approvals/any")
+    await inbox.page.until("!!document.querySelector('.approval')")
+    await inbox.page.press("e")
+    await inbox.page.until("!!document.querySelector('.answer-form textarea')")
+    await inbox.usable(width)
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["wide", "phone"])
 @pytest.mark.parametrize("view", VIEWS)
 async def test_people_can_use_it(stage: Stage, view: str, width: int, dark: bool) -> None:
     page = stage.page
@@ -630,9 +780,4 @@ async def test_people_can_use_it(stage: Stage, view: str, width: int, dark: bool
     if view in ("sequence", "waterfall"):
         await stage.click(view.title(), ".modes")
         await page.until(f"!!document.querySelector('.{view.title()}')")
-    assert await page.run("document.documentElement.scrollWidth") <= width
-    await page.run(AXE)
-    found = await page.run("axe.run().then(({violations}) => violations)")
-    serious = [one for one in found if one["impact"] in ("serious", "critical")]
-    assert serious == [], json.dumps(serious, indent=1)[:4000]
-    await page.look(1280, 800)
+    await stage.usable(width)

@@ -34,7 +34,7 @@ const SHORTCUTS = [
 
 /** Return the views of a caller: their names and titles. */
 function viewsOf({ caller, api }) {
-  const answers = [api.has.approvals && ["approvals", "Approvals"], api.has.memories && ["memories", "Memories"]].filter(Boolean);
+  const answers = [["approvals", "Approvals"], api.has.memories && ["memories", "Memories"]].filter(Boolean);
   if (caller.role === "agent") return [["mail", "Mail"], ["tasks", "Tasks"], ...answers]; // a participant
   const everybody = [["tasks", "Tasks"], ...answers, ["swarm", "Swarm"]];
   const admins = [["registry", "Registry"], ["outbox", "Outbox"], ["tokens", "Tokens"]];
@@ -111,7 +111,7 @@ function Login({ notice, onToken }) {
 
 /** How many calls wait for this caller, at most `MANY`. */
 function useWaiting(api) {
-  const read = async () => (api.has.approvals ? (await api.get("approvals", { limit: MANY })).approvals.length : 0);
+  const read = async () => (await api.get("approvals", { limit: MANY })).approvals.length;
   return useRead(read, [api], 8_000)[0] ?? 0;
 }
 
@@ -179,7 +179,7 @@ function App() {
   const enter = (token, caller) => {
     sessionStorage.setItem(TOKEN, token);
     const api = createApi(token, () => logout("your token is not valid any more; log in again"));
-    api.has = { approvals: false, memories: false };
+    api.has = { memories: false };
     api.ownerFor = ({ owner }) =>
       owner && (owner.role !== caller.role || owner.id !== caller.id) ? `${owner.role}:${owner.id}` : undefined;
     setSession({ api, caller, list: new TaskList(api) });

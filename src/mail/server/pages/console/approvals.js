@@ -2,8 +2,8 @@
 
 import { useEffect, useRef, useState } from "./hooks.mjs";
 import { uniqueId } from "./api.js";
-import { flat } from "./events.js";
-import { age, amount, dateOf, html, Passage, Problem, Say, sendKey, useKeys, useRead, visible, Work } from "./parts.js";
+import { briefCall, flat } from "./events.js";
+import { age, amount, dateOf, html, Markdown, Passage, Problem, Say, sendKey, useKeys, useRead, visible, Work } from "./parts.js";
 import { linkTo } from "./tasks.js";
 
 const PAGE = 50;
@@ -74,6 +74,8 @@ const argsOf = (request) => {
 };
 const asText = (value) => (typeof value === "string" ? value : (JSON.stringify(value, null, 2) ?? ""));
 
+const rowsFor = (text) => Math.min(12, Math.max(text.split("\n").length, Math.ceil(text.length / 80)));
+
 /** All changes between two sets of arguments. */
 function AllChanges({ before, after }) {
   const names = [...new Set([...Object.keys(before), ...Object.keys(after)])];
@@ -83,6 +85,9 @@ function AllChanges({ before, after }) {
   const changed = names.some((name) => asText(before[name]) !== asText(after[name]));
   return changed ? shown : html`<p class="hint">Nothing is changed yet.</p>`;
 }
+
+/** The end of a description that only repeats the call, whose arguments are shown anyway. */
+const REPEATED = /\n*\*\*[^\n]*\*\*\n\n```json\n[\s\S]*\n```\s*$/;
 
 /** One call: what is asked, and as many ways to answer it as its configuration allows. */
 export function ApprovalCard({ api, approval, onDone, keys = false, titled = true }) {
@@ -127,6 +132,7 @@ export function ApprovalCard({ api, approval, onDone, keys = false, titled = tru
   };
   const ready = mode && (mode !== "response" || text);
   const sendNow = () => ready && send().catch(setError);
+  const about = kind === "breakpoint" ? "" : approval.description.replace(REPEATED, "");
   let now = original;
   try {
     now = changed();
@@ -146,7 +152,7 @@ export function ApprovalCard({ api, approval, onDone, keys = false, titled = tru
         ${" · "}<span title=${dateOf(approval.created_at)}>${age(approval.created_at)}</span>
         ${open && approval.expires_at && ` · until ${dateOf(approval.expires_at)}`}
       </p>`}
-      ${kind !== "breakpoint" && approval.description && html`<${Passage} text=${approval.description} label="Description" prose />`}
+      ${about && html`<${Markdown} text=${about} />`}
       ${mode !== "edit" && html`<dl class="details">
         ${Object.entries(original).map(([name, value]) => html`<div key=${name}>
           <dt><${Say} text=${name} most=${120} /></dt><dd><${Passage} text=${flat(value)} label=${`Argument ${visible(name)}`} /></dd>
@@ -163,7 +169,7 @@ export function ApprovalCard({ api, approval, onDone, keys = false, titled = tru
           <textarea rows="3" value=${text} onInput=${change(setText)} onKeyDown=${sendKey(sendNow)} /></label>`}
         ${mode === "edit" && html`
           ${Object.keys(edited).map((name) => html`<label key=${name}><${Say} text=${name} most=${120} />
-            <textarea rows=${Math.min(12, edited[name].split("\n").length + 1)} value=${edited[name]} onKeyDown=${sendKey(sendNow)}
+            <textarea rows=${rowsFor(edited[name])} value=${edited[name]} onKeyDown=${sendKey(sendNow)}
               onInput=${change((value) => setEdited({ ...edited, [name]: value }))} /></label>`)}
           <h3>Changes</h3>
           <${AllChanges} before=${original} after=${now} />
@@ -253,7 +259,7 @@ export function Approvals({ api, id }) {
               <span class="line"><b><${Say} text=${one.action_request.action} most=${80} /></b>
                 ${one.status !== "open" && html`<small>${one.status}</small>`}
                 <time title=${dateOf(one.created_at)}>${age(one.created_at)}</time></span>
-              <span class="text"><${Say} text=${`${one.agent} · ${asText(one.action_request.args).replaceAll(/\s+/g, " ")}`} most=${160} /></span>
+              <span class="text"><${Say} text=${`${one.agent} · ${briefCall(argsOf(one.action_request))}`} most=${160} /></span>
             </a>
           </li>`)}
         </ul>

@@ -36,7 +36,7 @@ export function brief(value, most = 240) {
 }
 
 /** Return a call's arguments for a row: names and values without the signs of JSON. */
-function briefCall(values) {
+export function briefCall(values) {
   if (typeof values !== "object" || values === null || Array.isArray(values)) return brief(values);
   const parts = Object.entries(values).map(([name, value]) => `${name}: ${brief(value, 120)}`);
   return brief(parts.join(" · "));
@@ -105,6 +105,22 @@ const KINDS = {
     text: brief(extra.result ?? ""),
     tone: "person",
   }),
+  approval_requested: (extra) => ({
+    did: `needs an approval for ${extra.action_request?.action ?? "a call"}`,
+    text: briefCall(extra.action_request?.args ?? {}),
+    tone: "wait",
+  }),
+  approval_answered: (extra) => ({
+    actor: extra.answered_by,
+    did: `${{ accept: "accepted", edit: "edited", ignore: "ignored", response: "answered" }[extra.type] ?? "decided about"} ${extra.tool_name}`,
+    text: extra.text ?? (extra.changed ? Object.keys(extra.changed).map((name) => `changed ${name}`).join(", ") : ""),
+    tone: "person",
+  }),
+  approval_expired: (extra) => ({
+    did: `got no answer for ${extra.tool_name} in time`,
+    text: brief(extra.type ?? ""),
+    tone: "wait",
+  }),
   await_message: (extra) => ({
     did: "waits for mail",
     text: brief(extra.reason ?? ""),
@@ -151,7 +167,7 @@ export function describe({ kind, data }) {
 /** Labels whose text is prose, and labels whose text is a few words. */
 export const PROSE = new Set(["Body", "Reasoning", "Said before", "Text", "Description"]);
 export const SHORT = new Set([
-  "From", "To", "Type", "Subject", "Status", "Agent", "Tool", "Model", "By", "Call", "Took",
+  "From", "To", "Type", "Subject", "Status", "Agent", "Tool", "Model", "By", "Call", "Took", "Answer", "Answered by",
 ]);
 
 /** Return the titled texts of an event's page: each a label and a value, empty ones left out. */
@@ -176,6 +192,12 @@ export function details({ kind, data }) {
     ["Reasoning", extra.reasoning],
     ["Said before", extra.preamble],
     ["Arguments", extra.tool_args],
+    ["Call", extra.action_request?.action],
+    ["Arguments", extra.action_request?.args],
+    ["Answered by", extra.answered_by],
+    ["Answer", extra.type],
+    ["Changed", extra.changed],
+    ["Text", extra.answered_by === undefined ? undefined : extra.text],
     ["Result", extra.result],
     ["Model", extra.model],
     ["Usage", extra.usage],

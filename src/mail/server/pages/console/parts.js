@@ -40,6 +40,37 @@ export function Passage({ text, label, prose = false }) {
   `;
 }
 
+/** Text with the signs of Markdown, as elements made here: no addresses, no images, no HTML of its own. */
+export function Markdown({ text }) {
+  const shown = visible(text.slice(0, LONG));
+  const blocks = shown.split(/^(```[^\n]*\n[\s\S]*?^```[ \t]*$)/m).flatMap((part) =>
+    part.startsWith("```") ? [part] : part.split(/\n{2,}/).filter((block) => block.trim()),
+  );
+  return html`<div class="markdown" dir="auto">${blocks.map(block)}${text.length > LONG && html`<p>…</p>`}</div>`;
+}
+
+function block(text) {
+  if (text.startsWith("```")) {
+    return html`<pre class="passage" tabindex="0" role="region" aria-label="Code">${text.replace(/^```[^\n]*\n/, "").replace(/\n?```[ \t]*$/, "")}</pre>`;
+  }
+  const lines = text.split("\n");
+  if (lines.every((line) => line.startsWith(">"))) {
+    return html`<blockquote>${inline(lines.map((line) => line.replace(/^> ?/, "")).join("\n"))}</blockquote>`;
+  }
+  if (lines.every((line) => /^\s*[-*] /.test(line))) {
+    return html`<ul>${lines.map((line) => html`<li>${inline(line.replace(/^\s*[-*] /, ""))}</li>`)}</ul>`;
+  }
+  if (/^#{1,6} /.test(text)) return html`<p><strong>${text.replace(/^#+ /, "")}</strong></p>`;
+  return html`<p>${inline(text)}</p>`;
+}
+
+const inline = (text) =>
+  text.split(/(\*\*[^*\n]+\*\*|`[^`\n]+`)/).map((part) =>
+    part.startsWith("**") && part.length > 4 ? html`<strong>${part.slice(2, -2)}</strong>`
+    : part.startsWith("`") && part.length > 2 ? html`<code>${part.slice(1, -1)}</code>`
+    : part,
+  );
+
 const number = new Intl.NumberFormat("en");
 
 export const amount = (value) => number.format(value);

@@ -278,13 +278,10 @@ function Reply({ log, number, onChoose }) {
 function Overview({ api, watched }) {
   const { record, log, id } = watched;
   const { total = {}, agents = {} } = record.usage ?? {};
-  const calls = record.breakpoints ?? [];
   const end = log.end;
   const answered = record.status !== "running" && record.status !== "paused" && end;
   return html`
-    ${api.has.approvals
-      ? html`<${OpenCalls} api=${api} watched=${watched} />`
-      : !watched.owner && calls.map((call) => html`<${OpenCall} key=${call.call_id} api=${api} watched=${watched} call=${call} />`)}
+    <${OpenCalls} api=${api} watched=${watched} />
     ${answered &&
     html`<div class="answer">
       <h2>${end.kind === "task_error" ? "How it ended" : "Answer"}</h2>
@@ -318,35 +315,6 @@ function Overview({ api, watched }) {
           </tr>`)}
         </tbody>
       </table>`}
-  `;
-}
-
-/** A breakpoint call that waits: what is asked, and the result that the agent will see. */
-function OpenCall({ api, watched, call }) {
-  const [content, setContent] = useState("");
-  const [error, setError] = useState(null);
-  const send = async () => {
-    const result = { call_id: call.call_id, content };
-    const message = {
-      task_id: watched.id,
-      resume_from: "breakpoint_tool_call",
-      kwargs: { breakpoint_tool_call_result: result },
-    };
-    await api.post(message, uniqueId());
-    await watched.refresh();
-  };
-  const sendNow = () => content && send().catch(setError);
-  return html`
-    <form class="open-call" onSubmit=${(event) => event.preventDefault()}>
-      <h2><${Say} text=${call.name} most=${120} /> waits for you</h2>
-      <${Passage} text=${pretty(call.arguments ?? "")} label="Arguments" />
-      <label>Result for the agent
-        <textarea rows="3" value=${content} onInput=${(event) => setContent(event.target.value)}
-          onKeyDown=${sendKey(sendNow)} />
-      </label>
-      <${Problem} error=${error} />
-      <footer><${Work} kind="main" run=${send} onError=${setError} disabled=${!content}>Send result<//></footer>
-    </form>
   `;
 }
 
