@@ -170,6 +170,7 @@ class Template:
         swarm_registry: Any = None,
         gateway: Any = None,
         ring: Any = None,
+        blobs: Any = None,
     ) -> "Swarm":
         return Swarm(self, user_id, user_role, store, settings)
 

@@ -739,6 +739,34 @@ async def test_threads_and_files_of_a_participant(stage: Stage) -> None:
     assert not set("\u202e") & set(await page.run("document.querySelector('#app').innerHTML"))
 
 
+async def test_a_memory_is_read_edited_and_undone(inbox: Stage) -> None:
+    page = inbox.page
+    first = {"value": f"Be brief.\n{ODD}"}
+    path = "/memories/response_preferences"
+    put = await inbox.http.put(path, json=first, headers=bearer("alice"))
+    assert put.status_code == 200, put.text
+    await inbox.visit("#/memories")
+    await inbox.shows("response_preferences", ".letters")
+    await page.run("document.querySelector('.letters a').click()")
+    await inbox.shows("<img src=x onerror", ".letter .passage")
+    await inbox.click("Edit", ".letter")
+    await page.until("document.activeElement.matches('.letter textarea')")
+    await page.run("document.activeElement.select()")
+    await page.write("Be <b>kind</b>.")
+    await page.press("Enter", ctrl=True)
+    await inbox.shows("Saved.", ".letter")
+    read = (await inbox.http.get(path, headers=bearer("alice"))).json()
+    assert read["value"] == "Be <b>kind</b>."
+    await page.run("[...document.querySelectorAll('.letter summary')].at(-1).click()")
+    await inbox.click("Use this text again", ".letter details[open]")
+    await inbox.shows("again.", ".letter [role=status]")
+    read = (await inbox.http.get(path, headers=bearer("alice"))).json()
+    assert read["value"] == first["value"]
+    assert page.problems == []
+    await inbox.page.look(390, 800, dark=True)
+    await inbox.usable(390)
+
+
 VIEWS = {
     "mail": ("#/mail", "reviewer", ".letters li"),
     "thread": ("#/mail/threads", "reviewer", ".letters li"),

@@ -33,8 +33,8 @@ const SHORTCUTS = [
 ];
 
 /** Return the views of a caller: their names and titles. */
-function viewsOf({ caller, api }) {
-  const answers = [["approvals", "Approvals"], api.has.memories && ["memories", "Memories"]].filter(Boolean);
+function viewsOf(caller) {
+  const answers = [["approvals", "Approvals"], ["memories", "Memories"]];
   if (caller.role === "agent") return [["mail", "Mail"], ["tasks", "Tasks"], ...answers]; // a participant
   const everybody = [["tasks", "Tasks"], ...answers, ["swarm", "Swarm"]];
   const admins = [["registry", "Registry"], ["outbox", "Outbox"], ["tokens", "Tokens"]];
@@ -117,7 +117,7 @@ function useWaiting(api) {
 
 function Shell({ session, onLogout }) {
   const { api, caller, list } = session;
-  const views = viewsOf(session);
+  const views = viewsOf(caller);
   const route = useRoute(views[0][0]);
   const [dialog, setDialog] = useState(null);
   const [swarm, setSwarm] = useState(null);
@@ -179,7 +179,6 @@ function App() {
   const enter = (token, caller) => {
     sessionStorage.setItem(TOKEN, token);
     const api = createApi(token, () => logout("your token is not valid any more; log in again"));
-    api.has = { memories: false };
     api.ownerFor = ({ owner }) =>
       owner && (owner.role !== caller.role || owner.id !== caller.id) ? `${owner.role}:${owner.id}` : undefined;
     setSession({ api, caller, list: new TaskList(api) });

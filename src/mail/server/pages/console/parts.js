@@ -150,7 +150,7 @@ export function useRead(read, again, milliseconds = 5_000) {
 export function useKeys(keys) {
   const latest = useRef(keys);
   latest.current = keys;
-  useEffect(() => {
+  useLayoutEffect(() => { // as soon as the view can be seen
     const pressed = (event) => {
       if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
       if (document.querySelector("dialog[open]")) return;
