@@ -6,20 +6,24 @@ history can be repeated elsewhere; ids, times and places in pages are learnt fro
 an operation changes can be taken back, for whoever looks for the order of concurrent ones.
 """
 
+import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-__all__ = ["ADMIN", "WORDS", "Answer", "Differs", "LetterKey", "Model", "Op"]
+__all__ = ["ADMIN", "WORDS", "Answer", "Differs", "LetterKey", "Model", "Op", "content_of"]
 
+ANY: Final = "any subject"
 ADMIN: Final = ""
 """The actor that is an administrator, who looks and changes nothing."""
 WORDS: Final = frozenset(f"word{number}x" for number in range(200))
 """What is searched for."""
 _MOST_COUNTED: Final = 1000
 _MOST_OVERDUE: Final = 100
+_SOON: Final = 2.0
 
 LetterKey = tuple[int, int]
 """The number of the operation that brought a letter, and which of its letters it is."""
@@ -61,11 +65,52 @@ class _Letter(NamedTuple):
     reply_to: LetterKey | None = None
     urgent: bool = False
     wants_ack: bool = False
+    file: int | None = None
 
 
 class _Thread(NamedTuple):
     title: str
     creator: str
+
+
+class _File(NamedTuple):
+    owner: str
+    name: str
+    size: int
+    sha256: str
+
+
+TaskKey = tuple[str, LetterKey | int]
+"""Whose task it is, and the letter or the thread that it is about."""
+
+
+class _Turn(NamedTuple):
+    """What an agent is about to do: to read a letter, or to hear how its wait has ended."""
+
+    agent: str
+    task: TaskKey
+    letter: LetterKey
+    ends: str = ""
+
+
+class _Wait(NamedTuple):
+    """An agent waits for a teammate: for the reply to ``asked``, in the turn on ``letter``."""
+
+    mate: str
+    asked: LetterKey
+    letter: LetterKey
+    timer: int
+
+
+def content_of(seed: int, size: int) -> bytes:
+    """Return the content of a file."""
+    line = f"file {seed} ".encode()
+    return (line * (size // len(line) + 1))[:size]
+
+
+@lru_cache(maxsize=1000)
+def _sha256(seed: int, size: int) -> str:
+    return hashlib.sha256(content_of(seed, size)).hexdigest()
 
 
 def _same(what: str, told: object, expected: object) -> None:
@@ -79,9 +124,17 @@ def _mentions(text: str, names: Iterable[str]) -> bool:
 
 @dataclass(eq=False)
 class Model:
-    """The desk of one swarm. ``strict`` while nothing else is under way."""
+    """The desk of one swarm. ``strict`` while nothing else is under way.
+
+    ``agents`` tells which participants each agent may write to; the first one is the entrypoint and
+    leads the team, whose other members are ``mates``. Who has files of ``most_stored`` bytes can
+    store nothing more.
+    """
 
     names: tuple[str, ...]
+    agents: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    mates: tuple[str, ...] = ()
+    most_stored: int = 2**60
     strict: bool = True
     letters: dict[LetterKey, _Letter] = field(default_factory=dict)
     places: dict[LetterKey, int] = field(default_factory=dict)
@@ -97,6 +150,18 @@ class Model:
     times: dict[LetterKey, str] = field(default_factory=dict)
     cursors: dict[LetterKey, int] = field(default_factory=dict)
     thread_ids: dict[int, str] = field(default_factory=dict)
+    files: dict[int, _File] = field(default_factory=dict)
+    file_ids: dict[int, str] = field(default_factory=dict)
+    open_asks: dict[LetterKey, TaskKey] = field(default_factory=dict)
+    tasks: dict[LetterKey, TaskKey] = field(default_factory=dict)
+    pending: dict[int, _Turn] = field(default_factory=dict)
+    turns: dict[tuple[LetterKey, str], int] = field(default_factory=dict)
+    _uploads: dict[tuple[str, str], tuple[object, int]] = field(default_factory=dict)
+    _steps: dict[TaskKey, int] = field(default_factory=dict)
+    _owing: dict[TaskKey, tuple[LetterKey, ...]] = field(default_factory=dict)
+    _waits: dict[tuple[TaskKey, str], _Wait] = field(default_factory=dict)
+    _file_keys: dict[str, int] = field(default_factory=dict)
+    _carriers: dict[int, list[LetterKey]] = field(default_factory=lambda: defaultdict(list))
     _keys: dict[str, LetterKey] = field(default_factory=dict)
     _at: dict[int, LetterKey] = field(default_factory=dict)
     _thread_keys: dict[str, int] = field(default_factory=dict)
@@ -104,7 +169,7 @@ class Model:
     _posts: dict[int, list[LetterKey]] = field(default_factory=lambda: defaultdict(list))
     _words: dict[str, list[LetterKey]] = field(default_factory=lambda: defaultdict(list))
     _owed: dict[str, dict[LetterKey, None]] = field(default_factory=lambda: defaultdict(dict))
-    _undo: list[Callable[[], object]] = field(default_factory=list)
+    _undo: list[tuple[Any, Any, bool, Any]] = field(default_factory=list)
 
     # --- going back -------------------------------------------------------------------------------
 
@@ -115,38 +180,47 @@ class Model:
     def back(self, mark: int) -> None:
         """Take back all since then."""
         while len(self._undo) > mark:
-            self._undo.pop()()
+            table, key, there, old = self._undo.pop()
+            if there:
+                table[key] = old
+            else:
+                table.pop(key)
+
+    def changes(self, mark: int) -> frozenset[tuple[int, object, str]]:
+        """Return what is different since then: the same for the same state, however it came."""
+        found = {}
+        for table, key, _, _ in self._undo[mark:]:
+            if isinstance(table, list):
+                found[id(table), key] = repr(table[key])
+            else:
+                found[id(table), key] = repr(table[key]) if key in table else ""
+        return frozenset((*where, value) for where, value in found.items())
 
     def keep(self) -> None:
         """Forget how to go back."""
         self._undo.clear()
 
     def _put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
-        if key in table:
-            old = table[key]
-            self._undo.append(lambda: table.__setitem__(key, old))
-        else:
-            self._undo.append(lambda: table.pop(key))
+        self._undo.append((table, key, key in table, table.get(key)))
         table[key] = value
 
     def _drop(self, table: dict[Any, Any], key: Any) -> None:
         if key in table:
-            old = table.pop(key)
-            self._undo.append(lambda: table.__setitem__(key, old))
+            self._undo.append((table, key, True, table.pop(key)))
 
     def _push(self, items: list[Any], value: Any) -> None:
+        self._undo.append((items, len(items), False, None))
         items.append(value)
-        self._undo.append(items.pop)
 
     # --- what an operation is over HTTP -----------------------------------------------------------
 
-    def request(self, op: Op) -> tuple[str, str, dict[str, str], dict[str, Any] | None]:
+    def request(self, op: Op) -> tuple[str, str, dict[str, str], dict[str, Any] | bytes | None]:
         """Return method, path, query and body.
 
         Raises:
             KeyError: it names a letter or thread whose id is not known.
         """
-        made: tuple[str, str, dict[str, Any], dict[str, Any] | None]
+        made: tuple[str, str, dict[str, Any], dict[str, Any] | bytes | None]
         made = getattr(self, f"_ask_{op.verb}")(op)
         method, path, query, body = made
         texts = {name: str(value) for name, value in query.items() if value is not None}
@@ -232,6 +306,53 @@ class Model:
         thread = self._thread_id(op.args["thread"])
         return "DELETE", f"/threads/{thread}/participants/{op.args['name']}", {}, None
 
+    def _file_id(self, key: int | None) -> str:
+        return "no-such-file" if key is None else self.file_ids[key]
+
+    def _ask_upload(self, op: Op) -> Any:
+        query = {"filename": op.args["filename"], "Idempotency-Key": op.args.get("request_id")}
+        return "POST", "/files", query, content_of(op.args["seed"], op.args["size"])
+
+    def _ask_download(self, op: Op) -> Any:
+        return "GET", f"/files/{self._file_id(op.args['file'])}", {}, None
+
+    def _ask_meta(self, op: Op) -> Any:
+        return "GET", f"/files/{self._file_id(op.args['file'])}/meta", {}, None
+
+    def _ask_files(self, op: Op) -> Any:
+        after = op.args.get("after")
+        query = {"limit": op.args["limit"], "after": self.file_ids[after] if after else None}
+        return "GET", "/files", query, None
+
+    def _ask_delete(self, op: Op) -> Any:
+        return "DELETE", f"/files/{self._file_id(op.args['file'])}", {}, None
+
+    def _ask_transfer(self, op: Op) -> Any:
+        args = op.args
+        body = {"description": args["content"]}
+        if "thread" in args:
+            body["thread_id"] = self._thread_id(args["thread"])
+        if "to" in args:
+            body["recipient_id"] = args["to"]
+        if "request_id" in args:
+            body["request_id"] = args["request_id"]
+        return "POST", f"/files/{self._file_id(args['file'])}/transfer", {}, body
+
+    def _ask_team(self, op: Op) -> Any:
+        args = op.args
+        body = {"message": args["content"]}
+        for ours, theirs in (("mate", "to"), ("request_id", "requestId")):
+            if ours in args:
+                body[theirs] = args[ours]
+        if args.get("urgent"):
+            body["priority"] = "urgent"
+        if args.get("without_me"):
+            body["excludeSelf"] = True
+        if args.get("seconds") is not None:
+            body |= {"waitForReply": True, "timeoutSeconds": args["seconds"]}
+        where = "messages" if "mate" in args else "broadcasts"
+        return "POST", f"/teams/{args.get('team', 'alpha')}/{where}", {}, body
+
     # --- what it does -----------------------------------------------------------------------------
 
     def apply(self, op: Op, answer: Answer | None) -> None:
@@ -260,6 +381,10 @@ class Model:
             return 403
         if args.get("to") == me or ("many" in args and not many):
             return 400
+        return self._send(op, many, answer)
+
+    def _send(self, op: Op, many: tuple[str, ...], answer: Answer | None) -> int | None:
+        args, me = op.args, op.actor
         what = {name: value for name, value in args.items() if name != "sender_id"}
         what |= {"many": many}
         known = self.requests.get((me, args.get("request_id", "")))
@@ -273,13 +398,34 @@ class Model:
 
     def _refusal(self, op: Op, to: tuple[str, ...]) -> int | None:
         """Return the status of what cannot be sent, or None."""
-        if any(name not in self.names for name in to):
+        reply, me = op.args.get("reply_to"), op.actor
+        known = reply and self.visible(reply, me) and self.letters[reply].sender
+        reached = self.reached_by(me) | ({known} & {*self.agents})
+        if any(name not in reached for name in to):
             return 400
-        if "thread" in op.args and not self._is_in(op.args["thread"], op.actor):
+        if "thread" in op.args and not self._is_in(op.args["thread"], me):
             return 404
-        reply = op.args.get("reply_to")
-        wrong = "reply_to" in op.args and not (reply and self.visible(reply, op.actor))
-        return 400 if wrong else None
+        if "reply_to" in op.args and not (reply and self.visible(reply, me)):
+            return 400
+        if self._is_full(me):
+            return 507
+        if "thread" in op.args:
+            to = tuple(name for name in self.members[op.args["thread"]] if name != me)
+        if reply and known in self.agents and known in to and reply in self.tasks:
+            task = self.tasks[reply]
+            return 400 if task[0] != me and task not in self._steps else None
+        return None
+
+    def reached_by(self, name: str) -> set[str]:
+        """Return whom a participant may write to."""
+        agents = {
+            each for at, each in enumerate(self.agents) if not at or name in self.agents[each]
+        }
+        return {*self.names, *agents}
+
+    def _is_full(self, name: str) -> bool:
+        held = sum(file.size for file in self.files.values() if file.owner == name)
+        return held >= self.most_stored
 
     def _sent(self, op: Op, to: tuple[str, ...], what: object, answer: Answer | None) -> None:
         args, me, key = op.args, op.actor, (op.number, 0)
@@ -296,15 +442,19 @@ class Model:
             reply_to=args.get("reply_to"),
             urgent=args.get("urgent", False),
             wants_ack=args.get("wants_ack", False),
+            file=args.get("file"),
         )
         self._post(key, letter)
+        self._tell_agents(key)
         if "request_id" in args:
             self._put(self.requests, (me, args["request_id"]), (what, key))
         self._check_sent(answer, key, me)
 
     def _check_sent(self, answer: Answer | None, key: LetterKey, me: str) -> None:
         told = self._told(answer)
-        if told is not None:
+        if told is not None and "message" not in told:
+            self._learn_id(key, told.get("messageId") or told["message_id"])
+        elif told is not None:
             self._check_letter(key, told["message"], me, read=True)
             _same("message_id", told["message_id"], self.ids[key])
 
@@ -480,23 +630,25 @@ class Model:
     def _do_create(self, op: Op, answer: Answer | None) -> int | None:
         args, me = op.args, op.actor
         members = tuple(dict.fromkeys((me, *args["names"])))
-        if any(name not in self.names for name in members):
+        if any(name not in self.reached_by(me) for name in members):
             return 400
+        if self._is_full(me):
+            return 507
         told, others = self._told(answer), members[1:]
         self._put(self.threads, op.number, _Thread(args["title"], me))
         self._put(self.members, op.number, members)
-        if others:
+        if any(name not in self.agents for name in others):
             self._notice((op.number, 0), others, op.number, me)
         if "initial" in args:
             first = _Letter(me, others, "thread", args["initial"], op.number)
             self._post((op.number, 1), first)
+            self._tell_agents((op.number, 1))
         if told is not None:
             self._check_thread(op.number, told["thread"])
             if "initial" not in args:
                 _same("message_id", told["message_id"], None)
             else:
-                self._learn(self.ids, (op.number, 1), told["message_id"])
-                self._put(self._keys, told["message_id"], (op.number, 1))
+                self._learn_id((op.number, 1), told["message_id"])
         return None
 
     def _do_threads(self, op: Op, answer: Answer | None) -> None:
@@ -538,8 +690,10 @@ class Model:
         thread, me = op.args["thread"], op.actor
         if thread is None:
             return 404
-        told = self._told(answer)
         again = me in self.members[thread]
+        if not again and self._is_full(me):
+            return 507
+        told = self._told(answer)
         if not again:
             members = (*self.members[thread], me)
             self._put(self.members, thread, members)
@@ -551,10 +705,13 @@ class Model:
         thread, name, me = op.args["thread"], op.args["name"], op.actor
         if not self._is_in(thread, me):
             return 404
-        if name not in self.names:
+        if name not in self.reached_by(me):
             return 400
-        told, before = self._told(answer), self.members[thread]
+        before = self.members[thread]
         again = name in before
+        if not again and self._is_full(me):
+            return 507
+        told = self._told(answer)
         if not again:
             self._put(self.members, thread, (*before, name))
             self._notice((op.number, 0), (name,), thread, me)
@@ -574,6 +731,8 @@ class Model:
             return 403
         if name not in self.members[thread]:
             return 400
+        if self._is_full(me):
+            return 507
         told = self._told(answer)
         left = tuple(each for each in self.members[thread] if each != name)
         self._put(self.members, thread, left)
@@ -581,6 +740,257 @@ class Model:
         if told is not None:
             _same("removed", (told["status"], told["removed_id"]), ("removed", name))
         return None
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def _do_upload(self, op: Op, answer: Answer | None) -> int | None:
+        args, me = op.args, op.actor
+        what = args["filename"], args["seed"], args["size"]
+        known = self._uploads.get((me, args.get("request_id", "")))
+        if self._is_full(me):
+            return 507
+        if known is not None and known[1] in self.files:
+            if known[0] != what:
+                return 409
+            key = known[1]
+        else:
+            key = op.number
+            file = _File(me, args["filename"], args["size"], _sha256(args["seed"], args["size"]))
+            self._put(self.files, key, file)
+            if "request_id" in args:
+                self._put(self._uploads, (me, args["request_id"]), (what, key))
+        told = self._told(answer)
+        if told is not None:
+            self._check_file(key, told)
+        return None
+
+    def _check_file(self, key: int, told: Any) -> None:
+        file = self.files[key]
+        got = told["owner_id"], told["filename"], told["size"], told["sha256"]
+        _same(f"file {key}", got, tuple(file))
+        _same("uri", told["uri"], f"mail://files/{told['id']}")
+        self._learn(self.file_ids, key, told["id"])
+        _same("the file with this id", self._file_keys.get(told["id"], key), key)
+        self._put(self._file_keys, told["id"], key)
+
+    def _gets(self, name: str, key: int | None) -> bool:
+        """Tell whether somebody may have a file."""
+        if key is None or key not in self.files:
+            return False
+        if name in (ADMIN, self.files[key].owner):
+            return True
+        return any(
+            self.visible(each, name)
+            and (self.letters[each].thread is not None or name in self.letters[each].recipients)
+            for each in self._carriers[key]
+        )
+
+    def _do_download(self, op: Op, answer: Answer | None) -> int | None:
+        key = op.args["file"]
+        if not self._gets(op.actor, key):
+            return 404
+        told = self._told(answer)
+        if told is not None:
+            file = self.files[key]
+            _same("content", (told["size"], told["sha256"]), (file.size, file.sha256))
+        return None
+
+    def _do_meta(self, op: Op, answer: Answer | None) -> int | None:
+        if not self._gets(op.actor, op.args["file"]):
+            return 404
+        told = self._told(answer)
+        if told is not None:
+            self._check_file(op.args["file"], told)
+        return None
+
+    def _do_files(self, op: Op, answer: Answer | None) -> None:
+        told = self._told(answer)
+        if told is None:
+            return
+        own = {key for key, file in self.files.items() if file.owner == op.actor}
+        for each in told["files"]:  # whose answer was lost shows its id here
+            if each["id"] not in self._file_keys:
+                fits = (key for key in own if self.files[key].name == each["filename"])
+                key = next((key for key in fits if key not in self.file_ids), None)
+                if key is None:
+                    raise Differs(f"a file that is not known is listed: {each}")
+                self._check_file(key, each)
+        after = self.file_ids[op.args["after"]] if op.args.get("after") else ""
+        limit = op.args["limit"]
+        if any(key not in self.file_ids for key in own):
+            if len(own) < limit and not after:
+                raise Differs("a file is missing in the list")
+            return
+        expected = sorted(each for each in (self.file_ids[key] for key in own) if each > after)
+        _same("files", [each["id"] for each in told["files"]], expected[:limit])
+        more = expected[limit - 1] if len(expected) > limit else None
+        _same("next_after", told["next_after"], more)
+        for each in told["files"]:
+            self._check_file(self._file_keys[each["id"]], each)
+
+    def _do_delete(self, op: Op, answer: Answer | None) -> int | None:
+        key, me = op.args["file"], op.actor
+        if not self._gets(me, key):
+            return 404
+        if self.files[key].owner != me:
+            return 403
+        told = self._told(answer)
+        if told is not None:
+            _same("deleted", told["status"], "deleted")
+        self._drop(self.files, key)
+        return None
+
+    def _do_transfer(self, op: Op, answer: Answer | None) -> int | None:
+        args, me = op.args, op.actor
+        file = self.files.get(args["file"])
+        if file is None or file.owner != me:
+            return 404
+        if args.get("to") == me:
+            return 400
+        content = (args["content"], file.name, file.sha256, self.file_ids[args["file"]])
+        return self._send(op._replace(args={**args, "content": content}), (), answer)
+
+    # --- teams ------------------------------------------------------------------------------------
+
+    def _do_team(self, op: Op, answer: Answer | None) -> int | None:
+        args, me = op.args, op.actor
+        leader = next(iter(self.agents))
+        if args.get("team", "alpha") != "alpha":
+            return 404
+        if me not in self.mates:
+            return 403
+        made = {**args, "subject": f"Team alpha: from {me}"}
+        if "mate" not in args:
+            others = [name for name in self.mates if name != me or not args.get("without_me")]
+            return self._send(op._replace(args=made | {"many": 1}), (*others, leader), answer)
+        to = leader if args["mate"] == "lead" else args["mate"]
+        if to == me or to not in (*self.mates, leader) or args["mate"] == leader:
+            return 404
+        made["to"] = to
+        known = self.requests.get((me, args.get("request_id", "")))
+        asked = self.letters[known[1]].reply_to if known else self.question(to, me)
+        if asked is not None:
+            made["reply_to"] = asked
+        return self._send(op._replace(args=made), (), answer)
+
+    def question(self, agent: str, name: str) -> LetterKey | None:
+        """Return the newest open question of an agent to a participant."""
+        mine = [
+            key
+            for key in self.open_asks
+            if self.letters[key].sender == agent and self.letters[key].recipients == (name,)
+        ]
+        return max(mine, key=self.places.__getitem__, default=None)
+
+    # --- agents -----------------------------------------------------------------------------------
+
+    def _tell_agents(self, key: LetterKey) -> None:
+        """Let a participant's letter come into a task, as far as it is for agents."""
+        letter = self.letters[key]
+        agents = [name for name in letter.recipients if name in self.agents]
+        if not agents:
+            return
+        task: TaskKey = letter.sender, key if letter.thread is None else letter.thread
+        reply = letter.reply_to
+        if reply and self.letters[reply].sender in agents and reply in self.tasks:
+            task, agents = self.tasks[reply], [self.letters[reply].sender]
+        self._put(self.tasks, key, task)
+        answers = reply in self.open_asks and letter.sender in self.letters[reply].recipients
+        if task not in self._steps:
+            self._put(self._steps, task, 0)
+        if task[0] == letter.sender and not answers:
+            self._put(self._owing, task, (*self._owing.get(task, ()), key))
+        if answers:
+            self._drop(self.open_asks, reply)
+        for agent in agents:
+            wait = self._waits.get((task, agent))
+            if wait is not None and letter.sender == wait.mate:
+                self._drop(self._waits, (task, agent))
+                self._drop(self.pending, wait.timer)
+                self._plan(_Turn(agent, task, key, "heard"))
+            else:
+                self._plan(_Turn(agent, task, key))
+
+    def _plan(self, turn: _Turn) -> int:
+        number = max(self.pending, default=0) + 1
+        self._put(self.pending, number, turn)
+        return number
+
+    def act(self, number: int) -> None:
+        """Let an agent have its turn."""
+        turn = self.pending[number]
+        self._drop(self.pending, number)
+        steps = self._steps[turn.task] + 1
+        self._put(self._steps, turn.task, steps)
+        if turn.ends != "timeout":
+            for key in (turn.letter, *self._missed(turn)):
+                if key in self.unread[turn.agent]:
+                    self._show(key, turn.agent)
+                    self._put(self.turns, (key, turn.agent), steps)
+        word, name, *rest = [*self.text(turn.letter).split(), "", ""]
+        if turn.ends == "timeout":
+            wait = self._waits[turn.task, turn.agent]
+            self._drop(self._waits, (turn.task, turn.agent))
+            self._finish(turn, f"timeout {name}")
+        elif turn.ends:
+            self._finish(turn, f"heard {name}")
+        elif word == "ask" and rest[0] in self.agents[turn.agent]:
+            self._ask(turn, rest[0], f"asked {name}")
+        elif word == "wait":
+            asked = self._ask(turn, rest[0], f"asked {name}")
+            timer = -1
+            if float(rest[1]) < _SOON:
+                timer = self._plan(turn._replace(ends="timeout"))
+            wait = _Wait(rest[0], asked, turn.letter, timer)
+            self._put(self._waits, (turn.task, turn.agent), wait)
+        else:
+            self._finish(turn, f"done {name}")
+
+    def _missed(self, turn: _Turn) -> list[LetterKey]:
+        """Return the earlier posts of the thread that an agent reads with a new one."""
+        letter = self.letters[turn.letter]
+        if letter.thread is None:
+            return []
+        earlier = [
+            key for key in self.unread[turn.agent] if self.letters[key].thread == letter.thread
+        ]
+        return [key for key in earlier if self.places[key] < self.places[turn.letter]]
+
+    def text(self, key: LetterKey) -> str:
+        """Return a letter's text, or how it begins."""
+        content = self.letters[key].content
+        return content if isinstance(content, str) else content[0]
+
+    def _ask(self, turn: _Turn, name: str, text: str) -> LetterKey:
+        key = turn.letter[0], 200 + turn.letter[1]
+        self._post(key, _Letter(turn.agent, (name,), "direct", text, None, ANY))
+        self._put(self.tasks, key, turn.task)
+        self._put(self.open_asks, key, turn.task)
+        return key
+
+    def _finish(self, turn: _Turn, text: str) -> None:
+        """Let a run end: whoever has written gets the answer."""
+        task = turn.task
+        unread = {each.letter for each in self.pending.values() if each.task == task}
+        owing = self._owing.get(task, ())
+        for key in owing:
+            if key in unread:
+                continue
+            letter = self.letters[key]
+            to: tuple[str, ...] = (letter.sender,)
+            if letter.thread is not None:
+                to = tuple(each for each in self.members[letter.thread] if each != turn.agent)
+            kind = "direct" if letter.thread is None else "thread"
+            made = key[0], 100 + key[1]
+            self._post(made, _Letter(turn.agent, to, kind, text, letter.thread, ANY, key))
+            self._put(self.tasks, made, task)
+        self._put(self._owing, task, tuple(key for key in owing if key in unread))
+        if unread:
+            self._put(self._steps, task, 0)
+            return
+        self._drop(self._steps, task)
+        for key in [key for key, of in self.open_asks.items() if of == task]:
+            self._drop(self.open_asks, key)
 
     # --- what they share --------------------------------------------------------------------------
 
@@ -593,6 +1003,8 @@ class Model:
         for name in ("letter", "reply_to", "since", "before"):
             if op.args.get(name):
                 self.letters[op.args[name]]
+        if op.args.get("file"):
+            self.file_ids[op.args["file"]]
         for name in ("thread", "after"):
             if op.args.get(name):
                 self.threads[op.args[name]]
@@ -635,6 +1047,8 @@ class Model:
             self._put(self.unread[name], key, None)
         if letter.thread is not None:
             self._push(self._posts[letter.thread], key)
+        if letter.file is not None:
+            self._push(self._carriers[letter.file], key)
         text = letter.content if isinstance(letter.content, str) else ""
         for word in {*text.split()} & WORDS:
             self._push(self._words[word], key)
@@ -649,7 +1063,8 @@ class Model:
     def _notice(
         self, key: LetterKey, recipients: tuple[str, ...], thread: int, *mentioned: str
     ) -> None:
-        self._post(key, _Letter("", recipients, "notice", mentioned, thread))
+        people = tuple(name for name in recipients if name not in self.agents)
+        self._post(key, _Letter("", people, "notice", mentioned, thread))
 
     def _show(self, key: LetterKey, name: str) -> None:
         if key in self.unread[name]:
@@ -662,6 +1077,11 @@ class Model:
         if not table.get(key):
             self._put(table, key, value)
 
+    def _learn_id(self, key: LetterKey, letter_id: str) -> None:
+        self._learn(self.ids, key, letter_id)
+        _same("the letter with this id", self._keys.get(letter_id, key), key)
+        self._put(self._keys, letter_id, key)
+
     def _bind(self, thread: int, thread_id: str) -> None:
         self._learn(self.thread_ids, thread, thread_id)
         _same("the thread with this id", self._thread_keys.get(thread_id, thread), thread)
@@ -669,30 +1089,32 @@ class Model:
 
     def _check_letter(self, key: LetterKey, told: Any, name: str, read: bool) -> None:
         letter = self.letters[key]
+        if letter.reply_to is not None and letter.reply_to not in self.ids and told["reply_to"]:
+            self._learn_id(letter.reply_to, told["reply_to"])
         expected: dict[str, Any] = {
             "sender_id": letter.sender or None,
             "recipient_ids": list(letter.recipients),
             "urgent": letter.urgent,
             "kind": letter.kind,
             "subject": letter.subject or None,
-            "reply_to": self.ids[letter.reply_to] if letter.reply_to else None,
+            "reply_to": self.ids.get(letter.reply_to, "?") if letter.reply_to else None,
             "wants_ack": letter.wants_ack,
-            "file_id": None,
+            "file_id": self.file_ids[letter.file] if letter.file is not None else None,
         }
+        if letter.subject == ANY:
+            del expected["subject"]
         got = {field: told[field] for field in expected}
         if isinstance(letter.content, str):
             expected["content"], got["content"] = letter.content, told["content"]
         elif not _mentions(told["content"], letter.content):
-            raise Differs(f"a notice must mention {letter.content}: {told['content']}")
+            raise Differs(f"it must mention {letter.content}: {told['content']}")
         _same(f"letter {key}", got, expected)
         _same(f"whether {name} had read {key}", told["read"], read)
         if letter.thread is None:
             _same("thread_id", told["thread_id"], None)
         else:
             self._bind(letter.thread, told["thread_id"])
-        self._learn(self.ids, key, told["id"])
-        _same("the letter with this id", self._keys.get(told["id"], key), key)
-        self._put(self._keys, told["id"], key)
+        self._learn_id(key, told["id"])
         self._learn(self.times, key, told["created_at"])
 
     def _check_receipt(self, key: LetterKey, told: Any) -> None:
@@ -710,6 +1132,7 @@ class Model:
         _same(f"receipt of {key} at {name}", told["state"], state)
         note, moment = self.acked.get(at, ("", ""))
         _same("note", told["note"], note)
+        _same("turn", told["turn"], self.turns.get(at))
         _same("whether there is a time", bool(told["shown_at"]), at in self.shown)
         _same("whether there is a time", bool(told["acknowledged_at"]), acked)
         if at in self.shown:

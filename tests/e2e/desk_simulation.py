@@ -8,6 +8,7 @@ a kill lets through, the server decides and the answers tell. The first differen
 
 import argparse
 import asyncio
+import hashlib
 import json
 import random
 import sys
@@ -16,19 +17,22 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import aiohttp
 
 from mail.auth.callers import hash_token
+from mail.config.server import FilesConfig, TeamsConfig
 from mail.db.base import Store, TokenRow
 from mail.db.urls import open_store
 from mail.server.app import create_app
+from tests.e2e.desk_agents import BOSS, CLERK, REQUESTS, make_swarm, mates, targets
 from tests.e2e.desk_model import ADMIN, WORDS, Answer, Differs, LetterKey, Model, Op
 from tests.e2e.evidence import report
 from tests.e2e.processes import Place, warm_up
-from tests.server.kit import Template, config, running_server
+from tests.server.kit import config, running_server
 from tests.support.postgres import Cluster
 
 __all__ = [
@@ -47,6 +51,11 @@ __all__ = [
 _SECONDS: Final = 30.0
 _NEWEST_THREADS: Final = 40
 _LONGEST_WAIT: Final = "0.05"
+_PATIENCE: Final = 20.0
+_MOST_REASONS: Final = 6
+_TOLD_EACH: Final = 5000
+_MOST_STORED: Final = 24 * 1024 * 1024
+_BIG: Final = 15 * 1024 * 1024
 _WORDS: Final = sorted(WORDS)
 _UNEXPLAINED: Final = "no order explains the answers; in the one that goes furthest"
 
@@ -68,6 +77,8 @@ class Figures:
     done_unseen: int = 0
     letters: int = 0
     threads: int = 0
+    files: int = 0
+    turns: int = 0
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -75,7 +86,8 @@ class Figures:
             f"{self.operations} operations and {self.checks} looks in {self.seconds:.0f} s, "
             f"{self.kills} kills ({self.in_flight} operations lost their answers, "
             f"{self.done_unseen} of them were done), "
-            f"{self.letters} letters, {self.threads} threads: no difference"
+            f"{self.letters} letters, {self.threads} threads, {self.files} files, "
+            f"{self.turns} turns of agents: no difference"
         )
 
 
@@ -83,7 +95,7 @@ class Asked(NamedTuple):
     """An operation with what it is over HTTP."""
 
     op: Op
-    request: tuple[str, str, dict[str, str], dict[str, Any] | None]
+    request: tuple[str, str, dict[str, str], dict[str, Any] | bytes | None]
 
 
 # --- the other side -------------------------------------------------------------------------------
@@ -132,13 +144,20 @@ class Wire:
     async def _asked(self, asked: Asked, place: dict[str, str]) -> Answer | None:
         method, path, query, body = asked.request
         headers = {"Authorization": f"Bearer {token_of(asked.op.actor)}"}
+        headers |= {name: query[name] for name in ("Idempotency-Key",) if name in query}
+        query = {name: value for name, value in query.items() if name not in headers}
+        sent: dict[str, Any] = {"data": body} if isinstance(body, bytes) else {"json": body}
         try:
             async with self.session.request(
-                method, self.url + path, params=query | place, json=body, headers=headers
+                method, self.url + path, params=query | place, headers=headers, **sent
             ) as answer:
-                return Answer(answer.status, json.loads(await answer.read()))
+                content = await answer.read()
         except aiohttp.ClientError:
             return None
+        if asked.op.verb == "download" and answer.status == 200:
+            sha256 = hashlib.sha256(content).hexdigest()
+            return Answer(200, {"size": len(content), "sha256": sha256})
+        return Answer(answer.status, json.loads(content))
 
 
 @asynccontextmanager
@@ -185,6 +204,15 @@ class _Whims:
             self._again: 5,
             self._read_again: 3,
             self._nonsense: 2,
+            self._tell_agent: 3,
+            self._answer_agent: 3,
+            self._tell_mate: 2,
+            self._tell_team: 0.7,
+            self._upload: 2,
+            self._transfer: 3,
+            self._fetch: 3,
+            self._list_files: 1,
+            self._delete: 1.5,
         }
         self._whims, self._weights = list(weights), list(weights.values())
 
@@ -193,7 +221,7 @@ class _Whims:
         actor = self.dice.choice(self.model.names)
         (whim,) = self.dice.choices(self._whims, self._weights)
         verb, args = whim(actor)
-        if whim in (self._again, self._read_again):
+        if whim in (self._again, self._read_again, self._delete):
             actor = args.pop("actor", actor)
         return self.op(actor, verb, **args)
 
@@ -202,7 +230,7 @@ class _Whims:
         self.number += 1
         op = Op(self.number, actor, verb, args)
         if "request_id" in args:
-            kept = self.sent if verb == "send" else self.paged
+            kept = {"get": self.paged, "send": self.sent}.get(verb, [])
             kept.append(op)
             del kept[:-100]
         return op
@@ -217,10 +245,11 @@ class _Whims:
     def _other(self, actor: str) -> str:
         return self.dice.choice([name for name in self.model.names if name != actor])
 
-    def _others(self) -> list[str]:
+    def _others(self, share: float = 0.0) -> list[str]:
         most = len(self.model.names)
         count = self.dice.choice((0, 1, 2, 3, 5, min(12, most)))
-        return self.dice.choices(self.model.names, k=count)
+        found = self.dice.choices(self.model.names, k=count)
+        return [*found, BOSS] if self._chance(share) else found
 
     def _thread(self, actor: str, share: float = 0.9) -> int | None:
         """Return a thread: mostly one of the actor's, at times another's, or none at all."""
@@ -265,7 +294,7 @@ class _Whims:
         return "send", args
 
     def _broadcast(self, actor: str) -> tuple[str, dict[str, Any]]:
-        return "send", self._content(many=self._others() or [self._other(actor)])
+        return "send", self._content(many=self._others(0.05) or [self._other(actor)])
 
     def _read(self, actor: str) -> tuple[str, dict[str, Any]]:
         args: dict[str, Any] = {}
@@ -309,7 +338,7 @@ class _Whims:
         return "overdue", {}
 
     def _create(self, actor: str) -> tuple[str, dict[str, Any]]:
-        args: dict[str, Any] = {"title": f"thread {self.number + 1}", "names": self._others()}
+        args: dict[str, Any] = {"title": f"thread {self.number + 1}", "names": self._others(0.1)}
         if self._chance(0.5):
             args["initial"] = f"first {self.number + 1}"
         return "create", args
@@ -327,7 +356,8 @@ class _Whims:
         return "join", {"thread": self._thread(actor, 0.1)}
 
     def _add(self, actor: str) -> tuple[str, dict[str, Any]]:
-        return "add", {"thread": self._thread(actor), "name": self._other(actor)}
+        name = BOSS if self._chance(0.04) else self._other(actor)
+        return "add", {"thread": self._thread(actor), "name": name}
 
     def _remove(self, actor: str) -> tuple[str, dict[str, Any]]:
         thread = self._thread(actor)
@@ -349,6 +379,86 @@ class _Whims:
             return "count", {}
         first = self.dice.choice(self.paged)
         return "get", {**first.args, "actor": first.actor}
+
+    def _tell_agent(self, actor: str) -> tuple[str, dict[str, Any]]:
+        name, number = BOSS if self._chance(0.6) else CLERK, self.number + 1
+        made = self._content(to=name)
+        if self._chance(0.5):
+            made["content"] = f"ask {number} {self._other(actor)}"
+        elif name == BOSS and self._chance(0.4):
+            seconds = 0.05 if self._chance(0.5) else 3600
+            made["content"] = f"wait {number} {self.dice.choice(self.model.mates)} {seconds}"
+        if self._chance(0.1):
+            made["reply_to"] = self._letter(actor)
+        return "send", made
+
+    def _answer_agent(self, actor: str) -> tuple[str, dict[str, Any]]:
+        """Answer an open question of an agent's; the oldest ones are left alone."""
+        asked = [key for key in self.model.open_asks if key in self.model.ids][-40:]
+        mine = [key for key in asked if actor in self.model.letters[key].recipients]
+        if not mine or self._chance(0.05):
+            return self._tell_agent(actor)
+        key = self.dice.choice(mine)
+        return "send", self._content(to=self.model.letters[key].sender, reply_to=key)
+
+    def _tell_mate(self, actor: str) -> tuple[str, dict[str, Any]]:
+        made = self._content(mate=self.dice.choice((*self.model.mates, "lead", "lead", "p19")))
+        for name in ("subject", "wants_ack"):
+            made.pop(name, None)
+        return "team", made | ({"team": "beta"} if self._chance(0.03) else {})
+
+    def _tell_team(self, actor: str) -> tuple[str, dict[str, Any]]:
+        verb, made = self._tell_mate(actor)
+        del made["mate"]
+        return verb, made | ({"without_me": True} if self._chance(0.5) else {})
+
+    def _file(self, actor: str, share: float = 0.85) -> int | None:
+        """Return a file: mostly one of the actor's, at times anybody's, or none."""
+        known = [key for key in self.model.files if key in self.model.file_ids]
+        own = [key for key in known if self.model.files[key].owner == actor]
+        if own and self._chance(share):
+            return self.dice.choice(own)
+        known = [*self.model.file_ids][-60:]
+        return self.dice.choice(known) if known and self._chance(0.95) else None
+
+    def _upload(self, actor: str) -> tuple[str, dict[str, Any]]:
+        number = self.number + 1
+        size = self.dice.choice((0, 1, 100, 5000, 200_000))
+        if actor in self.model.names[-2:] and self._chance(0.2):
+            size = _BIG
+        args: dict[str, Any] = {"filename": f"f{number}.txt", "seed": number, "size": size}
+        if self._chance(0.2):
+            args["seed"] = 1  # whose content is stored already
+        if self._chance(0.3):
+            args["request_id"] = f"upload-{number}"
+        return "upload", args
+
+    def _transfer(self, actor: str) -> tuple[str, dict[str, Any]]:
+        args: dict[str, Any] = {"file": self._file(actor), "content": f"text {self.number + 1}"}
+        if self._chance(0.6):
+            args["to"] = self._other(actor)
+        else:
+            args["thread"] = self._thread(actor)
+        return "transfer", args | (
+            {"request_id": f"t-{self.number + 1}"} if self._chance(0.3) else {}
+        )
+
+    def _fetch(self, actor: str) -> tuple[str, dict[str, Any]]:
+        sent = [self.model.letters[key].file for key in self.model.newest(actor, 100)]
+        sent = [key for key in sent if key is not None]
+        file = self.dice.choice(sent) if sent and self._chance(0.6) else self._file(actor, 0.4)
+        return "download" if self._chance(0.6) else "meta", {"file": file}
+
+    def _list_files(self, actor: str) -> tuple[str, dict[str, Any]]:
+        return "files", {"limit": self.dice.choice((1, 10, 1000))}
+
+    def _delete(self, actor: str) -> tuple[str, dict[str, Any]]:
+        files = self.model.files
+        big = [key for key in files if files[key].size == _BIG and key in self.model.file_ids]
+        if len(big) > 2 and self._chance(0.7):
+            key = self.dice.choice(big)
+            return "delete", {"file": key, "actor": files[key].owner}
+        return "delete", {"file": self._file(actor, 0.9)}
 
     def _nonsense(self, actor: str) -> tuple[str, dict[str, Any]]:
         wrong: list[tuple[str, dict[str, Any]]] = [
@@ -378,11 +488,24 @@ class _Order:
     tail: Sequence[Sent]
     done: list[Op] = field(default_factory=list)
     best: int = -1
-    reason: str = ""
+    reasons: dict[str, None] = field(default_factory=dict)
+    _older: dict[object, set[object]] = field(default_factory=dict)
+    _failed: set[object] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._mark, self._before = self.model.mark(), len(self.model.letters)
+        for _, answer in self.tail:
+            messages = answer.body.get("messages", ()) if answer else ()
+            texts = [each.get("content") for each in messages]
+            for newer, older in pairwise(texts):
+                self._older.setdefault(newer, set()).add(older)
 
     def find(self, rest: tuple[Sent, ...]) -> bool:
         """Do them all in such an order, which ``done`` has then; false if there is none."""
         model, mark = self.model, self.model.mark()
+        state = frozenset(op.number for op, _ in rest), model.changes(self._mark)
+        if state in self._failed:
+            return False
         for at, (op, answer) in enumerate(rest):
             model.strict = False
             try:
@@ -391,14 +514,33 @@ class _Order:
                 self._note(op, error, len(self.done))
             else:
                 self.done.append(op)
-                if self.find(rest[:at] + rest[at + 1 :]):
+                if self._is_in_order() and self.find(rest[:at] + rest[at + 1 :]):
                     return True
                 self.done.pop()
             model.back(mark)
-        if all(answer is None for _, answer in rest) and self._fits():
+        for number in list(model.pending):
+            model.act(number)
+            if self._is_in_order() and self.find(rest):
+                return True
+            model.back(mark)
+        unseen = all(answer is None for _, answer in rest)
+        if unseen and not model.pending and self._fits():
             return True
         model.back(mark)
+        self._failed.add(state)
         return False
+
+    def _is_in_order(self) -> bool:
+        """Tell whether letters came as the looks at the end show them, as far as that is known."""
+        new = self.model.newest(None, len(self.model.letters) - self._before)
+        texts = [self.model.letters[key].content for key in new]
+        there: set[object] = set()
+        for text in texts:
+            for older in self._older.get(text, ()):
+                if older in texts and older not in there:
+                    return False
+            there.add(text)
+        return True
 
     def _fits(self) -> bool:
         self.model.strict = True
@@ -412,7 +554,14 @@ class _Order:
 
     def _note(self, op: Op, error: Differs, depth: int) -> None:
         if depth > self.best:
-            self.best, self.reason = depth, f"{error}\n  in the answer to\n{op}"
+            self.best, self.reasons = depth, {}
+        if depth == self.best and len(self.reasons) < _MOST_REASONS:
+            self.reasons[f"{error}\n  in the answer to\n{op}"] = None
+
+    @property
+    def reason(self) -> str:
+        """What speaks against the orders that go furthest."""
+        return "\n  or ".join(self.reasons)
 
 
 @dataclass(eq=False)
@@ -423,6 +572,7 @@ class Simulation:
         seed: Of all choices.
         wire: To the server.
         model: What should be.
+        requests: The file with what stood in requests to models.
         kill: Kills the server, after so many seconds.
         restart: Starts it again.
     """
@@ -430,6 +580,7 @@ class Simulation:
     seed: int
     wire: Wire
     model: Model
+    requests: Path
     kill: Callable[[float], Awaitable[None]] | None = None
     restart: Callable[[], Awaitable[None]] | None = None
     history: list[Op] = field(default_factory=list)
@@ -447,7 +598,13 @@ class Simulation:
         """
         began = time.monotonic()
         moments = sorted(self.dice.sample(range(operations), kills), reverse=True)
+        told = 0
         while self.figures.operations < operations:
+            if self.figures.operations - told >= _TOLD_EACH:
+                told = self.figures.operations
+                self._compare_shown()
+                report(f"{told} operations, {self.figures.kills} kills so far")
+                sys.stdout.flush()
             if moments and self.figures.operations >= moments[-1]:
                 moments.pop()
                 await self._killed()
@@ -458,6 +615,9 @@ class Simulation:
         for name in self.model.names:
             await self._look(name, "count")
             await self._look(name, "overdue")
+            await self._look(name, "files", limit=1000)
+        self._compare_shown()
+        self.figures.files, self.figures.turns = len(self.model.file_ids), len(self.model.turns)
         self.figures.seconds = time.monotonic() - began
         self.figures.letters, self.figures.threads = (
             len(self.model.letters),
@@ -465,15 +625,33 @@ class Simulation:
         )
         return self.figures
 
-    def _batch(self, size: int) -> list[Op]:
-        """Return operations of different actors, some of them twice at the same time."""
+    def _batch(self, size: int, *, killed: bool = False) -> list[Op]:
+        """Return operations of different actors, some of them twice at the same time.
+
+        Those for agents can be repeated if the server is killed; there are few of them.
+        """
         batch: dict[str, list[Op]] = {}
+        for_agents = 0
         while len(batch) < len(self.model.names) and sum(map(len, batch.values())) < size:
             op = self.whims.next()
+            if self._is_for_agents(op):
+                for_agents += 1
+                if for_agents > 2 or (killed and "request_id" not in op.args):
+                    continue
             if op.actor not in batch and op.verb != "search":  # whose pages are several requests
                 again = "request_id" in op.args and self.dice.random() < 0.3
                 batch[op.actor] = [op, self.whims.twin(op)] if again else [op]
         return [op for ops in batch.values() for op in ops]
+
+    def _is_for_agents(self, op: Op) -> bool:
+        """Tell whether agents may get something of it."""
+        args, agents = op.args, self.model.agents
+        names = {args.get("to"), *args.get("many", ()), *args.get("names", ())}
+        members = self.model.members.get(args.get("thread") or 0, ())
+        in_thread = op.verb in ("send", "transfer", "add") and {*members} & {*agents}
+        return bool(names & {*agents} or in_thread) or (
+            op.verb == "team" and args.get("mate", "lead") == "lead"
+        )
 
     async def _alone(self, op: Op) -> None:
         self.figures.operations += 1
@@ -495,7 +673,39 @@ class Simulation:
         except Differs as error:
             self.history.append(op)
             raise Differs(f"{error}\n  in the answer to\n{op}") from None
+        await self._quiet()
         self.model.keep()
+
+    async def _quiet(self) -> None:
+        """Wait until agents have done what they must, and look at what they have read."""
+        agents = {turn.agent for turn in self.model.pending.values()}
+        if agents:
+            await quiet(self.wire, self.model)
+            letter = next(reversed(self.model.turns))[0]
+            await self._look(ADMIN, "message", letter=letter)
+
+    def _compare_shown(self) -> None:
+        """Compare which letters agents have been shown with those in requests to their models."""
+        asked: set[tuple[str, str, str]] = set()
+        if self.requests.exists():
+            for line in self.requests.read_text(encoding="utf-8").splitlines():
+                agent, found = json.loads(line)
+                asked |= {(agent, who, text) for who, text in found}
+        shown = set()
+        for letter, agent in self.model.shown:
+            if agent in self.model.agents:
+                text = " ".join(self.model.text(letter).split()[:2])
+                shown.add((agent, self.model.letters[letter].sender, text))
+        asked &= {
+            (agent, letter.sender, " ".join(self.model.text(key).split()[:2]))
+            for key, letter in self.model.letters.items()
+            for agent in {*letter.recipients} & {*self.model.agents}
+        }  # an agent also reads what was written in a thread before it came
+        if asked != shown:
+            raise Differs(
+                f"shown, but in no request: {sorted(shown - asked)[:5]}; "
+                f"in requests, but not shown: {sorted(asked - shown)[:5]}"
+            )
 
     async def _asked(self, batch: Iterable[Op]) -> list[Sent]:
         asked = [Asked(op, self.model.request(op)) for op in batch]
@@ -513,7 +723,7 @@ class Simulation:
     async def _killed(self) -> None:
         """Kill the server while operations are on their way, and see which of them were done."""
         assert self.kill is not None and self.restart is not None
-        batch = self._batch(self.dice.randint(4, 7))
+        batch = self._batch(self.dice.randint(4, 7), killed=True)
         self.figures.operations += len(batch)
         self.figures.kills += 1
         work = self.kill(self.dice.uniform(0.001, 0.012))
@@ -521,6 +731,12 @@ class Simulation:
         await self.restart()
         lost = {op.number for op, answer in sent if answer is None}
         self.figures.in_flight += len(lost)
+        again = [
+            self.whims.twin(op)
+            for op, answer in sent
+            if answer is None and self._is_for_agents(op) and "request_id" in op.args
+        ]
+        sent += await self._asked(again)
         done = await self._settle(sent)
         self.figures.done_unseen += sum(op.number in lost for op in done)
         for op in done:
@@ -529,17 +745,17 @@ class Simulation:
 
     async def _settle(self, sent: list[Sent]) -> list[Op]:
         """Find an order of what was asked at the same time, after a look at what it changed."""
-        mark = self.model.mark()
+        mark, before = self.model.mark(), len(self.model.letters)
         first = _Order(self.model, ())
         if not first.find(tuple(sent)):
             self.history.extend(op for op, _ in sent)
-            raise Differs(
-                f"no order explains the answers; in the one that goes furthest {first.reason}"
-            )
+            raise Differs(f"{_UNEXPLAINED} {first.reason}")
+        new = self.model.newest(None, len(self.model.letters) - before)
+        await written(self.wire, self.model, new)
         if any(answer is None for _, answer in sent):
-            looks = list(self._at_all(sent))
+            looks = list(self._at_all(sent, new))
         else:
-            looks = list(self._at_order(sent))
+            looks = list(self._at_order(new))
         asked = [Asked(op, self.model.request(op)) for op in looks]
         self.model.back(mark)
         tail = [each async for each in self._tail(asked)]
@@ -549,9 +765,8 @@ class Simulation:
         self.history.extend(order.done if found else (op for op, _ in sent))
         if not found:
             self.history.extend(op for op, _ in tail)
-            raise Differs(
-                f"no order explains the answers; in the one that goes furthest {order.reason}"
-            )
+            asked = "\n".join(f"{op} -> {answer and answer.status}" for op, answer in sent)
+            raise Differs(f"{_UNEXPLAINED} {order.reason}\n  after\n{asked}")
         self.model.keep()
         return order.done
 
@@ -574,10 +789,8 @@ class Simulation:
                 op = self.whims.op(asked.op.actor, asked.op.verb, **args)
                 asked = Asked(op, self.model.request(op))
 
-    def _at_order(self, sent: list[Sent]) -> Iterator[Op]:
+    def _at_order(self, new: list[LetterKey]) -> Iterator[Op]:
         """Yield looks that tell in which order letters came to the same place."""
-        numbers = {op.number for op, _ in sent}
-        new = [key for key in self.model.newest(None, 4 * len(sent)) if key[0] in numbers]
         boxes: dict[str, list[LetterKey]] = {}
         threads: dict[int, list[LetterKey]] = {}
         for key in new:
@@ -587,7 +800,7 @@ class Simulation:
             if letter.thread is not None:
                 threads.setdefault(letter.thread, []).append(key)
         for name, keys in boxes.items():
-            if len({number for number, _ in keys}) > 1:
+            if name in self.model.names and len({number for number, _ in keys}) > 1:
                 yield self._listing(name, len(keys))
         for thread, keys in threads.items():
             if len({number for number, _ in keys}) > 1 and thread in self.model.thread_ids:
@@ -596,7 +809,7 @@ class Simulation:
     def _listing(self, name: str, count: int, **args: Any) -> Op:
         return self.whims.op(name, "get", limit=min(count + 2, 100), mark=False, **args)
 
-    def _at_all(self, sent: list[Sent]) -> Iterator[Op]:
+    def _at_all(self, sent: list[Sent], new: list[LetterKey]) -> Iterator[Op]:
         """Yield looks at whatever the operations may have changed."""
         model = self.model
         lost = [op for op, answer in sent if answer is None]
@@ -608,23 +821,60 @@ class Simulation:
         for op, _ in sent:
             names |= {op.args[each] for each in ("to", "name") if each in op.args}
             names |= {*op.args.get("many", ()), *op.args.get("names", ())}
+        for key in new:
+            names |= {*model.letters[key].recipients}
         for thread in threads:
             yield self.whims.op(ADMIN, "details", thread=thread)
             yield self._listing(model.threads[thread].creator, 40, thread=thread)
             names |= {*model.members[thread]}
         for op in lost:
-            if op.verb == "create":
-                yield self.whims.op(op.actor, "threads", limit=1000)
-            elif op.args.get("letter"):
-                yield self.whims.op(ADMIN, "message", letter=op.args["letter"])
+            yield from self._at_lost(op)
         for name in sorted(names & {*model.names}):
             yield self._listing(name, 40)
             yield self.whims.op(name, "get", unread=True, limit=100, mark=False)
             yield self.whims.op(name, "count")
 
+    def _at_lost(self, op: Op) -> Iterator[Op]:
+        """Yield looks that tell whether an operation was done which leaves no letter."""
+        if op.verb == "upload":
+            yield self.whims.op(op.actor, "files", limit=1000)
+        elif op.verb == "delete" and op.args["file"]:
+            yield self.whims.op(ADMIN, "meta", file=op.args["file"])
+        elif op.verb == "create":
+            yield self.whims.op(op.actor, "threads", limit=1000)
+        elif op.args.get("letter"):
+            yield self.whims.op(ADMIN, "message", letter=op.args["letter"])
+
 
 def _goes_on(op: Op) -> bool:
     return op.args.get("unread", False) and "request_id" not in op.args
+
+
+async def quiet(wire: Wire, model: Model) -> None:
+    """Let agents have their turns, and wait until what they write is there."""
+    before = len(model.letters)
+    while model.pending:
+        model.act(next(iter(model.pending)))
+    await written(wire, model, model.newest(None, len(model.letters) - before))
+
+
+async def written(wire: Wire, model: Model, letters: Iterable[LetterKey]) -> None:
+    """Wait until letters of agents are there, as far as somebody can see them and none is known."""
+    for key in letters:
+        letter = model.letters[key]
+        if letter.sender not in model.agents or key in model.ids:
+            continue
+        to = [name for name in letter.recipients if model.visible(key, name)]
+        to = [name for name in to if name not in model.agents]
+        until = time.monotonic() + _PATIENCE
+        args = {} if letter.thread is None else {"thread": letter.thread}
+        while to and time.monotonic() < until:
+            op = Op(0, to[0], "get", {"limit": 30, "mark": False, **args})
+            answer = await wire.ask(Asked(op, model.request(op)))
+            found = answer.body.get("messages", ()) if answer else ()
+            if any(each["content"] == letter.content for each in found):
+                break
+            await asyncio.sleep(0.004)
 
 
 # --- a short way to the same difference -----------------------------------------------------------
@@ -635,8 +885,8 @@ async def _replayed(ops: Iterable[Op], names: tuple[str, ...], store: Store) -> 
 
     Those about letters and threads that are not there are left out.
     """
-    model, done = Model(names), []
-    async with fresh_server(names, store) as wire:
+    model, done = make_model(names), []
+    async with fresh_server(names, store) as (wire, _):
         for op in ops:
             try:
                 asked = Asked(op, model.request(op))
@@ -647,25 +897,37 @@ async def _replayed(ops: Iterable[Op], names: tuple[str, ...], store: Store) -> 
             done.append(op)
             try:
                 model.apply(op, answer)
+                await quiet(wire, model)
+                look = Op(0, ADMIN, "message", {"letter": next(reversed(model.turns), (0, ""))[0]})
+                if look.args["letter"] in model.ids:
+                    model.apply(look, await wire.ask(Asked(look, model.request(look))))
             except Differs:
                 return done
             model.keep()
     return None
 
 
+def make_model(names: tuple[str, ...]) -> Model:
+    """Return the model of the swarm that is simulated."""
+    return Model(names, targets(names), mates(names), _MOST_STORED)
+
+
 @asynccontextmanager
-async def fresh_server(names: tuple[str, ...], store: Store) -> AsyncIterator[Wire]:
-    """Run a server in this process."""
-    template = Template()
-    template.participants = [{"name": name, "description": ""} for name in names]
+async def fresh_server(names: tuple[str, ...], store: Store) -> AsyncIterator[tuple[Wire, Path]]:
+    """Run a server in this process; yield it, and where its models write down their requests."""
     await store.open()
-    try:
-        await make_tokens(store, names)
-        app = create_app(config(), template=template, store=store)  # type: ignore[arg-type]
-        async with running_server(app) as server, wire_to(server.url) as wire:
-            yield wire
-    finally:
-        await store.close()
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        template = make_swarm("test-swarm", folder, names)
+        chosen = config(max_stored_bytes=_MOST_STORED, body_rate=0.0)
+        more = {"teams": TeamsConfig(enabled=True), "files": FilesConfig(root=f"{folder}/files")}
+        app = create_app(chosen.model_copy(update=more), template=template, store=store)
+        try:
+            await make_tokens(store, names)
+            async with running_server(app) as server, wire_to(server.url) as wire:
+                yield wire, folder / REQUESTS
+        finally:
+            await store.close()
 
 
 async def shortest(
@@ -685,22 +947,15 @@ async def shortest(
             break
     else:
         return concerned[-40:], False
-    size = max(1, len(found) // 2)
-    while time.monotonic() < until:
-        shorter = None
-        for at in range(0, len(found), size):
-            if time.monotonic() > until:
-                break
+    size, left_out = max(1, len(found) // 2), True
+    while time.monotonic() < until and (size > 1 or left_out):
+        size, at, left_out = max(1, size // 2), 0, False
+        while at < len(found) and time.monotonic() < until:
             shorter = await _replayed(found[:at] + found[at + size :], names, fresh())
-            if shorter is not None:
-                break
-        if shorter is not None:
-            found = shorter
-            size = min(size, max(1, len(found) // 2))
-        elif size == 1:
-            break
-        else:
-            size //= 2
+            if shorter is None:
+                at += size
+            else:
+                found, left_out = shorter, True
     return found, True
 
 
@@ -724,7 +979,7 @@ async def beside_model(
     operations: int,
     kills: int,
     fresh: Callable[[], Store],
-    seconds: float = 120.0,
+    seconds: float = 60.0,
 ) -> Figures:
     """Run a simulation.
 
@@ -741,12 +996,13 @@ async def beside_model(
     try:
         return await simulation.run(operations, kills)
     except Differs as error:
+        last = "\n".join(str(op)[:200] for op in simulation.history[-40:])
         history, alone = await shortest(simulation.history, simulation.model.names, fresh, seconds)
         how = "alone, one after the other" if alone else "not alone; the operations about it were"
         told = "\n".join(map(str, history))
-        done = len(simulation.history)
+        where = f"seed {simulation.seed}, after {len(simulation.history)} operations"
         raise Found(
-            f"seed {simulation.seed}, after {done} operations: {error}\nIt happens {how}:\n{told}"
+            f"{where}: {error}\nThe last ones were\n{last}\nIt happens {how}:\n{told}"
         ) from None
 
 
@@ -780,12 +1036,12 @@ async def on_a_server(
         await place.kill()
 
     async def restart() -> None:
-        await place.start(participants=names)
+        await place.start(participants=names, desk=_MOST_STORED)
 
     try:
         await restart()
         async with wire_to(place.url) as wire:
-            simulation = Simulation(seed, wire, Model(names), kill, restart)
+            simulation = Simulation(seed, wire, make_model(names), folder / REQUESTS, kill, restart)
             made = fresh or _files(folder)
             figures = await beside_model(simulation, operations, kills, made)
         assert "Traceback" not in place.log, place.log

@@ -11,12 +11,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from mail.config.server import FilesConfig, LimitsConfig, ServerConfig, SettingsConfig, SwarmConfig
+from mail.config.server import (
+    FilesConfig,
+    LimitsConfig,
+    ServerConfig,
+    SettingsConfig,
+    SwarmConfig,
+    TeamsConfig,
+)
 from mail.db.base import Post, Store, TurnCommit
 from mail.db.urls import open_store
 from mail.logs.setup import init_logger
 from mail.server.run import run_server
 from mail.testing import KillingStore, KillPoint
+from tests.e2e.desk_agents import make_swarm
 from tests.e2e.swarm import SWARM, make_template
 from tests.support.provider import __main__ as provider
 
@@ -68,7 +76,8 @@ COMMITS: Mapping[str, Callable[[Post, str], bool]] = {
 class Options:
     """``kill`` is "before" or "after", one of `COMMITS` and, where it matters, an agent.
 
-    ``participants`` are names of mailboxes.
+    ``participants`` are names of mailboxes. With ``desk`` the swarm is that of the simulation of
+    the mail desk, and each of them may store so many bytes.
     """
 
     folder: str
@@ -81,6 +90,7 @@ class Options:
     debug: bool = False
     send_timeout: float = 30.0
     participants: tuple[str, ...] = ()
+    desk: int = 0
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -111,8 +121,15 @@ def serve(options: Options) -> None:
         swarm=SwarmConfig(name=SWARM, registry_file=str(folder / "registry.json")),
         files=FilesConfig(root=str(folder / "mail-files")),
         settings=SettingsConfig(task_message_limit=50, print_llm_streams=True),
+        teams=TeamsConfig(enabled=bool(options.desk)),
         limits=NO_LIMITS.model_copy(update={"send_timeout": options.send_timeout}),
     )
+    if options.desk:
+        limits = {"max_stored_bytes": options.desk, "body_rate": 0.0}
+        config = config.model_copy(update={"limits": config.limits.model_copy(update=limits)})
+        swarm = make_swarm(SWARM, folder, options.participants)
+        run_server(config, template=swarm, store=store)
+        return
     template = make_template(
         folder,
         limit=options.limit,

@@ -312,6 +312,11 @@ def test_files_count_as_stored_bytes_and_survive_the_server(tmp_path: Path) -> N
         refused = http.post("/files", headers=bearer("editor"), content=b"x")
         assert refused.status_code == 507 and "DELETE /files" in refused.json()["detail"]
         assert upload(http, "reviewer")["size"] == len(CONTENT)
+        other = upload(http, "reviewer", content=bytes(MOST))
+        assert http.post("/files", headers=bearer("reviewer"), content=b"x").status_code == 507
+        gone = http.delete(f"/files/{other['id']}", headers=bearer("reviewer"))
+        assert gone.status_code == 200
+        assert upload(http, "reviewer")["size"] == len(CONTENT), "there is room at once"
     with serving(tmp_path) as (http, _):
         assert download(http, first["id"], "editor").content == bytes(MOST)
         assert hand_on(http, first["id"], recipient_id="reviewer").status_code == 200

@@ -92,6 +92,9 @@ def test_an_agent_waits_for_a_participant_whose_message_is_the_reply(http: httpx
     told = outcome(http, task_id)
     assert told["status"] == "replied" and told["messageId"] == asked["id"]
     assert (told["reply"]["from"], told["reply"]["message"]) == ("editor", "Yes.")
+    place = f"/messages/{sent['messageId']}"
+    (receipt,) = http.get(place, headers=bearer("editor")).json()["receipts"]
+    assert (receipt["state"], receipt["turn"]) == ("shown", 2), "the reply stood in a request"
     fetch(http, "editor")
 
 

@@ -324,6 +324,9 @@ class DeskRecords(Protocol):
     async def open_asks(self, swarm: str, task_owner: str, task_id: str) -> list[AskRow]:
         """Return the answers that are waited for in a task, in the order of writing."""
 
+    async def newest_ask(self, swarm: str, asker: str, asked: str) -> AskRow | None:
+        """Return the newest letter to which somebody waits for somebody's answer, in any task."""
+
     async def old_asks(
         self, swarm: str, before: str, limit: int, after: AskRow | None = None
     ) -> list[AskRow]:

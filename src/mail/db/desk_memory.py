@@ -333,6 +333,11 @@ class MemoryDesk:
         task = task_owner, task_id
         return [each for each in self._asks(swarm) if (each.task_owner, each.task_id) == task]
 
+    async def newest_ask(self, swarm: str, asker: str, asked: str) -> AskRow | None:
+        """See `mail.db.desk.DeskRecords.newest_ask`."""
+        found = [each for each in self._asks(swarm) if (each.asker, each.asked) == (asker, asked)]
+        return found[-1] if found else None
+
     async def old_asks(
         self, swarm: str, before: str, limit: int, after: AskRow | None = None
     ) -> list[AskRow]:

@@ -468,6 +468,14 @@ class DeskStatements(Dialect):
         rows = await self._fetch(_tuples, text, swarm, task_owner, task_id)
         return [AskRow(*row) for row in rows]
 
+    async def newest_ask(self, swarm: str, asker: str, asked: str) -> AskRow | None:
+        text = f"""
+            SELECT {_ASK} FROM desk_asks
+            WHERE swarm_name = $1 AND asker = $2 AND asked = $3
+            ORDER BY created_at DESC, letter_id DESC LIMIT 1"""
+        rows = await self._fetch(_tuples, text, swarm, asker, asked)
+        return AskRow(*rows[0]) if rows else None
+
     async def old_asks(
         self, swarm: str, before: str, limit: int, after: AskRow | None = None
     ) -> list[AskRow]:

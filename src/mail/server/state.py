@@ -314,7 +314,9 @@ class ServerState:
         desk, settings = self.desk, self.config.files
         if self._files is None or self._files.desk is not desk:
             blobs = self.blobs_of(desk.swarm)
-            made = DeskFiles(desk, self.store, blobs, settings.max_bytes, settings.expire_days)
+            most, days = settings.max_bytes, settings.expire_days
+            freed = partial(self.letter_shares.forget_letters, desk.swarm)
+            made = DeskFiles(desk, self.store, blobs, most, days, freed)
             self._files = made
         return self._files
 

@@ -172,6 +172,10 @@ class LetterShares(StorageShares):
         """
         await self.admit(Owner(swarm, "", name), size, opens=False)
 
+    def forget_letters(self, swarm: str, name: str) -> None:
+        """Read anew what a mailbox has: something was deleted."""
+        self.forget(Owner(swarm, "", name))
+
     async def _ask(self, owner: Owner) -> _Known:
         taken = await self._letters.letter_bytes(owner.swarm, owner.id)
         return _Known(StoredUse(bytes=taken, tasks=0, open_tasks=0), self._now())

@@ -718,13 +718,11 @@ class MailDesk:
         letter, receipts = await self._visible(name, letter_id)
         if name is None:
             return FetchedLetter(letter, read=True, receipts=receipts)
-        if name == letter.sender:
-            return FetchedLetter(letter, read=True, receipts=receipts)
         own = next((each for each in receipts if each.name == name), None)
         read = own is None or bool(own.shown_at)
         if mark_read and not read:
             await self._show(name, [letter], self.clock.now())
-        return FetchedLetter(letter, read)
+        return FetchedLetter(letter, read, receipts if name == letter.sender else None)
 
     async def acknowledge(
         self, name: str, letter_id: str, note: str = ""

@@ -8,7 +8,7 @@ import codecs
 import mimetypes
 import re
 import unicodedata
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
@@ -79,6 +79,7 @@ class DeskFiles:
         blobs: Their contents.
         max_bytes: What a file may come to.
         expire_days: How long a file is kept.
+        freed: Called with the mailbox that a file has counted for, and does no more.
     """
 
     desk: MailDesk
@@ -86,6 +87,7 @@ class DeskFiles:
     blobs: Blobs
     max_bytes: int
     expire_days: float
+    freed: Callable[[str], None] = lambda _name: None
 
     async def upload(self, owner: str, new: NewFile, content: AsyncIterable[bytes]) -> FileRow:
         """Store a file. If its content ends with an error, nothing is stored.
@@ -221,6 +223,7 @@ class DeskFiles:
     async def _remove(self, row: FileRow) -> None:
         async with self.blobs.held(row.sha256):
             await self.store.drop_file(self.desk.swarm, row.file_id)
+            self.freed(row.owner)
             await self._drop_unused(row.sha256)
 
     async def _drop_unused(self, sha256: str) -> None:

@@ -121,20 +121,8 @@ class TeamDesk:
             letter_id = self.desk.id_for(caller, request_id)
             if known := await store.letters_by_id(swarm, [letter_id]):
                 return known[0][0].reply_to
-        looked: set[tuple[str, str]] = set()
-        page = await store.letters(
-            swarm, caller, LetterFilter(), limit=_PAGE, max_bytes=_PAGE_BYTES
-        )
-        for letter, _ in page:
-            task = letter.task_owner, letter.task_id
-            if letter.sender != teammate or not letter.task_id or task in looked:
-                continue
-            looked.add(task)
-            asks = await store.open_asks(swarm, *task)
-            mine = [one.letter_id for one in asks if (one.asker, one.asked) == (teammate, caller)]
-            if mine:
-                return mine[-1]
-        return ""
+        ask = await store.newest_ask(swarm, teammate, caller)
+        return ask.letter_id if ask else ""
 
     # --- waiting for a reply --------------------------------------------------------------------
 

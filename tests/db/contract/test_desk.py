@@ -793,6 +793,10 @@ class TestAsks:
         await store.post_letters(post(asks=asks[:1]))  # changes nothing
         assert await store.open_asks(SWARM, "user:eve", "t") == list(asks[:3])
         assert await store.open_asks(SWARM, "user:bob", "t") == []
+        ask = asks[2]
+        mine = [one for one in asks if (one.asker, one.asked) == (ask.asker, ask.asked)]
+        assert await store.newest_ask(SWARM, ask.asker, ask.asked) == mine[-1]
+        assert await store.newest_ask(SWARM, ask.asked, ask.asker) is None
         assert await store.old_asks(SWARM, at(3), 2) == list(asks[:2])
         assert await store.old_asks(SWARM, at(3), 2, asks[1]) == [asks[2]]
         await store.post_letters(post(settled=(("a", "bob"), ("z", "bob"))))

@@ -50,6 +50,7 @@ class ActiveTask:
     (it counts as arriving).
     ``waits`` are the open waits for teammates by (agent, call id); each counts as arriving.
     ``approvals`` are what people are asked about the calls in ``calls``, by the same keys.
+    ``replies`` are the participants' letters, by agent, that ended waits of agents which wait on.
     ``asks`` maps (who asked, who was asked) to the open request ids, oldest first.
     ``exhausted`` tells why the task's budget allows no further model call; it fails for that
     reason when the turns that still run have ended. ``steps_due`` maps the ids of manual steps to
@@ -76,6 +77,7 @@ class ActiveTask:
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
     approvals: dict[tuple[str, str], ApprovalRow] = field(default_factory=dict)
     waits: dict[tuple[str, str], TeamWait] = field(default_factory=dict)
+    replies: dict[str, list[str]] = field(default_factory=dict)
     waiters: list[Waiter] = field(default_factory=list)
     submissions: asyncio.Lock = field(default_factory=asyncio.Lock)
     commits: asyncio.Lock = field(default_factory=asyncio.Lock)

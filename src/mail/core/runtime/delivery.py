@@ -1,7 +1,7 @@
 """From composed messages to deliveries in the store, and from committed deliveries to lanes."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from mail.core.compose import Subject
@@ -11,7 +11,7 @@ from mail.core.interswarm import PeerControl
 from mail.core.render import buffered_mail
 from mail.core.runtime.active_tasks import ActiveTask
 from mail.core.runtime.context import RuntimeContext
-from mail.core.runtime.correspondence import DeskParts, participants_in
+from mail.core.runtime.correspondence import DeskParts, letters_in, participants_in
 from mail.core.runtime.histories import Entry
 from mail.core.runtime.mailbox import LaneKey, QueuedMessage
 from mail.core.runtime.peering import outbox_rows
@@ -147,6 +147,8 @@ class MailDelivery:
         waits = mail.task.open_waits(name)
         for wait in waits:
             if wait.is_reply(envelope, mail.task):
+                if letters := letters_in(envelope, self.context.participants):
+                    mail.task.replies.setdefault(name, []).extend(letters)
                 self.answer(mail, wait, wait.replied(envelope))
                 return True
         finishes = control is not None and control.kind is ControlKind.FINISH
@@ -163,7 +165,8 @@ class MailDelivery:
         if wakes and not task.open_waits(agent):
             subject = Subject.ACTION_COMPLETE_BROADCAST
             notice = self.context.composer.notice(task.task_id, agent, subject, "")
-            self.send(mail, notice, wait.control, silent=True)
+            letters = tuple(task.replies.pop(agent, ()))
+            self.send(mail, notice, replace(wait.control, letters=letters), silent=True)
 
     def fail_wait(self, mail: Mail, agent: str, teammate: str, reason: str) -> bool:
         """Tell an agent that the teammate whose reply it waits for failed; False if it does not."""

@@ -90,6 +90,8 @@ class Control:
     ``reason`` of a FINISH is ``"limit"`` or ``"stall"``; ``attempt`` counts repair turns. ``step``
     is the manual step that the turn belongs to. A RUN runs the accepted ``call`` of the agent, by
     its id and with these arguments; an END ends the run, because somebody ignored a call.
+    ``letters`` are the ids of the participants' letters that ended waits whose results the turn
+    reads.
     """
 
     kind: ControlKind
@@ -98,11 +100,13 @@ class Control:
     origin: Origin | None = None
     step: ManualStep | None = None
     call: tuple[str, dict[str, Any]] | None = None
+    letters: tuple[str, ...] = ()
 
     def to_json(self) -> str:
         """Return the instruction as JSON."""
         parts: list[Any] = [self.kind, self.reason, self.attempt, self.origin, self.step]
-        return to_json([*parts, self.call] if self.call else parts).decode()
+        more = [self.call, self.letters] if self.call or self.letters else []
+        return to_json(parts + more).decode()
 
     @property
     def decided(self) -> bool:
@@ -122,7 +126,8 @@ class Control:
             attempt,
             Origin(*origin) if origin else None,
             step._replace(targets=tuple(step.targets)) if step else None,
-            (more[1][0], more[1][1]) if len(more) > 1 else None,
+            (more[1][0], more[1][1]) if more[1:] and more[1] else None,
+            tuple(more[2]) if more[2:] else (),
         )
 
 

@@ -526,6 +526,8 @@ class TurnCommitter:
             for envelope in read
             for letter_id in letters_in(envelope, self.context.participants)
         ]
+        letters += turn.control.letters if turn.control else ()
+        letters += turn.task.replies.pop(turn.agent, ())
         number, now = turn.task.row.steps + 1, self.context.clock.now()
         return tuple(ShownRow(each, turn.agent, number, now) for each in letters)
 
