@@ -1,75 +1,185 @@
-"""The commands of ``mail client`` for what waits for a person: the calls that pause tasks."""
+"""The commands of ``mail client`` for calls that wait for a person: list and answer them."""
 
 import argparse
-from collections.abc import Mapping
-from typing import Any, Final
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Literal
 
-from mail.cli.common import DONE, one_line
-from mail.cli.repl.screen import decoded, exit_code, show_answer
+from mail.cli.common import DONE, cleaned, one_line
 from mail.cli.repl.session import Command, Session, add_json
-from mail.cli.repl.talk import only, send
-from mail.cli.repl.view import CALL_ID, View, arguments_line, short_id, short_ids
+from mail.cli.repl.talk import only, watch
+from mail.cli.repl.view import View, arguments_line, how_long, short_id, short_ids
+from mail.errors import MAILError
+
+if TYPE_CHECKING:
+    from mail.net.types import Approval
 
 __all__ = ["APPROVALS"]
 
+_MOST: Final = 200
+_WAYS: Final = (
+    ("allow_accept", "/approve"),
+    ("allow_edit", "/edit"),
+    ("allow_ignore", "/reject"),
+    ("allow_respond", "/answer"),
+)
 
-async def _open_calls(session: Session) -> dict[str, dict[str, Any]]:
-    """Return the calls that wait for an answer, by id, those of the newest task first."""
-    tasks = await session.client.get_tasks()
-    return {
-        str(call["call_id"]): {"task_id": task_id, **call}
-        for task_id, task in tasks.items()
-        for call in task.get("breakpoints") or ()
-        if call.get("call_id")
-    }
+Answer = Literal["accept", "edit", "ignore", "response"]
 
 
 async def _approvals(session: Session, arguments: argparse.Namespace) -> int:
-    calls = await _open_calls(session)
+    status = "all" if arguments.all else "open"
+    page = await session.client.get_approvals(status, limit=arguments.limit)
     if session.wants_json(arguments):
-        session.screen.show_json(list(calls.values()))
+        session.screen.show_json(page)
         return DONE
-    view, short = View(), short_ids(calls, CALL_ID)
-    for call_id, call in calls.items():
-        _show(view, short[call_id], call)
-    if not calls:
+    found, view = page["approvals"], View()
+    short = short_ids(approval["approval_id"] for approval in found)
+    for approval in found:
+        _show(view, short[approval["approval_id"]], approval)
+    if not found:
         session.screen.note("nothing waits for you")
+    if page["next_cursor"] is not None:
+        session.screen.note((f"there are more: approvals --limit {_MOST}", "dim"))
     return DONE
 
 
-def _show(view: View, short: str, call: Mapping[str, Any]) -> None:
-    given = decoded(call.get("arguments"))
+def _show(view: View, short: str, approval: "Approval") -> None:
+    request, config = approval["action_request"], approval["config"]
     view.line(
         (f"{one_line(short)}  ", "bold"),
-        (f"{short_id(call.get('task_id'))}  ", "dim"),
-        (one_line(str(call.get("name"))), "bold yellow"),
-        arguments_line(given if isinstance(given, dict) else {}),
+        (f"{short_id(approval['task_id'])}  ", "dim"),
+        (one_line(request["action"]), "bold yellow"),
+        arguments_line(request["args"]),
     )
+    if approval["status"] != "open":
+        by = f" by {approval['answered_by']}" if approval["answered_by"] else ""
+        view.line((f"{approval['status']}{by}", "dim"), indent=1)
+        return
+    ways = [way for name, way in _WAYS if config.get(name)]
+    told = [f"{one_line(approval['agent'])} waits", " ".join(ways), _left(approval["expires_at"])]
+    view.line((" · ".join(part for part in told if part), "dim"), indent=1)
+
+
+def _left(expires_at: str | None) -> str:
+    """Return how much time is left to answer."""
+    try:
+        until = datetime.fromisoformat(str(expires_at))
+    except ValueError:
+        return ""
+    return f"{how_long((until - datetime.now(UTC)).total_seconds())} left"
+
+
+async def _approve(session: Session, arguments: argparse.Namespace) -> int:
+    return await _decide(session, arguments, "accept")
+
+
+async def _reject(session: Session, arguments: argparse.Namespace) -> int:
+    return await _decide(session, arguments, "ignore")
 
 
 async def _answer(session: Session, arguments: argparse.Namespace) -> int:
-    calls = await _open_calls(session)
-    call_id = only(arguments.call_id, calls, "call that waits for an answer")
-    options: dict[str, Any] = {
-        "task_id": calls[call_id]["task_id"],
-        "resume_from": "breakpoint_tool_call",
-        "breakpoint_tool_call_result": {"call_id": call_id, "content": " ".join(arguments.text)},
-    }
-    if session.talk is not None and not session.wants_json(arguments):
-        return await send(session, "", **options)
-    answer = await session.client.post_message("", **options)
-    if session.wants_json(arguments):
-        session.screen.show_json(answer)
-    else:
-        show_answer(session.screen, dict(answer))
-    return exit_code(answer.get("status"))
+    return await _decide(session, arguments, "response", " ".join(arguments.text))
+
+
+async def _edit(session: Session, arguments: argparse.Namespace) -> int:
+    approval = await _chosen(session, arguments.approval_id)
+    request = approval["action_request"]
+    if arguments.arguments:
+        edited = {"action": request["action"], "args": _read(" ".join(arguments.arguments))}
+        return await _decide(session, arguments, "edit", edited)
+    before = json.dumps(request["args"], ensure_ascii=False)
+    if session.talk is None:
+        raise MAILError(f"give the new arguments; those of the agent are {before}")
+    name = short_id(approval["approval_id"])
+    session.talk.next_line = f"/edit {name} {cleaned(before)}"
+    return DONE
+
+
+def _read(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise MAILError(f"the arguments are no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise MAILError("the arguments must be a JSON object")
+    return value
+
+
+async def _decide(
+    session: Session,
+    arguments: argparse.Namespace,
+    kind: Answer,
+    given: dict[str, Any] | str | None = None,
+) -> int:
+    """Answer a call, and at the prompt follow its task, if it is the caller's."""
+    approval = await _chosen(session, arguments.approval_id)
+    task_id, talk = approval["task_id"], session.talk
+    follows = talk is not None and approval["owner"]["id"] == session.client.user_id
+    after = await _last_event(session, task_id) if follows else None
+    told = await session.client.answer_approval(approval["approval_id"], kind, given)
+    action, status = approval["action_request"]["action"], told["approval"]["status"]
+    task = f"task {short_id(task_id)} {told['task']['status']}"
+    code = session.tell(arguments, told, one_line(f"{action} {status}; {task}"))
+    if talk is None or not follows or session.wants_json(arguments):
+        return code
+    talk.task_id = task_id
+    return await watch(session, task_id, after)
+
+
+async def _last_event(session: Session, task_id: str) -> str:
+    """Return the number of the last event that was shown of a task, or of its last one."""
+    seen = session.talk.seen.get(task_id) if session.talk is not None else None
+    if seen is not None:
+        return seen
+    task = await session.client.get_task(task_id, limit=1)
+    return str(task.get("event_count", 0))
+
+
+async def _chosen(session: Session, given: str) -> "Approval":
+    """Return the open call whose id, or id within its task, begins with what is given.
+
+    Raises:
+        MAILError: there is none, or there are several.
+    """
+    page = await session.client.get_approvals(limit=_MOST)
+    found = page["approvals"]
+    by_call = [one for one in found if one["call_id"] == given]
+    named = {str(one[_name(found, given)]): one for one in found}
+    if len(by_call) == 1:
+        return by_call[0]
+    return named[only(given, named, "open call")]
+
+
+def _name(found: Sequence["Approval"], given: str) -> Literal["approval_id", "call_id"]:
+    """Tell which of its ids a person means."""
+    known = any(one["approval_id"].startswith(given) for one in found)
+    return "approval_id" if known else "call_id"
+
+
+def _configure_list(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-a", "--all", action="store_true", help="also those with an answer")
+    told = "at most so many (default 50)"
+    parser.add_argument("-l", "--limit", metavar="N", type=int, default=50, help=told)
+    add_json(parser)
+
+
+def _configure_one(parser: argparse.ArgumentParser) -> None:
+    told = "the call, as `approvals` lists it, or the beginning of its id"
+    parser.add_argument("approval_id", metavar="ID", help=told)
+    add_json(parser)
 
 
 def _configure_answer(parser: argparse.ArgumentParser) -> None:
-    told = "the call, as `approvals` lists it, or the beginning of its id"
-    parser.add_argument("call_id", metavar="ID", help=told)
+    _configure_one(parser)
     parser.add_argument("text", nargs="+", metavar="TEXT", help="the result of the call")
-    add_json(parser)
+
+
+def _configure_edit(parser: argparse.ArgumentParser) -> None:
+    _configure_one(parser)
+    told = "its new arguments, a JSON object (default: edit the agent's at the prompt)"
+    parser.add_argument("arguments", nargs="*", metavar="JSON", help=told)
 
 
 APPROVALS: Final = (
@@ -77,15 +187,43 @@ APPROVALS: Final = (
         "approvals",
         ("ap",),
         "list the calls that wait for you",
-        add_json,
+        _configure_list,
         _approvals,
         "getting approvals",
         slash=True,
     ),
     Command(
+        "approve",
+        ("ok",),
+        "let a call that waits be run",
+        _configure_one,
+        _approve,
+        "approving",
+        slash=True,
+    ),
+    Command(
+        "edit",
+        ("ed",),
+        "let a call be run with other arguments",
+        _configure_edit,
+        _edit,
+        "editing",
+        slash=True,
+        free=1,
+    ),
+    Command(
+        "reject",
+        ("no",),
+        "let a call not be run, which ends its task",
+        _configure_one,
+        _reject,
+        "rejecting",
+        slash=True,
+    ),
+    Command(
         "answer",
         ("an",),
-        "answer a call that waits for you",
+        "give a call its result in your words",
         _configure_answer,
         _answer,
         "answering",

@@ -67,6 +67,7 @@ _SILENT: Final = frozenset(
         *("task_complete_call", "task_complete_call_duplicate"),
     }
 )
+_WAYS: Final = ("/approve", "/edit", "/reject", "/answer")
 _TROUBLE: Final = frozenset(
     {"action_error", "agent_error", "interswarm_message_error", "run_loop_error", "task_error"}
 )
@@ -183,6 +184,7 @@ class View:
         self.progress = progress or Progress()
         self.state = ""  # of the connection, when there is something to say
         self._called: set[str] = set()
+        self._held: dict[str, str] = {}  # approvals by the ids of their calls
         self._since = time.monotonic()
 
     @property
@@ -205,6 +207,8 @@ class View:
             self.answer(values)
         elif name == "new_message":
             self._message(_object(_object(values.get("extra_data")).get("full_message")), mine)
+        elif name.startswith("approval_"):
+            self._approval(name, _object(values.get("extra_data")))
         elif name not in _SILENT:
             self._event(name, values)
         return name in ("task_complete", "task_error")
@@ -350,7 +354,31 @@ class View:
             "" if known else arguments_line(_object(decoded(call.get("arguments")))),
             (" waits for you", "yellow"),
         )
-        self.line(f"/answer {one_line(short[call_id], _LONGEST_ID)} TEXT", indent=1)
+        if held := self._held.get(call_id):
+            told = " · ".join(f"{way} {short_id(held)}" for way in _WAYS)
+        else:
+            told = f"/answer {one_line(short[call_id], _LONGEST_ID)}"
+        self.line(f"{told} TEXT", indent=1)
+
+    def _approval(self, name: str, extra: Mapping[str, Any]) -> None:
+        """Remember a call that is held, or show how it was decided."""
+        if name == "approval_requested":
+            self._held[str(extra.get("call_id"))] = str(extra.get("approval_id"))
+            return
+        by = one_line(str(extra.get("answered_by") or "nobody in time"))
+        tool, kind = one_line(str(extra.get("tool_name"))), one_line(str(extra.get("type")))
+        self.line((f"{kind} ", "bold yellow"), (tool, "yellow"), (f" by {by}", "dim"), indent=1)
+        for field_name, change in _object(extra.get("changed")).items():
+            before, after = (
+                json.dumps(_object(change).get(end), ensure_ascii=False) for end in ("from", "to")
+            )
+            self.line(
+                one_line(f"{field_name}: "),
+                (one_line(before), "red"),
+                " → ",
+                (one_line(after), "green"),
+                indent=2,
+            )
 
     def _as_json(self, text: str) -> "RenderableType | None":
         from rich.json import JSON
