@@ -13,13 +13,18 @@ from mail.auth.builtin import hash_token
 from mail.cli.commands import main
 from mail.client import MAILClient
 from mail.db.base import TokenRow
+from mail.db.memory import MemoryStore
 from mail.db.urls import open_store
 from mail.server.app import create_app
 from tests.cli.terminal import Terminal, terminal
+from tests.server import conftest as served
 from tests.server.kit import TOKENS, Script, Template, config, running_server
+from tests.server.test_approvals import SENT, swarm
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.e2e
+
+store = served.store
 
 EVIL = "\x1b[2J\x1b]52;c;ZXZpbA==\x07\x1b]8;;http://evil.example\x07x\x9b31m\u202eabc"
 
@@ -103,6 +108,52 @@ async def watched(place: Restarted, task_id: str, capsys: pytest.CaptureFixture[
     assert await asyncio.to_thread(main, ["watch", "none", *who]) == 1
     assert "error watching task: there is no task 'none'" in capsys.readouterr().err
     assert await asyncio.to_thread(main, ["watch", "x", "--url", "http://127.0.0.1:1"]) == 4
+
+
+async def test_calls_that_wait_are_decided_at_the_prompt(
+    tmp_path: Path, store: MemoryStore
+) -> None:
+    SENT.clear()
+    app = create_app(config(shutdown_grace=0.5), template=swarm(), store=store)
+    async with (
+        running_server(app) as server,
+        MAILClient(server.url, TOKENS["alice"]) as client,
+        terminal(tmp_path, arguments(server.url), size=(100, 40)) as person,
+    ):
+
+        async def calls() -> dict[str, str]:
+            """Return the ids of the open calls, by whom they write to."""
+            found = (await client.get_approvals())["approvals"]
+            return {one["action_request"]["args"]["to"]: one["approval_id"] for one in found}
+
+        await person.see("mail>")
+        await person.ask(
+            "say send", r"send waits for you.*/approve \w{8} · /edit.*task \S{8} paused"
+        )
+        ids = await calls()
+        await person.ask("/approvals", r"send\(to=\"ben\"\).*supervisor waits · /approve /edit")
+        await person.ask(f"/approve {ids['ann']}", r"send accepted; task \S{8}.*sent to ann")
+        await person.ask(f"/approve {ids['ann']}", r"error approving: there is no open call")
+        person.type(f"/edit {ids['ben'][:6]}")
+        await person.see(r'/edit \w{8} \{"to": "ben"\}')
+        person.press("\x7f" * 5 + 'bob", "copies": "many"}\r')
+        await person.see(r"error editing: .*400: .*mail>")
+        person.type(f'/edit {ids["ben"][:6]} {{"to": "bob", "copies": 2}}')
+        await person.see(r"send edited; .*copies: null → 2")
+        await person.see(r"sent to ann \| SUCCESS: sent to bob.*task \S{8} completed.*mail>")
+        assert [each["to"] for each in SENT] == ["ann", "bob"]
+        await person.ask("/new send", r"task \S{8} paused")
+        ids = await calls()
+        await person.ask(f"/answer {ids['ann']} she's told, isn't she?", r"send responded;")
+        await person.ask(f"/no {ids['ben'][:9]}", r"send ignored; .*ignored the call of 'send'")
+        await person.ask("/approvals", r"nothing waits for you")
+        await person.ask("/approvals --all", r"ignored by user:alice.*accepted by user:alice")
+        await person.ask("/new send_admin", r"task \S{8} paused")
+        ids = await calls()
+        await person.ask(f"/ok {ids['ann']}", r"error approving: .*403: ")
+        person.press("/ok " + ids["ben"][:5] + "\t")
+        await person.see(re.escape(ids["ben"]))
+        assert len(SENT) == 2
 
 
 @pytest.mark.parametrize(

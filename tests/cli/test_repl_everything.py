@@ -175,9 +175,8 @@ EVERY: dict[str, list[tuple[str, str]]] = {
     ],
     "approvals": [
         ("/approvals", r"nothing waits for you\n"),
-        ("/ap --json", r"\[\]"),
+        ("/ap --json --limit 5", r'"approvals": \[\]'),
     ],
-    "answer": [("/answer none it's fine", r"error answering: there is no call .* 'none'")],
     "memory": [
         ("/memory", r"no memories\nlearning is off: no model is configured"),
         ("/mem style", r"error getting memory: .*404: no such memory"),
@@ -199,6 +198,10 @@ EVERY: dict[str, list[tuple[str, str]]] = {
         ("/memory-delete style", r"memory style deleted\n"),
         ("/md style", r"error deleting memory: .*404"),
     ],
+    "approve": [("/approve none", r"error approving: there is no open call 'none'")],
+    "edit": [("/edit none {}", r"error editing: there is no open call 'none'")],
+    "reject": [("/reject none", r"error rejecting: there is no open call 'none'")],
+    "answer": [("/answer none it's fine", r"error answering: there is no open call 'none'")],
     "inbox": [
         ("inbox", r"error getting messages: .*403: .*participant"),
         (f"login {TOKENS['editor']}", r"> id: editor\n"),

@@ -126,7 +126,7 @@ def may_be_key(text: str) -> bool:
 
 def _tell_of_messages(session: Session, words: Sequence[str]) -> None:
     """Say how to send a line that was taken for a command."""
-    if len(words) > 1 and is_ordinary_word(words[0]):
+    if is_ordinary_word(words[0]):
         line = one_line(" ".join(words), 60)
         session.screen.note((f"it was taken for a command; as a message: say {line}", "dim"))
 

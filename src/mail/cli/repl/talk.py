@@ -26,7 +26,7 @@ __all__ = [
     "TALK",
     "Talk",
     "follow",
-    "learn_tasks",
+    "learn",
     "only",
     "resolve",
     "say",
@@ -65,6 +65,9 @@ class Talk:
     """Titles by task, for completion."""
 
     agents: set[str] = field(default_factory=set)
+    calls: dict[str, str] = field(default_factory=dict)
+    """Tools by the ids of the calls that wait for an answer, for completion."""
+
     left: str | None = None
     """The task that an interrupted command was following."""
 
@@ -203,13 +206,30 @@ def only(given: str, ids: Iterable[str], kind: str) -> str:
     raise MAILError(f"there is no {kind} '{given}'.{did_you_mean(given, known)}")
 
 
-async def learn_tasks(session: Session) -> None:
-    """Ask the server for the tasks to complete; without an answer there are those from before."""
+async def learn(session: Session, kind: str) -> None:
+    """Ask the server for what can be completed; without an answer there is what was known before.
+
+    Args:
+        session: Whose conversation it is.
+        kind: ``task_id``, ``approval_id`` or ``agent``.
+    """
+    learned = {"task_id": _known, "approval_id": _learn_calls, "agent": _learn_agents}
     try:
         async with asyncio.timeout(_PATIENCE):
-            await _known(session)
+            await learned[kind](session)
     except (MAILError, TimeoutError):
         return
+
+
+async def _learn_calls(session: Session) -> None:
+    page = await session.client.get_approvals()
+    calls = {one["approval_id"]: one["action_request"]["action"] for one in page["approvals"]}
+    _talk(session).calls = calls
+
+
+async def _learn_agents(session: Session) -> None:
+    graph = await session.client.get_swarm_graph()
+    _talk(session).agents.update(agent["name"] for agent in graph["agents"])
 
 
 async def _known(session: Session) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from mail.cli.repl.parsing import (
     split,
 )
 from mail.cli.repl.session import Session
-from mail.cli.repl.talk import TALK, Talk, learn_tasks
+from mail.cli.repl.talk import TALK, Talk, learn
 from mail.cli.repl.view import short_id
 from mail.core.suggest import did_you_mean
 from mail.logs.setup import redact
@@ -40,6 +40,7 @@ _QUOTING: Final = re.compile(r"[\s'\"\\]+")
 _PLAIN: Final = re.compile(r"[\w.:@+-]{1,100}")
 _AGENT_FLAGS: Final = ("-e", "--entrypoint")
 _TASK_FLAGS: Final = ("-tid", "--task-id")
+_IDS: Final = ("task_id", "approval_id")
 _WITH_SECRETS: Final = (
     "l",
     "login",
@@ -215,10 +216,8 @@ class CommandCompleter(Completer):
         self, document: Document, complete_event: CompleteEvent
     ) -> Iterable[Completion]:
         """Yield completions of the word before the cursor, of what is known already."""
-        before = document.text_before_cursor
-        slash = before[:1] == "/"
-        words = before[slash:].split()
-        word = "" if not words or before.endswith(" ") else words.pop()
+        words, word = _before(document)
+        slash = document.text[:1] == "/"
         for candidate, about in self._candidates(words, word, slash=slash):
             if candidate.startswith(word):
                 yield Completion(candidate, -len(word), display_meta=about)
@@ -226,12 +225,10 @@ class CommandCompleter(Completer):
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion]:
-        """Yield completions; ask the server for tasks where one is expected."""
-        talk = self._session.talk if self._session is not None else None
-        if self._session is not None and talk is not None:
-            words = document.text_before_cursor.lstrip("/").split()
-            if words and self._wants_task(words[0], words):
-                await learn_tasks(self._session)
+        """Yield completions; ask the server where tasks, calls or agents are expected."""
+        kind = self._wanted(_before(document)[0])
+        if self._session is not None and self._session.talk is not None and kind:
+            await learn(self._session, kind)
         for completion in self.get_completions(document, complete_event):
             yield completion
 
@@ -256,23 +253,32 @@ class CommandCompleter(Completer):
         talk = self._session.talk if self._session is not None else None
         if talk is None:
             return ()
-        if words[-1] in _AGENT_FLAGS:
-            return [(name, "") for name in sorted(talk.agents) if _is_plain(name)]
-        if self._wants_task(words[0], words):
-            return [
-                (name, one_line(title, 50)) for name, title in talk.tasks.items() if _is_plain(name)
-            ]
-        return ()
+        agents = dict.fromkeys(sorted(talk.agents), "")
+        known = {"task_id": talk.tasks, "approval_id": talk.calls, "agent": agents}
+        found = known.get(self._wanted(words), {})
+        return [(name, one_line(about, 50)) for name, about in found.items() if _is_plain(name)]
 
     def _names(self, *, slash: bool) -> Iterable[str]:
         commands = self._parser.commands
         return [name for name, command in commands.items() if slash or not command.slash]
 
-    def _wants_task(self, name: str, words: list[str]) -> bool:
+    def _wanted(self, words: list[str]) -> str:
+        """Return what the word after these is the id of: see `learn`."""
+        command = self._parser.subcommands.get(words[0]) if words else None
+        if command is None:
+            return ""
+        if words[-1] in _AGENT_FLAGS:
+            return "agent"
         if words[-1] in _TASK_FLAGS:
-            return True
-        command = self._parser.subcommands.get(name)
-        return command is not None and command.first == "task_id" and len(words) <= 2
+            return "task_id"
+        return command.first if len(words) == 1 and command.first in _IDS else ""
+
+
+def _before(document: Document) -> tuple[list[str], str]:
+    """Return the words before the cursor, and what there is of the one at the cursor."""
+    before = document.text_before_cursor.removeprefix("/")
+    words = before.split()
+    return words, "" if not words or before.endswith(" ") else words.pop()
 
 
 def _is_plain(name: str) -> bool:

@@ -316,6 +316,8 @@ class View:
             self._tool_call(caller, tool, extra, depth)
         elif name == "action_complete":
             self._part(extra.get("result"), depth + 1, "green")
+        elif name == "breakpoint_action_complete":
+            self._part(str(data.get("description") or "").partition("): ")[2], depth + 1, "dim")
         elif name in _TROUBLE:
             text = data.get("response") or data.get("description") or name
             self.line((f"{name}: {_cut(str(text))}", "red"), indent=0 if name[0] == "t" else depth)
@@ -373,7 +375,7 @@ class View:
                 json.dumps(_object(change).get(end), ensure_ascii=False) for end in ("from", "to")
             )
             self.line(
-                one_line(f"{field_name}: "),
+                f"{one_line(field_name)}: ",
                 (one_line(before), "red"),
                 " → ",
                 (one_line(after), "green"),
