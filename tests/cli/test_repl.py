@@ -245,7 +245,7 @@ async def test_one_talks_to_agents_in_plain_words(tmp_path: Path, server: str) -
         await person.ask("", r"You said: one *\n *two")
         await person.ask("consult me", r"send_interrupt.* waits for you.*/answer \S+ TEXT")
         await person.ask("and then?", r"error sending message: the task waits for you")
-        await person.ask("/approvals", r"call-\w{5} +third +send_interrupt\(.*\)")
+        await person.ask("/approvals", r"\w{8} +third +send_interrupt\(.*\)")
         await person.ask("/answer call- it's fine", r"the tool said it's fine")
         await person.ask("consult me", r"/answer \S+ TEXT")
         await person.ask("/cancel", r"task 'third' cancelled\n")
