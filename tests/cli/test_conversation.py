@@ -152,7 +152,7 @@ async def test_calls_that_wait_are_decided_at_the_prompt(
         ids = await calls()
         await person.ask(f"/ok {ids['ann']}", r"error approving: .*403: ")
         person.press("/ok " + ids["ben"][:5] + "\t")
-        await person.see(re.escape(ids["ben"]))
+        await person.see(ids["ben"][-12:])
         assert len(SENT) == 2
 
 
