@@ -107,6 +107,10 @@ TASKLESS = {
     ("GET", "/teams"),
     ("POST", "/teams/{team_id}/messages"),
     ("POST", "/teams/{team_id}/broadcasts"),
+    ("GET", "/approvals"),  # each sees its own: see tests/server/test_approvals.py
+    ("GET", "/approvals/events"),
+    ("GET", "/approvals/{approval_id}"),
+    ("POST", "/approvals/{approval_id}"),
     ("POST", "/files"),
     ("GET", "/files"),
     ("GET", "/files/{file_id}"),

@@ -6,12 +6,14 @@ from typing import Any
 from typing_extensions import TypedDict
 
 from mail.net.types import (
+    Approval,
     DeleteFileResponse,
     DeleteSwarmResponse,
     DeleteThreadMemberResponse,
     DeskFile,
     DeskThread,
     GetAdminTasksResponse,
+    GetApprovalsResponse,
     GetDeskMessageResponse,
     GetFilesResponse,
     GetHealthResponse,
@@ -35,6 +37,7 @@ from mail.net.types import (
     GetWhoamiResponse,
     MemoryDetails,
     PostAckResponse,
+    PostApprovalResponse,
     PostFileTransferResponse,
     PostInterswarmBackResponse,
     PostInterswarmForwardResponse,
@@ -272,6 +275,14 @@ TABLE = [
     Row("GET", "/tasks/{task_id}/events", ANYONE, EVENTS),
     Row("POST", "/tasks/{task_id}/cancel", ANYONE, TaskRecord),
     Row("DELETE", "/tasks/{task_id}", ANYONE, NOTHING),
+    Row("GET", "/approvals", ANYONE, GetApprovalsResponse),
+    Row("GET", "/approvals/{approval_id}", ANYONE, Approval),
+    Row(
+        *("POST", "/approvals/{approval_id}", ANYONE, PostApprovalResponse),
+        {"type": "response", "args": "no"},
+        required=("type",),
+        wrong={"type": [*NO_TEXT, "", "maybe"]},
+    ),
     Row("GET", "/admin/tasks", ADMIN, GetAdminTasksResponse),
     Row("GET", "/tokens", ADMIN, GetTokensResponse),
     Row(
@@ -442,5 +453,7 @@ BODIES = [b"{", b"[1]", b'"x"', b"", b"null", b'{"a":"\xff"}', b'{"a":NaN}', b"[
 
 ALL = [*USUAL, *DEBUG]
 MCP = Row("POST", "/mcp", ANYONE, None)
+ENDLESS = [Row("GET", "/approvals/events", ANYONE, EVENTS)]
+"""Streams that go on for ever: see tests/server/test_approvals.py."""
 MCP_SESSIONS = [Row(method, "/mcp", ANYONE, None) for method in ("GET", "DELETE")]
 """Speaks JSON-RPC, and has its own tests."""

@@ -1,6 +1,7 @@
 """Approvals over HTTP: who sees and answers which, and what an answer does."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -44,6 +45,7 @@ def swarm() -> MAILSwarmTemplate:
     held = {
         "send": Approval(),
         "send_admin": Approval(approvers=["admin"]),
+        "send_soon": Approval(ttl=1.0),
         "send_bob": Approval(approvers=["user:bob", "participant:editor"]),
         "teach": Approval(
             ttl=None, feedback={"edit": "style", "response": "style", "ignore": "triage"}
@@ -163,12 +165,12 @@ async def test_named_approvers_answer_and_the_owner_does_not(api: httpx.AsyncCli
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        ({"type": "maybe"}, "accept, edit, ignore, response"),
+        ({"type": "maybe"}, "'accept', 'edit', 'ignore' or 'response'"),
         ({"type": "edit", "args": {"action": "other", "args": {"to": "x"}}}, "cannot change"),
         ({"type": "edit", "args": {"action": "send", "args": {"copies": 1}}}, "'to' is a required"),
         ([], "an answer"),
         ("accept", "an answer"),
-        ({"type": "accept", "x": 1}, "no 'x'"),
+        ({"type": "accept", "arg": 1}, "Did you mean 'args'"),
     ],
 )
 async def test_a_bad_answer_is_refused(api: httpx.AsyncClient, given: Any, problem: str) -> None:
@@ -228,3 +230,38 @@ async def test_answers_wait_for_the_memories_that_they_teach(
     for record in (first, second):
         assert (await reply(api, "alice", record, {"type": "accept"})).is_success
     assert await store.waiting_feedback(alice) == {"style": 2, "triage": 1}
+
+
+async def test_a_stream_tells_what_is_opened_and_closed_and_resumes(api: httpx.AsyncClient) -> None:
+    async with MAILClient(str(api.base_url), TOKENS["alice"]) as client:
+        first, second = await begin(api, "send")
+        stream = await client.stream_approvals()
+        told = [await anext(stream), await anext(stream)]
+        assert [event.event for event in told] == ["approval_opened"] * 2
+        shown = json.loads(told[0].data)["extra_data"]
+        assert shown["approval_id"] in (first["approval_id"], second["approval_id"])
+        await client.answer_approval(first["approval_id"], "accept")
+        closed = await anext(stream)
+        assert closed.event == "approval_closed"
+        assert json.loads(closed.data)["extra_data"]["status"] == "accepted"
+        await stream.aclose()
+        await client.answer_approval(second["approval_id"], "response", "no")
+        async with await client.stream_approvals(closed.id) as stream:
+            again = json.loads((await anext(stream)).data)["extra_data"]
+        assert (again["approval_id"], again["status"]) == (second["approval_id"], "responded")
+    async with (
+        MAILClient(str(api.base_url), TOKENS["bob"]) as client,
+        await client.stream_approvals() as stream,
+    ):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.7):
+                await anext(stream)
+
+
+async def test_what_nobody_answers_expires_on_a_server(api: httpx.AsyncClient) -> None:
+    first, _ = await begin(api, "send_soon")
+    assert first["expires_at"]
+    task = await ended(api)
+    assert task["status"] == "completed" and SENT == []
+    late = await reply(api, "alice", first, {"type": "accept"})
+    assert late.status_code == 409 and late.json()["errors"][0]["problem"] == "expired"

@@ -39,6 +39,7 @@ from tests.server.contract import (
     BY_ROLE,
     DEBUG,
     DOCUMENT,
+    ENDLESS,
     EVENTS,
     LIMIT,
     MCP,
@@ -153,7 +154,7 @@ def caller_of(row: Row, person: str = "alice") -> str:
 
 def by_role(row: Row, role: str) -> str:
     """Return a caller of a role: of an agent's the peer, or for the mail desk the participant."""
-    for_participants = row.of_desk or row.path.startswith("/task")
+    for_participants = row.of_desk or row.path.startswith(("/task", "/approvals"))
     return "editor" if for_participants and role == "agent" else BY_ROLE[role]
 
 
@@ -174,6 +175,8 @@ def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
         return "/memories/style"
     if row.of_desk:
         return _at_desk(http, path)
+    if row.path.startswith("/approvals"):
+        return path.replace("{approval_id}", _approval(http, who))
     if path.startswith("/swarms") and "load" not in path and row.method != "GET":
         _forget_peer(http, row)
     path = path.replace("{name}", "peer") if "swarms" in path else _asset(path)
@@ -188,6 +191,15 @@ def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
         made = http.post("/responses", headers=bearer(who), json=hang)
         path = path.replace("{response_id}", made.json()["id"])
     return path
+
+
+def _approval(http: httpx.Client, who: str) -> str:
+    """Return an approval of a caller's, or for the editor one that names it."""
+    owner = bearer("alice" if who == "editor" else who)
+    made = http.post("/message", headers=owner, json={"body": "buy"})
+    assert made.json()["status"] == "paused", made.text
+    found: str = http.get("/approvals", headers=bearer(who)).json()["approvals"][0]["approval_id"]
+    return found
 
 
 def _at_desk(http: httpx.Client, path: str) -> str:
@@ -297,7 +309,7 @@ def test_the_page_lists_these_routes_for_these_roles() -> None:
         if len(cells) == 3 and (found := re.match(r"\[`([A-Z]+ /[^`]*)`\]", cells[0])):
             roles = set() if cells[1] == "anybody" else set(cells[1].split(", "))
             listed[found[1]] = roles
-    on_page = [row for row in (*USUAL, MCP, *MCP_SESSIONS) if row.on_page]
+    on_page = [row for row in (*USUAL, MCP, *MCP_SESSIONS, *ENDLESS) if row.on_page]
     assert listed == {row.name: set(row.who) for row in on_page}
 
 
@@ -312,7 +324,7 @@ async def test_the_application_has_these_routes_and_no_others() -> None:
             assert audience is not None
             for method in route.methods:
                 declared[f"{method} {route.path.replace(':path', '')}"] = set(audience.roles)
-        assert declared == {row.name: set(row.who) for row in (*rows, MCP, *MCP_SESSIONS)}
+        assert declared == {row.name: set(row.who) for row in (*rows, MCP, *MCP_SESSIONS, *ENDLESS)}
 
 
 @pytest.mark.parametrize("row", ALL, ids=names(ALL))
@@ -505,6 +517,7 @@ def test_misspelt_parameters_are_refused_but_not_those_of_another_protocol(
         ("/messages/unread?waits=1", "editor", "wait"),
         ("/threads?aftr=x", "editor", "after"),
         ("/outbox?peers=b", "admin", "peer"),
+        ("/approvals?limt=5", "alice", "limit"),
     ):
         found = check_error(http.get(path, headers=bearer(who)), 400)
         assert found["detail"].endswith(f": unknown parameter. Did you mean '{name}'?")
@@ -524,6 +537,8 @@ def test_null_is_as_good_as_absent(http: httpx.Client) -> None:
 
 
 UNKNOWN = [
+    ("GET", "/approvals/unknown", None),
+    ("POST", "/approvals/unknown", {"type": "accept"}),
     ("GET", "/tasks/unknown", None),
     ("GET", "/task?task_id=unknown", None),
     ("GET", "/task", {"task_id": "unknown"}),
@@ -540,8 +555,10 @@ UNKNOWN = [
 def test_what_is_not_the_callers_is_404_as_if_it_were_not_there(http: httpx.Client) -> None:
     task = http.post("/message", headers=bearer("alice"), json={"body": "hi"}).json()["task_id"]
     made = http.post("/responses", headers=bearer("alice"), json=ASKED).json()["id"]
+    approval = _approval(http, "alice")
     for method, path, body in UNKNOWN:
         known = made if "responses" in path else task
+        known = approval if "approvals" in path else known
         texts = set()
         for name in ("unknown", known):
             content = json.dumps(body).replace("unknown", name) if body else None

@@ -1,7 +1,7 @@
 """A swarm for the HTTP surface as a whole: what its one agent does depends on the message.
 
-``ask`` makes it call a breakpoint tool, ``fail`` makes its model fail, ``hang`` makes its model
-wait for ever; it echoes everything else.
+``ask`` makes it call a breakpoint tool, ``buy`` one that needs an approval, ``fail`` makes its
+model fail, ``hang`` makes its model wait for ever; it echoes everything else.
 """
 
 import asyncio
@@ -10,6 +10,7 @@ import json
 from mail.api import MAILAction, MAILAgentTemplate, MAILSwarmTemplate
 from mail.auth.builtin import hash_token
 from mail.config.server import ServerConfig, TeamsConfig
+from mail.core.approvals import Approval
 from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.factories.supervisor import LiteLLMSupervisorFunction
@@ -34,6 +35,12 @@ async def _answer(view: ScriptView) -> Steps:
     told = [found for found in view.new_results if found.tool == "ask_cashier"]
     if told:
         return call("task_complete", finish_message=f"The cashier says: {told[-1].content}")
+    if view.new_results or "buy" not in view.body:
+        return await _say(view)
+    return call("help")
+
+
+async def _say(view: ScriptView) -> Steps:
     if "hang" in view.body:
         await asyncio.Event().wait()
     if "fail" in view.body:
@@ -43,6 +50,7 @@ async def _answer(view: ScriptView) -> Steps:
     return call("task_complete", finish_message=f"You said: {view.body}")
 
 
+APPROVERS = ("owner", "admin", "participant:editor")
 MODEL = ScriptedModel(_answer)
 
 
@@ -71,6 +79,7 @@ def definition() -> str:
         "entrypoint": "supervisor",
         "enable_interswarm": True,
         "breakpoint_tools": ["ask_cashier"],
+        "approvals": {"help": {"approvers": list(APPROVERS)}},
         "participants": [{"name": "editor"}, {"name": "reviewer"}],
         "teams": [{"id": "alpha", "lead": "editor", "members": ["reviewer"]}],
     }
@@ -97,6 +106,7 @@ def till() -> MAILSwarmTemplate:
         entrypoint="supervisor",
         enable_interswarm=True,
         breakpoint_tools=["ask_cashier"],
+        approvals={"help": Approval(approvers=APPROVERS)},
         participants=[
             {"name": "editor", "description": "Edits."},
             {"name": "reviewer", "description": "Reviews."},

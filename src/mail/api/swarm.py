@@ -38,6 +38,7 @@ from mail.core.suggest import hinted
 from mail.core.tasks import MAILTask
 from mail.core.teams import Teams
 from mail.core.tools.catalogue import CATALOGUE
+from mail.db.approvals import StoredApproval
 from mail.db.base import Owner, Store, SwarmClaim
 from mail.db.blobs import Blobs
 from mail.errors import ConfigError
@@ -411,6 +412,10 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         """
         by = Answerer(self.user_role, self.user_id, owner=True)
         return await self._runtime.answer_approval(approval_id, read_answer(answer), by)
+
+    async def end_approval(self, found: StoredApproval) -> None:
+        """End a call that nobody has answered in time, as its approval says."""
+        await self._runtime.end_approval(found)
 
     async def decide(self, task_id: str, approval_id: str, answer: Answer, by: Answerer) -> None:
         """Answer in the name of somebody whom the caller vouches for; see `answer_approval`."""

@@ -388,6 +388,32 @@ class MAILClient(FilesClient):
         path = f"/approvals/{segment(approval_id)}"
         return cast("Approval", await self._request_object("GET", path))
 
+    async def stream_approvals(self, last_event_id: str | int | None = None) -> EventStream:
+        """Follow what is opened and closed (``GET /approvals/events``); it goes on until you leave.
+
+        Await it, then iterate the result. It begins with what is open. The events are
+        ``approval_opened`` and ``approval_closed``; the approval is ``extra_data`` in their data.
+
+        Args:
+            last_event_id: Begin after this event instead.
+        """
+        last = None if last_event_id is None else str(last_event_id)
+
+        async def follow(_: str, last: str) -> "aiohttp.ClientResponse":
+            headers = {"Last-Event-ID": last} if last else None
+            return await self._open_stream(
+                "GET", "/approvals/events", headers=headers, idle_timeout=IDLE_TIMEOUT
+            )
+
+        return EventStream(
+            await follow("", last or ""),
+            follow,
+            task_id="approvals",
+            last_event_id=last,
+            until_terminal=False,
+            reconnect=self.reconnect,
+        )
+
     async def answer_approval(
         self,
         approval_id: str,

@@ -234,6 +234,7 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
     deleting = asyncio.create_task(_retention(state).run(), name="deletion by age")
     reminding = asyncio.create_task(_reminder(state).run(), name="unanswered letters")
     learning = asyncio.create_task(state.learning.run(), name="memories")
+    timing = asyncio.create_task(approvals.end_in_time_of(state), name="unanswered approvals")
     try:
         if state.host_drains:
             yield
@@ -245,7 +246,8 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
         deleting.cancel()
         reminding.cancel()
         learning.cancel()
-        await asyncio.gather(deleting, reminding, learning, return_exceptions=True)
+        timing.cancel()
+        await asyncio.gather(deleting, reminding, learning, timing, return_exceptions=True)
         await state.begin_drain()
 
 

@@ -3,18 +3,40 @@
 Docs: ``docs/approvals.md``.
 """
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic_core import from_json
 
+from mail.clock import Clock
 from mail.core.approvals import ALLOWS, Answer, Answerer, read_answer
+from mail.core.events import TaskEvent
 from mail.db.approvals import ApprovalFilter, ApprovalRecords, StoredApproval
 from mail.db.base import Owner
-from mail.errors import Forbidden, ProtocolError, UnknownApproval
+from mail.errors import (
+    ApprovalClosed,
+    Forbidden,
+    MAILError,
+    ProtocolError,
+    StoreError,
+    UnknownApproval,
+    UnknownTask,
+)
+from mail.services.tasks import PING_INTERVAL
 
-__all__ = ["ALL_STATUSES", "ApprovalDesk", "Decide", "approval_record"]
+__all__ = [
+    "ALL_STATUSES",
+    "ApprovalDesk",
+    "Decide",
+    "approval_record",
+    "change_event",
+    "end_in_time",
+]
 
 ALL_STATUSES: Final = (
     "open",
@@ -25,6 +47,14 @@ ALL_STATUSES: Final = (
     "cancelled",
     "expired",
 )
+
+_AT_ONCE: Final = 64
+_POLL_SECONDS: Final = 0.5
+_LOOK_SECONDS: Final = 30.0
+_AGAIN_SECONDS: Final = 2.0
+_LEAST_SECONDS: Final = 0.02
+
+_log = logging.getLogger(__name__)
 
 Decide = Callable[[StoredApproval, Answer, Answerer], Awaitable[None]]
 """Stores an answer and acts on it."""
@@ -50,6 +80,83 @@ def approval_record(found: StoredApproval) -> dict[str, Any]:
         "answered_by": row.answered_by or None,
         "answered_at": row.answered_at or None,
     }
+
+
+def change_event(found: StoredApproval) -> TaskEvent:
+    """Return the event of an approval that was opened or closed, numbered by its change."""
+    row = found.row
+    opened = row.status == "open"
+    action = from_json(row.request)["action"]
+    text = f"agent {row.agent} asks about a call of {action}" if opened else row.status
+    return TaskEvent(
+        task_id=found.task_id,
+        kind="approval_opened" if opened else "approval_closed",
+        timestamp=row.created_at if opened else row.answered_at,
+        seq=found.change,
+        description=text,
+        extra=approval_record(found),
+        size=len(row.request) + len(row.description) + len(row.answer or ""),
+    )
+
+
+async def end_in_time(
+    store: ApprovalRecords,
+    act: Callable[[StoredApproval], Awaitable[object]],
+    swarm: Callable[[], str],
+    clock: Clock,
+    *,
+    owner: Owner | None = None,
+    wake: asyncio.Event | None = None,
+    for_ever: bool = True,
+) -> None:
+    """End calls that nobody answers in time. A timer is only a hint: the store has the deadlines.
+
+    Args:
+        store: Where they are.
+        act: Ends one whose time is up.
+        swarm: Returns the name of the swarm.
+        clock: Tells the time.
+        owner: Only calls of this owner's tasks.
+        wake: Set when there is a new deadline.
+        for_ever: Go on when there are no more deadlines; else return then.
+    """
+    wake = wake or asyncio.Event()
+    while True:
+        wake.clear()
+        pause = _LOOK_SECONDS
+        try:
+            for found in await store.due_approvals(swarm(), clock.now(), _AT_ONCE, owner=owner):
+                pause = min(pause, await _ended(act, found))
+            coming = await store.due_approvals(swarm(), "", 1, owner=owner)
+            if not (coming or for_ever or wake.is_set()):
+                return
+            if coming and pause == _LOOK_SECONDS:
+                left = _moment(coming[0].row.expires_at) - _moment(clock.now())
+                pause = min(pause, max(_LEAST_SECONDS, left.total_seconds()))
+        except StoreError as error:
+            _log.warning("deadlines of approvals cannot be read: %s", error)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await wake.wait()
+
+
+async def _ended(
+    act: Callable[[StoredApproval], Awaitable[object]], found: StoredApproval
+) -> float:
+    """End one; return after how many seconds to look again."""
+    try:
+        await act(found)
+    except (ApprovalClosed, UnknownApproval, UnknownTask):
+        return _LEAST_SECONDS  # somebody was faster
+    except MAILError as error:
+        known = {"approval_id": found.row.approval_id, "reason": str(error)}
+        _log.warning("an approval whose time is up could not be ended", extra=known)
+        return _AGAIN_SECONDS
+    return _LEAST_SECONDS
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text)
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +190,45 @@ class ApprovalDesk:
         found = await self.store.list_approvals(which, before=int(cursor or 0), limit=limit + 1)
         more = str(found[limit - 1].number) if len(found) > limit else None
         return [approval_record(each) for each in found[:limit]], more
+
+    async def events(
+        self, who: Answerer, after: int | None, closing: Callable[[], bool]
+    ) -> AsyncGenerator[TaskEvent, None]:
+        """Yield what is opened and closed, from what is open now, or after a change.
+
+        Args:
+            who: For whom.
+            after: The number of the last event that is known; None for none.
+            closing: Tells whether the server stops; the last event is ``server_drain`` then.
+        """
+        which, last = self._seen_by(who), after or 0
+        if after is None:
+            last, at = await self.store.last_approval_change(self.swarm), 0
+            while found := await self.store.changed_approvals(
+                which._replace(status="open"), at, _AT_ONCE
+            ):
+                for each in found:
+                    if each.change <= last:
+                        yield change_event(each)
+                at = found[-1].change
+        quiet = 0.0
+        while not closing():
+            found = await self.store.changed_approvals(which, last, _AT_ONCE)
+            for each in found:
+                last = each.change
+                yield change_event(each)
+            if found:
+                quiet = 0.0
+                continue
+            await asyncio.sleep(_POLL_SECONDS)
+            quiet += _POLL_SECONDS
+            if quiet >= PING_INTERVAL:
+                quiet = 0.0
+                yield self._note("ping")
+        yield self._note("server_drain")
+
+    def _note(self, kind: str) -> TaskEvent:
+        return TaskEvent(task_id="", kind=kind, timestamp=datetime.now(UTC).isoformat())
 
     async def get(self, who: Answerer, approval_id: str) -> StoredApproval:
         """Return an approval.

@@ -15,6 +15,7 @@ from typing import Final, Protocol
 from pydantic_core import from_json
 
 from mail.clock import Clock
+from mail.core.approvals import DECIDED
 from mail.core.events import TaskEvent
 from mail.core.schema import check_task_id
 from mail.core.tasks import MAILTask, TaskState
@@ -160,7 +161,7 @@ class TaskReader:
         """Return a task without events and mail, and hold its open calls with the pages."""
         calls: list[CallRow] = []
         if row.state in (TaskState.RUNNING, TaskState.PAUSED):  # else its calls were closed
-            calls = await self.store.calls(self.owner, row.task_id)
+            calls = await self._open_calls(row)
         pages.hold(sum(len(call.shown) for call in calls if call.answer is None))
         view, count = task_view(row, calls), counts.get(row.task_id, TaskCounts())
         if row.remote_swarms:
@@ -169,6 +170,15 @@ class TaskReader:
             view.waiting_for += await self._asked_participants(row)
         view.event_count, view.task_message_count = count.events, count.waiting
         return view
+
+    async def _open_calls(self, row: TaskRow) -> list[CallRow]:
+        """Return a task's calls, without those that somebody has accepted."""
+        calls = await self.store.calls(self.owner, row.task_id)
+        if not any(map(_is_open, calls)):
+            return calls
+        asked = await self.store.approvals(self.owner, row.task_id)
+        decided = {(each.agent, each.call_id) for each in asked if each.status in DECIDED}
+        return [call for call in calls if (call.agent, call.call_id) not in decided]
 
     async def _asked_participants(self, row: TaskRow) -> list[str]:
         """Return the participants whose answers the task's agents wait for."""

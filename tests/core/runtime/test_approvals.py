@@ -367,3 +367,37 @@ async def test_an_approval_of_a_result_that_is_open_refuses_breakpoint_errors() 
             user_message(""), resume_from="breakpoint_tool_call", breakpoint_tool_call_result="x"
         )
     await runtime.shutdown()
+
+
+@pytest.mark.parametrize("on_timeout", ["deny", "ignore", "accept"])
+async def test_a_call_that_nobody_answers_ends_in_time(on_timeout) -> None:
+    post = Post(Approval(ttl=0.05, on_timeout=on_timeout))
+    runtime = make(post, [("send", {"to": "a"})])
+    run = await runtime.open_run(RunRequest(message=user_message()))
+    await run.result(5)
+    task, response = await end_of(runtime)
+    [closed] = await runtime.get_approvals("all", "", 10)
+    assert closed["answered_by"] is None and closed["expires_at"]
+    assert closed["status"] == ("accepted" if on_timeout == "accept" else "expired")
+    assert post.sent == ([{"to": "a"}] if on_timeout == "accept" else [])
+    told = {"deny": "denied", "ignore": "nobody answered in time", "accept": "sent to a"}
+    assert told[on_timeout] in response
+    assert [event.kind for event in task.events].count("approval_expired") == 1
+    with pytest.raises(ApprovalClosed):
+        await answer(runtime, closed, {"type": "accept"})
+    await runtime.shutdown()
+
+
+async def test_a_deadline_that_passes_between_two_processes_ends_the_call(store) -> None:
+    post = Post(Approval(ttl=0.1))
+    runtime = make(post, [("send", {"to": "a"})], store=store)
+    [record] = await start(runtime, 1)
+    await runtime.shutdown()
+    await asyncio.sleep(0.15)
+    runtime = make(post, store=store)
+    await runtime.start()
+    _, response = await end_of(runtime)
+    assert "denied" in response and post.sent == []
+    with pytest.raises(ApprovalClosed, match="expired"):
+        await answer(runtime, record, {"type": "accept"})
+    await runtime.shutdown()

@@ -50,6 +50,7 @@ __all__ = [
     "ended_text",
     "feedback_of",
     "is_held",
+    "late_answer",
     "open_events",
     "told_answer",
 ]
@@ -350,7 +351,7 @@ def told_answer(
         late: Nobody answered in time.
     """
     closed = row._replace(
-        status="expired" if late else STATUSES[answer.type],
+        status="expired" if late and answer.type != "accept" else STATUSES[answer.type],
         answer=to_json(answer.to_wire()).decode(),
         answered_by="" if late else str(by),
         answered_at=now,
@@ -408,6 +409,16 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, A
         for name in names
         if before.get(name) != after.get(name) or (name in before) != (name in after)
     }
+
+
+def late_answer(row: ApprovalRow) -> Answer:
+    """Return what becomes of a call that nobody has answered in time."""
+    config = from_json(row.config)
+    if config.get("on_timeout") == "accept":
+        return Answer("accept")
+    if config.get("on_timeout") == "ignore":
+        return Answer("ignore")
+    return Answer("response", text=DENIED.format(seconds=config.get("ttl") or 0))
 
 
 def ended_text(row: ApprovalRow, by: str) -> str:

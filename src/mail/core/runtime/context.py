@@ -43,6 +43,7 @@ class RuntimeContext:
     that come with letters, for the swarm's name. ``guest`` is the participant whose tasks these
     are, when the owner is one. ``approvals`` tell, by name, of which tools the calls wait for a
     person; ``holds`` whether any do, actions with an approval of their own included.
+    ``on_deadline`` is called when a call is held that must be answered in time.
     """
 
     owner: Owner
@@ -67,6 +68,7 @@ class RuntimeContext:
     participants: Set[str] = frozenset()
     ring: Callable[[Collection[str]], None] | None = None
     blobs: Callable[[str], Blobs] | None = None
+    on_deadline: Callable[[], None] = lambda: None
     manual: bool = False
     draining: bool = False
     degraded: str | None = None

@@ -15,6 +15,7 @@ from mail.core.events import TaskEvent
 from mail.core.interswarm import DeliveryOutcome, Gateway, PeerMail
 from mail.core.runtime.action_runner import ActionRunner
 from mail.core.runtime.active_tasks import ActiveTasks
+from mail.core.runtime.approvals import late_answer
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.correspondence import ReceiptNews
 from mail.core.runtime.delivery import MailDelivery
@@ -42,7 +43,7 @@ from mail.core.suggest import did_you_mean
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.teams import NO_TEAMS, Teams
 from mail.core.wire import MAILInterswarmMessage, MAILMessage
-from mail.db.approvals import ApprovalFilter, ApprovalRow
+from mail.db.approvals import ApprovalFilter, ApprovalRow, StoredApproval
 from mail.db.base import IdempotencyRow, OutboxRow, Owner, Store, TaskRow
 from mail.db.blobs import Blobs
 from mail.db.desk import AskRow
@@ -55,7 +56,7 @@ from mail.errors import (
     UnknownApproval,
     UnknownTask,
 )
-from mail.services.approvals import approval_record
+from mail.services.approvals import approval_record, end_in_time
 from mail.services.event_log import EventLog
 from mail.services.tasks import TaskReader
 
@@ -140,6 +141,8 @@ class MAILRuntime(Federation, RuntimeViews):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._opening: asyncio.Future[None] | None = None
         self._recovered = False
+        self._deadline = asyncio.Event()
+        self._timing: asyncio.Future[None] | None = None
         self.shutdown_event = asyncio.Event()
         self._gateway = gateway if enable_interswarm else None
         self.teams = teams
@@ -172,6 +175,7 @@ class MAILRuntime(Federation, RuntimeViews):
             participants=self.participants,
             ring=self._ring,
             blobs=self._blobs,
+            on_deadline=self._watch_deadlines,
             print_llm_streams=print_llm_streams,
         )
         self._scheduler = Scheduler(context)
@@ -240,6 +244,8 @@ class MAILRuntime(Federation, RuntimeViews):
             if self._gateway is not None:
                 self._gateway.wake(())  # mail may wait from the last time
             self._recovered = True
+            if self._context.holds:
+                self._watch_deadlines()
         finally:
             self._opening = None
 
@@ -309,6 +315,8 @@ class MAILRuntime(Federation, RuntimeViews):
         Mail that is not consumed by then stays in the store for the next start.
         """
         self._context.draining = True
+        if self._timing is not None:
+            self._timing.cancel()
         self._hints.close()
         wait = self._context.settings.shutdown_grace if grace is None else grace
         for turn in await self._scheduler.drain(wait):
@@ -503,6 +511,35 @@ class MAILRuntime(Federation, RuntimeViews):
         """Answer what people are asked about a call; see `Submissions.decide`."""
         await self.start()
         return await self._submissions.decide(task_id, approval_id, answer, by)
+
+    async def end_approval(self, found: StoredApproval) -> None:
+        """End a call that nobody has answered in time, as its approval says.
+
+        Raises:
+            ApprovalClosed: it was answered meanwhile.
+        """
+        row = found.row
+        if row.expires_at <= self._context.clock.now():
+            by = Answerer("system", "")
+            await self.decide(found.task_id, row.approval_id, late_answer(row), by)
+
+    def _watch_deadlines(self) -> None:
+        """See that held calls end in time, as long as there are any."""
+        self._deadline.set()
+        if self._context.draining or (self._timing is not None and not self._timing.done()):
+            return
+        owner = self._context.owner
+        self._timing = asyncio.ensure_future(
+            end_in_time(
+                self._context.store,
+                self.end_approval,
+                lambda: owner.swarm,
+                self._context.clock,
+                owner=owner,
+                wake=self._deadline,
+                for_ever=False,
+            )
+        )
 
     async def get_approvals(self, status: str, task_id: str, limit: int) -> list[dict[str, Any]]:
         """Return the approvals of the owner's tasks as records, newest first."""

@@ -179,6 +179,8 @@ class TurnCommitter:
             self.context.mailbox.unblock(LaneKey(plan.task.task_id, turn.agent))
         if plan.reopens:
             self.context.mailbox.unhold(plan.task.task_id)
+        if any(row.expires_at for row in plan.approvals):
+            self.context.on_deadline()
 
     async def _stored(self, plan: CommitPlan, post: TurnCommit) -> Receipt:
         """Commit what a turn has done, and begin its waits."""

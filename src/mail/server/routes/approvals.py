@@ -1,28 +1,33 @@
 """Approvals over HTTP: ``/approvals``; the rules are those of `mail.services.approvals`."""
 
 from collections.abc import Awaitable, Callable
-from functools import wraps
+from contextlib import AsyncExitStack
+from functools import partial, wraps
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import Path, Query
+from pydantic import Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.auth.callers import Caller
 from mail.core.approvals import ALLOWS, Answer, Answerer
-from mail.core.schema import MAX_ID
+from mail.core.schema import MAX_ID, problems_in
 from mail.db.approvals import StoredApproval
 from mail.errors import ProtocolError, UnknownApproval
 from mail.logcontext import note
+from mail.net.sse import event_source
 from mail.net.types import Approval, GetApprovalsResponse, PostApprovalResponse
-from mail.server.deps import BearerToken, IdempotencyKey, State, TaskOwner
+from mail.server.bodies import RequestBody, check_names, refusal
+from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, State, TaskOwner
 from mail.server.idempotent_response import answered_once
 from mail.server.intake import read_json
 from mail.server.openapi import errors
 from mail.server.routes.interswarm import AuditedRoute
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState
-from mail.services.approvals import ApprovalDesk
+from mail.server.streams import streamed
+from mail.services.approvals import ApprovalDesk, end_in_time
 
 __all__ = ["router"]
 
@@ -32,17 +37,30 @@ _LONGEST_ID: Final = 64
 
 router = MAILRouter("approvals", route_class=AuditedRoute)
 
+
+class ApprovalAnswerIn(RequestBody):
+    """An answer to a call that waits for a person."""
+
+    type: Annotated[
+        Literal["accept", "edit", "ignore", "response"],
+        Field(description="What is to be done with the call."),
+    ]
+    args: Annotated[
+        Any,
+        Field(
+            description="For `edit` an object with `action` and `args`, for `response` the text; "
+            "of no meaning otherwise."
+        ),
+    ] = None
+
+
 _ANSWER: Final[dict[str, Any]] = {
     "type": "object",
     "required": ["type"],
     "properties": {
         "type": {"type": "string", "enum": list(ALLOWS)},
-        "args": {
-            "description": "For `edit` an object with `action` and `args`, for `response` the "
-            "text; of no meaning otherwise."
-        },
+        "args": {"description": ApprovalAnswerIn.model_fields["args"].description},
     },
-    "additionalProperties": False,
 }
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
@@ -60,6 +78,26 @@ _BODY: Final[dict[str, Any]] = {
     }
 }
 
+_CHANGES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "content": {
+            "text/event-stream": {
+                "schema": {
+                    "type": "object",
+                    "description": "The data of `approval_opened` and `approval_closed`; those of "
+                    "`ping` and `server_drain` have no `extra_data`.",
+                    "required": ["timestamp", "task_id"],
+                    "properties": {
+                        "timestamp": {"type": "string"},
+                        "task_id": {"type": "string"},
+                        "description": {"type": "string"},
+                        "extra_data": {"$ref": "#/components/schemas/Approval"},
+                    },
+                }
+            }
+        }
+    }
+}
 PathApprovalId = Annotated[str, Path(max_length=_LONGEST_ID, description="The approval.")]
 Status = Literal[
     "open", "accepted", "edited", "ignored", "responded", "cancelled", "expired", "all"
@@ -80,7 +118,12 @@ def _with_answer(endpoint: Endpoint) -> Endpoint:
             found = found[0]
         if not isinstance(found, dict):
             raise ProtocolError("the request body must be an answer, or a list with one")
-        request.scope["state"]["answer"] = found
+        check_names(found, ApprovalAnswerIn, request.scope["path"])
+        try:
+            read = ApprovalAnswerIn.model_validate(found)
+        except ValidationError as error:
+            raise refusal(problems_in(error.errors())) from None
+        request.scope["state"]["answer"] = read.model_dump()
         return await endpoint(**given)
 
     return answer
@@ -112,6 +155,35 @@ async def get_approvals(
         answerer(state, caller), status, task_id or "", limit, cursor or ""
     )
     return JSONResponse({"approvals": found, "next_cursor": more})
+
+
+@router.get(
+    "/approvals/events",
+    response_class=Response,
+    responses={**_CHANGES, **errors(400)},
+)
+async def get_approval_events(
+    state: State,
+    caller: TaskOwner,
+    token: BearerToken,
+    last_event_id: LastEventId = None,
+    after: After = None,
+) -> Response:
+    """Follow what is opened and closed: the events `approval_opened` and `approval_closed`.
+
+    It begins with what is open, or after the event that `Last-Event-ID` or `after` names. The
+    approval is the event's `extra_data`. What was opened and closed meanwhile is told once.
+    """
+    known = last_event_id if last_event_id is not None else after
+    async with AsyncExitStack() as stack:
+        stack.enter_context(state.quotas.stream(caller))
+        found = desk_of(state).events(
+            answerer(state, caller), known, lambda: state.draining or state.pool.closed
+        )
+        recheck = partial(state.auth.authenticate, token)
+        events = streamed(found, stack.pop_all(), recheck)
+        turn = state.quotas.room(caller).turn
+        return event_source(events, send_timeout=state.config.limits.send_timeout, turn=turn)
 
 
 @router.get("/approvals/{approval_id}", response_model=Approval, responses=errors(404))
@@ -175,3 +247,15 @@ def desk_of(state: ServerState, token: str = "") -> ApprovalDesk:
         state.learning.wake()
 
     return ApprovalDesk(state.store, state.template.name, decide)
+
+
+async def end_in_time_of(state: ServerState) -> None:
+    """End what nobody answers in time, whoever's task it is."""
+
+    async def act(found: StoredApproval) -> None:
+        if state.pool.served.needs_token:
+            return  # nobody's model could be asked; it ends when its owner comes
+        async with state.pool.lease(Caller(found.owner.role, found.owner.id)) as swarm:
+            await swarm.end_approval(found)
+
+    await end_in_time(state.store, act, lambda: str(state.template.name), state.clock)

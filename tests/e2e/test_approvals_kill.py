@@ -1,0 +1,281 @@
+"""``kill -9`` while people answer held calls: each call runs exactly as it was answered, once.
+
+The sample of the suite is small; ``APPROVALS_TASKS=20 APPROVALS_CALLS=5 APPROVALS_KILLS=3`` is the
+whole (``APPROVALS_SEED`` chooses another order).
+"""
+
+import asyncio
+import json
+import multiprocessing
+import os
+import random
+import signal
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from mail import Approval, MAILAction
+from mail.api import MAILAgentTemplate, MAILSwarmTemplate
+from mail.auth.callers import hash_token
+from mail.config.server import ServerConfig, SettingsConfig, SwarmConfig
+from mail.db.base import TokenRow
+from mail.db.urls import open_store
+from mail.factories.supervisor import LiteLLMSupervisorFunction
+from mail.llm import ScriptedModel, call
+from mail.llm.script_view import ScriptView
+from mail.logs.setup import init_logger
+from mail.server.run import run_server
+from tests.e2e.evidence import report
+from tests.e2e.served import NO_LIMITS
+from tests.support.ports import free_port
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+TASKS = int(os.environ.get("APPROVALS_TASKS", "4"))
+CALLS = int(os.environ.get("APPROVALS_CALLS", "4"))
+KILLS = int(os.environ.get("APPROVALS_KILLS", "1"))
+SEED = int(os.environ.get("APPROVALS_SEED", "15"))
+TOKEN = "mail_alice-token-Qd81Pz56Lt30Rk97"
+HEADERS = {"Authorization": f"Bearer {TOKEN}"}
+_SECONDS = 60.0
+_CONTEXT = multiprocessing.get_context("forkserver")
+SCHEMA = {
+    "type": "object",
+    "properties": {"key": {"type": "string"}, "text": {"type": "string"}},
+    "required": ["key", "text"],
+}
+
+
+def _agent(view: ScriptView) -> Any:
+    if view.new_results:
+        told = " | ".join(result.content for result in view.new_results)
+        return call("task_complete", finish_message=told)
+    keys = [f"{view.body}/{number}" for number in range(CALLS)]
+    return [
+        *(call("send", key=key, text="as it was") for key in keys),
+        call("look", key=f"{view.body}/look", text="needs nobody"),
+    ]
+
+
+def swarm(folder: Path) -> MAILSwarmTemplate:
+    """Return a swarm whose agent sends ``CALLS`` things, each of which a person must approve."""
+
+    async def note(arguments: dict[str, Any]) -> str:
+        line = json.dumps([arguments["key"], arguments["text"]]) + "\n"
+        file = os.open(folder / "sink.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.write(file, line.encode())
+        os.close(file)
+        await asyncio.sleep(0.02)
+        return f"sent {arguments['key']}"
+
+    agent = MAILAgentTemplate(
+        name="supervisor",
+        factory=LiteLLMSupervisorFunction,
+        comm_targets=[],
+        actions=[
+            MAILAction("send", "Send.", SCHEMA, note, approval=Approval()),
+            MAILAction("look", "Look.", SCHEMA, note),
+        ],
+        agent_params={"llm": "scripted", "model": ScriptedModel(_agent)},
+        enable_entrypoint=True,
+        can_complete_tasks=True,
+        tool_format="completions",
+    )
+    return MAILSwarmTemplate(name="approvals", agents=[agent], entrypoint="supervisor")
+
+
+def serve(folder: str, store: str, port: int) -> None:
+    """Serve until the process is killed."""
+    log = os.open(Path(folder, "server.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    init_logger(log_dir=Path(folder, "logs"))
+    config = ServerConfig(
+        host="127.0.0.1",
+        port=port,
+        swarm=SwarmConfig(name="approvals", registry_file=str(Path(folder, "registry.json"))),
+        settings=SettingsConfig(task_message_limit=50, print_llm_streams=False),
+        limits=NO_LIMITS,
+    )
+    run_server(config, template=swarm(Path(folder)), store=open_store(store))
+
+
+@dataclass
+class House:
+    """A server that is killed, what was answered, and what has run."""
+
+    folder: Path
+    store: str
+    port: int = field(default_factory=free_port)
+    process: Any = None
+    answered: dict[str, str] = field(default_factory=dict)
+    lost: int = 0
+
+    async def start(self) -> None:
+        arguments = (str(self.folder), self.store, self.port)
+        self.process = _CONTEXT.Process(target=serve, args=arguments)
+        self.process.start()
+        async with asyncio.timeout(_SECONDS):
+            async with self.client() as client:
+                while True:
+                    assert self.process.is_alive(), (self.folder / "server.log").read_text()
+                    with suppress(httpx.TransportError):
+                        if (await client.get("/health")).status_code == 200:
+                            return
+                    await asyncio.sleep(0.02)
+
+    async def kill(self) -> None:
+        os.kill(self.process.pid, signal.SIGKILL)
+        async with asyncio.timeout(_SECONDS):
+            while self.process.is_alive():
+                await asyncio.sleep(0.005)
+
+    def client(self) -> httpx.AsyncClient:
+        url = f"http://127.0.0.1:{self.port}"
+        return httpx.AsyncClient(base_url=url, headers=HEADERS, timeout=20)
+
+    async def answer(self, approval: dict[str, Any], kind: str) -> None:
+        """Answer a call until the server says that it is answered."""
+        key = approval["action_request"]["args"]["key"]
+        args: Any = None
+        if kind == "edit":
+            args = {"action": "send", "args": {"key": key, "text": "edited"}}
+        elif kind == "response":
+            args = "rather not"
+        self.answered[key] = kind
+        path = f"/approvals/{approval['approval_id']}"
+        async with asyncio.timeout(_SECONDS):
+            while True:
+                try:
+                    async with self.client() as client:
+                        done = await client.post(path, json={"type": kind, "args": args})
+                except httpx.TransportError:
+                    self.lost += 1
+                    await asyncio.sleep(0.1)
+                    continue
+                if done.status_code == 503:
+                    await asyncio.sleep(0.1)
+                    continue
+                # Closed already: the first attempt was stored, and its answer was lost.
+                assert done.status_code in (200, 409), done.text
+                return
+
+    async def ended(self, task_id: str) -> dict[str, Any]:
+        """Return a task when it has ended."""
+        async with asyncio.timeout(_SECONDS), self.client() as client:
+            while True:
+                task = (await client.get(f"/tasks/{task_id}")).json()
+                if task["status"] not in ("running", "paused"):
+                    return dict(task)
+                await asyncio.sleep(0.05)
+
+    def sink(self) -> list[tuple[str, str]]:
+        lines = (self.folder / "sink.jsonl").read_text().splitlines()
+        return [tuple(json.loads(line)) for line in lines]
+
+
+async def answer_all(house: House, dice: random.Random) -> None:
+    """Answer the calls of all tasks in a random order; an ignored one is a task's last."""
+    async with house.client() as client:
+        for number in range(TASKS):
+            body = {"body": f"t{number}", "task_id": f"t{number}"}
+            made = await client.post("/message", json=body)
+            assert made.json()["status"] == "paused", made.text
+        found: list[dict[str, Any]] = []
+        cursor = None
+        while True:
+            query = {"limit": "200"} | ({"cursor": cursor} if cursor else {})
+            page = (await client.get("/approvals", params=query)).json()
+            found += page["approvals"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+    assert len(found) == TASKS * CALLS
+    dice.shuffle(found)
+    left = Counter(each["task_id"] for each in found)
+    kills = sorted(dice.sample(range(1, len(found)), KILLS))
+    work: set[asyncio.Task[None]] = set()
+    for number, approval in enumerate(found):
+        last = left[approval["task_id"]] == 1
+        left[approval["task_id"]] -= 1
+        if last:  # whatever else of its task is under way must be stored before
+            await asyncio.gather(*work)
+            work.clear()
+        kind = dice.choice(("accept", "edit", "response", *(["ignore"] if last else [])))
+        work.add(asyncio.create_task(house.answer(approval, kind)))
+        await asyncio.sleep(dice.choice((0, 0, 0.01, 0.03)))
+        if number in kills:
+            await house.kill()
+            await house.start()
+    await asyncio.gather(*work)
+
+
+async def whole(house: House, seed: int) -> None:
+    """Do it all, and compare."""
+    store = open_store(house.store, exclusive=False)
+    await store.open()
+    await store.put_token(TokenRow(hash_token(TOKEN), "user", "alice", "2026-01-01T00:00:00+00:00"))
+    await store.close()
+    await house.start()
+    try:
+        await answer_all(house, random.Random(seed))
+        unknown = 0
+        for number in range(TASKS):
+            task = await house.ended(f"t{number}")
+            assert task["status"] == "completed"
+            results = [json.loads(event["data"]) for event in task["events"]]
+            cut = [
+                each
+                for each in results
+                if "outcome is unknown" in str(each["extra_data"].get("result"))
+            ]
+            unknown += len(cut)
+            for each in cut:  # it may have run before the crash, or not
+                house.answered.pop(key_of(results, each["extra_data"]["tool_call_id"]), None)
+        check(house, unknown)
+    finally:
+        await house.kill()
+    report(
+        f"seed {seed}: {TASKS * CALLS} approvals in {TASKS} tasks, {KILLS} kills, "
+        f"{house.lost} requests lost their answers, {unknown} outcomes unknown"
+    )
+
+
+def key_of(events: list[dict[str, Any]], call_id: str) -> str:
+    """Return the key of the call with an id."""
+    found = [
+        each["extra_data"]["tool_args"]["key"]
+        for each in events
+        if each["extra_data"].get("tool_call_id") == call_id and "tool_args" in each["extra_data"]
+    ]
+    return str(found[0])
+
+
+def check(house: House, unknown: int) -> None:
+    """Compare what ran with what was answered."""
+    ran = Counter(house.sink())
+    assert max(ran.values()) == 1, [key for key, times in ran.items() if times > 1]
+    texts = dict(ran.keys())
+    for number in range(TASKS):
+        assert texts.pop(f"t{number}/look") == "needs nobody"
+    told = {"accept": "as it was", "edit": "edited"}
+    wrong = {
+        key: (kind, texts.get(key))
+        for key, kind in house.answered.items()
+        if texts.get(key) != told.get(kind)
+    }
+    assert wrong == {}
+    assert len(texts) <= sum(kind in told for kind in house.answered.values()) + unknown
+
+
+async def test_each_call_runs_exactly_as_answered_once(tmp_path: Path) -> None:
+    await whole(House(tmp_path, f"sqlite:///{tmp_path / 'mail.db'}"), SEED)
+
+
+async def test_the_same_with_postgresql(tmp_path: Path, dsn: str) -> None:
+    await whole(House(tmp_path, dsn), SEED + 1)
