@@ -561,17 +561,19 @@ class ApprovalRequest(TypedDict):
 class ApprovalConfig(TypedDict):
     """Which answers are allowed."""
 
-    allow_accept: bool
-    allow_edit: bool
-    allow_ignore: bool
-    allow_respond: bool
+    allow_accept: Annotated[bool, Field(description="Run it as it is.")]
+    allow_edit: Annotated[bool, Field(description="Run it with other arguments.")]
+    allow_ignore: Annotated[bool, Field(description="Leave it out, which ends the workflow.")]
+    allow_respond: Annotated[bool, Field(description="Give a text as its result.")]
 
 
 @with_config(_CLOSED)
 class ApprovalAnswer(TypedDict):
     """An answer as it was taken."""
 
-    type: Literal["accept", "edit", "ignore", "response"]
+    type: Annotated[
+        Literal["accept", "edit", "ignore", "response"], Field(description="What was to be done.")
+    ]
     args: Annotated[
         ApprovalRequest | str | None,
         Field(description="The edited call, the text of a response, or null."),
@@ -582,8 +584,8 @@ class ApprovalAnswer(TypedDict):
 class ApprovalOwner(TypedDict):
     """Whose task it is."""
 
-    role: str
-    id: str
+    role: Annotated[str, Field(description="The owner's role.")]
+    id: Annotated[str, Field(description="The owner's id.")]
 
 
 @with_config(_CLOSED)
