@@ -160,23 +160,17 @@ def by_role(row: Row, role: str) -> str:
 
 def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
     """Return the row's path with the id of a task, or a response, that the caller has."""
-    if row.path == "/outbox/{number}":
-        return f"/outbox/{asyncio.run(_given_up(http))}"
-    if "{prefix}" in row.path:
-        made = {"role": "user", "id": "carol"}
-        return f"/tokens/{http.post('/tokens', headers=bearer('admin'), json=made).json()['hash']}"
+    if row.path == "/outbox/{number}" or "{prefix}" in row.path:
+        return _named(http, row.path, who)
     if row.path.endswith("/back") or "{number}" in row.path:
         taken = http.post("/interswarm/forward", headers=bearer("swarm"), json=mail("first"))
         assert taken.status_code == 200, taken.text
     path = row.path.replace("{number}", _waiting_mail(http) if "{number}" in row.path else "")
     path = path.replace("{model}", till().name)
-    if path == "/memories/{name}":
-        http.put("/memories/style", headers=bearer(who), json={"value": "Be brief."})
-        return "/memories/style"
+    if row.path.startswith(("/memories", "/approvals")):
+        return _named(http, path, who)
     if row.of_desk:
         return _at_desk(http, path)
-    if row.path.startswith("/approvals"):
-        return path.replace("{approval_id}", _approval(http, who))
     if path.startswith("/swarms") and "load" not in path and row.method != "GET":
         _forget_peer(http, row)
     path = path.replace("{name}", "peer") if "swarms" in path else _asset(path)
@@ -191,6 +185,20 @@ def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
         made = http.post("/responses", headers=bearer(who), json=hang)
         path = path.replace("{response_id}", made.json()["id"])
     return path
+
+
+def _named(http: httpx.Client, path: str, who: str) -> str:
+    """Return a path with the name of a memory, or the id of an approval, a token or mail."""
+    if path == "/outbox/{number}":
+        return f"/outbox/{asyncio.run(_given_up(http))}"
+    if "{prefix}" in path:
+        made = {"role": "user", "id": "carol"}
+        return f"/tokens/{http.post('/tokens', headers=bearer('admin'), json=made).json()['hash']}"
+    if "{approval_id}" in path:
+        return path.replace("{approval_id}", _approval(http, who))
+    if path == "/memories/{name}":
+        http.put("/memories/style", headers=bearer(who), json={"value": "Be brief."})
+    return path.replace("{name}", "style")
 
 
 def _approval(http: httpx.Client, who: str) -> str:

@@ -385,7 +385,7 @@ def feedback_of(row: ApprovalRow, task_id: str) -> tuple[FeedbackRow, ...]:
     """
     answer = from_json(row.answer or "{}")
     memory = from_json(row.config).get("feedback", {}).get(answer.get("type"))
-    if memory is None or row.status == "expired":
+    if memory is None or not row.answered_by:
         return ()
     request, args = from_json(row.request), answer["args"]
     taught = new_feedback(
