@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from mail.cli import (
     client,
     db,
+    email,
     init,
     login,
     mcp,
@@ -30,7 +31,7 @@ from mail.core.suggest import did_you_mean, hinted
 from mail.errors import ConfigError, MAILError, ProtocolError
 from mail.version import get_protocol_version, get_version
 
-__all__ = ["COMMANDS", "Command", "main"]
+__all__ = ["COMMANDS", "Command", "email_main", "main"]
 
 
 class Command(NamedTuple):
@@ -70,6 +71,7 @@ COMMANDS: Final = (
     Command("token", "create, list and revoke access tokens", token.configure, token.run),
     Command("tasks", "list, show, cancel and delete tasks", tasks.configure, tasks.run),
     Command("watch", "show what a task does, and follow it", watch.configure, watch.run),
+    Command("email", "bring new emails to the email assistant", email.configure, email.run),
     Command(
         "outbox", "list mail for other swarms, and send it again", outbox.configure, outbox.run
     ),
@@ -115,6 +117,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except Exception as error:  # noqa: BLE001 - a fault of ours, or of code that a swarm names, too
         return _fail(error, FAILED) if isinstance(error, MAILError | OSError) else _break(error)
+
+
+def email_main(argv: Sequence[str] | None = None) -> int:
+    """Run ``mail email`` under the name ``mail-email``; see `main`."""
+    return main(["email", *(sys.argv[1:] if argv is None else argv)])
 
 
 def _run(arguments: argparse.Namespace) -> int:
