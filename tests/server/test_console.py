@@ -41,6 +41,7 @@ HOSTILE = (
     " [click](javascript:document.title='owned') \u202egnp.exe \x1b[2J\x1b]0;owned\x07 &amp;"
 )
 CREW = {"supervisor": ["scribe"], "scribe": ["supervisor", HOSTILE[:40]], HOSTILE[:40]: ["scribe"]}
+MANY = 2**60 + 1
 ODD = "odd/<img src=x onerror=alert(1)>?#%2F&"
 
 
@@ -214,7 +215,8 @@ def _send(arguments: dict[str, Any]) -> str:
 def _clerk(view: ScriptView) -> Any:
     if view.new_results:
         return call("task_complete", finish_message=view.new_results[0].content)
-    return call("send_mail", to="ann@example.org", text=f"Dear Ann,\n{HOSTILE}\nBest", copies=1)
+    letter = {"to": "ann@example.org", "text": f"Dear Ann,\n{HOSTILE}\nBest", "copies": 1}
+    return call("send_mail", **letter | ({"copies": MANY} if "many" in view.body else {}))
 
 
 def office() -> MAILSwarmTemplate:
@@ -413,9 +415,9 @@ async def test_a_breakpoint_call_is_answered_by_keyboard(stage: Stage) -> None:
     assert await page.run("!document.querySelector('.open-call')")
 
 
-async def _waits(inbox: Stage, task_id: str) -> str:
+async def _waits(inbox: Stage, task_id: str, body: str = "write to Ann") -> str:
     """Begin a task, and return the id of the approval that it waits for."""
-    await inbox.post("write to Ann", task_id)
+    await inbox.post(body, task_id)
     async with asyncio.timeout(20):
         while True:
             query = {"task_id": task_id}
@@ -492,6 +494,21 @@ async def test_answers_that_are_wrong_or_late_are_told(inbox: Stage) -> None:
     await page.run("location.hash = '#/approvals'")
     await inbox.click("all", ".list-side")
     await inbox.shows("ignored", ".page-side .approval")
+
+
+async def test_a_number_that_a_browser_rounds_is_not_sent_back(inbox: Stage) -> None:
+    SENT.clear()
+    await _waits(inbox, "rounded", "write to Ann many times")
+    await inbox.visit("#/tasks/rounded")
+    await inbox.shows("more digits than a browser keeps", ".approval .problem")
+    await inbox.click("Edit", ".approval")
+    await inbox.write(".answer-form textarea", "ben@example.org")
+    await inbox.page.press("Enter", ctrl=True)
+    await inbox.shows("too large for a browser", ".answer-form .problem")
+    await inbox.click("Accept", ".approval")
+    await inbox.click("Accept and run", ".approval")
+    await inbox.shows("completed", ".head .state")
+    assert [one["copies"] for one in SENT] == [MANY]
 
 
 async def test_hostile_text_is_text(stage: Stage) -> None:

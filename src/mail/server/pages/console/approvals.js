@@ -8,7 +8,9 @@ import { linkTo } from "./tasks.js";
 
 const PAGE = 50;
 const EVERY = 3_000;
-const MOST_COMPARED = 250_000; // pairs of lines; beyond that all lines count as changed
+const MOST_LINES = 2_000;
+const CONTEXT = 3; // lines before and after a change
+const MOST_COMPARED = 4_000_000; // pairs of lines; beyond that all lines count as changed
 
 /** What one may do with a call: its name, its key, what to call it, and what it does. */
 const ANSWERS = [
@@ -56,14 +58,22 @@ function longestCommon(one, two) {
 
 const WORDS = { "-": "removed: ", "+": "added: ", " ": "" };
 
+/** Leave out the lines far from any change. */
+function near(lines) {
+  const close = new Uint8Array(lines.length);
+  lines.forEach(([mark], place) => mark !== " " && close.fill(1, Math.max(0, place - CONTEXT), place + CONTEXT + 1));
+  return lines.flatMap((line, place) => (close[place] ? [line] : close[place - 1] || (place === 0 && lines.length) ? [["…", ""]] : []));
+}
+
 function Changes({ name, before, after }) {
-  const lines = compare(before, after);
-  if (lines.every(([mark]) => mark === " ")) return null;
+  const lines = near(compare(before, after));
+  if (lines.every(([mark]) => mark !== "-" && mark !== "+")) return null;
   return html`
     <div class="diff" role="group" aria-label=${`Changes of ${visible(name)}`}>
       <b><${Say} text=${name} most=${120} /></b>
-      <pre tabindex="0">${lines.slice(0, 2_000).map(([mark, line]) => html`<span class=${{ "-": "gone", "+": "made" }[mark] ?? ""}><span
-        class="unseen">${WORDS[mark]}</span>${mark} ${visible(line.slice(0, 5_000))}${"\n"}</span>`)}</pre>
+      <pre tabindex="0">${lines.slice(0, MOST_LINES).map(([mark, line]) => html`<span class=${{ "-": "gone", "+": "made" }[mark] ?? ""}><span
+        class="unseen">${WORDS[mark] ?? ""}</span>${mark} ${visible(line.slice(0, 5_000))}${"\n"}</span>`)}</pre>
+      ${lines.length > MOST_LINES && html`<p class="problem">${amount(lines.length - MOST_LINES)} more lines are not shown.</p>`}
     </div>
   `;
 }
@@ -86,6 +96,12 @@ function AllChanges({ before, after }) {
   return changed ? shown : html`<p class="hint">Nothing is changed yet.</p>`;
 }
 
+/** Tell whether all whole numbers in a value are those that the server has sent. */
+function isExact(value) {
+  if (typeof value === "number") return !Number.isInteger(value) || Number.isSafeInteger(value);
+  return typeof value !== "object" || value === null || Object.values(value).every(isExact);
+}
+
 /** The end of a description that only repeats the call, whose arguments are shown anyway. */
 const REPEATED = /\n*\*\*[^\n]*\*\*\n\n```json\n[\s\S]*\n```\s*$/;
 
@@ -99,6 +115,7 @@ export function ApprovalCard({ api, approval, onDone, keys = false, titled = tru
   const card = useRef();
   const key = useRef(uniqueId());
   const original = argsOf(request);
+  const exact = isExact(original);
   const [text, setText] = useState("");
   const [edited, setEdited] = useState(() => Object.fromEntries(Object.entries(original).map(([name, value]) => [name, asText(value)])));
   const first = useRef(true);
@@ -109,19 +126,17 @@ export function ApprovalCard({ api, approval, onDone, keys = false, titled = tru
   const begin = (type) => () => open && allowed.some(([name]) => name === type) && setMode(type);
   useKeys(keys ? { ...Object.fromEntries(ANSWERS.map(([type, letter]) => [letter, begin(type)])) } : {});
   const changed = () => {
-    const args = {};
-    for (const [name, value] of Object.entries(edited)) {
-      if (typeof original[name] === "string" || value === asText(original[name])) {
-        args[name] = value === asText(original[name]) ? original[name] : value;
-        continue;
-      }
+    if (!exact) throw new Error("a number in the arguments is too large for a browser: edit them with another program");
+    const read = ([name, value]) => {
+      if (value === asText(original[name])) return [name, original[name]];
+      if (typeof original[name] === "string") return [name, value];
       try {
-        args[name] = JSON.parse(value);
+        return [name, JSON.parse(value)];
       } catch {
-        throw new Error(`${name} is not JSON: a text stands in quotation marks`);
+        throw new Error(`${visible(name)} is not JSON: a text stands in quotation marks`);
       }
-    }
-    return args;
+    };
+    return Object.fromEntries(Object.entries(edited).map(read)); // also a name like __proto__
   };
   const send = async () => {
     const args = mode === "edit" ? { action: request.action, args: changed() } : mode === "response" ? text : null;
@@ -158,6 +173,7 @@ export function ApprovalCard({ api, approval, onDone, keys = false, titled = tru
           <dt><${Say} text=${name} most=${120} /></dt><dd><${Passage} text=${flat(value)} label=${`Argument ${visible(name)}`} /></dd>
         </div>`)}
       </dl>`}
+      ${!exact && html`<p class="problem">A number here has more digits than a browser keeps: the call has other last digits.</p>`}
       ${open && allowed.length > 1 && html`<p class="actions" role="group" aria-label="Answers">
         ${allowed.map(([type, letter, name]) => html`
           <button aria-pressed=${mode === type} onClick=${() => setMode(mode === type ? "" : type)}>${name}${keys && html` <kbd>${letter}</kbd>`}</button>

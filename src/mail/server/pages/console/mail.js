@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "./hooks.mjs";
 import { uniqueId } from "./api.js";
 import {
-  age, amount, dateOf, Dialog, FormDialog, html, Passage, Problem, Say, sendKey, size, useKeys, useRead, Work,
+  age, amount, dateOf, Dialog, FormDialog, html, Passage, Problem, Say, sendKey, size, useKeys, useRead, visible, Work,
 } from "./parts.js";
 
 const EVERY = 4_000;
@@ -281,7 +281,7 @@ function Names({ api, name, without = [], multiple = false }) {
   const names = (found?.participants ?? []).filter((one) => !without.includes(one.name));
   return html`
     <select name=${name} required autofocus multiple=${multiple} size=${multiple ? Math.min(8, Math.max(2, names.length)) : undefined}>
-      ${names.map((one) => html`<option key=${one.name} value=${one.name}>${one.kind === "agent" ? `${one.name} (agent)` : one.name}</option>`)}
+      ${names.map((one) => html`<option key=${one.name} value=${one.name}>${visible(one.kind === "agent" ? `${one.name} (agent)` : one.name)}</option>`)}
     </select>
     <${Problem} error=${error} />
   `;

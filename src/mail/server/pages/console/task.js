@@ -7,7 +7,7 @@ import { Actors, aroundReply, describe, details, pretty, PROSE, SHORT } from "./
 import { EventLog } from "./log.js";
 import {
   age, amount, dateOf, Dialog, duration, html, money, Passage, Problem, Say, sendKey, State,
-  useKeys, useRepeated, Work,
+  useKeys, useRepeated, visible, Work,
 } from "./parts.js";
 import { MODES } from "./timeline.js";
 
@@ -185,7 +185,7 @@ export function Task({ api, list, caller, id, owner }) {
     <main class=${`task ${side ? "side-first" : ""}`}>
       <div class="head">
         <a href="#/tasks" aria-label="All tasks" class="back">←</a>
-        <h1 title=${title}><${Say} text=${title} /></h1>
+        <h1 title=${visible(title)}><${Say} text=${title} /></h1>
         <${State} status=${record.status} />
         <${Link} link=${watched.link} />
         <span class="spring"></span>
@@ -370,7 +370,7 @@ function Interrupt({ api, watched, onClose }) {
       <label>Agent
         <select value=${agent} onChange=${(event) => setAgent(event.target.value)}>
           <option value="">the swarm's entrypoint</option>
-          ${watched.actors.agents().map((name) => html`<option value=${name}>${name}</option>`)}
+          ${watched.actors.agents().map((name) => html`<option value=${name}>${visible(name)}</option>`)}
         </select>
       </label>
       <label>Message
