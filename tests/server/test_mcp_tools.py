@@ -53,6 +53,8 @@ GOOD: dict[str, Arguments] = {
     "get_task": {"task_id": TASK},
     "list_tasks": {"limit": 1},
     "answer_breakpoint": {"task_id": "<paused>", "call_id": CALL, "result": "no help"},
+    "list_approvals": {"limit": 1},
+    "answer_approval": {"approval_id": "<approval>", "type": "response", "text": "no help"},
     "interrupt_agent": {"task_id": "<running>", "message": "stop"},
     "cancel_task": {"task_id": "<running>"},
 }
@@ -108,6 +110,14 @@ BAD: dict[str, list[tuple[Arguments, str]]] = {
     "get_task": [({"task_id": "none"}, "not found")],
     "list_tasks": [({"limit": 101}, "limit"), ({"cursor": "x"}, "cursor")],
     "answer_breakpoint": [({"task_id": TASK, "call_id": "none", "result": "x"}, "none")],
+    "list_approvals": [({"status": "none"}, "status"), ({"cursor": "x"}, "cursor")],
+    "answer_approval": [
+        ({"approval_id": "none", "type": "accept"}, "no such approval"),
+        ({"approval_id": "..", "type": "accept"}, "no such approval"),
+        ({"approval_id": "<approval>", "type": "maybe"}, "type"),
+        ({"approval_id": "<approval>", "type": "accept"}, "allowed: 'response'"),
+        ({"approval_id": "<approval>", "type": "edit"}, "'action' and 'args'"),
+    ],
     "interrupt_agent": [({"task_id": TASK, "message": "x"}, "not running")],
     "cancel_task": [({"task_id": "none"}, "not found")],
 }
@@ -181,17 +191,23 @@ async def test_tools_of_users(server: Server, transport: str, script: Script) ->
     async with TRANSPORTS[transport](server, "alice") as alice:
         done = await said(alice, "submit_task", {"message": "hello"})
         paused = await said(alice, "submit_task", {"message": "waste time"})
+        other = await said(alice, "submit_task", {"message": "waste more"})
+        wanted = {"task_id": other["task_id"]}
+        (asked,) = (await said(alice, "list_approvals", wanted))["approvals"]
         running = await said(alice, "submit_task", {"message": "hang", "wait_seconds": 0})
         await script.entered.wait()
         known = {
             TASK: done["task_id"],
             CALL: paused["breakpoints"][0]["call_id"],
             "<paused>": paused["task_id"],
+            "<approval>": asked["approval_id"],
             "<running>": running["task_id"],
         }
         results = await all_cases(alice, tools_of(["tasks"]), known)
     assert results["submit_task"]["answer"] == "You said: hello"
     assert "no help" in results["answer_breakpoint"]["answer"]
+    assert results["answer_approval"]["approval"]["status"] == "responded"
+    assert len(results["list_approvals"]["approvals"]) == 1
     assert results["cancel_task"]["status"] == "cancelled"
 
 

@@ -202,6 +202,29 @@ class AnswerBreakpoint(Arguments):
     wait_seconds: _Wait = 60.0
 
 
+_ApprovalStatus = Literal[
+    "open", "accepted", "edited", "ignored", "responded", "cancelled", "expired", "all"
+]
+
+
+class ListApprovals(Arguments):
+    """List tool calls of agents that wait for your approval, newest first."""
+
+    status: _ApprovalStatus = "open"
+    task_id: Annotated[str, Field(max_length=256, description="Only of this task.")] = ""
+    limit: Annotated[int, Field(ge=1, le=50)] = 10
+    cursor: Annotated[str, Field(description="next_cursor of the page before.")] = ""
+
+
+class AnswerApproval(Arguments):
+    """Answer such a call: accept runs it, ignore ends the task, response is its result."""
+
+    approval_id: Annotated[str, Field(min_length=1, max_length=64)]
+    type: Literal["accept", "edit", "ignore", "response"]
+    args: Annotated[dict[str, Any] | None, Field(description="All arguments, for edit.")] = None
+    text: Annotated[str, Field(description="The text, for response.")] = ""
+
+
 class InterruptAgent(Arguments):
     """Interrupt an agent at work on a task of yours: it reads this before anything else."""
 
@@ -471,6 +494,23 @@ async def _answer(api: Api, given: AnswerBreakpoint, progress: Progress | None) 
         "kwargs": {"breakpoint_tool_call_result": result},
     }
     return await _posted(api, body, given.wait_seconds, progress)
+
+
+async def _approvals(api: Api, given: ListApprovals, _: object) -> dict[str, Any]:
+    params = {name: _query(value) for name, value in _given(given).items()}
+    return await api.ask("GET", "/approvals", params={"limit": str(given.limit), **params})
+
+
+async def _approve(api: Api, given: AnswerApproval, _: object) -> dict[str, Any]:
+    args: Any = None
+    if given.type == "edit":
+        args = {"action": "", "args": given.args}
+    elif given.type == "response":
+        args = given.text
+    path = f"/approvals/{id_in_path(given.approval_id, 'approval')}"
+    if given.approval_id == "events":
+        raise ToolError("no such approval")
+    return await api.ask("POST", path, json={"type": given.type, "args": args})
 
 
 async def _interrupt(api: Api, given: InterruptAgent, progress: Progress | None) -> dict[str, Any]:
@@ -1032,6 +1072,8 @@ _TOOLS: Final = (
     McpTool("get_task", "tasks", GetTask, _get, reads=True),
     McpTool("list_tasks", "tasks", ListTasks, _list, reads=True),
     McpTool("answer_breakpoint", "tasks", AnswerBreakpoint, _answer),
+    McpTool("list_approvals", "tasks", ListApprovals, _approvals, reads=True),
+    McpTool("answer_approval", "tasks", AnswerApproval, _approve),
     McpTool("interrupt_agent", "tasks", InterruptAgent, _interrupt),
     McpTool("cancel_task", "tasks", CancelTask, _cancel),
 )

@@ -559,7 +559,7 @@ class ApprovalRequest(TypedDict):
 
 @with_config(_CLOSED)
 class ApprovalConfig(TypedDict):
-    """Which answers are allowed."""
+    """What may be done with a call."""
 
     allow_accept: Annotated[bool, Field(description="Run it as it is.")]
     allow_edit: Annotated[bool, Field(description="Run it with other arguments.")]
@@ -582,7 +582,7 @@ class ApprovalAnswer(TypedDict):
 
 @with_config(_CLOSED)
 class ApprovalOwner(TypedDict):
-    """Whose task it is."""
+    """The caller who has started a task."""
 
     role: Annotated[str, Field(description="The owner's role.")]
     id: Annotated[str, Field(description="The owner's id.")]
