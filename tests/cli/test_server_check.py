@@ -126,7 +126,7 @@ def test_everything_wrong_is_told_at_once(
     for words in (
         "[server] 'port': expected an integer, got text",
         "[server] 'debgu' is not a known key; did you mean 'debug'?",
-        "[server.limits] 'max_streams': Input should be greater than or equal to 0",
+        "[server.limits] 'max_streams': must be at least 0",
         "[client] 'timeout': expected a number, got text",
         "[stdlib.http] 'allow': ",
         "MAIL_LOG_LEVEL must be one of DEBUG",
@@ -168,7 +168,7 @@ def test_a_file_that_cannot_be_used_is_one_error_and_the_rest_is_checked_all_the
 
 def test_flags_are_checked_by_their_names(check: Check) -> None:
     done = check("--port", "99999")
-    assert done.of("configuration") == ["error --port: Input should be less than or equal to 65535"]
+    assert done.of("configuration") == ["error --port: must be at most 65535"]
 
 
 @pytest.mark.parametrize(

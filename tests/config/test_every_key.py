@@ -149,7 +149,7 @@ def test_a_wrong_type_names_file_key_and_what_is_expected(
         str: "expected text, got a date",
     }
     literal = get_origin(model.model_fields[key].annotation) is Literal
-    expected = "Input should be '" if literal else words[kinds(model.model_fields[key])[0]]
+    expected = "must be '" if literal else words[kinds(model.model_fields[key])[0]]
     assert expected in text
     if model is not ClientConfig:
         assert main(["server", "--check"]) == 2
@@ -262,9 +262,9 @@ def test_the_config_flag_wins_over_the_variable(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--port", "99999"], "mail: --port: Input should be less than or equal to 65535\n"),
+        (["--port", "99999"], "mail: --port: must be at most 65535\n"),
         (["--port", "x"], "argument -p/--port: invalid int value: 'x'\n"),
-        (["--swarm-name", ""], "mail: --swarm-name: String should have at least 1 character\n"),
+        (["--swarm-name", ""], "mail: --swarm-name: must not be empty\n"),
         (["--print-llm-streams", "maybe"], "invalid boolean value 'maybe'; expected true/false\n"),
         (["--log-format", "xml"], "argument --log-format: invalid choice: 'xml'"),
         (["--config", "~nobody-here/x"], "mail: --config: '~' in '~nobody-here/x' "),

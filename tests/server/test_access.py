@@ -114,7 +114,7 @@ async def test_health_takes_only_a_line_of_text(client: httpx.AsyncClient, statu
     assert answer.status_code == 400
     [problem] = answer.json()["errors"]
     assert problem["field"] == "status"
-    assert status is not None or problem["problem"] == "Field required"
+    assert status is not None or problem["problem"] == "is missing"
 
 
 async def test_whoami_and_status_make_no_instance(

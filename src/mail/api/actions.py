@@ -15,6 +15,7 @@ from mail.api.references import fresh_copy, load_object, parse_object
 from mail.api.schema_models import model_from_json_schema, satisfies_strict_mode
 from mail.core.actions import ActionCore, ActionFunction
 from mail.core.approvals import Approval
+from mail.core.schema import problem_text
 from mail.errors import ConfigError, ToolError, WrongReference
 from mail.swarms_json.names import check_action_name
 from mail.swarms_json.parameters import check_schema
@@ -138,8 +139,8 @@ class ModelReader:
         try:
             payload = self.model.model_validate(args)
         except ValidationError as error:
-            details = error.errors(include_url=False, include_context=False, include_input=False)
-            problems = [f"{_place(item['loc'])}: {_cut(item['msg'])}" for item in details]
+            details = error.errors(include_url=False, include_input=False)
+            problems = [f"{_place(item['loc'])}: {_cut(problem_text(item))}" for item in details]
             raise _refusal(self._action, problems) from None
         return payload.model_dump(mode="json", by_alias=True) if self._as_dict else payload
 

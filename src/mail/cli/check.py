@@ -167,6 +167,7 @@ def _server(tables: _Tables) -> "ServerConfig":
         FederationConfig,
         FilesConfig,
         LimitsConfig,
+        MemoryConfig,
         OpenAIConfig,
         RetentionConfig,
         ServerConfig,
@@ -186,6 +187,7 @@ def _server(tables: _Tables) -> "ServerConfig":
         files=tables.make(FilesConfig),
         openai=tables.make(OpenAIConfig),
         teams=tables.make(TeamsConfig),
+        memory=tables.make(MemoryConfig),
         federation=tables.make(FederationConfig),
     )
     return config

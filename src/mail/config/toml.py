@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from mail.config.env import CONFIG_PATH, named_config_file
+from mail.core.schema import problem_text
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class FileBacked(BaseModel):
             return f"{place} is not a known key{_suggest(key, cls.model_fields)}"
         kind = _EXPECTED.get(detail["type"])
         if kind is None:
-            return f"{place}: {detail['msg'].removeprefix('Value error, ')}"
+            return f"{place}: {problem_text(detail)}"
         got = _GIVEN.get(type(detail["input"]), type(detail["input"]).__name__)
         return f"{place}: expected {kind}, got {got}"
 

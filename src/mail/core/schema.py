@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
 from functools import cache
 from typing import Annotated, Any, Final, NotRequired, TypeVar, cast
 
@@ -35,6 +36,7 @@ __all__ = [
     "check_text",
     "parse_interswarm_message",
     "parse_message",
+    "problem_text",
     "problems_in",
     "problems_of",
 ]
@@ -100,8 +102,46 @@ def _fault(problem: str, name: str, prefix: str) -> ProtocolError:
     return ProtocolError(f"{name} {problem}", [{"field": field, "problem": problem}])
 
 
-_OBJECTS: Final = frozenset({"dict_type", "model_type", "model_attributes_type"})
-_VALUE_ERROR: Final = "Value error, "
+_MISSING: Final = "is missing"
+_OBJECT: Final = "must be an object"
+_LIST: Final = "must be a list"
+_INTEGER: Final = "must be an integer"
+_NUMBER: Final = "must be a number"
+_BOOLEAN: Final = "must be true or false"
+_PROBLEMS: Final[Mapping[str, str]] = {
+    "bool_parsing": _BOOLEAN,
+    "bool_type": _BOOLEAN,
+    "dict_type": _OBJECT,
+    "enum": "must be {expected}",
+    "extra_forbidden": "is not known",
+    "finite_number": "must be a finite number",
+    "float_parsing": _NUMBER,
+    "float_type": _NUMBER,
+    "greater_than": "must be greater than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "int_from_float": _INTEGER,
+    "int_parsing": _INTEGER,
+    "int_parsing_size": "has too many digits",
+    "int_type": _INTEGER,
+    "less_than": "must be less than {lt}",
+    "less_than_equal": "must be at most {le}",
+    "list_type": _LIST,
+    "literal_error": "must be {expected}",
+    "mapping_type": _OBJECT,
+    "missing": _MISSING,
+    "model_attributes_type": _OBJECT,
+    "model_type": _OBJECT,
+    "string_pattern_mismatch": "must match the pattern {pattern}",
+    "string_too_long": "must have at most {max_length} characters",
+    "string_too_short": "must have at least {min_length} characters",
+    "string_type": "must be a string",
+    "string_unicode": "must be a string without half characters",
+    "too_long": "must have at most {max_length} entries",
+    "too_short": "must have at least {min_length} entries",
+    "tuple_type": _LIST,
+}
+"""What is wrong with a value, by pydantic's name for it."""
+_PREFIXES: Final = ("Value error, ", "Assertion failed, ")
 
 TaskId = Annotated[
     str,
@@ -146,8 +186,7 @@ def _compiled(shape: Hashable) -> TypeAdapter[Any]:
 
 def problems_of(error: ValidationError, prefix: str = "") -> list[dict[str, str]]:
     """Turn a pydantic error into ``[{"field", "problem"}]`` without echoing the input."""
-    errors = error.errors(include_url=False, include_input=False, include_context=False)
-    return problems_in(errors, prefix)
+    return problems_in(error.errors(include_url=False, include_input=False), prefix)
 
 
 def problems_in(errors: Iterable[Mapping[str, Any]], prefix: str = "") -> list[dict[str, str]]:
@@ -155,18 +194,32 @@ def problems_in(errors: Iterable[Mapping[str, Any]], prefix: str = "") -> list[d
     return [
         {
             "field": ".".join([prefix, *map(str, item["loc"])]).strip(".") or "(body)",
-            "problem": _problem(item),
+            "problem": problem_text(item),
         }
         for item in errors
     ]
 
 
-def _problem(item: Mapping[str, Any]) -> str:
+def problem_text(item: Mapping[str, Any]) -> str:
+    """Return what an entry of a pydantic error says, in words that follow a field's name.
+
+    Errors that validators raise keep their own words.
+    """
     if item.get("input", item) is None:  # a null counts as absent
-        return "Field required"
-    if item["type"] in _OBJECTS:  # pydantic names a class of ours, or Python's word for it
-        return "Input should be an object"
-    return str(item["msg"]).removeprefix(_VALUE_ERROR)
+        return _MISSING
+    limits = {name: _shown(value) for name, value in item.get("ctx", {}).items()}
+    if limits.get("min_length") == 1:
+        return "must not be empty"
+    with suppress(KeyError):  # a validator's own error may have a name of pydantic's
+        return _PROBLEMS[item["type"]].format_map(limits)
+    text = str(item["msg"])
+    for prefix in _PREFIXES:
+        text = text.removeprefix(prefix)
+    return text
+
+
+def _shown(value: object) -> object:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _validated(shape: type[T], value: object, prefix: str = "") -> T:

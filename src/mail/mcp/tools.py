@@ -19,6 +19,7 @@ import httpx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json, to_json
 
+from mail.core.schema import problems_of
 from mail.core.suggest import hinted
 from mail.errors import ToolError
 from mail.mcp.files import LocalFiles
@@ -1040,7 +1041,7 @@ class McpTool:
         try:
             arguments = self.arguments.model_validate(dict(given))
         except ValidationError as error:
-            told = (f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+            told = (f"{one['field']}: {one['problem']}" for one in problems_of(error))
             raise ToolError("; ".join(islice(told, _MOST_PROBLEMS))) from None
         return await self.run(api, arguments, progress)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError, model_validator
 
+from mail.core.schema import problem_text
 from mail.core.tools.offer import Offer
 from mail.responses_api.items import Conversation, ResponsesError, read_input
 
@@ -377,7 +378,7 @@ def _checked(values: Mapping[str, Any]) -> _Fields:
         where = [part for part in first["loc"] if part not in ("str", "list[any]", "dict[str,any]")]
         param = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in where).lstrip(".")
         raise ResponsesError(
-            f"Invalid value for '{param}': {first['msg']}.", param, "invalid_type"
+            f"Invalid value for '{param}': {problem_text(first)}.", param, "invalid_type"
         ) from None
 
 
