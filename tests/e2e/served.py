@@ -57,6 +57,12 @@ def _resumes(post: Post, who: str) -> bool:
     )
 
 
+def _waits(post: Post, who: str) -> bool:
+    return isinstance(post, TurnCommit) and any(
+        call.agent == who and call.is_wait and call.answer is None for call in post.calls
+    )
+
+
 def _ends_run(post: Post, who: str) -> bool:
     return isinstance(post, TurnCommit) and post.response is not None
 
@@ -67,6 +73,7 @@ COMMITS: Mapping[str, Callable[[Post, str], bool]] = {
     "action": _starts_note,
     "turn": _ends_turn,
     "resume": _resumes,
+    "wait": _waits,
     "end": _ends_run,
 }
 """The commits around which the process can die."""
