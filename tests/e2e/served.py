@@ -3,6 +3,7 @@
 By hand: ``python -m tests.e2e.served '{"folder": "/tmp/place", "port": 8123}'``.
 """
 
+import importlib
 import json
 import os
 import signal
@@ -84,7 +85,8 @@ class Options:
     """``kill`` is "before" or "after", one of `COMMITS` and, where it matters, an agent.
 
     ``participants`` are names of mailboxes. With ``desk`` the swarm is that of the simulation of
-    the mail desk, and each of them may store so many bytes.
+    the mail desk, and each of them may store so many bytes. ``template`` is ``module:function``
+    of another swarm, which takes the folder.
     """
 
     folder: str
@@ -98,6 +100,7 @@ class Options:
     send_timeout: float = 30.0
     participants: tuple[str, ...] = ()
     desk: int = 0
+    template: str = ""
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -131,6 +134,11 @@ def serve(options: Options) -> None:
         teams=TeamsConfig(enabled=bool(options.desk)),
         limits=NO_LIMITS.model_copy(update={"send_timeout": options.send_timeout}),
     )
+    if options.template:
+        module, _, name = options.template.partition(":")
+        swarm = getattr(importlib.import_module(module), name)(folder)
+        run_server(config, template=swarm, store=store)
+        return
     if options.desk:
         limits = {"max_stored_bytes": options.desk, "body_rate": 0.0}
         config = config.model_copy(update={"limits": config.limits.model_copy(update=limits)})
