@@ -8,6 +8,7 @@ that begin with ``a`` are for code in an event loop, such as agent functions. Do
 
 import asyncio
 import importlib
+import importlib.util
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
@@ -137,30 +138,27 @@ def proposer(model: str | ChatModel, instructions: str = MEMORY_UPDATE_INSTRUCTI
     """Return what has LangMem and a model propose updates.
 
     Raises:
-        ConfigError: the model's name is wrong.
+        ConfigError: the model's name is wrong, or the extra ``memory`` is not installed.
     """
+    if importlib.util.find_spec("langmem") is None:
+        raise ConfigError(
+            "learning from feedback needs the extra 'memory': pip install 'mail-protocol[memory]'"
+        )
     name = model if isinstance(model, str) else "memory"
     asked = _asked_by(model_for(model) if isinstance(model, str) else model, name)
 
     async def propose(current: str, messages: Sequence[Mapping[str, Any]]) -> str:
-        langmem = await asyncio.to_thread(_langmem)
+        langmem = await asyncio.to_thread(_load)
         text: str = await langmem.proposed_update(asked, current, messages, instructions)
         return text
 
     return propose
 
 
-def _langmem() -> Any:
-    """Import what LangMem needs, which takes seconds."""
-    try:
-        importlib.import_module("langmem")
-        return importlib.import_module("mail.db.langmem")
-    except ModuleNotFoundError as error:
-        if (error.name or "").startswith("mail."):
-            raise
-        raise ConfigError(
-            "learning from feedback needs the extra 'memory': pip install 'mail-protocol[memory]'"
-        ) from error
+def _load() -> Any:
+    """Import what LangMem needs, which takes seconds, and return our module over it."""
+    importlib.import_module("langmem")
+    return importlib.import_module("mail.db.langmem")
 
 
 def _asked_by(model: ChatModel, name: str) -> "Ask":
@@ -179,6 +177,6 @@ def _asked_by(model: ChatModel, name: str) -> "Ask":
         )
         reply = await ask(model, request, NullSink(), lambda name, usage: None)
         calls = [(one.id, one.name, parse_arguments_text(one.arguments)) for one in reply.calls]
-        return _langmem().Asked(reply.text, calls)
+        return _load().Asked(reply.text, calls)
 
     return asked

@@ -1,6 +1,8 @@
 """What feedback may change of a memory, and what becomes of an answer."""
 
+import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -80,6 +82,17 @@ class TestCheckOfUpdates:
         assert (
             update_problem(text, "Sentence 1 of a long paragraph says so. Offer more.") is not None
         )
+
+    def test_hostile_texts_take_no_time(self) -> None:
+        many = "\n".join(f"{number:x}" for number in range(3300))
+        other = "\n".join(f"{number:x}" for number in range(3300, 6000))
+        began = time.monotonic()
+        assert update_problem(many, other) is not None
+        assert update_problem(many, many.replace("1", "x").replace("2", "y")) is not None
+        assert update_problem("", other) is not None
+        row = answer(task_text="<" + " " * 8000, change="</" + "\n" * 8000, type="response")
+        assert "<task>" in feedback_messages(row)[0]["content"]
+        assert time.monotonic() - began < 5
 
     def test_two_lines_cannot_both_become_one(self) -> None:
         before = "Be brief to Bob.\nBe brief to Ann.\n" + BEFORE
@@ -297,7 +310,9 @@ class TestMemories:
         with pytest.raises(ProtocolError):
             await self.memories().write(name, "x")
 
-    @pytest.mark.parametrize("text", ["x" * 16_385, "\0", "\x1b[2J", "\ud800", "ä" * 8_193])
+    @pytest.mark.parametrize(
+        "text", ["x" * 16_385, "\0", "\x1b[2J", "\x9b2J", "\ud800", "ä" * 8_193]
+    )
     async def test_bad_texts(self, text: str) -> None:
         with pytest.raises(ProtocolError):
             await self.memories().write("style", text)
@@ -309,6 +324,19 @@ class TestMemories:
         with pytest.raises(ProtocolError, match="limit"):
             await memories.write("one_more", "x")
         await memories.write("style", "declared by the swarm")
+
+    async def test_prompts_are_made_in_no_time_of_hostile_texts(self) -> None:
+        memories = self.memories()
+        await memories.write("a", "<" + " " * 16_000 + "/")
+        began = time.monotonic()
+        await filled_prompt("{memory:a}" * 10 + "{memory:" * 10_000, memories.text)
+        assert time.monotonic() - began < 5
+
+    async def test_writers_at_the_same_time_all_have_their_version(self) -> None:
+        memories = self.memories()
+        await asyncio.gather(*(memories.write("style", f"{number}") for number in range(5)))
+        view = await memories.view("style")
+        assert sorted(row.value for row in view.versions) == ["0", "1", "2", "3", "4"]
 
     async def test_prompts_get_the_text_as_data(self) -> None:
         memories = self.memories(style="Default.")

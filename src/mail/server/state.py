@@ -146,6 +146,7 @@ class ServerState:
                 idle_seconds=limits.instance_idle,
                 room_of=self.quotas.room,
             )
+            self._learning = self._make_learner()
 
     @property
     def pool(self) -> InstancePool:
@@ -252,15 +253,18 @@ class ServerState:
     def learning(self) -> Learner:
         """What takes up feedback on the memories of the swarm that is served."""
         if self._learning is None:
-            model = self.config.memory.model
-            self._learning = Learner(
-                store=self.store,
-                swarm=lambda: (str(self.template.name), self.template.memories),
-                clock=self.clock,
-                propose=proposer(model) if model else None,
-                announce=self._announce,
-            )
+            raise RuntimeError("the server is not open yet: its lifespan has not begun")
         return self._learning
+
+    def _make_learner(self) -> Learner:
+        model = self.config.memory.model
+        return Learner(
+            store=self.store,
+            swarm=lambda: (str(self.template.name), self.template.memories),
+            clock=self.clock,
+            propose=proposer(model) if model else None,
+            announce=self._announce,
+        )
 
     def _announce(self, owner: Owner, task_id: str, seq: int, event: EventRow) -> None:
         """Hand an event that was stored beside an instance to those who follow its task."""

@@ -18,7 +18,7 @@ from typing import Any, Final
 from mail.clock import Clock
 from mail.db.base import EventRow, Owner, Store
 from mail.db.preferences import FeedbackRow, FeedbackState, PreferenceChange
-from mail.errors import AgentError, MAILError, ModelError, StoreConflict, StoreError
+from mail.errors import AgentError, MAILError, ModelError, ProtocolError, StoreConflict, StoreError
 from mail.services.preferences import (
     Memories,
     Memory,
@@ -61,6 +61,7 @@ Announce = Callable[[Owner, str, int, EventRow], None]
 
 _GROWTH: Final = 2048
 _ADDED_LINES: Final = 8
+_LOST_LINES: Final = 50
 _LONG_LINE: Final = 240
 _SENTENCE: Final = re.compile(r"(?<=[.!?;])\s+")
 _KEPT_WORDS: Final = 0.5
@@ -77,9 +78,9 @@ _SHOWN_PROPOSAL: Final = 4096
 def update_problem(before: str, after: str) -> str | None:
     """Say why an update of a memory is refused, or return None.
 
-    Of the lines of the old text, at most a quarter, or one, may differ in the new one, and a line
-    that differs must keep half of its words; with four lines and more, one may go altogether. The
-    lines may be in another order. An update adds at most 8 lines and 2,048 bytes.
+    Of the lines of the old text, at most a quarter (50 at most), or one, may differ in the new one,
+    and a line that differs must keep half of its words; with four lines and more, one may go
+    altogether. The lines may be in another order. An update adds at most 8 lines and 2,048 bytes.
 
     Args:
         before: The memory's text.
@@ -88,18 +89,22 @@ def update_problem(before: str, after: str) -> str | None:
     problem = memory_problem(after)
     if problem is not None:
         return f"the update {problem}"
-    old, new = _units(before), _units(after)
-    lost, added = list((Counter(old) - Counter(new)).elements()), Counter(new) - Counter(old)
-    dropped = [line for line in lost if not _takes_up(line, added)]
-    if len(lost) > max(1, len(old) // 4):
-        return f"the update drops or rewrites {len(lost)} of {len(old)} lines"
-    if len(dropped) > (1 if len(old) >= 4 else 0):
-        return f"the update drops a line: {_short(dropped[0])}"
-    if added.total() - (len(lost) - len(dropped)) > _ADDED_LINES:
-        return f"the update adds more than {_ADDED_LINES} lines"
     if len(after.encode()) - len(before.encode()) > _GROWTH:
         return f"the update adds more than {_GROWTH:,} bytes"
-    return None
+    return _problem_of_lines(Counter(_units(before)), Counter(_units(after)))
+
+
+def _problem_of_lines(old: Counter[str], new: Counter[str]) -> str | None:
+    lost, added = list((old - new).elements()), new - old
+    if len(lost) > max(1, min(old.total() // 4, _LOST_LINES)):
+        return f"the update drops or rewrites {len(lost)} of {old.total()} lines"
+    many = f"the update adds more than {_ADDED_LINES} lines"
+    if added.total() > len(lost) + _ADDED_LINES:  # and are too many to be compared with each other
+        return many
+    dropped = [line for line in lost if not _takes_up(line, added)]
+    if len(dropped) > (1 if old.total() >= 4 else 0):
+        return f"the update drops a line: {_short(dropped[0])}"
+    return many if added.total() > _ADDED_LINES else None
 
 
 def _units(text: str) -> list[str]:
@@ -150,7 +155,7 @@ _ANSWERS: Final[Mapping[str, str]] = {
 
 
 def _tagged(name: str, text: str) -> str:
-    held = re.sub(rf"<(?=\s*/?\s*{name}\b)", "&lt;", text, flags=re.IGNORECASE)
+    held = re.sub(rf"<(?=\s*+/?\s*+{name}\b)", "&lt;", text, flags=re.IGNORECASE)
     return f"<{name}>\n{held}\n</{name}>" if text else ""
 
 
@@ -232,7 +237,7 @@ class Learner:
         except (AgentError, ModelError) as error:
             await self._put_off(owner, row, str(error))
             return
-        except MAILError as error:  # the text is none
+        except ProtocolError as error:  # the text is none
             await self._reject(owner, row, str(error), "")
             return
         problem = update_problem(known.value, proposed)

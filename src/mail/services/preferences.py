@@ -48,8 +48,9 @@ MAX_MEMORIES: Final = 64
 """How many memories an owner may have beside those that the swarm declares."""
 
 _PLACEHOLDER: Final = re.compile(rf"\{{memory:({MEMORY_NAME.pattern})\}}")
+_TRIES: Final = 8
 _TEXT_FIELDS: Final = ("content", "value", "text")
-_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f]|[\ud800-\udfff]")
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]|[\ud800-\udfff]")
 
 
 def check_memory_name(name: str) -> str:
@@ -150,9 +151,9 @@ async def filled_prompt(prompt: str, read: Callable[[str], Awaitable[str]]) -> s
 
 
 def _quoted(name: str, text: str) -> str:
-    held = re.sub(r"<(?=\s*/?\s*memory\b)", "&lt;", text, flags=re.IGNORECASE)
-    cut = held.encode()[:MAX_MEMORY_BYTES].decode(errors="ignore")  # a program may have put more
-    return f'<memory name="{name}">\n{cut}\n</memory>'
+    cut = text.encode(errors="replace")[:MAX_MEMORY_BYTES]  # a program may have put more
+    held = re.sub(r"<(?=\s*+/?\s*+memory\b)", "&lt;", cut.decode(errors="ignore"), flags=re.I)
+    return f'<memory name="{name}">\n{held}\n</memory>'
 
 
 class Memory(NamedTuple):
@@ -288,6 +289,17 @@ class Memories:
         await self._commit(change)
 
     async def _change(self, name: str, text: str, source: Source, expected: int | None) -> Memory:
+        for _ in range(_TRIES):
+            try:
+                return await self._try_to_change(name, text, source, expected)
+            except MemoryConflict:
+                if expected is not None:
+                    raise
+        raise MemoryConflict
+
+    async def _try_to_change(
+        self, name: str, text: str, source: Source, expected: int | None
+    ) -> Memory:
         versions = await self.store.preference_versions(self.owner, name)
         if not versions and name not in self.defaults:
             await self._check_room()
