@@ -184,7 +184,7 @@ EVERY: dict[str, list[tuple[str, str]]] = {
     "memory-edit": [
         ("/memory-edit style Don't be long.", r"memory style: version 1: Don't be long\.\n"),
         ("/med style", r"error editing memory: a text is needed, or --file\n"),
-        ("/med -f no-such-file style", r"error editing memory: cannot read no-such-file"),
+        ("/med --file=no-such-file style", r"error editing memory: cannot read no-such-file"),
         ("/memory", r"style \(version 1\)  Don't be long\.\n"),
     ],
     "memory-undo": [

@@ -1,6 +1,7 @@
 """Named memories over HTTP: whose they are, how they change, and what they learn."""
 
 import asyncio
+import importlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
@@ -12,7 +13,7 @@ from mail.config.server import MemoryConfig
 from mail.db.base import Owner, Post, Store
 from mail.db.memory import MemoryStore
 from mail.db.preferences import FeedbackRow
-from mail.llm.litellm_model import close_clients
+from mail.llm.litellm_model import close_clients, load_parts
 from mail.llm.script import Step, call, say
 from mail.server.app import create_app
 from tests.server.kit import Template, bearer, config, frames, serving
@@ -140,6 +141,8 @@ async def provider(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeProvide
     async with FakeProvider(Steps(add_line("Say 'Hi'."), add_line("Offer two dates."))) as running:
         monkeypatch.setenv("OPENAI_BASE_URL", running.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+        await asyncio.to_thread(load_parts)  # takes long where much goes on
+        await asyncio.to_thread(importlib.import_module, "langmem")
         yield running
         await close_clients()
 
@@ -153,7 +156,7 @@ async def teach(store: Store, *rows: FeedbackRow) -> None:
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait until something holds."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(30):
         while not await condition():
             await asyncio.sleep(0.02)
 

@@ -102,7 +102,7 @@ def load_parts(wires: Iterable[Wire] = ("anthropic", "completions", "responses")
 async def close_clients() -> None:
     """Close the HTTP clients that LiteLLM keeps, if it was used; later calls make new ones."""
     litellm: Any = sys.modules.get("litellm")
-    if litellm is None:
+    if not getattr(litellm, _READY, False):  # a thread may still be importing it
         return
     await litellm.close_litellm_async_clients()
     litellm.in_memory_llm_clients_cache.flush_cache()
