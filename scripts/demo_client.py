@@ -179,6 +179,21 @@ async def cancel_task(tour: Tour) -> object:
     return {"task_id": task["task_id"], "is_running": task["is_running"]}
 
 
+async def approvals(tour: Tour) -> object:
+    """Ask for a refund, and answer the call that waits for a person as an approval."""
+    client = tour.client
+    await client.post_message(REFUND, task_id="approved")
+    async with await client.stream_approvals() as events:
+        opened = await anext(events)
+    expect(opened.event == "approval_opened", f"an approval was expected: {opened.event}")
+    [waiting] = (await client.get_approvals(task_id="approved"))["approvals"]
+    one = await client.get_approval(waiting["approval_id"])
+    expect(one["config"]["allow_respond"], "it takes no response")
+    done = await client.answer_approval(waiting["approval_id"], "response", "approved")
+    expect(done["approval"]["status"] == "responded", "it was not answered")
+    return done["task"]
+
+
 async def submit_message(tour: Tour) -> object:
     """Ask without waiting, and look later."""
     accepted = await tour.client.submit_message("Where is order A-1003?", task_id="later")
@@ -380,7 +395,8 @@ STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (
         ping, get_health, login, get_whoami, get_status, update_health, post_message,
-        post_message_stream, get_tasks, get_task, get_task_events, cancel_task, submit_message,
+        post_message_stream, get_tasks, get_task, get_task_events, cancel_task, approvals,
+        submit_message,
         delete_task, debug_post_responses, memories, desk_messages, desk_threads, desk_files,
         desk_teams, dump_swarm, register_swarm, get_swarms, get_swarm_registry, unregister_swarm,
         discover_swarms,
