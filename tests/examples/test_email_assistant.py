@@ -30,6 +30,12 @@ from mail.examples.email_assistant import (
     parse_gmail,
     update_memory,
 )
+from mail.examples.email_assistant.actions import (
+    Question,
+    notify_person,
+    schedule_meeting_tool,
+    send_email_tool,
+)
 from mail.examples.email_assistant.formatting import describe
 from mail.examples.scripts.email_assistant import RESPONSE, TRIAGE
 from mail.llm import call, otherwise, say
@@ -106,6 +112,13 @@ class World:
     async def settled(self) -> Any:
         await self.swarm.await_queue_empty()
         return await self.swarm.read_task("one")
+
+    async def feedback(self) -> list[tuple[str, str]]:
+        """Return (answer, the memory that it teaches) of what waits to be learned."""
+        owner = self.swarm._runtime._context.owner
+        names = await self.store.waiting_feedback(owner)
+        rows = [row for name in names for row in await self.store.feedback_on(owner, name, 9)]
+        return [(row.type, row.memory) for row in rows]
 
     @property
     def sent(self) -> list[Any]:
@@ -305,6 +318,7 @@ async def test_4_accept_runs_the_original_arguments(world: World) -> None:
     [invitation] = world.sent
     assert invitation["Subject"] == "Invitation: Report"
     assert results_of(world)[0].startswith("SUCCESS: Meeting 'Report', 05-03-2030 14:00")
+    assert await world.feedback() == []
 
 
 async def test_4_edit_replaces_the_call(world: World) -> None:
@@ -317,6 +331,7 @@ async def test_4_edit_replaces_the_call(world: World) -> None:
     assert reply.get_content().strip() == "Here it is."
     [said] = [m for m in world.response.requests[-1].messages if m.get("tool_calls")]
     assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == args
+    assert await world.feedback() == [("edit", "response_preferences")]
 
 
 async def test_4_an_edited_meeting_is_scheduled_as_edited(world: World) -> None:
@@ -325,6 +340,7 @@ async def test_4_an_edited_meeting_is_scheduled_as_edited(world: World) -> None:
     args = {**MEETING, "end_time": "2030-03-05T14:15:00"}
     await world.answer("edit", {"action": "schedule_meeting_tool", "args": args})
     assert "14:00 to 14:15" in results_of(world)[0]
+    assert await world.feedback() == [("edit", "cal_preferences")]
 
 
 @pytest.mark.parametrize(
@@ -343,6 +359,7 @@ async def test_4_ignore_ends_the_workflow(world: World, made: Any) -> None:
     assert task.status == "completed"
     assert not world.sent and len(world.response.requests) == 1
     assert world.unread == 1  # mark-as-read comes after Done alone
+    assert await world.feedback() == [("ignore", "triage_preferences")]
 
 
 async def test_4_a_response_goes_to_the_model_and_the_loop_goes_on(world: World) -> None:
@@ -356,6 +373,7 @@ async def test_4_a_response_goes_to_the_model_and_the_loop_goes_on(world: World)
     assert "Make it shorter." in results_of(world)[0]
     assert (await world.answer("accept")).status == "completed"
     assert [one.get_content().strip() for one in world.sent] == ["Shorter."]
+    assert await world.feedback() == [("response", "response_preferences")]
 
 
 async def test_4_an_answer_to_a_question_goes_to_the_model(world: World) -> None:
@@ -384,6 +402,16 @@ def test_2_the_swarm_declares_the_default_preferences() -> None:
     namespace = ("email_assistant", "cal_preferences")
     assert get_memory(store, namespace, default_cal_preferences) == default_cal_preferences
     assert callable(update_memory)
+
+
+def test_4_the_tools_are_held_also_in_a_swarm_that_says_nothing_of_it() -> None:
+    held = {
+        one.name: one.approval.config
+        for one in (send_email_tool, schedule_meeting_tool, Question, notify_person)
+        if one.approval is not None
+    }
+    template = MAILSwarmTemplate.from_swarm_json_file("email_assistant", SWARMS)
+    assert held == {name: one.config for name, one in template.approvals.items()}
 
 
 @pytest.mark.parametrize(

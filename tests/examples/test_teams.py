@@ -321,6 +321,8 @@ def test_the_template_of_an_example_is_the_one_in_the_swarms_file(
 
 def test_the_prompts_are_complete_and_name_only_tools_and_agents_that_are_there() -> None:
     for entry in json.loads(SWARMS.read_text(encoding="utf-8")):
+        if entry["name"] == "email_assistant":
+            continue  # its prompts are filled at each call; see test_email_assistant.py
         template = MAILSwarmTemplate.from_swarm_json_file(entry["name"], SWARMS)
         for agent in template.instantiate({}, print_llm_streams=False).agents:
             prompt = agent.agent_params["system"]

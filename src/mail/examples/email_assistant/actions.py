@@ -8,10 +8,11 @@ from zoneinfo import ZoneInfo
 
 from mail.api.actions import MAILAction
 from mail.config.stdlib import EmailConfig
+from mail.core.approvals import Approval
 from mail.core.call_context import current_call
 from mail.db.base import Owner
 from mail.errors import ToolError
-from mail.examples.email_assistant.formatting import format_gmail_markdown, parse_gmail
+from mail.examples.email_assistant.formatting import describe, format_gmail_markdown, parse_gmail
 from mail.stdlib.email.backends import Backend, open_backend
 from mail.stdlib.email.calendars import day_bounds, describe_day, read_dates, read_meeting
 from mail.stdlib.email.messages import (
@@ -222,6 +223,10 @@ def _tool(
     return MAILAction(name, description, schema, make_tool_function(name, run), **more)
 
 
+# Held wherever they are used; the packaged swarm says besides what the answers teach.
+_ALL: Final = Approval(describe=describe)
+_ANSWER: Final = Approval(allow_accept=False, allow_edit=False, describe=describe)
+
 send_email_tool: Final = _tool(
     "send_email_tool",
     _send_email_tool,
@@ -233,6 +238,7 @@ send_email_tool: Final = _tool(
         "additional_recipients": _addresses("Who else gets it, as copies"),
     },
     "additional_recipients",
+    approval=_ALL,
 )
 schedule_meeting_tool: Final = _tool(
     "schedule_meeting_tool",
@@ -246,6 +252,7 @@ schedule_meeting_tool: Final = _tool(
         "organizer_email": _text("The mailbox's own address", 320),
         "timezone": _text("The zone of the times, such as Europe/Berlin", 60),
     },
+    approval=_ALL,
 )
 check_calendar_tool: Final = _tool(
     "check_calendar_tool",
@@ -267,6 +274,7 @@ Question: Final = _tool(
     _question,
     "Ask the person you work for what you do not know; the result is their answer.",
     {"content": _text("The question", 10_000)},
+    approval=_ANSWER,
 )
 Done: Final = _tool(
     "Done",
@@ -292,6 +300,7 @@ notify_person: Final = _tool(
     _notify_person,
     "Tell the person about an email that needs no answer; the result is what they want done.",
     {"content": _text("What they should know", 10_000)},
+    approval=_ANSWER,
 )
 fetch_emails_tool: Final = _tool(
     "fetch_emails_tool",
