@@ -216,7 +216,8 @@ async def test_participants_are_offered_what_they_may_use(desk: Server, era: str
     async with client(desk, "editor", era, "?tools=basic") as editor:
         assert len((await editor.list_tools()).tools) == 5
     async with client(desk, "editor", era, "?tools=tasks") as editor:
-        assert "is a participant" in await refused(editor, "list_tasks")
+        assert "is a participant" in await refused(editor, "submit_task", message="x")
+        assert await use(editor, "list_tasks") == {"tasks": [], "next_cursor": None}
 
 
 async def test_a_letter_goes_from_one_to_the_other(desk: Server) -> None:
