@@ -895,7 +895,8 @@ class Model:
         if reply and self.letters[reply].sender in agents and reply in self.tasks:
             task, agents = self.tasks[reply], [self.letters[reply].sender]
         self._put(self.tasks, key, task)
-        answers = reply in self.open_asks and letter.sender in self.letters[reply].recipients
+        asked = reply is not None and self.open_asks.get(reply) == task
+        answers = asked and letter.sender in self.letters[reply].recipients
         if task not in self._steps:
             self._put(self._steps, task, 0)
         if task[0] == letter.sender and not answers:

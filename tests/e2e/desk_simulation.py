@@ -851,15 +851,26 @@ def _goes_on(op: Op) -> bool:
 
 
 async def quiet(wire: Wire, model: Model) -> None:
-    """Let agents have their turns, and wait until what they write is there."""
+    """Let agents have their turns, and wait until what they write is there.
+
+    Raises:
+        Differs: it does not come.
+    """
     before = len(model.letters)
     while model.pending:
         model.act(next(iter(model.pending)))
-    await written(wire, model, model.newest(None, len(model.letters) - before))
+    late = await written(wire, model, model.newest(None, len(model.letters) - before))
+    if late:
+        raise Differs(f"agents have not written {[model.letters[key] for key in late]}")
 
 
-async def written(wire: Wire, model: Model, letters: Iterable[LetterKey]) -> None:
-    """Wait until letters of agents are there, as far as somebody can see them and none is known."""
+async def written(wire: Wire, model: Model, letters: Iterable[LetterKey]) -> list[LetterKey]:
+    """Wait until letters of agents are there, as far as somebody can see them and none is known.
+
+    Returns:
+        Those that have not come.
+    """
+    late = []
     for key in letters:
         letter = model.letters[key]
         if letter.sender not in model.agents or key in model.ids:
@@ -875,6 +886,9 @@ async def written(wire: Wire, model: Model, letters: Iterable[LetterKey]) -> Non
             if any(each["content"] == letter.content for each in found):
                 break
             await asyncio.sleep(0.004)
+        else:
+            late += [key] if to else []
+    return late
 
 
 # --- a short way to the same difference -----------------------------------------------------------
