@@ -801,28 +801,39 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["wide", "phone"])
-async def test_people_can_use_the_approvals(inbox: Stage, width: int, dark: bool) -> None:
-    await _waits(inbox, f"use{width}")
-    await inbox.page.look(width, 800, dark=dark)
-    await inbox.visit("#/approvals/any")
-    await inbox.page.until("!!document.querySelector('.approval')")
-    await inbox.page.press("e")
-    await inbox.page.until("!!document.querySelector('.answer-form textarea')")
-    await inbox.usable(width)
+PHONE, DESK = (390, True), (1280, False)  # width, and whether it is dark
 
 
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)], ids=["wide", "phone"])
+async def test_people_can_use_the_approvals(inbox: Stage) -> None:
+    await _waits(inbox, "use")
+    for width, dark in (DESK, PHONE):
+        await inbox.page.look(width, 800, dark=dark)
+        await inbox.visit("#/approvals/any")
+        await inbox.page.until("!!document.querySelector('.approval')")
+        await inbox.page.press("e")
+        await inbox.page.until("!!document.querySelector('.answer-form textarea')")
+        await inbox.usable(width)
+
+
 @pytest.mark.parametrize("view", VIEWS)
-async def test_people_can_use_it(stage: Stage, view: str, width: int, dark: bool) -> None:
+async def test_people_can_use_it(stage: Stage, view: str) -> None:
+    """Each view fits both windows; axe-core looks at it in one, at the next view in the other."""
     page = stage.page
     if await stage.store.load_task(ALICE, "seen") is None:
         await seed(stage.store, "seen", 30)
+    if view in ("mail", "thread"):
+        thread = {"title": "Release", "participants": ["reviewer"], "initial_message": "Ready?"}
+        made = await stage.http.post("/threads", json=thread, headers=bearer("editor"))
+        assert made.status_code == 200, made.text
     place, who, ready = VIEWS[view]
-    await page.look(width, 800, dark=dark)
+    windows = (PHONE, DESK) if list(VIEWS).index(view) % 2 else (DESK, PHONE)
     await stage.visit(place, who)
     await page.until(f"!!document.querySelector('{ready}')")
     if view in ("sequence", "waterfall"):
         await stage.click(view.title(), ".modes")
         await page.until(f"!!document.querySelector('.{view.title()}')")
-    await stage.usable(width)
+    for width, dark in windows:
+        await page.look(width, 800, dark=dark)
+        await page.until(f"innerWidth === {width}")
+        assert await page.run("document.documentElement.scrollWidth") <= width
+    await stage.usable(windows[1][0])
