@@ -145,7 +145,7 @@ def _tell_of_interrupt(session: Session) -> None:
 
 
 def _words(parser: CommandParser, meant: Meant) -> list[str]:
-    """Split a command into words, but leave a free text at its end as it is.
+    """Split a command into words, but leave a free text at its end as it is; options come first.
 
     Raises:
         ValueError: a quotation mark or backslash is unmatched, or the line is not UTF-8.
@@ -156,8 +156,10 @@ def _words(parser: CommandParser, meant: Meant) -> list[str]:
     if command is None or command.free is None:
         return split(line)
     words = line.split(None, command.free + 1)
-    text = words[command.free + 1 :]
-    return words if not text or text[0] in ("-h", "--help") else [*words[:-1], "--", *text]
+    given, text = words[1 : command.free + 1], words[command.free + 1 :]
+    if any(word[:1] == "-" for word in given) or text[:1] in (["-h"], ["--help"]):
+        return split(line)
+    return [*words[:-1], "--", *text] if text else words
 
 
 def _carry_out(
