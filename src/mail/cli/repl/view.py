@@ -228,6 +228,9 @@ class View:
     def text(self, value: object) -> None:
         """Show a text: JSON with colours, Markdown with its layout; a long one as it is."""
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        if len(text) > _MOST_MARKDOWN:  # the terminal wraps it: rich takes seconds for that
+            self.console.print(_Harmless(self._plain(text)), soft_wrap=True)
+            return
         self.show(self._as_json(text) or self._as_markdown(text) or self._plain(text))
 
     def line(self, *parts: str | tuple[str, str], indent: int = 0) -> None:
