@@ -39,9 +39,12 @@ from mail.examples.email_assistant.actions import (
 from mail.examples.email_assistant.formatting import describe
 from mail.examples.scripts.email_assistant import RESPONSE, TRIAGE
 from mail.llm import call, otherwise, say
+from mail.llm.litellm_model import close_clients
+from mail.llm.script_view import ScriptView
 from mail.stdlib.email.backends import LocalBackend
 from mail.testing import RecordingModel
 from tests.stdlib.email.servers import Inbox, smtp_server
+from tests.support.provider import FakeProvider
 
 SWARMS = Path(__file__).parents[2] / "swarms.json"
 ASKED = """From: Ben <ben@example.org>
@@ -64,14 +67,15 @@ class World:
         self.swarms: list[MAILSwarm] = []
         self.swarm = self.start()
 
-    def start(self, **more: Any) -> MAILSwarm:
+    def start(self, llm: str = "") -> MAILSwarm:
         template = MAILSwarmTemplate.from_swarm_json_file("email_assistant", SWARMS)
         for agent in template.agents:
             model = self.triage if agent.name == "triage" else self.response
-            agent.agent_params = {**agent.agent_params, "model": model}
+            known = {"llm": llm} if llm else {"model": model}
+            agent.agent_params = {**agent.agent_params, **known}
         options = {"user_token": ""}
         self.swarm = template.instantiate(
-            options, user_id="ann", print_llm_streams=False, store=self.store, **more
+            options, user_id="ann", print_llm_streams=False, store=self.store
         )
         self.swarms.append(self.swarm)
         return self.swarm
@@ -458,6 +462,29 @@ async def test_4_of_two_held_calls_the_second_is_cancelled_with_the_first(world:
     await world.answer("ignore", action="send_email_tool")
     states = [one["status"] for one in await world.swarm.get_approvals("all", "one")]
     assert sorted(states) == ["cancelled", "ignored"] and not world.sent
+
+
+async def test_4_a_provider_takes_what_edits_and_answers_make_of_a_history(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def script(view: ScriptView) -> Any:
+        return TRIAGE(view) if "triage_email" in view.tools else RESPONSE(view)
+
+    async with FakeProvider(script) as provider:
+        monkeypatch.setenv("OPENAI_BASE_URL", provider.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", "any")
+        world.start(llm="openai/gpt-5-mini")
+        await world.handle("Can we meet on 05-03-2030?")
+        [held] = await world.held()
+        args = {**held["action_request"]["args"], "title": "Edited"}
+        await world.answer("edit", {"action": "schedule_meeting_tool", "args": args})
+        await world.answer("response", "Be brief.")
+        assert (await world.answer("accept")).status == "completed"
+        await world.swarm.shutdown()
+        await close_clients()
+    assert {seen.status for seen in provider.requests} == {200}
+    assert all(seen.tool_choice == "required" for seen in provider.requests)
+    assert [one["Subject"] for one in world.sent] == ["Invitation: Edited", "Re: Report"]
 
 
 # --- 5. the tools ---------------------------------------------------------------------------------
