@@ -38,7 +38,7 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ({"input": [{**OUTPUT, "call_id": 3}]}, "input[0].call_id", "must be a string"),
     ({"input": "x", "tools": {}}, "tools", "list"),
     ({"input": "x", "tools": [{"type": "function", "name": "f"}] * 129}, "tools", "at most 128"),
-    ({"input": "x", "tools": ["get_weather"]}, "tools[0]", "dictionary"),
+    ({"input": "x", "tools": ["get_weather"]}, "tools[0]", "must be an object"),
     ({"input": "x", "tools": [{"type": "web_search"}]}, "tools[0].type", "web_search"),
     ({"input": "x", "tools": [{"type": "function"}]}, "tools[0].name", "1 to 64"),
     ({"input": "x", "tools": [WEATHER, WEATHER]}, None, "needs a unique name"),
