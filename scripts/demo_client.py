@@ -61,6 +61,7 @@ AT_THE_DESK = {
         "get_swarm_graph", "get_admin_tasks", "create_token", "get_tokens", "revoke_token",
     },
     "desk_teams": {"get_teams", "teammate_message", "teammate_broadcast"},
+    "approvals": {"get_approvals", "get_approval", "answer_approval", "stream_approvals"},
     "memories": {"get_memories", "get_memory", "put_memory", "delete_memory"},
 }  # fmt: skip
 """Steps in which two participants use the mail desk, and the methods that each one uses."""
