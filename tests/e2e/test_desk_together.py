@@ -116,7 +116,7 @@ async def check_editor(editor: Outside, thread: str, post: str) -> None:
     assert said == [("lead", ANSWER), (EDITOR, JOB)]
     receipts = (await editor.call("get_receipts", message_id=post))["receipts"]
     states = {each["recipient_id"]: (each["state"], each["note"]) for each in receipts}
-    assert states == {TESTER: ("acknowledged", "counted"), "lead": ("shown", "")}
+    assert states == {TESTER: ("acknowledged", "counted"), "lead": ("answered", "")}
 
 
 async def check_shown(place: Place, editor: Outside, thread: str) -> None:
@@ -136,7 +136,7 @@ async def check_shown(place: Place, editor: Outside, thread: str) -> None:
     posts = (await editor.call("get_messages", thread_id=thread, limit=50))["messages"]
     to_lead = [each for each in posts if "lead" in each["recipient_ids"]]
     seen = seen_by(place, "lead")
-    shown = [await lead_state(editor, each["id"]) == "shown" for each in to_lead]
+    shown = [await lead_state(editor, each["id"]) != "stored" for each in to_lead]
     assert shown == [(each["sender_id"], each["content"]) in seen for each in to_lead]
 
 
