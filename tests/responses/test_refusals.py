@@ -92,7 +92,7 @@ WRONG: list[tuple[dict[str, Any], str | None, str]] = [
     ),
     ({"input": "x", "stream": True, "background": True}, "stream", "poll"),
     ({"input": "x", "store": False, "background": True}, "store", "stored"),
-    ({"input": "x", "kwargs": {"max_steps": 0}}, "kwargs.max_steps", "greater"),
+    ({"input": "x", "kwargs": {"max_steps": 0}}, "kwargs.max_steps", "at least 1"),
     (
         {"input": "x", "previous_response_id": "resp_unknown"},
         "previous_response_id",
