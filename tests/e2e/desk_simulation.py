@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -952,25 +952,25 @@ async def shortest(
     What concerns the last operation is tried first, then everything; then parts are left out for
     as long as there is time.
     """
-    until = time.monotonic() + seconds
     last = history[-1]
     concerned = [op for op in history if _concerns(op, last)]
-    for tried in (concerned, list(history)):
-        found = await _replayed(tried, names, fresh())
-        if found is not None:
-            break
-    else:
-        return concerned[-40:], False
-    size, left_out = max(1, len(found) // 2), True
-    while time.monotonic() < until and (size > 1 or left_out):
-        size, at, left_out = max(1, size // 2), 0, False
-        while at < len(found) and time.monotonic() < until:
-            shorter = await _replayed(found[:at] + found[at + size :], names, fresh())
-            if shorter is None:
-                at += size
-            else:
-                found, left_out = shorter, True
-    return found, True
+    found: list[Op] | None = None
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            for tried in (concerned, list(history)):
+                found = await _replayed(tried, names, fresh())
+                if found is not None:
+                    break
+            size, left_out = len(found or ()), True
+            while found and (size > 1 or left_out):
+                size, at, left_out = max(1, size // 2), 0, False
+                while at < len(found):
+                    shorter = await _replayed(found[:at] + found[at + size :], names, fresh())
+                    if shorter is None:
+                        at += size
+                    else:
+                        found, left_out = shorter, True
+    return (concerned[-40:], False) if found is None else (found, True)
 
 
 def _concerns(op: Op, last: Op) -> bool:
