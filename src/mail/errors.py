@@ -193,7 +193,8 @@ class TaskPaused(TaskError):
         listing = ", ".join(f"'{call}'" for call in open_calls)
         super().__init__(
             f"task '{task_id}' is paused on breakpoint tool calls {listing}; answer them with "
-            "resume_from='breakpoint_tool_call'"
+            "resume_from='breakpoint_tool_call', or at /approvals, where those that only wait for "
+            "a person's consent can be accepted"
         )
         self.task_id = task_id
         self.open_calls = tuple(open_calls)

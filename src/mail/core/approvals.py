@@ -199,7 +199,7 @@ class Answer(NamedTuple):
     Attributes:
         type: What is to be done.
         action: The tool that an edit names, or no text.
-        args: The arguments of an edit.
+        args: The arguments of an edit; of an accept only where it repeats them.
         text: The text of a response.
     """
 
@@ -234,8 +234,10 @@ def read_answer(given: object) -> Answer:
     if unknown:
         raise ApprovalError(f"the answer has 'type' and 'args', and no '{unknown[0][:80]}'")
     kind, args = given.get("type"), given.get("args")
-    if kind == "accept":
-        return Answer("accept")  # what comes with it repeats the request
+    if kind == "accept" and args is None:
+        return Answer("accept")
+    if kind == "accept":  # some tools repeat the request; what differs from it is refused later
+        return _edit(args)._replace(type="accept")
     if kind == "ignore":
         return Answer("ignore")
     if kind == "edit":
@@ -249,10 +251,10 @@ def read_answer(given: object) -> Answer:
 
 def _edit(args: object) -> Answer:
     if not isinstance(args, Mapping) or not isinstance(args.get("args"), Mapping):
-        raise ApprovalError("args of an edit must be an object with 'action' and 'args'")
+        raise ApprovalError("args must be an object with 'action' and 'args'")
     action = args.get("action", "")
     if not isinstance(action, str):
-        raise ApprovalError("the action of an edit must be a text")
+        raise ApprovalError("the action in args must be a text")
     if not all(isinstance(name, str) for name in args["args"]):
         raise ApprovalError("the names of arguments must be texts")
     return Answer("edit", action, dict(args["args"]))

@@ -258,7 +258,19 @@ def check_answer(
         raise ApprovalError(f"'{answer.type}' is not allowed here; allowed: {allowed}")
     if answer.type == "response":
         return answer._replace(text=storable(answer.text))
-    return _check_edit(row, answer, context) if answer.type == "edit" else answer
+    if answer.type == "edit":
+        return _check_edit(row, answer, context)
+    if answer.args is not None:  # of an accept
+        _check_repeated(row, answer, context)
+    return Answer(answer.type)
+
+
+def _check_repeated(row: ApprovalRow, answer: Answer, context: RuntimeContext) -> None:
+    """Refuse to accept a call with arguments that are not its own: they would not be run."""
+    asked = from_json(row.request)
+    given = coerced(answer.args or {}, _schema(row.agent, asked["action"], context))
+    if answer.action not in ("", asked["action"]) or given != asked["args"]:
+        raise ApprovalError("to run the call with other arguments, answer with 'edit'")
 
 
 def _check_edit(row: ApprovalRow, answer: Answer, context: RuntimeContext) -> Answer:

@@ -48,8 +48,8 @@ class ApprovalAnswerIn(RequestBody):
     args: Annotated[
         Any,
         Field(
-            description="For `edit` an object with `action` and `args`, for `response` the text; "
-            "of no meaning otherwise."
+            description="For `edit` an object with `action` and `args`, for `response` the text. "
+            "An `accept` may repeat the call's own; other arguments are refused."
         ),
     ] = None
 
