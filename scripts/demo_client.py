@@ -364,6 +364,7 @@ async def desk_teams(tour: Tour) -> object:
     """The lead of a team asks its member and waits; the member answers, and writes to all."""
     async with participants(tour) as (editor, reviewer):
         [team] = (await reviewer.get_teams())["teams"]
+        await reviewer.get_desk_messages(limit=100)  # what comes next is the question
         asked = asyncio.create_task(
             editor.teammate_message(team["id"], "reviewer", "Ready?", wait=30)
         )

@@ -111,8 +111,8 @@ def test_budgets_are_read_with_the_settings(write) -> None:
         ("task_cost_limit = -1", "'task_cost_limit': .*greater than 0"),
         ("task_cost_limit = inf", "'task_cost_limit': .*finite"),
         ("task_cost_limit = '1 $'", "'task_cost_limit': expected a number, got text"),
-        ("dynamic_ctx_ratio = 1.01", "'dynamic_ctx_ratio': .*less than or equal to 1"),
-        ("dynamic_ctx_ratio = -0.5", "'dynamic_ctx_ratio': .*greater than or equal to 0"),
+        ("dynamic_ctx_ratio = 1.01", "'dynamic_ctx_ratio': must be at most 1"),
+        ("dynamic_ctx_ratio = -0.5", "'dynamic_ctx_ratio': must be at least 0"),
         ("dynamic_ctx_ratio = nan", "'dynamic_ctx_ratio'"),
         ("task_tokens_limit = 5", "did you mean 'task_token_limit'"),
     ],
@@ -133,7 +133,7 @@ def test_a_wrong_budget_is_refused_at_the_start(write, text: str, problem: str) 
                 f"[server.federation]\ngive_up_after = {days * 86400}",
                 rf"\[server.federation\] 'give_up_after': .*{bound}",
             )
-            for days, bound in ((0, "greater than 0"), (6.001, "less than or equal to 518400"))
+            for days, bound in ((0, "greater than 0"), (6.001, "at most 518400"))
         ),
         ("[server]\ndebug = 1", r"'debug': expected true or false, got an integer"),
         ("[server]\nprot = 1", r"\[server\] 'prot' is not a known key; did you mean 'port'\?"),

@@ -140,7 +140,7 @@ RESPONSES = {
     ("DELETE", "/v1/responses/{response_id}"),
     ("POST", "/v1/responses/{response_id}/cancel"),
 }
-"""The routes that know responses, each its caller's own: see tests/responses."""
+"""The routes that know responses, each its caller's own: see tests/responses_api."""
 
 
 def test_every_route_is_tried_here() -> None:

@@ -8,9 +8,12 @@ is there, and nobody was told.
 import asyncio
 import json
 import random
+import tempfile
+import uuid
 from collections.abc import Coroutine
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -40,6 +43,7 @@ class ShakyStore:
         self._inner, self._dice, self._failing = inner, dice, failing
         self.shaky, self.dead = False, False
         self._writing = asyncio.Lock()
+        self.path = Path(tempfile.gettempdir(), f"mail-{uuid.uuid4()}", "mail.db")  # of no files
 
     def __getattr__(self, name: str) -> Any:
         step = getattr(self._inner, name)

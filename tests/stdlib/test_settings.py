@@ -61,7 +61,7 @@ def test_values_are_read(configure: Callable[[str], None]) -> None:
         ("[stdlib.ftp]\nroot = 'x'", r"\[stdlib\] 'ftp' is not a known key"),
         ("[stdlib.fs]\nrot = 'x'", r"\[stdlib.fs\] 'rot' .* did you mean 'root'"),
         ("[stdlib.fs]\nroot = 5", r"\[stdlib.fs\] 'root': expected text, got an integer"),
-        ("[stdlib.fs]\nroot = ''", r"\[stdlib.fs\] 'root': .* at least 1"),
+        ("[stdlib.fs]\nroot = ''", r"\[stdlib.fs\] 'root': must not be empty"),
         ("[stdlib.fs]\nroot = '~nosuchuser/x'", r"\[stdlib.fs\] 'root': '~' cannot be resolved"),
         ('[stdlib.fs]\nroot = "a\\u0000b"', r"\[stdlib.fs\] 'root': .* NUL characters"),
         ("[stdlib.fs]\nmax_bytes = 0", r"\[stdlib.fs\] 'max_bytes': .*1"),

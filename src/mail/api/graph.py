@@ -149,9 +149,10 @@ def introduce(
             meet([name for name in participants if not mates.isdisjoint((name, f"{name}@{swarm}"))])
         lend: Callable[..., object] | None = getattr(agent.function, "set_files", None)
         if callable(lend):
-            targets = {local_agent_name(target, swarm) for target in agent.comm_targets}
-            met = agent.enable_entrypoint or not targets.isdisjoint(participants)
-            lend(offered=bool(files and participants and met))
+            own = set(agent.comm_targets)
+            met = any(not own.isdisjoint((name, f"{name}@{swarm}")) for name in participants)
+            wanted = met or (agent.enable_entrypoint and bool(participants))
+            lend(offered=files and wanted)
 
 
 def describe_peers(agent: MAILAgent, known: Mapping[str, str], swarm: str) -> str:

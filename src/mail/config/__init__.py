@@ -10,6 +10,7 @@ __all__ = [
     "FsConfig",
     "HttpConfig",
     "LimitsConfig",
+    "MemoryConfig",
     "OpenAIConfig",
     "RetentionConfig",
     "ServerConfig",
@@ -31,8 +32,8 @@ __getattr__ = lazy_exports(
             (
                 "FederationConfig",
                 "FilesConfig",
-                "FilesConfig",
                 "LimitsConfig",
+                "MemoryConfig",
                 "OpenAIConfig",
                 "RetentionConfig",
                 "ServerConfig",

@@ -234,10 +234,8 @@ def read_answer(given: object) -> Answer:
     if unknown:
         raise ApprovalError(f"the answer has 'type' and 'args', and no '{unknown[0][:80]}'")
     kind, args = given.get("type"), given.get("args")
-    if kind == "accept" and args is None:
-        return Answer("accept")
     if kind == "accept":  # some tools repeat the request; what differs from it is refused later
-        return _edit(args)._replace(type="accept")
+        return Answer("accept") if args is None else _edit(args)._replace(type="accept")
     if kind == "ignore":
         return Answer("ignore")
     if kind == "edit":

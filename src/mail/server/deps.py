@@ -276,7 +276,9 @@ class Mailboxes(Roles):
         if caller.role != PARTICIPANT_ROLE:
             return
         if not state.is_participant(caller):
-            raise Forbidden(f"'{caller.id}' is no participant of the swarm: {_FOR_DESK}")
+            raise Forbidden(
+                f"invalid role: '{caller.id}' is no participant of the swarm; {_FOR_DESK}"
+            )
         if swarms_of(state.registry, caller):
             raise Forbidden(
                 f"'{caller.id}' is both a participant and a registered swarm, so its tokens count "

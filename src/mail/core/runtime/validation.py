@@ -33,7 +33,7 @@ def check_names(  # noqa: PLR0913 - the parts of a swarm, all named
         ConfigError: naming the first one that is unknown, and which one may be meant.
     """
     check_entrypoint(entrypoint, agents)
-    targets = [*agents, *participants]
+    targets = dict.fromkeys([*agents, *participants])
     for name, agent in agents.items():
         for target in agent.comm_targets:
             check_target(name, target, targets, swarm, enable_interswarm)

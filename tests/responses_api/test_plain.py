@@ -7,7 +7,7 @@ import pytest
 from openai import AsyncOpenAI, BadRequestError, InternalServerError, NotFoundError
 from openai.types.responses import Response, ResponseFunctionToolCall
 
-from tests.responses.support import PER_CALL, TIME, WEATHER, Office
+from tests.responses_api.support import PER_CALL, TIME, WEATHER, Office
 from tests.server.kit import bearer
 
 

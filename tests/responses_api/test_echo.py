@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from mail.client.client import MAILClient
-from tests.responses.support import WEATHER
+from tests.responses_api.support import WEATHER
 from tests.server.kit import TOKENS
 
 NESTED = {"type": "function", "function": {"name": "f", "parameters": {}}}

@@ -10,7 +10,7 @@ from mail.client import MAILClient
 from mail.errors import ClientHTTPError
 from mail.responses_api import ResponsesError, SwarmOAIClient
 from mail.responses_api.items import NoSuchResponse
-from tests.responses.support import WEATHER, Office
+from tests.responses_api.support import WEATHER, Office
 from tests.server.kit import TOKENS
 
 

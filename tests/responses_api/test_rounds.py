@@ -24,7 +24,7 @@ from pydantic import BaseModel
 from mail.llm.script import Steps, call
 from mail.llm.script_view import ScriptView
 from mail.server.app import create_app
-from tests.responses.support import DEBUG, TIME, WEATHER, Desk, Office
+from tests.responses_api.support import DEBUG, TIME, WEATHER, Desk, Office
 from tests.server.kit import TOKENS
 from tests.support.background import served
 from tests.support.till import known_callers

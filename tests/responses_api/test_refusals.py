@@ -9,7 +9,7 @@ from openai import AsyncOpenAI, AuthenticationError, BadRequestError, Permission
 from mail.config.server import LimitsConfig, OpenAIConfig, SettingsConfig
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
-from tests.responses.support import DEBUG, WEATHER, Office
+from tests.responses_api.support import DEBUG, WEATHER, Office
 from tests.server.kit import TOKENS, bearer, config, serving
 
 USER = {"role": "user", "content": "hello"}

@@ -13,8 +13,8 @@ from mail.db.sqlite.store import SQLiteStore
 from mail.errors import StoreError
 from mail.responses_api.records import Records
 from mail.server.app import create_app
-from tests.responses.conftest import add_tokens
-from tests.responses.support import DEBUG, WEATHER, Office
+from tests.responses_api.conftest import add_tokens
+from tests.responses_api.support import DEBUG, WEATHER, Office
 from tests.server.kit import bearer, frames, serving
 
 REPLAYED = "idempotency-replayed"

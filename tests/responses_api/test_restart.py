@@ -9,7 +9,7 @@ from mail.auth.builtin import hash_token
 from mail.db.base import TokenRow
 from mail.db.urls import open_store
 from mail.server.app import create_app
-from tests.responses.support import DEBUG, WEATHER, Office
+from tests.responses_api.support import DEBUG, WEATHER, Office
 from tests.server.kit import CALLERS, TOKENS, serving
 
 

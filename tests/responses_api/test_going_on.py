@@ -10,7 +10,7 @@ from openai import AsyncOpenAI, BadRequestError
 from mail.db.base import Owner
 from mail.db.memory import MemoryStore
 from mail.responses_api.records import Records
-from tests.responses.support import PER_CALL, WEATHER, Office
+from tests.responses_api.support import PER_CALL, WEATHER, Office
 from tests.server.kit import CALLERS, bearer
 
 WITH_TOOL: Any = {"model": "m", "tools": [WEATHER]}

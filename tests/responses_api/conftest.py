@@ -10,7 +10,7 @@ from mail.auth.builtin import hash_token
 from mail.db.base import TokenRow
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
-from tests.responses.support import DEBUG, Office
+from tests.responses_api.support import DEBUG, Office
 from tests.server.kit import CALLERS, TOKENS, serving
 
 

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from mail.db.memory import MemoryStore
 from mail.server.app import create_app
 from mail.server.middleware import CUT
-from tests.responses.support import DEBUG, WEATHER, Office
+from tests.responses_api.support import DEBUG, WEATHER, Office
 from tests.server.kit import bearer, serving
 
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
