@@ -401,3 +401,19 @@ async def test_a_deadline_that_passes_between_two_processes_ends_the_call(store)
     with pytest.raises(ApprovalClosed, match="expired"):
         await answer(runtime, record, {"type": "accept"})
     await runtime.shutdown()
+
+
+@pytest.mark.parametrize("where", ["agent", "swarm"])
+async def test_an_excluded_action_is_not_run_although_nobody_is_asked(where, store) -> None:
+    post = Post()
+    core = supervisor(script([("send", {"to": "bob"})]), ())
+    core.actions = post.actions()
+    core.exclude_tools = frozenset({"send"} if where == "agent" else ())
+    options = {"exclude_tools": ["send"]} if where == "swarm" else {}
+    runtime = runtime_of({"supervisor": core}, store=store, **options)
+    run = await runtime.open_run(RunRequest(message=user_message()))
+    result = await run.result(5)
+    assert result.status is TaskState.COMPLETED
+    assert "the action 'send' is not available to you" in result.message["message"]["body"]
+    assert post.sent == []
+    await runtime.shutdown()

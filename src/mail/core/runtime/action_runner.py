@@ -114,7 +114,7 @@ class ActionRunner:
         action = self.context.actions.get(name) or own.get(name)
         if action is None:
             raise ToolError(f"there is no tool named '{name}'.{did_you_mean(name, own)}")
-        if not agent.can_access_action(name):
+        if name in self.context.exclude_tools or not agent.can_access_action_or_tool(name):
             raise ToolError(f"the action '{name}' is not available to you")
         return action
 
