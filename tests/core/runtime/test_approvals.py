@@ -8,7 +8,9 @@ import pytest
 from mail.core.actions import ActionCore
 from mail.core.approvals import Answer, Answerer, Approval, read_answer
 from mail.core.runtime import RunRequest
+from mail.core.runtime.approvals import default_description
 from mail.core.tasks import TaskState
+from mail.core.tools.call import AgentToolCall
 from mail.errors import (
     AlreadyAnswered,
     ApprovalClosed,
@@ -417,3 +419,39 @@ async def test_an_excluded_action_is_not_run_although_nobody_is_asked(where, sto
     assert "the action 'send' is not available to you" in result.message["message"]["body"]
     assert post.sent == []
     await runtime.shutdown()
+
+
+@pytest.mark.parametrize("amount", ["1e400", "-1e400", "NaN", "Infinity", "[1e400]"])
+async def test_an_edit_brings_no_number_that_json_cannot_hold(amount, store) -> None:
+    post = Post()
+    core = supervisor(script([("pay", {"sum": 1.5})]), ())
+    numbers = {"type": ["number", "array"]}
+    schema = {"type": "object", "properties": {"sum": numbers}}
+    core.actions = {"pay": ActionCore(post.send, "pay", schema, approval=Approval())}
+    runtime = runtime_of({"supervisor": core}, store=store)
+    [record] = await start(runtime, 1)
+    with pytest.raises(ApprovalError, match="sum"):
+        await answer(runtime, record, {"type": "edit", "args": {"args": {"sum": amount}}})
+    json.dumps(await held(runtime), allow_nan=False)
+    await runtime.shutdown()
+
+
+async def test_no_call_of_a_function_of_ones_own_has_numbers_that_json_cannot_hold(store) -> None:
+    core = supervisor(script([("pay", {"sum": float("nan")})]), ())
+    core.actions = {"pay": ActionCore(Post().send, "pay", approval=Approval())}
+    runtime = runtime_of({"supervisor": core}, store=store)
+    [record] = await start(runtime, 1)
+    json.dumps(record, allow_nan=False)
+    assert record["action_request"]["args"] == {"sum": None}
+    await runtime.shutdown()
+
+
+def test_a_call_full_of_backticks_is_described_at_once() -> None:
+    call = AgentToolCall(
+        tool_name="send",
+        tool_args={"to": "`" * 2**20},
+        tool_call_id="1",
+        completion={"role": "assistant"},
+    )
+    said = default_description("Write", call)  # minutes, if a fence grows by one sign at a time
+    assert said.startswith("> Write\n\n**send**\n\n" + "`" * (2**20 + 1) + "json\n")

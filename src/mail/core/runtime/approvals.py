@@ -11,6 +11,7 @@ import hashlib
 import inspect
 import json
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -66,6 +67,7 @@ _ENDED: Final = "The workflow has ended: {by} ignored the call of '{action}'."
 _MOST_DESCRIBED: Final = 32 * 1024
 _MOST_QUOTED: Final = 4 * 1024
 _DESCRIBE_SECONDS: Final = 10.0
+_TICKS: Final = re.compile("`+")
 
 
 def is_held(agent: str, call: AgentToolCall, context: RuntimeContext) -> bool:
@@ -153,9 +155,8 @@ def default_description(task_text: str, call: AgentToolCall) -> str:
     """Return the task's first message as a quotation, and the call."""
     quoted = "\n".join(f"> {line}" for line in task_text[:_MOST_QUOTED].splitlines())
     arguments = json.dumps(call.tool_args, ensure_ascii=False, indent=2)
-    fence = "```"
-    while fence in arguments:
-        fence += "`"
+    longest = max(map(len, _TICKS.findall(arguments)), default=0)
+    fence = "`" * max(3, longest + 1)
     shown = f"**{call.tool_name}**\n\n{fence}json\n{arguments}\n{fence}"
     return f"{quoted}\n\n{shown}" if quoted else shown
 
@@ -197,7 +198,8 @@ def approval_rows(
                 kind="breakpoint" if approval is None else "approval",
                 status="open",
                 created_at=now,
-                request=to_json(request).decode(),
+                # An agent function of one's own may return NaN, which no answer can have in JSON.
+                request=to_json(request, inf_nan_mode="null").decode(),
                 config=to_json(config).decode(),
                 approvers="".join(f"\n{name}" for name in approvers) + "\n",
                 description=turn_result.described.get(made.tool_call_id, ""),
@@ -323,6 +325,7 @@ def _coerced(value: Any, shape: Any, schema: Mapping[str, Any]) -> Any:
         return value
     try:
         read = from_json(value)
+        json.dumps(read, allow_nan=False)  # "1e400" is read as infinity
     except ValueError:
         return value
     kind = {bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}.get(
