@@ -106,7 +106,13 @@ class ApprovalRecords(Protocol):
         """Return the number of the latest change in a swarm; 0 without any."""
 
     async def due_approvals(
-        self, swarm: str, before: str, limit: int, *, owner: "Owner | None" = None
+        self,
+        swarm: str,
+        before: str,
+        limit: int,
+        *,
+        owner: "Owner | None" = None,
+        after: tuple[str, int] | None = None,
     ) -> list[StoredApproval]:
         """Return open approvals whose deadline comes before a time, the first ones first.
 
@@ -115,6 +121,7 @@ class ApprovalRecords(Protocol):
             before: RFC 3339 text in UTC; no text for any deadline.
             limit: At most so many.
             owner: Only those of this owner's tasks.
+            after: Only those that come after a deadline and number.
         """
 
 
@@ -177,7 +184,13 @@ class MemoryApprovals:
         return self._approval_change
 
     async def due_approvals(
-        self, swarm: str, before: str, limit: int, *, owner: "Owner | None" = None
+        self,
+        swarm: str,
+        before: str,
+        limit: int,
+        *,
+        owner: "Owner | None" = None,
+        after: tuple[str, int] | None = None,
     ) -> list[StoredApproval]:
         """See `ApprovalRecords.due_approvals`."""
         found = [
@@ -188,8 +201,9 @@ class MemoryApprovals:
             and each.row.status == "open"
             and each.row.expires_at
             and (not before or each.row.expires_at <= before)
+            and (after is None or (each.row.expires_at, each.number) > after)
         ]
-        return sorted(found, key=lambda each: each.row.expires_at)[:limit]
+        return sorted(found, key=lambda each: (each.row.expires_at, each.number))[:limit]
 
     def _shown(self, which: ApprovalFilter) -> list[StoredApproval]:
         name = f"\n{which.approver}\n" if which.approver else None

@@ -73,7 +73,13 @@ class ApprovalStatements(Dialect):
         return found[0]
 
     async def due_approvals(
-        self, swarm: str, before: str, limit: int, *, owner: Owner | None = None
+        self,
+        swarm: str,
+        before: str,
+        limit: int,
+        *,
+        owner: Owner | None = None,
+        after: tuple[str, int] | None = None,
     ) -> list[StoredApproval]:
         values: list[object] = [swarm]
         text = (
@@ -85,8 +91,11 @@ class ApprovalStatements(Dialect):
         if owner is not None:
             values += [owner.role, owner.id]
             text += f" AND t.caller_role = ${len(values) - 1} AND t.caller_id = ${len(values)}"
+        if after is not None:
+            values += after
+            text += f" AND (a.expires_at, a.id) > (${len(values) - 1}, ${len(values)})"
         values.append(limit)
-        text += f" ORDER BY a.expires_at LIMIT ${len(values)}"
+        text += f" ORDER BY a.expires_at, a.id LIMIT ${len(values)}"
         return await self._fetch(_stored, text, *values)
 
     @property

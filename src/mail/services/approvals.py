@@ -5,6 +5,7 @@ Docs: ``docs/approvals.md``.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,6 +53,8 @@ _AT_ONCE: Final = 64
 _POLL_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 30.0
 _AGAIN_SECONDS: Final = 2.0
+_LONGEST_SECONDS: Final = 600.0
+_LAST: Final = 2**62  # more than the number of any approval
 _LEAST_SECONDS: Final = 0.02
 
 _log = logging.getLogger(__name__)
@@ -120,17 +123,19 @@ async def end_in_time(
         wake: Set when there is a new deadline.
         for_ever: Go on when there are no more deadlines; else return then.
     """
+    deadlines = _Deadlines(store, act, swarm, owner)
     wake = wake or asyncio.Event()
     while True:
         wake.clear()
         pause = _LOOK_SECONDS
         try:
-            for found in await store.due_approvals(swarm(), clock.now(), _AT_ONCE, owner=owner):
-                pause = min(pause, await _ended(act, found))
-            coming = await store.due_approvals(swarm(), "", 1, owner=owner)
-            if not (coming or for_ever or wake.is_set()):
+            now = clock.now()
+            again = await deadlines.end_due(now)
+            coming = await store.due_approvals(swarm(), "", 1, owner=owner, after=(now, _LAST))
+            if not (coming or deadlines.put_off or for_ever or wake.is_set()):
                 return
-            if coming and pause == _LOOK_SECONDS:
+            pause = min(pause, again)
+            if coming:
                 left = _moment(coming[0].row.expires_at) - _moment(clock.now())
                 pause = min(pause, max(_LEAST_SECONDS, left.total_seconds()))
         except StoreError as error:
@@ -140,19 +145,59 @@ async def end_in_time(
                 await wake.wait()
 
 
-async def _ended(
-    act: Callable[[StoredApproval], Awaitable[object]], found: StoredApproval
-) -> float:
-    """End one; return after how many seconds to look again."""
-    try:
-        await act(found)
-    except (ApprovalClosed, UnknownApproval, UnknownTask):
-        return _LEAST_SECONDS  # somebody was faster
-    except MAILError as error:
-        known = {"approval_id": found.row.approval_id, "reason": str(error)}
-        _log.warning("an approval whose time is up could not be ended", extra=known)
-        return _AGAIN_SECONDS
-    return _LEAST_SECONDS
+class _Deadlines:
+    """Ends what nobody answers in time; one that cannot be ended keeps no other one waiting.
+
+    Attributes:
+        put_off: By its id, when one that could not be ended is tried again (monotonic, in
+            seconds), and how long it waits then.
+    """
+
+    def __init__(
+        self,
+        store: ApprovalRecords,
+        act: Callable[[StoredApproval], Awaitable[object]],
+        swarm: Callable[[], str],
+        owner: Owner | None,
+    ) -> None:
+        self.put_off: dict[str, tuple[float, float]] = {}
+        self._store, self._act = store, act
+        self._swarm, self._owner = swarm, owner
+
+    async def end_due(self, now: str) -> float:
+        """End those whose deadline has come; return after how many seconds to look again."""
+        known, self.put_off = self.put_off, {}
+        after: tuple[str, int] | None = None
+        while found := await self._store.due_approvals(
+            self._swarm(), now, _AT_ONCE, owner=self._owner, after=after
+        ):
+            for each in found:
+                name = each.row.approval_id
+                at, wait = known.get(name, (0.0, _AGAIN_SECONDS))
+                if at > time.monotonic():
+                    self.put_off[name] = at, wait
+                elif not await self._ended(each):
+                    longer = min(2 * wait, _LONGEST_SECONDS)
+                    self.put_off[name] = time.monotonic() + wait, longer
+            after = found[-1].row.expires_at, found[-1].number
+        soonest = min((at for at, _ in self.put_off.values()), default=float("inf"))
+        return max(_LEAST_SECONDS, soonest - time.monotonic())
+
+    async def _ended(self, found: StoredApproval) -> bool:
+        """End one; False to try it again, unless somebody was faster."""
+        known = {"approval_id": found.row.approval_id}
+        try:
+            await self._act(found)
+        except (ApprovalClosed, UnknownApproval, UnknownTask):
+            return False
+        except MAILError as error:
+            told = known | {"reason": str(error)}
+            _log.warning("an approval whose time is up could not be ended", extra=told)
+            return False
+        except Exception:  # noqa: BLE001 - the others have deadlines, too
+            _log.exception("an approval whose time is up could not be ended", extra=known)
+            return False
+        return True
 
 
 def _moment(text: str) -> datetime:

@@ -5,12 +5,16 @@ import json
 
 import pytest
 
+from mail.clock import SystemClock
 from mail.core.actions import ActionCore
 from mail.core.approvals import Answer, Answerer, Approval, read_answer
 from mail.core.runtime import RunRequest
 from mail.core.runtime.approvals import default_description
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
+from mail.db.approvals import ApprovalRow, StoredApproval
+from mail.db.base import Owner
+from mail.db.memory import MemoryStore
 from mail.errors import (
     AlreadyAnswered,
     ApprovalClosed,
@@ -18,8 +22,10 @@ from mail.errors import (
     BreakpointError,
     Forbidden,
     TaskPaused,
+    UnknownAgent,
     UnknownApproval,
 )
+from mail.services.approvals import end_in_time
 from mail.testing import agent_from
 from tests.support.swarm import runtime_of, supervisor, user_message
 
@@ -455,3 +461,50 @@ def test_a_call_full_of_backticks_is_described_at_once() -> None:
     )
     said = default_description("Write", call)  # minutes, if a fence grows by one sign at a time
     assert said.startswith("> Write\n\n**send**\n\n" + "`" * (2**20 + 1) + "json\n")
+
+
+async def test_deadlines_that_cannot_be_kept_stop_no_other_and_are_looked_at_now_and_then() -> None:
+    store, owner = MemoryStore(), Owner("s", "user", "u")
+    gone, broken = 70, 2  # more than are read at once
+    for number in range(gone + broken + 1):
+        row = ApprovalRow(
+            f"a{number:03}", "x", "c", "approval", "open", "", "{}", "{}", "", expires_at="2020"
+        )
+        store._put_approvals(owner, "t", [row])
+    tried: list[str] = []
+    ended = asyncio.Event()
+
+    async def act(found: StoredApproval) -> None:
+        tried.append(found.row.approval_id)
+        if found.number <= gone:
+            raise UnknownAgent("it has gone")
+        if found.number <= gone + broken:
+            raise KeyError("a factory of one's own")
+        store._put_approvals(owner, "t", [found.row._replace(status="expired")])
+        ended.set()
+
+    timing = asyncio.create_task(end_in_time(store, act, lambda: "s", SystemClock()))
+    await asyncio.wait_for(ended.wait(), 5)
+    await asyncio.sleep(0.1)
+    assert not timing.done() and len(tried) == gone + broken + 1
+    timing.cancel()
+
+
+async def test_a_deadline_that_nobody_can_keep_now_is_not_asked_for_all_the_time() -> None:
+    class Counting(MemoryStore):
+        asked = 0
+
+        async def due_approvals(self, *args, **options):
+            self.asked += 1
+            return await super().due_approvals(*args, **options)
+
+    async def act(found: StoredApproval) -> None:
+        """Leave it to its owner."""
+
+    store = Counting()
+    row = ApprovalRow("a", "x", "c", "approval", "open", "", "{}", "{}", "", expires_at="2020")
+    store._put_approvals(Owner("s", "user", "u"), "t", [row])
+    timing = asyncio.create_task(end_in_time(store, act, lambda: "s", SystemClock()))
+    await asyncio.sleep(0.15)
+    assert not timing.done() and store.asked <= 3
+    timing.cancel()
