@@ -49,7 +49,8 @@ ALL_STATUSES: Final = (
     "expired",
 )
 
-_AT_ONCE: Final = 64
+_AT_ONCE: Final = 8  # calls may have megabytes
+_PAGE_BYTES: Final = 4 * 1024 * 1024
 _POLL_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 30.0
 _AGAIN_SECONDS: Final = 2.0
@@ -98,8 +99,13 @@ def change_event(found: StoredApproval) -> TaskEvent:
         seq=found.change,
         description=text,
         extra=approval_record(found),
-        size=len(row.request) + len(row.description) + len(row.answer or ""),
+        size=_size(found),
     )
+
+
+def _size(found: StoredApproval) -> int:
+    row = found.row
+    return len(row.request) + len(row.description) + len(row.answer or "")
 
 
 async def end_in_time(
@@ -226,15 +232,34 @@ class ApprovalDesk:
     ) -> tuple[list[dict[str, Any]], str | None]:
         """Return a page of approvals, newest first, and where the next one begins.
 
+        A page ends early when its records have some megabytes; it has one record at least.
+
         Raises:
             ProtocolError: the cursor is none.
         """
         if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 18 if cursor else True):
             raise ProtocolError("cursor must be the 'next_cursor' of a page")
         which = self._seen_by(who, "" if status == "all" else status, task_id)
-        found = await self.store.list_approvals(which, before=int(cursor or 0), limit=limit + 1)
-        more = str(found[limit - 1].number) if len(found) > limit else None
-        return [approval_record(each) for each in found[:limit]], more
+        found: list[StoredApproval] = []
+        before, room = int(cursor or 0), _PAGE_BYTES
+        while len(found) < limit:
+            most = min(_AT_ONCE, limit - len(found)) + 1
+            rows = await self.store.list_approvals(which, before=before, limit=most)
+            for each in rows[: most - 1]:
+                room -= _size(each)
+                if found and room < 0:
+                    return self._page(found, more=True)
+                found.append(each)
+            if len(rows) < most:
+                return self._page(found, more=False)
+            before = found[-1].number
+        return self._page(found, more=True)
+
+    def _page(
+        self, found: list[StoredApproval], *, more: bool
+    ) -> tuple[list[dict[str, Any]], str | None]:
+        records = [approval_record(each) for each in found]
+        return records, str(found[-1].number) if more else None
 
     async def events(
         self, who: Answerer, after: int | None, closing: Callable[[], bool]

@@ -7,7 +7,7 @@ import pytest
 
 from mail.clock import SystemClock
 from mail.core.actions import ActionCore
-from mail.core.approvals import Answer, Answerer, Approval, read_answer
+from mail.core.approvals import ALLOWS, Answer, Answerer, Approval, read_answer
 from mail.core.runtime import RunRequest
 from mail.core.runtime.approvals import default_description
 from mail.core.tasks import TaskState
@@ -25,7 +25,7 @@ from mail.errors import (
     UnknownAgent,
     UnknownApproval,
 )
-from mail.services.approvals import end_in_time
+from mail.services.approvals import ApprovalDesk, end_in_time
 from mail.testing import agent_from
 from tests.support.swarm import runtime_of, supervisor, user_message
 
@@ -508,3 +508,28 @@ async def test_a_deadline_that_nobody_can_keep_now_is_not_asked_for_all_the_time
     await asyncio.sleep(0.15)
     assert not timing.done() and store.asked <= 3
     timing.cancel()
+
+
+@pytest.mark.parametrize(("size", "limit", "pages"), [(2**20, 200, 9), (10, 9, 3), (10, 25, 1)])
+async def test_pages_of_large_calls_are_short_and_leave_none_out(size, limit, pages) -> None:
+    store, owner = MemoryStore(), Owner("s", "user", "u")
+    config = dict.fromkeys(ALLOWS.values(), True)
+    request = json.dumps({"action": "send", "args": {"text": "x" * size}})
+    for number in range(25):
+        row = ApprovalRow(
+            f"{number}", "x", "c", "approval", "open", "", request, json.dumps(config), "\nowner\n"
+        )
+        store._put_approvals(owner, "t", [row])
+
+    async def decide(*_: object) -> None:
+        raise AssertionError
+
+    desk, who = ApprovalDesk(store, "s", decide), Answerer("user", "u")
+    told: list[list[str]] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page, cursor = await desk.page(who, "open", "", limit, cursor)
+        told.append([record["approval_id"] for record in page])
+    assert [name for page in told for name in page] == [str(number) for number in range(24, -1, -1)]
+    assert len(told) == pages
+    await store.close()
