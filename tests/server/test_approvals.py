@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -123,7 +124,9 @@ async def test_the_owner_answers_each_call_once(api: httpx.AsyncClient) -> None:
     assert (await api.get("/approvals", headers=bearer("alice"))).json()["approvals"] == []
 
 
-async def test_others_see_nothing_and_approvers_their_own(api: httpx.AsyncClient) -> None:
+async def test_others_see_nothing_and_approvers_their_own(
+    api: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
     mine, other = await begin(api, "send")
     for who in ("bob", "editor"):
         assert (await api.get("/approvals", headers=bearer(who))).json()["approvals"] == []
@@ -133,12 +136,17 @@ async def test_others_see_nothing_and_approvers_their_own(api: httpx.AsyncClient
         assert (unseen.status_code, nothing.status_code) == (404, 404)
         assert unseen.json() == nothing.json()
         assert (await reply(api, who, mine, {"type": "accept"})).status_code == 404
-    assert (await reply(api, "admin", mine, {"type": "response", "args": "no"})).status_code == 200
-    assert (await reply(api, "alice", other, {"type": "ignore"})).status_code == 200
+    with caplog.at_level(logging.INFO, "mail.server"):
+        no = await reply(api, "admin", mine, {"type": "response", "args": "no"})
+        assert no.status_code == 200
+        assert (await reply(api, "alice", other, {"type": "ignore"})).status_code == 200
+    [told] = [each for each in caplog.messages if " answers '" in each]
+    assert told.startswith("admin:root answers 'response' to approval ")
+    assert told.endswith("of user 'alice'")
     assert (await ended(api))["status"] == "completed" and SENT == []
     listed = await api.get("/approvals?status=all", headers=bearer("alice"))
-    told = {each["status"]: each["answered_by"] for each in listed.json()["approvals"]}
-    assert told == {"responded": "admin:root", "ignored": "user:alice"}
+    by = {each["status"]: each["answered_by"] for each in listed.json()["approvals"]}
+    assert by == {"responded": "admin:root", "ignored": "user:alice"}
 
 
 async def test_named_approvers_answer_and_the_owner_does_not(api: httpx.AsyncClient) -> None:

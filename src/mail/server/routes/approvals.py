@@ -1,5 +1,6 @@
 """Approvals over HTTP: ``/approvals``; the rules are those of `mail.services.approvals`."""
 
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial, wraps
@@ -34,6 +35,8 @@ __all__ = ["router"]
 MAX_PAGE: Final = 200
 _DEFAULT_PAGE: Final = 50
 _LONGEST_ID: Final = 64
+
+_log = logging.getLogger("mail.server")
 
 router = MAILRouter("approvals", route_class=AuditedRoute)
 
@@ -244,6 +247,9 @@ def desk_of(state: ServerState, token: str = "") -> ApprovalDesk:
             )
         async with state.pool.lease(owner, token if by.owner else "") as swarm:
             await swarm.decide(found.task_id, found.row.approval_id, answer, by)
+        if not by.owner:
+            told = (by, answer.type, found.row.approval_id, found.task_id, owner.role, owner.id)
+            _log.info("%s answers '%s' to approval %s of task '%s' of %s '%s'", *told)
         state.learning.wake()
 
     return ApprovalDesk(state.store, state.template.name, decide)
