@@ -12,6 +12,7 @@ from mail.core.runtime import RunRequest
 from mail.core.runtime.approvals import default_description
 from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
+from mail.core.tools.catalogue import TEXT_TOOL
 from mail.db.approvals import ApprovalRow, StoredApproval
 from mail.db.base import Owner
 from mail.db.memory import MemoryStore
@@ -27,7 +28,7 @@ from mail.errors import (
 )
 from mail.services.approvals import ApprovalDesk, end_in_time
 from mail.testing import agent_from
-from tests.support.swarm import runtime_of, supervisor, user_message
+from tests.support.swarm import runtime_of, supervisor, user_message, worker
 
 SEND = {
     "type": "object",
@@ -533,3 +534,43 @@ async def test_pages_of_large_calls_are_short_and_leave_none_out(size, limit, pa
     assert [name for page in told for name in page] == [str(number) for number in range(24, -1, -1)]
     assert len(told) == pages
     await store.close()
+
+
+async def test_plain_text_does_not_end_a_task_whose_end_needs_an_approval(store) -> None:
+    replies = iter(
+        [
+            [(TEXT_TOOL, {"content": "All done!"})],
+            [("task_complete", {"finish_message": "All done!"})],
+        ]
+    )
+    core = supervisor(agent_from(lambda messages, choice: next(replies)), ())
+    runtime = runtime_of({"supervisor": core}, store=store, approvals={"task_complete": Approval()})
+    [record] = await start(runtime, 1)
+    assert record["action_request"]["action"] == "task_complete"
+    await answer(runtime, record, {"type": "accept"})
+    task, response = await end_of(runtime)
+    assert task.status is TaskState.COMPLETED and "All done!" in response
+    await runtime.shutdown()
+
+
+async def test_plain_text_answers_no_agent_whose_answers_need_an_approval(store) -> None:
+    asked = [("send_request", {"target": "worker", "subject": "s", "body": "go"})]
+    replies = iter(
+        [
+            [(TEXT_TOOL, {"content": "the secret"})],
+            [("send_response", {"target": "supervisor", "subject": "r", "body": "b"})],
+        ]
+    )
+    runtime = runtime_of(
+        {
+            "supervisor": supervisor(script(asked), ("worker",)),
+            "worker": worker(agent_from(lambda messages, choice: next(replies)), ("supervisor",)),
+        },
+        store=store,
+        approvals={"send_response": Approval()},
+    )
+    [record] = await start(runtime, 1)
+    assert (record["agent"], record["action_request"]["action"]) == ("worker", "send_response")
+    events = (await runtime.read_task("task-1")).events
+    assert not any("the secret" in str(e.extra) for e in events if e.kind == "new_message")
+    await runtime.shutdown()

@@ -156,6 +156,10 @@ _USE_TOOLS = (
     "tool: send_response or "
     "send_request to an agent, or task_complete if you may finish the task."
 )
+_HELD = (
+    "You answered in plain text, which is not delivered: a person must see your answer before. Use "
+    "a tool: send_response to answer an agent, or task_complete if you may finish the task."
+)
 _YOUR_REQUEST = "your request"
 _SPEAK = "Your tool calls were executed. Now give your answer in plain text."
 
@@ -173,6 +177,8 @@ def take_text(turn: Turn, turn_result: TurnResult, reply: Reply, context: Runtim
         return
     if not text:
         _repair(turn, turn_result, _NOTHING, context.settings.max_repairs)
+    elif _is_held(turn, asker, context):
+        _repair(turn, turn_result, _HELD, 1)
     elif turn.finishing:
         turn_result.completes = text
     elif asker is not None and asker.address_type == "agent":
@@ -181,6 +187,13 @@ def take_text(turn: Turn, turn_result: TurnResult, reply: Reply, context: Runtim
         turn_result.completes = text
     else:
         _repair(turn, turn_result, _USE_TOOLS, 1)
+
+
+def _is_held(turn: Turn, asker: Origin | None, context: RuntimeContext) -> bool:
+    """Tell whether text would do what a tool does whose calls need an approval."""
+    answers = asker is not None and asker.address_type == "agent" and not turn.finishing
+    tool = "send_response" if answers else "task_complete"
+    return context.approval_for(turn.agent, tool) is not None
 
 
 def _speak(turn: Turn, turn_result: TurnResult, text: str, context: RuntimeContext) -> None:
