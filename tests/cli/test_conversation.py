@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -95,7 +96,7 @@ async def watched(place: Restarted, task_id: str, capsys: pytest.CaptureFixture[
     who = ["--url", place.url, "-ak", TOKENS["alice"]]
     assert await asyncio.to_thread(main, ["watch", task_id, *who]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["alice → supervisor", "hang on, it's Friday"]
+    assert lines[:2] == ["alice → supervisor", "  hang on, it's Friday"]
     answers = ["You said: hang on, it's Friday", "You said: and on?"]
     assert [line for line in lines if line.startswith("You said")] == answers
     assert "\x1b" not in "".join(lines)
@@ -132,12 +133,16 @@ async def test_calls_that_wait_are_decided_at_the_prompt(
         )
         ids = await calls()
         await person.ask("/approvals", r"send\(to=\"ben\"\).*supervisor waits · /approve /edit")
+        await scripted(server.url, ids["ben"])
+        await person.ask(f"/approvals {ids['ben']}", r"description:.*arguments:.*\"to\":.*ben")
         await person.ask(f"/approve {ids['ann']}", r"send accepted; task \S{8}.*sent to ann")
-        await person.ask(f"/approve {ids['ann']}", r"error approving: there is no open call")
+        await person.ask(
+            f"/approve {ids['ann']}", r"error approving: already accepted by user:alice"
+        )
         person.type(f"/edit {ids['ben'][:6]}")
         await person.see(r'/edit \w{8} \{"to": "ben"\}')
         person.press("\x7f" * 5 + 'bob", "copies": "many"}\r')
-        await person.see(r"error editing: .*400: .*mail>")
+        await person.see(r"error editing: [^\n]*copies[^H]*mail>")
         person.type(f'/edit {ids["ben"][:6]} {{"to": "bob", "copies": 2}}')
         await person.see(r"send edited; .*copies: null → 2")
         await person.see(r"sent to ann \| SUCCESS: sent to bob.*task \S{8} completed.*mail>")
@@ -150,10 +155,32 @@ async def test_calls_that_wait_are_decided_at_the_prompt(
         await person.ask("/approvals --all", r"ignored by user:alice.*accepted by user:alice")
         await person.ask("/new send_admin", r"task \S{8} paused")
         ids = await calls()
-        await person.ask(f"/ok {ids['ann']}", r"error approving: .*403: ")
+        await person.ask(f"/ok {ids['ann']}", r"error approving: this call is approved by others")
         person.press("/ok " + ids["ben"][:5] + "\t")
         await person.see(ids["ben"][-12:])
         assert len(SENT) == 2
+
+
+async def scripted(url: str, approval_id: str) -> None:
+    """Look at a call, and make another task pause, as a script does."""
+
+    async def run(*words: str) -> tuple[int | None, str, str]:
+        made = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "mail.cli", *arguments(url), *words),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await asyncio.wait_for(made.communicate(), 30)
+        return made.returncode, out.decode(), err.decode()
+
+    code, out, _ = await run("/approvals", approval_id)
+    assert code == 0 and '    "to":\n      ben\n' in out
+    assert f"mail client {url} approve {approval_id} | edit {approval_id} JSON" in out
+    code, _, err = await run("message", "send", "-tid", "scripted")
+    assert code == 3 and "breakpoint_tool_call" not in err
+    assert f"continue with: mail client {url} approve " in err
+    assert (await run("task-delete", "scripted", "--cancel"))[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -112,3 +112,16 @@ def test_a_stranger_who_takes_the_id_of_another_email_does_not_hide_it() -> None
     assert email_task_id(first) == email_task_id(again) != email_task_id(other)
     nameless = [parse_email(f"Subject: {body}\r\n\r\n{body}".encode(), "1") for body in ("a", "b")]
     assert len({email_task_id(one) for one in nameless}) == 2
+
+
+async def test_the_wrong_folder_has_no_emails_and_is_not_created(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.setenv("MAIL_API_KEY", TOKENS["alice"])
+    assert await ingest(server) == 0
+    told = capsys.readouterr()
+    assert told.out == "" and f"no new emails in {elsewhere / 'mailbox'}\n" in told.err
+    assert list(elsewhere.iterdir()) == []

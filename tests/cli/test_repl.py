@@ -61,8 +61,8 @@ async def who_and_where(person: Terminal, server: str) -> None:
     await person.ask("status", r"user MAIL IS ready\nuser task IS NOT running\n")
     await person.ask("logout", rf"successfully logged out of {server}\n")
     await person.ask("logout", r"error logging out: not currently logged in\n")
-    await person.ask("me", r"error getting whoami: .*status code 401")
-    await person.ask("login wrong-key", r"error logging in: .*status code 401")
+    await person.ask("me", r"error getting whoami: (?!HTTP)")
+    await person.ask("login wrong-key", r"error logging in: (?!HTTP)")
     await person.ask(f"login {ALICE}", r"> role: user\n> id: alice\n")
 
 
@@ -85,13 +85,13 @@ async def tasks(person: Terminal) -> None:
     await person.ask("task-get one", r"task 'one' - completed: True, completed\n.*new_message")
     await person.ask("task-events one --after 1", r"task_complete +You said: Hi there")
     await person.ask("tc one", r"task 'one' (cancelled|completed)|error cancelling task")
-    await person.ask("task-get nowhere", r"error getting task: .*404: task 'nowhere' not found\n")
+    await person.ask("task-get nowhere", r"error getting task: (?!HTTP)task 'nowhere' not found\n")
 
 
 async def administration(person: Terminal) -> None:
     """The caller is no admin, and mail between swarms comes later."""
-    forbidden = r"status code 403: invalid role: this requires admin\n"
-    refused = r"status code 40[45]: [^\n]+\n"
+    forbidden = r"invalid role: this requires admin\n"
+    refused = r"[^\n]+\n"
     await person.ask("health-update busy", rf"error updating health: .*{forbidden}")
     await person.ask("swarms-get", r"found \d+ swarms:\n")
     await person.ask("swarm-register b http://b t", rf"error registering swarm: .*{forbidden}")
@@ -99,7 +99,7 @@ async def administration(person: Terminal) -> None:
     await person.ask("swarm-load-from-json '{}'", rf"error loading swarm from JSON: .*{forbidden}")
     await person.ask(
         "message-interswarm hello '[\"agent@remote\"]' token",
-        r"error posting interswarm message: .*status code \d+: ",
+        r"error posting interswarm message: (?!HTTP)",
     )
     await person.ask("responses '[]' '[]'", rf"error posting responses: .*{refused}")
 
@@ -108,7 +108,7 @@ async def swarm(person: Terminal) -> None:
     """An admin shows the swarm, fails to replace it, and replaces it."""
     await person.ask(f"login {TOKENS['admin']}", r"> role: admin\n")
     await person.ask("swarm-dump", r"swarm 'test-swarm' dumped\n")
-    await person.ask("sl '{}'", r"error loading swarm from JSON: .*status code 400: [^\n]+\n")
+    await person.ask("sl '{}'", r"error loading swarm from JSON: (?!HTTP)[^\n]+\n")
     await person.ask(f"swarm-load-from-json '{LOADED}'", r"swarm 'loaded' loaded\n")
     await person.ask("ping", r"swarm loaded 1\.0\.0\n")
 
@@ -123,9 +123,9 @@ async def test_mistakes_are_told_and_forgiven(tmp_path: Path, server: str) -> No
         await person.ask("message hi -k '[1]'", r"--kwargs: must be a JSON object")
         await person.ask("message hi -k '{\"body\": 1}'", r"'body' is not an option of the run")
         await person.ask("message hi --msg-type letter", r"invalid choice: 'letter'")
-        await person.ask("message ''", r"error posting message: .*400: .*body must not be empty")
-        await person.ask("message hi -e nobody", r"error posting message: .*400")
-        await person.ask("message 'fail please'", r"error posting message: .*502.*out of tokens")
+        await person.ask("message ''", r"error posting message: (?!HTTP).*body must not be empty")
+        await person.ask("message hi -e nobody", r"error posting message: (?!HTTP)")
+        await person.ask("message 'fail please'", r"error posting message: (?!HTTP).*out of tokens")
         await person.ask("ms 'fail please'", r"task_error +.*out of tokens")
         await person.ask("task-events x -a many", r"invalid int value: 'many'")
         await person.ask("", "")
@@ -165,11 +165,14 @@ async def test_a_paused_task_is_shown_and_resumed(tmp_path: Path, server: str) -
         call_id = (await person.see(r"call_id: \S+\n")).split()[1]
         await person.see("continue with: message '' --task-id weather-123 --resume-from breakpoint")
         await person.see("mail>")
-        await person.ask("message more -tid weather-123", r"409: .*is paused on breakpoint")
+        await person.ask(
+            "message more -tid weather-123",
+            r"error posting message: (?!HTTP).*is paused on breakpoint",
+        )
         await person.ask(
             "message '' -tid weather-123 -rf breakpoint_tool_call "
             '-k \'{"breakpoint_tool_call_result": {"call_id": "nonsense", "content": "x"}}\'',
-            r"400: there is no open breakpoint call 'nonsense'",
+            r"error [a-z ]+: there is no open breakpoint call 'nonsense'",
         )
         result = json.dumps({"call_id": call_id, "content": "Forecast: sunny"})
         kwargs = json.dumps({"breakpoint_tool_call_result": result})
@@ -248,10 +251,10 @@ async def test_one_talks_to_agents_in_plain_words(tmp_path: Path, server: str) -
         await person.ask("/approvals", r"\w{8} +third +send_interrupt\(.*\)")
         await person.ask("/answer call- it's fine", r"the tool said it's fine")
         await person.ask("consult me", r"/answer \S+ TEXT")
-        await person.ask("/cancel", r"task 'third' cancelled\n")
-        await person.ask("/tasks", r"\* third +cancelled")
+        await person.ask("/cancel", r"task third cancelled\n")
+        await person.ask("/tasks", r"  third +cancelled")
         await person.ask("/task nothing", r"error getting task: there is no task 'nothing'\.\n")
-        await person.ask("status report x", r"task third completed")
+        await person.ask("status report x", r"task \w{8} completed")
         await person.ask(
             "a plan", r"error acknowledging .*it was taken for a command; .*say a plan"
         )
@@ -259,7 +262,7 @@ async def test_one_talks_to_agents_in_plain_words(tmp_path: Path, server: str) -
         await person.ask("loginn s3cret-key", r"not sent: this looks like a key")
         await person.ask("/new", r"what you say next begins a new task")
         await person.ask("/watch", r"error watching task: there is no current task")
-        await person.ask("/help new", r"usage: mail> new \[-h\] \[text \.\.\.\]")
+        await person.ask("/help new", r"usage: mail> /new \[-h\] \[text \.\.\.\]")
         person.type("/exit")
         assert await person.end() == 0
         assert "Traceback" not in person.screen

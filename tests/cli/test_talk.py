@@ -12,7 +12,7 @@ from rich.console import Console
 
 from mail.cli.repl.parsing import Meant, build_parser, command_names, meaning
 from mail.cli.repl.talk import TALK, only
-from mail.cli.repl.view import Progress, View, how_long, short_ids
+from mail.cli.repl.view import Progress, View, arguments_line, how_long, left_out, short_ids
 from mail.errors import MAILError
 
 PARSER = build_parser("mail>", typed=True, more=TALK)
@@ -230,3 +230,50 @@ def test_ids_are_as_short_as_they_can_be() -> None:
 def test_durations_have_a_unit() -> None:
     told = [how_long(s) for s in (-1, 0.44, 12.3, 89, 200, 7200, 172_800, 10**7)]
     assert told == ["0.0 s", "0.4 s", "12 s", "89 s", "3 min", "2 h", "2 d", "116 d"]
+
+
+def test_message_text_cannot_forge_lines_where_there_is_no_terminal() -> None:
+    view, out = shown(force_terminal=False, color_system=None)
+    view.take("new_message", message("hi\n\ntask q completed · 0.0 s\nx waits for you"))
+    lines = out.getvalue().splitlines()
+    assert lines[0].startswith("boss → math")
+    assert lines[1:] == ["  hi", "  ", "  task q completed · 0.0 s", "  x waits for you"]
+
+
+def test_arguments_keep_their_blanks_and_say_how_much_is_left_out() -> None:
+    assert arguments_line({"a": "x  y\n z", "b\nc": 1}) == '(a="x  y\\n z", "b\\nc"=1)'
+    long = {"a": "x" * 1000}
+    assert arguments_line(long) == f'(a="{"x" * 595}…'
+    assert left_out(long) == 1006 - 599 and left_out({"a": 1}) == 0
+
+
+def held(**config: bool) -> Any:
+    return {
+        "kind": "approval",
+        "status": "open",
+        "approval_id": "ap-1",
+        "answered_by": None,
+        "config": config,
+    }
+
+
+def test_a_pause_offers_what_is_allowed_and_a_replay_tells_the_outcome() -> None:
+    call = {"name": "send", "call_id": "c", "arguments": json.dumps({"text": "x" * 1000})}
+    end = {"status": "paused", "task_id": "t", "breakpoints": [call]}
+    view, out = shown(200, force_terminal=False, color_system=None)
+    view.asked = {"c": held(allow_accept=True, allow_respond=True)}
+    view.take("task_complete", end)
+    assert "\n  /approve ap-1 · /answer ap-1 TEXT\n" in out.getvalue()
+    assert "  /approvals ap-1 shows all about it, 410 more characters" in out.getvalue()
+    view, out = shown(200, force_terminal=False, color_system=None)
+    view.asked = {"c": held() | {"status": "accepted", "answered_by": "user:alice"}}
+    view.take("task_complete", end)
+    assert "accepted by user:alice" in out.getvalue()
+    assert "waits" not in out.getvalue()
+
+
+def test_help_shows_which_commands_need_a_slash(capsys: pytest.CaptureFixture[str]) -> None:
+    build_parser("mail>", typed=True, more=TALK).print_help()
+    told = capsys.readouterr().out
+    assert "/approvals (ap)" in told and "/cancel" in told
+    assert "/whoami" not in told

@@ -129,7 +129,7 @@ def _is_command(word: str) -> bool:
         return False
     from mail.cli.repl.parsing import command_names
 
-    return word in command_names() or word in ("help", "?")
+    return word.removeprefix("/") in command_names() or word in ("help", "?")
 
 
 def _serve(call: Call) -> int:
@@ -176,10 +176,11 @@ def _one(runner: "asyncio.Runner", client: "MAILClient", call: Call) -> int:
 
     parser = build_parser(_PROG, typed=False)
     try:
-        arguments = parser.parse_args(call.words)
+        arguments = parser.parse_args([call.words[0].removeprefix("/"), *call.words[1:]])
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else USAGE
-    return runner.run(execute(Session(client, Screen(), call.json), arguments))
+    session = Session(client, Screen(), call.json, before=f"mail client {call.url} ")
+    return runner.run(execute(session, arguments))
 
 
 def _many(runner: "asyncio.Runner", client: "MAILClient", call: Call) -> int:
@@ -191,6 +192,6 @@ def _many(runner: "asyncio.Runner", client: "MAILClient", call: Call) -> int:
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         return converse(runner, Session(client, Screen(), call.json), PipedLines())
-    session = Session(client, Screen(), call.json, Talk())
+    session = Session(client, Screen(), call.json, Talk(), "/")
     runner.run(greet(session))
     return converse(runner, session, TypedLines(runner, Path.home() / HISTORY, session))

@@ -81,7 +81,8 @@ async def _ingest(arguments: argparse.Namespace) -> None:
     mailbox = await asyncio.to_thread(open_backend, EmailConfig())
     async with MAILClient(server_url(url), key) as client:
         taker = _Ingest(arguments, mailbox, client)
-        await taker.take()
+        if not await taker.take():
+            print(cleaned(f"no new emails in {mailbox.place}"), file=sys.stderr)
         while arguments.watch:
             await asyncio.sleep(arguments.watch)
             try:
@@ -99,18 +100,19 @@ class _Ingest:
         self._arguments, self._mailbox, self._client = arguments, mailbox, client
         self._known: set[str] = set()
 
-    async def take(self) -> None:
-        """Start a task for each unread email that has none."""
+    async def take(self) -> int:
+        """Start a task for each unread email that has none; return for how many."""
         from mail.examples.email_assistant.actions import fetch_emails
 
         emails = await asyncio.to_thread(fetch_emails, self._mailbox, _SEEN_AT_ONCE)
         started = 0
         for email in emails:
             if started == self._arguments.limit:
-                return
+                return started
             started += await self._take(email)
         if len(emails) == _SEEN_AT_ONCE and not started:
             print(f"mail: {_CROWDED.format(_SEEN_AT_ONCE)}", file=sys.stderr)
+        return started
 
     async def _take(self, email: "Email") -> bool:
         """Start the task of an email; False if there is one."""

@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"pass the server's URL with --url, or set {URL_VARIABLE}")
     key = api_key(arguments.api_key, arguments.api_key_file, url, typed=bool(arguments.url))
     client = MAILClient(server_url(url), key)
-    session = Session(client, Screen(), arguments.json)
+    session = Session(client, Screen(), arguments.json, before=f"mail client {url} ")
     arguments.command = Command("watch", (), "", configure, _watch, _COMMAND)
     with asyncio.Runner() as runner:
         try:

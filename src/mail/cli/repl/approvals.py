@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from mail.cli.common import DONE, cleaned, one_line
+from mail.cli.repl.screen import how_to_answer, outcome, ways
 from mail.cli.repl.session import Command, Session, add_json
 from mail.cli.repl.talk import only, watch
-from mail.cli.repl.view import View, arguments_line, how_long, short_id, short_ids
-from mail.errors import MAILError
+from mail.cli.repl.view import View, arguments_line, how_long, left_out, short_id, short_ids
+from mail.errors import ClientHTTPError, MAILError
 
 if TYPE_CHECKING:
     from mail.net.types import Approval
@@ -18,17 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["APPROVALS"]
 
 _MOST: Final = 200
-_WAYS: Final = (
-    ("allow_accept", "/approve"),
-    ("allow_edit", "/edit"),
-    ("allow_ignore", "/reject"),
-    ("allow_respond", "/answer"),
-)
+_WHOLE_ID: Final = 400
+_CONFLICT: Final = 409
+
+_IDS: Final[tuple[Literal["approval_id", "call_id"], ...]] = ("approval_id", "call_id")
 
 Answer = Literal["accept", "edit", "ignore", "response"]
 
 
 async def _approvals(session: Session, arguments: argparse.Namespace) -> int:
+    if arguments.approval_id is not None:
+        return await _show_whole(session, arguments)
     status = "all" if arguments.all else "open"
     page = await session.client.get_approvals(status, limit=arguments.limit)
     if session.wants_json(arguments):
@@ -37,15 +38,48 @@ async def _approvals(session: Session, arguments: argparse.Namespace) -> int:
     found, view = page["approvals"], View()
     short = short_ids(approval["approval_id"] for approval in found)
     for approval in found:
-        _show(view, short[approval["approval_id"]], approval)
+        _show(session, view, short[approval["approval_id"]], approval)
     if not found:
         session.screen.note("nothing waits for you")
     if page["next_cursor"] is not None:
-        session.screen.note((f"there are more: approvals --limit {_MOST}", "dim"))
+        session.screen.note((f"there are more: {session.before}approvals --limit {_MOST}", "dim"))
     return DONE
 
 
-def _show(view: View, short: str, approval: "Approval") -> None:
+async def _show_whole(session: Session, arguments: argparse.Namespace) -> int:
+    """Show all that is known of a call; nothing of it is cut."""
+    approval = await _found(session, arguments.approval_id)
+    if session.wants_json(arguments):
+        session.screen.show_json(approval)
+        return DONE
+    view, request = View(), approval["action_request"]
+    waits = f"waits for an answer, {_left(approval['expires_at'])}".removesuffix(", ")
+    view.line((one_line(request["action"]), "bold yellow"), f" {outcome(approval) or waits}")
+    facts = ("approval_id", "task_id", "agent", "call_id", "created_at", "expires_at")
+    known = {name: approval[name] for name in facts}  # type: ignore[literal-required]
+    for name, value in (known | {"owner": "{role}:{id}".format(**approval["owner"])}).items():
+        if value is not None:
+            view.line((f"{name}: ", "dim"), one_line(str(value), _WHOLE_ID), indent=1)
+    _part(view, "description", approval["description"])
+    view.line(("arguments:", "dim"), indent=1)
+    for argument, value in request["args"].items():
+        view.whole(f"{json.dumps(argument, ensure_ascii=False)}:", indent=2)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+        view.whole(text, indent=3)
+    if (answer := approval["answer"]) is not None and answer["args"] is not None:
+        _part(view, "answer", json.dumps(answer["args"], ensure_ascii=False, indent=2))
+    if approval["status"] == "open":
+        name = approval["approval_id"]
+        view.line((how_to_answer(approval["config"], name, session.before), "dim"), indent=1)
+    return DONE
+
+
+def _part(view: View, name: str, text: str) -> None:
+    view.line((f"{name}:", "dim"), indent=1)
+    view.whole(text, indent=2)
+
+
+def _show(session: Session, view: View, short: str, approval: "Approval") -> None:
     request, config = approval["action_request"], approval["config"]
     view.line(
         (f"{one_line(short)}  ", "bold"),
@@ -53,13 +87,16 @@ def _show(view: View, short: str, approval: "Approval") -> None:
         (one_line(request["action"]), "bold yellow"),
         arguments_line(request["args"]),
     )
-    if approval["status"] != "open":
-        by = f" by {approval['answered_by']}" if approval["answered_by"] else ""
-        view.line((f"{approval['status']}{by}", "dim"), indent=1)
+    if left := left_out(request["args"]):
+        told_whole = f"{left:,} more characters: {session.before}approvals {one_line(short)}"
+        view.line((told_whole, "dim"), indent=1)
+    if told := outcome(approval):
+        view.line((told, "dim"), indent=1)
         return
-    ways = [way for name, way in _WAYS if config.get(name)]
-    told = [f"{one_line(approval['agent'])} waits", " ".join(ways), _left(approval["expires_at"])]
-    view.line((" · ".join(part for part in told if part), "dim"), indent=1)
+    slash = "/" if session.before == "/" else ""
+    possible = " ".join(f"{slash}{way}" for way in ways(config))
+    parts = [f"{one_line(approval['agent'])} waits", possible, _left(approval["expires_at"])]
+    view.line((" · ".join(part for part in parts if part), "dim"), indent=1)
 
 
 def _left(expires_at: str | None) -> str:
@@ -101,7 +138,7 @@ def _read(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise MAILError(f"the arguments are no JSON: {error}") from None
+        raise MAILError(f"the arguments are not JSON: {error}") from None
     if not isinstance(value, dict):
         raise MAILError("the arguments must be a JSON object")
     return value
@@ -118,7 +155,13 @@ async def _decide(
     task_id, talk = approval["task_id"], session.talk
     follows = talk is not None and approval["owner"]["id"] == session.client.user_id
     after = await _last_event(session, task_id) if follows else None
-    told = await session.client.answer_approval(approval["approval_id"], kind, given)
+    try:
+        told = await session.client.answer_approval(approval["approval_id"], kind, given)
+    except ClientHTTPError as error:
+        if error.status != _CONFLICT:
+            raise
+        _check_open(await session.client.get_approval(approval["approval_id"]))
+        raise
     action, status = approval["action_request"]["action"], told["approval"]["status"]
     task = f"task {short_id(task_id)} {told['task']['status']}"
     code = session.tell(arguments, told, one_line(f"{action} {status}; {task}"))
@@ -143,8 +186,28 @@ async def _chosen(session: Session, given: str) -> "Approval":
     Raises:
         MAILError: there is none, or there are several.
     """
+    approval = await _found(session, given)
+    _check_open(approval)
+    return approval
+
+
+def _check_open(approval: "Approval") -> None:
+    if told := outcome(approval):
+        raise MAILError(f"already {told}")
+
+
+async def _found(session: Session, given: str) -> "Approval":
+    """Return the call that is meant; one that is open, if there is one.
+
+    Raises:
+        MAILError: there is none, or there are several.
+    """
     page = await session.client.get_approvals(limit=_MOST)
     found = page["approvals"]
+    if not any(one[name].startswith(given) for one in found for name in _IDS):
+        closed = await session.client.get_approvals("all", limit=_MOST)
+        met = [one for one in closed["approvals"] if any(one[n].startswith(given) for n in _IDS)]
+        found = met or found
     by_call = [one for one in found if one["call_id"] == given]
     named = {str(one[_name(found, given)]): one for one in found}
     if len(by_call) == 1:
@@ -159,6 +222,8 @@ def _name(found: Sequence["Approval"], given: str) -> Literal["approval_id", "ca
 
 
 def _configure_list(parser: argparse.ArgumentParser) -> None:
+    shown = "show all about this call: its id, or the beginning of it"
+    parser.add_argument("approval_id", metavar="ID", nargs="?", help=shown)
     parser.add_argument("-a", "--all", action="store_true", help="also those with an answer")
     told = "at most so many (default 50)"
     parser.add_argument("-l", "--limit", metavar="N", type=int, default=50, help=told)
@@ -186,7 +251,7 @@ APPROVALS: Final = (
     Command(
         "approvals",
         ("ap",),
-        "list the calls that wait for you",
+        "list the calls that wait for you, or show all about one",
         _configure_list,
         _approvals,
         "getting approvals",

@@ -11,7 +11,7 @@ from mail.cli.repl.approvals import APPROVALS
 from mail.cli.repl.desk import DESK
 from mail.cli.repl.memory import MEMORY
 from mail.cli.repl.screen import event_count, exit_code, show_answer, show_event, show_task
-from mail.cli.repl.session import Command, Session, add_json
+from mail.cli.repl.session import Command, Session, add_json, calls_of
 from mail.errors import ConfigError
 
 __all__ = [
@@ -204,8 +204,15 @@ async def _message(session: Session, arguments: argparse.Namespace) -> int:
     else:
         for event in answer.get("events") or ():
             show_event(session.screen, event["event"], event["data"])
-        show_answer(session.screen, dict(answer))
+        await _show_end(session, dict(answer))
     return exit_code(answer.get("status"))
+
+
+async def _show_end(session: Session, answer: dict[str, Any]) -> None:
+    """Print an answer, or what a paused task waits for."""
+    paused = answer.get("status") == "paused" and answer.get("breakpoints")
+    asked = await calls_of(session, answer.get("task_id")) if paused else {}
+    show_answer(session.screen, answer, asked, session.before)
 
 
 async def _message_stream(session: Session, arguments: argparse.Namespace) -> int:
@@ -235,7 +242,7 @@ async def _follow(session: Session, stream: Any, *, as_json: bool) -> int:
         return DONE
     data = last["data"] if isinstance(last["data"], dict) else {}
     if not as_json:
-        show_answer(session.screen, data)
+        await _show_end(session, data)
     failed = last["event"] == "task_error"
     return exit_code("failed" if failed else data.get("status"))
 

@@ -90,6 +90,8 @@ def _act(runner: asyncio.Runner, session: Session, parser: CommandParser, meant:
         return USAGE
     if not words:
         return DONE
+    if session.talk is None:
+        words[0] = words[0].removeprefix("/")
     if words[0] in LEAVE:
         raise EOFError
     code = _carry_out(runner, session, parser, words)
@@ -189,17 +191,26 @@ async def _run(session: Session, arguments: argparse.Namespace) -> int:
     return await execute(session, arguments)
 
 
+def _reached(session: Session) -> None:
+    """Remember that the server has answered."""
+    if session.talk is not None:
+        session.talk.reached = True
+
+
 async def greet(session: Session) -> None:
     """Print who the caller is, according to the server, and how to get help."""
     client, screen = session.client, session.screen
     try:
         who = await client.get_whoami()
     except MAILError as error:
+        if getattr(error, "status", None) is not None:
+            _reached(session)
         screen.note(("unable to determine identity via /whoami", "yellow"))
         screen.note(f"> error: {error}")
         screen.note("NOTE: most commands need a server that responds and a valid key")
         screen.note("NOTE: use `login {YOUR_API_KEY}` to log in")
     else:
+        _reached(session)
         client.user_id = str(who.get("id") or "unknown")
         client.user_role = str(who.get("role") or "unknown")
         screen.note(f"successfully logged into {client.base_url}")

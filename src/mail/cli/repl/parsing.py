@@ -90,16 +90,22 @@ def build_parser(prog: str, *, typed: bool, more: "Sequence[Command]" = ()) -> C
     """
     epilog = "help, ? [COMMAND]: show this help or that of a command. exit, quit: leave the prompt."
     if more:
-        epilog += " All can begin with a slash. A line that is no command is a message."
+        epilog += " Commands shown with a slash need it, the others may have one."
+        epilog += " A line that is no command is a message."
     parser = CommandParser(prog=prog, add_help=not typed, epilog=epilog if typed else None)
-    verbs = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
+    verbs: Any = parser.add_subparsers(metavar="COMMAND", title="commands", required=True)
     for command in (*more, *COMMANDS):
+        slash = "/" if more and command.slash else ""
         sub = verbs.add_parser(
             command.name,
+            prog=f"{prog} {slash}{command.name}",
             aliases=command.aliases,
             help=command.summary,
             description=f"{command.summary[0].upper()}{command.summary[1:]}.",
         )
+        if slash:  # argparse has no other way to list a command by another text than its name
+            aliases = f" ({', '.join(command.aliases)})" if command.aliases else ""
+            verbs._choices_actions[-1].metavar = f"/{command.name}{aliases}"  # noqa: SLF001
         command.configure(sub)
         sub.set_defaults(command=command)
         names = (command.name, *command.aliases)

@@ -12,15 +12,20 @@ if TYPE_CHECKING:
     from rich.console import Console
     from sse_starlette import ServerSentEvent
 
+    from mail.net.types import Approval
+
 __all__ = [
     "Screen",
     "decoded",
     "event_count",
     "event_record",
     "exit_code",
+    "how_to_answer",
+    "outcome",
     "show_answer",
     "show_event",
     "show_task",
+    "ways",
 ]
 
 
@@ -81,6 +86,14 @@ _STYLES: Final[Mapping[str, str]] = {
     "task_complete": "green",
     "task_error": "red",
 }
+_WAYS: Final[Mapping[str, str]] = {
+    "allow_accept": "approve",
+    "allow_edit": "edit",
+    "allow_ignore": "reject",
+    "allow_respond": "answer",
+}
+"""What an approval allows, and the command for it."""
+
 _CODES: Final[Mapping[object, int]] = {"paused": PAUSED, "failed": FAILED, "cancelled": FAILED}
 _MISSING: Final = "unknown"
 
@@ -105,8 +118,48 @@ def show_event(screen: Screen, kind: str | None, data: object) -> None:
     screen.say((f"{time:12} ", "dim"), (f"{name:{_WIDEST_KIND}} ", style), text)
 
 
-def show_answer(screen: Screen, answer: Mapping[str, Any]) -> None:
-    """Print an answer's text and, on stderr, its task and how to continue a paused one."""
+def outcome(record: "Approval") -> str:
+    """Return how a call was decided: ``accepted by user:alice``; no text while it is open."""
+    if record["status"] == "open":
+        return ""
+    by = f" by {record['answered_by']}" if record["answered_by"] else ""
+    return one_line(f"{record['status']}{by}")
+
+
+def ways(config: Mapping[str, Any]) -> list[str]:
+    """Return the commands that may answer a call, of those that its approval allows."""
+    return [way for name, way in _WAYS.items() if config.get(name)]
+
+
+def how_to_answer(config: Mapping[str, Any], name: str, before: str) -> str:
+    """Return the commands that may answer a call, as they are typed.
+
+    Args:
+        config: What its approval allows.
+        name: The id of the approval, or the beginning of it.
+        before: What stands before a command: ``/`` at a prompt.
+    """
+    given = {"edit": " JSON", "answer": " TEXT"} if before != "/" else {"answer": " TEXT"}
+    typed = [f"{way} {name}{given.get(way, '')}" for way in ways(config)]
+    if before == "/":
+        return " · ".join(f"/{each}" for each in typed)
+    return before + " | ".join(typed) if typed else ""
+
+
+def show_answer(
+    screen: Screen,
+    answer: Mapping[str, Any],
+    asked: "Mapping[str, Approval] | None" = None,
+    before: str = "",
+) -> None:
+    """Print an answer's text and, on stderr, its task and how to continue a paused one.
+
+    Args:
+        screen: Where.
+        answer: The answer.
+        asked: What people were asked about, by the ids of the calls.
+        before: What stands before a command where it is typed.
+    """
     task_id, status = answer.get("task_id"), answer.get("status")
     calls = answer.get("breakpoints") or []
     if calls:
@@ -118,7 +171,8 @@ def show_answer(screen: Screen, answer: Mapping[str, Any]) -> None:
     if task_id is not None:
         screen.note((f"task {task_id}" + (f" {status}" if status else ""), "dim"))
     if status == "paused" and calls:
-        screen.note((_how_to_resume(str(task_id), calls), "dim"))
+        for line in _how_to_go_on(str(task_id), calls, asked or {}, before):
+            screen.note((line, "dim"))
 
 
 def event_count(task: Mapping[str, Any]) -> int:
@@ -168,6 +222,27 @@ def _message_line(message: Mapping[str, Any]) -> str:
 
 def _name(address: object) -> str:
     return str(address.get("address")) if isinstance(address, dict) else _MISSING
+
+
+def _how_to_go_on(
+    task_id: str,
+    calls: list[Mapping[str, Any]],
+    asked: "Mapping[str, Approval]",
+    before: str,
+) -> list[str]:
+    """Return how each held call is decided, and how results of the others are given."""
+    lines, others = [], []
+    for call in calls:
+        record = asked.get(str(call.get("call_id") or call.get("id")))
+        if record is None or record["kind"] != "approval":
+            others.append(call)
+        elif told := outcome(record):
+            lines.append(one_line(f"{call.get('name')} {told}"))
+        else:
+            name = record["approval_id"]
+            lines.append(f"continue with: {how_to_answer(record['config'], name, before)}")
+            lines.append(f"all about it: {before}approvals {name}")
+    return [*lines, _how_to_resume(task_id, others)] if others else lines
 
 
 def _how_to_resume(task_id: str, calls: list[Mapping[str, Any]]) -> str:

@@ -2,7 +2,7 @@
 
 import argparse
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from mail.cli.common import DONE, FAILED, NO_ANSWER
@@ -12,22 +12,26 @@ from mail.errors import ClientHTTPError, MAILError
 if TYPE_CHECKING:
     from mail.cli.repl.talk import Talk
     from mail.client.client import MAILClient
+    from mail.net.types import Approval
 
-__all__ = ["Command", "Session", "add_json", "execute"]
+__all__ = ["Command", "Session", "add_json", "calls_of", "execute"]
 
 _log = logging.getLogger("mail.client")
+_MOST_CALLS = 200
 
 
 class Session(NamedTuple):
     """The client and the output of its commands; ``json`` makes all of them print JSON.
 
-    ``talk`` is what a person at a prompt talks about, None for scripts.
+    ``talk`` is what a person at a prompt talks about, None for scripts. ``before`` is what stands
+    before a command where it is typed.
     """
 
     client: "MAILClient"
     screen: Screen
     json: bool = False
     talk: "Talk | None" = None
+    before: str = ""
 
     def wants_json(self, arguments: argparse.Namespace) -> bool:
         """Tell whether a command should print the server's response as JSON."""
@@ -70,12 +74,26 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     )
 
 
+async def calls_of(session: Session, task_id: object) -> Mapping[str, "Approval"]:
+    """Return the newest calls of a task that a person was asked about, by the ids of the calls.
+
+    A server without approvals, or one that does not answer, has none.
+    """
+    try:
+        page = await session.client.get_approvals("all", task_id=str(task_id), limit=_MOST_CALLS)
+    except MAILError:
+        return {}
+    return {one["call_id"]: one for one in reversed(page["approvals"])}
+
+
 async def execute(session: Session, arguments: argparse.Namespace) -> int:
     """Run a parsed command and return its exit code; errors are printed."""
     command: Command = arguments.command
     try:
         return await command.run(session, arguments)
     except MAILError as error:
+        if session.talk is not None and getattr(error, "status", None) is not None:
+            session.talk.reached = True
         _report(session, arguments, error)
         unanswered = isinstance(error, ClientHTTPError) and error.status is None
         return NO_ANSWER if unanswered else FAILED
@@ -94,7 +112,15 @@ def _report(session: Session, arguments: argparse.Namespace, error: MAILError) -
         session.screen.show_json({"error": problem}, indent=None)
     else:
         command: Command = arguments.command
-        session.screen.fail(f"error {command.doing}: {error}{_advice(command, error)}")
+        told = _told(session, error)
+        session.screen.fail(f"error {command.doing}: {told}{_advice(command, error)}")
+
+
+def _told(session: Session, error: MAILError) -> str:
+    """Return an error; to a person at a prompt without the status of the response."""
+    if session.talk is None or not isinstance(error, ClientHTTPError) or error.status is None:
+        return str(error)
+    return error.detail if isinstance(error.detail, str) and error.detail else str(error)
 
 
 def _advice(command: Command, error: MAILError) -> str:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import DONE, one_line
 from mail.cli.repl.screen import decoded, exit_code
-from mail.cli.repl.session import Command, Session, add_json
-from mail.cli.repl.view import Progress, View, how_long, short_ids
+from mail.cli.repl.session import Command, Session, add_json, calls_of
+from mail.cli.repl.view import Progress, View, how_long, short_id, short_ids
 from mail.client.http import Reconnect
 from mail.core.suggest import did_you_mean
 from mail.errors import ClientHTTPError, MAILError
 
 if TYPE_CHECKING:
-    from mail.client.client import MAILClient
     from mail.client.stream import EventStream
 
 __all__ = [
@@ -68,6 +67,9 @@ class Talk:
     calls: dict[str, str] = field(default_factory=dict)
     """Tools by the ids of the calls that wait for an answer, for completion."""
 
+    reached: bool = False
+    """Whether the server has ever answered."""
+
     left: str | None = None
     """The task that an interrupted command was following."""
 
@@ -109,18 +111,21 @@ async def send(session: Session, text: str, **options: Any) -> int:
     """Post a message and show what comes of it; the options are those of `MAILClient`."""
     view = View(_talk(session).progress.get(str(options.get("task_id"))))
     client, key = session.client, str(uuid.uuid4())
-    with _patient(client, view):
+    with _patient(session, view):
         async with view.status(quiet=session.json):
             stream = await client.post_message_stream(text, idempotency_key=key, **options)
             return await follow(session, view, stream, mine=True)
 
 
 @contextmanager
-def _patient(client: "MAILClient", view: View) -> Iterator[None]:
+def _patient(session: Session, view: View) -> Iterator[None]:
     """Let a client try longer, and a view tell of it."""
+    client, talk = session.client, session.talk
 
     def tell() -> None:
-        view.state = "connection lost, trying again"
+        reached = talk is None or talk.reached
+        lost = "connection lost" if reached else f"cannot connect to {client.base_url}"
+        view.state = f"{lost}, trying again"
 
     before = client.reconnect
     client.reconnect = _Patient(told=tell)
@@ -138,7 +143,7 @@ async def follow(session: Session, view: View, stream: "EventStream", *, mine: b
     try:
         async with stream:
             async for event in stream:
-                view.state = ""
+                view.state, talk.reached = "", True
                 talk.left = talk.task_id = stream.task_id or talk.task_id
                 if event.id and stream.task_id:
                     talk.seen[stream.task_id] = event.id
@@ -147,6 +152,8 @@ async def follow(session: Session, view: View, stream: "EventStream", *, mine: b
                     view.progress.take(str(event.event), _object(decoded(event.data)))
                     ended = event.event in ("task_complete", "task_error")
                 else:
+                    if event.event == "task_complete":
+                        await _ask_about(session, view, _object(decoded(event.data)))
                     ended = view.take(event.event, event.data, mine=mine)
                 if ended:
                     failed = event.event == "task_error"
@@ -160,11 +167,18 @@ async def follow(session: Session, view: View, stream: "EventStream", *, mine: b
     return code
 
 
+async def _ask_about(session: Session, view: View, end: Mapping[str, Any]) -> None:
+    """Let a view know how the calls stand for which a task was paused."""
+    view.before = session.before
+    if end.get("status") == "paused" and end.get("breakpoints"):
+        view.asked = await calls_of(session, end.get("task_id"))
+
+
 async def watch(session: Session, task_id: str, after: str | None) -> int:
     """Show a task's events after one of them, and follow it while it runs."""
     known = session.talk.progress.get(task_id) if session.talk is not None and after else None
     view = View(known)
-    with _patient(session.client, view):
+    with _patient(session, view):
         async with view.status(quiet=session.json):
             stream = await session.client.get_task_events(task_id, after)
             return await follow(session, view, stream)
@@ -343,7 +357,10 @@ async def _watch(session: Session, arguments: argparse.Namespace) -> int:
 
 async def _cancel(session: Session, arguments: argparse.Namespace) -> int:
     task = await session.client.cancel_task(await _chosen(session, arguments.task_id))
-    return session.tell(arguments, task, f"task '{task.get('task_id')}' {task.get('status')}")
+    name, talk = task.get("task_id"), _talk(session)
+    if name == talk.task_id:
+        talk.task_id = None
+    return session.tell(arguments, task, f"task {short_id(name)} {task.get('status')}")
 
 
 async def _chosen(session: Session, given: str | None) -> str:

@@ -16,11 +16,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import cleaned, one_line
-from mail.cli.repl.screen import decoded
+from mail.cli.repl.screen import decoded, how_to_answer, outcome
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.text import Text
+
+    from mail.net.types import Approval
 
 __all__ = [
     "CALL_ID",
@@ -29,6 +31,7 @@ __all__ = [
     "arguments_line",
     "escaped",
     "how_long",
+    "left_out",
     "short_id",
     "short_ids",
     "spent",
@@ -67,7 +70,12 @@ _SILENT: Final = frozenset(
         *("task_complete_call", "task_complete_call_duplicate"),
     }
 )
-_WAYS: Final = ("/approve", "/edit", "/reject", "/answer")
+_DECIDED: Final[Mapping[object, str]] = {
+    "accept": "accepted",
+    "edit": "edited",
+    "ignore": "ignored",
+    "response": "answered",
+}
 _TROUBLE: Final = frozenset(
     {"action_error", "agent_error", "interswarm_message_error", "run_loop_error", "task_error"}
 )
@@ -184,7 +192,8 @@ class View:
         self.progress = progress or Progress()
         self.state = ""  # of the connection, when there is something to say
         self._called: set[str] = set()
-        self._held: dict[str, str] = {}  # approvals by the ids of their calls
+        self.asked: Mapping[str, Approval] = {}  # approvals by the ids of their calls
+        self.before = "/"  # what stands before a command
         self._since = time.monotonic()
 
     @property
@@ -237,11 +246,33 @@ class View:
         """Show a line; a part is a text or a pair of text and style."""
         from rich.text import Text
 
-        line = Text()
+        line, left = Text(), self._left(indent)
+        if not self.console.is_terminal:  # in a terminal `show` indents
+            line.append(left)
         for part in parts:
             text, style = (part, "") if isinstance(part, str) else part
-            line.append(cleaned(text), style)
+            text = cleaned(text)
+            line.append(
+                text if self.console.is_terminal else text.replace("\n", f"\n{left}"), style
+            )
         self.show(line, indent=indent)
+
+    def whole(self, text: str, *, indent: int) -> None:
+        """Show all of a text with all its blanks, each line of it indented."""
+        from rich.cells import chop_cells
+        from rich.text import Text
+
+        left, lines = self._left(indent), escaped(text).split("\n")
+        if self.console.is_terminal:
+            width = max(self.console.width - len(left), 2)
+            lines = [piece for line in lines for piece in chop_cells(line, width) or [""]]
+        shown = Text("\n".join(f"{left}{line}" for line in lines))
+        self.console.print(_Harmless(shown), soft_wrap=True)
+
+    def _left(self, indent: int) -> str:
+        """Return what indents a line."""
+        narrow = self.console.is_terminal and self.console.width < _NARROW
+        return "  " * min(indent, 1 if narrow else _DEEPEST_INDENT)
 
     def show(self, shown: "RenderableType", *, indent: int = 0) -> None:
         """Show what rich can render."""
@@ -250,8 +281,7 @@ class View:
         if not self.console.is_terminal:
             self.console.print(_Harmless(shown), soft_wrap=True)
             return
-        deepest = 1 if self.console.width < _NARROW else _DEEPEST_INDENT
-        left = 2 * min(indent, deepest)
+        left = len(self._left(indent))
         self.console.print(_Harmless(Padding.indent(shown, left) if left else shown))
 
     @asynccontextmanager
@@ -353,35 +383,45 @@ class View:
     def _call(self, call: Mapping[str, Any], short: Mapping[str, str]) -> None:
         """Show a call that waits for its result, with its arguments if they were not shown yet."""
         name, call_id = str(call.get("name")), str(call.get("call_id"))
-        known = name in self._called
+        shown = arguments_line(_object(decoded(call.get("arguments"))))
+        record = self.asked.get(call_id)
+        told = outcome(record) if record is not None else ""
         self.line(
             (one_line(name), "bold yellow"),
-            "" if known else arguments_line(_object(decoded(call.get("arguments")))),
-            (" waits for you", "yellow"),
+            "" if name in self._called else shown,
+            (f" {told}" if told else " waits for you", "dim" if told else "yellow"),
         )
-        if held := self._held.get(call_id):
-            told = " · ".join(f"{way} {short_id(held)}" for way in _WAYS)
-        else:
-            told = f"/answer {one_line(short[call_id], _LONGEST_ID)}"
-        self.line(f"{told} TEXT", indent=1)
+        if told:
+            return
+        if record is None or record["kind"] != "approval":
+            self.line(f"{self.before}answer {one_line(short[call_id], _LONGEST_ID)} TEXT", indent=1)
+            return
+        held = short_id(record["approval_id"])
+        self.line(how_to_answer(record["config"], held, self.before), indent=1)
+        left = left_out(_object(decoded(call.get("arguments"))))
+        about = f", {left:,} more characters of its arguments too" if left else ""
+        self.line((f"{self.before}approvals {held} shows all about it{about}", "dim"), indent=1)
 
     def _approval(self, name: str, extra: Mapping[str, Any]) -> None:
-        """Remember a call that is held, or show how it was decided."""
-        if name == "approval_requested":
-            self._held[str(extra.get("call_id"))] = str(extra.get("approval_id"))
+        """Show how a call that was held was decided."""
+        if name == "approval_requested":  # the end of the run lists the calls
             return
-        by = one_line(str(extra.get("answered_by") or "nobody in time"))
-        tool, kind = one_line(str(extra.get("tool_name"))), one_line(str(extra.get("type")))
-        self.line((f"{kind} ", "bold yellow"), (tool, "yellow"), (f" by {by}", "dim"), indent=1)
+        tool, by = one_line(str(extra.get("tool_name"))), extra.get("answered_by")
+        if by:
+            kind = _DECIDED.get(extra.get("type")) or one_line(str(extra.get("type")))
+            told = (f" by {one_line(str(by))}", "dim")
+            self.line((tool, "yellow"), (f" {kind}", "bold yellow"), told, indent=1)
+        else:
+            self.line(("nobody answered ", "dim"), (tool, "yellow"), (" in time", "dim"), indent=1)
         for field_name, change in _object(extra.get("changed")).items():
             before, after = (
                 json.dumps(_object(change).get(end), ensure_ascii=False) for end in ("from", "to")
             )
             self.line(
                 f"{one_line(field_name)}: ",
-                (one_line(before), "red"),
+                (_beginning(before), "red"),
                 " → ",
-                (one_line(after), "green"),
+                (_beginning(after), "green"),
                 indent=2,
             )
 
@@ -453,11 +493,30 @@ def _recipients(content: Mapping[str, Any], kind: str | None = None) -> list[str
 
 
 def arguments_line(arguments: Mapping[str, Any]) -> str:
-    """Return arguments as a call shows them, on one line."""
+    """Return arguments as a call shows them, on one line, with all their blanks."""
+    return _beginning(_call_text(arguments), _MOST_OF_A_TEXT)
+
+
+def left_out(arguments: Mapping[str, Any]) -> int:
+    """Return how many characters `arguments_line` leaves out."""
+    return max(len(_call_text(arguments)) - _MOST_OF_A_TEXT + 1, 0) if arguments else 0
+
+
+def _call_text(arguments: Mapping[str, Any]) -> str:
     pairs: Iterator[str] = (
-        f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in arguments.items()
+        f"{name if name.isidentifier() else _json(name)}={_json(value)}"
+        for name, value in arguments.items()
     )
-    return one_line(f"({', '.join(pairs)})", _MOST_OF_A_TEXT)
+    return f"({', '.join(pairs)})"
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _beginning(text: str, most: int = 200) -> str:
+    """Return the beginning of JSON text; its line ends and tabs are escapes already."""
+    return escaped(text if len(text) <= most else f"{text[: most - 1]}…")
 
 
 def _cut(text: str) -> str:

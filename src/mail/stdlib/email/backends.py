@@ -40,6 +40,10 @@ class Backend(Protocol):
     def address(self) -> str:
         """The mailbox's own address."""
 
+    @property
+    def place(self) -> str:
+        """Where it is, for an operator: an absolute path, or the address."""
+
     def unread(self, limit: int) -> list[Email]:
         """Return unread emails, the oldest first, at most ``limit``."""
 
@@ -155,6 +159,11 @@ class _Posting:
         """See `Backend`."""
         return self._config.address
 
+    @property
+    def place(self) -> str:
+        """See `Backend`."""
+        return self._config.address
+
     def send(self, message: EmailMessage, thread_id: str = "") -> str:
         """See `Backend`; a thread is what the headers say."""
         told = self._sender.send(message) if self._sender else "kept in the folder of sent emails"
@@ -207,7 +216,7 @@ class LocalBackend(_Posting):
 
     ``INBOX`` is a Maildir that any mail program or server may deliver to, ``INBOX/.Sent`` holds
     what was sent, ``calendar.ics`` is the calendar. With ``smtp_host`` emails are sent, else they
-    are kept in ``.Sent`` only.
+    are kept in ``.Sent`` only. Reading creates nothing: without the folder there are no emails.
 
     Args:
         config: The settings; ``folder`` counts from the folder in which the program was started.
@@ -216,13 +225,35 @@ class LocalBackend(_Posting):
     def __init__(self, config: "EmailConfig") -> None:
         folder = Path(config.folder).expanduser().absolute()
         super().__init__(config, folder / "calendar.ics")
-        self._inbox = folder / "INBOX"
+        self._folder, self._inbox = folder, folder / "INBOX"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            if folder.exists():  # a file at its place, or one that may not be read, is an error
+                next(folder.iterdir(), None)
+        except OSError as error:
+            raise ToolError(f"the mailbox cannot be opened: {error.strerror}") from None
+
+    @property
+    def place(self) -> str:
+        """See `Backend`."""
+        return str(self._folder)
+
+    def _create(self) -> None:
+        """Create what is missing of the mailbox.
+
+        Raises:
+            ToolError: it cannot be created.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
             mailbox.Maildir(self._inbox, create=True).close()
             mailbox.Maildir(self._inbox / ".Sent", create=True).close()
         except OSError as error:
             raise ToolError(f"the mailbox cannot be opened: {error.strerror}") from None
+
+    def add_meeting(self, meeting: Meeting) -> str:
+        """See `Backend`."""
+        self._create()
+        return super().add_meeting(meeting)
 
     def unread(self, limit: int) -> list[Email]:
         """See `Backend`."""
@@ -244,6 +275,7 @@ class LocalBackend(_Posting):
         path = self._find(email_id)
         if path is None or "S" in _flags(path):
             return
+        self._create()
         flags = "".join(sorted({*_flags(path), "S"}))
         try:
             path.rename(self._inbox / "cur" / f"{_key(path)}:2,{flags}")
@@ -254,6 +286,7 @@ class LocalBackend(_Posting):
 
     def deliver(self, raw: bytes) -> str:
         """Put an email into the mailbox, as a mail server would; return its id."""
+        self._create()
         box = mailbox.Maildir(self._inbox, create=True)
         try:
             return box.add(raw)
@@ -261,6 +294,7 @@ class LocalBackend(_Posting):
             box.close()
 
     def _keep(self, message: EmailMessage) -> None:
+        self._create()
         box = mailbox.Maildir(self._inbox / ".Sent", create=True)
         try:
             kept = mailbox.MaildirMessage(message)

@@ -63,6 +63,11 @@ class GoogleBackend:
         """See `Backend`."""
         return self._config.address
 
+    @property
+    def place(self) -> str:
+        """See `Backend`."""
+        return self._config.address
+
     # --- emails ---------------------------------------------------------------------------------
 
     def unread(self, limit: int) -> list[Email]:
