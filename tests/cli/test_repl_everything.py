@@ -196,7 +196,7 @@ EVERY: dict[str, list[tuple[str, str]]] = {
     ],
     "memory-delete": [
         ("/memory-delete style", r"memory style deleted\n"),
-        ("/md style", r"error deleting memory: .*404"),
+        ("/md style", r"error deleting memory: (?!HTTP)"),
     ],
     "approve": [("/approve none", r"error approving: there is no open call 'none'")],
     "edit": [("/edit none {}", r"error editing: there is no open call 'none'")],
