@@ -6,7 +6,8 @@ the run's token; empty without one.
 A request that fits the document must not be answered with 400. Some facts are of a place and a
 time and cannot be in the document, so requests that are to fit get them from here: which agents
 there are, what can be built into another swarm, which tasks the caller has (a cursor
-names one), and which wait for results. Requests that are to be refused stay as they are.
+names one), which wait for results, and which versions of a memory are kept. Requests that are to be
+refused stay as they are.
 """
 
 import os
@@ -35,26 +36,33 @@ def before_call(context: Any, case: Any, kwargs: dict[str, Any]) -> None:
     if case.meta is None or not case.meta.generation.mode.is_positive:
         return
     if isinstance(case.body, dict):
-        _leave_out_misspelt(case.body, _schema_of(case), case.operation.schema.raw_schema)
-    if isinstance(case.body, dict) and case.operation.path == "/message":
+        _complete(case)
+    cursor = (case.query or {}).get("cursor")
+    if cursor is not None and not _is_task(case, str(cursor)):
+        del case.query["cursor"]
+
+
+def _complete(case: Any) -> None:
+    """Fill in a body that is an object."""
+    _leave_out_misspelt(case.body, _schema_of(case), case.operation.schema.raw_schema)
+    if case.operation.path == "/message":
         _know_the_swarm(case.body)
-    if isinstance(case.body, dict) and case.operation.path == "/v1/responses":
+    if case.operation.path == "/v1/responses":
         known = {name: case.body[name] for name in ("model", "stream") if name in case.body}
         case.body = {"input": "hello", **known}  # OpenAI's reference says what an input may be
-    if isinstance(case.body, dict) and case.operation.path == "/swarms/load":
+    if case.operation.path == "/swarms/load":
         case.body["json"] = definition()
-    if isinstance(case.body, dict) and case.operation.path in ("/swarms", "/swarms/register"):
+    if case.operation.path in ("/swarms", "/swarms/register"):
         # Whether a server answers there cannot be in the document; `tests.fuzz.server` has one.
         names = {"name": f"swarm-{len(case.body['name']) % 9}", "base_url": "http://peer.example"}
         case.body |= names | {"metadata": None, "auth_token": None, "volatile": True}
         case.body["public_key"] = None  # nor can which keys there are
-    if isinstance(case.body, dict) and case.operation.path == "/interswarm/message":
+    if case.operation.path == "/memories/{name}":
+        _know_the_memory(case)
+    if case.operation.path == "/interswarm/message":
         case.body["targets"] = [ENTRYPOINT]  # which agents there are is not in the document
-    if isinstance(case.body, dict) and case.operation.path == "/swarms/discover":
+    if case.operation.path == "/swarms/discover":
         case.body["discovery_urls"] = ["http://peer.example"]
-    cursor = (case.query or {}).get("cursor")
-    if cursor is not None and not _is_task(case, str(cursor)):
-        del case.query["cursor"]
 
 
 def _leave_framing(case: Any) -> None:
@@ -98,6 +106,13 @@ def _know_the_swarm(body: dict[str, Any]) -> None:
     options = body.get("kwargs")
     if isinstance(options, dict) and options.get("timeout"):
         options["timeout"] = max(options["timeout"], PATIENCE)  # or it is 504, rightly
+
+
+def _know_the_memory(case: Any) -> None:
+    """Write a few memories, since a caller has not many, and restore one that is not there: 404."""
+    name = case.path_parameters["name"]
+    known = case.body.get("restore") is None
+    case.path_parameters["name"] = f"memory-{len(name) % 9}" if known else f"no-{uuid.uuid4()}"
 
 
 def _is_task(case: Any, task_id: str) -> bool:

@@ -18,6 +18,11 @@ _REFUSALS = """[checks.negative_data_rejection]
 expected-statuses = [400, 401, 403, 404, 405, 409, 414, 415, 429]
 """
 """How a request that does not fit the document may be refused: it may also be too long."""
+_ENDLESS = """[[operations]]
+include-path = "/approvals/events"
+max-stream-events = 1
+"""
+"""A stream that does not end is read up to its first event, which comes at once: see `server`."""
 PHASES = "examples,coverage,fuzzing,stateful"
 
 
@@ -41,7 +46,7 @@ def run(shot: Target, who: str, folder: Path, *, examples: int, seed: int) -> Fi
     """
     known = who in TOKENS
     settings = folder / f"{who}.toml"
-    settings.write_text(_REFUSALS + (_settings(folder) if who == "alice" else ""))
+    settings.write_text(_REFUSALS + (_settings(folder) if who == "alice" else "") + _ENDLESS)
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "--config-file", str(settings), "run"),
         # From its URL the same document would do, but its own route would be left out.

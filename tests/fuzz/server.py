@@ -18,6 +18,7 @@ from mail.db.urls import open_store
 from mail.egress.client import EgressPolicy
 from mail.net.peers import PeerAccess
 from mail.server.run import run_server
+from mail.services import approvals
 from tests.server.kit import CALLERS, TOKENS
 from tests.support.till import settings, till
 
@@ -42,6 +43,7 @@ def no_packets() -> PeerAccess:
 def main() -> None:
     """Serve until told to stop."""
     PeerAccess.of_server = classmethod(lambda cls, allow_private, keys=None: no_packets())  # type: ignore[method-assign, assignment]
+    approvals.PING_INTERVAL = 0.0  # type: ignore[misc, attr-defined]  # a stream begins with it
     parser = argparse.ArgumentParser()
     parser.add_argument("store")
     parser.add_argument("--shipped-limits", action="store_true")

@@ -17,6 +17,7 @@ from starlette.requests import Request
 
 from mail.auth.callers import ROLES, Caller, check_caller_id
 from mail.auth.guards import extract_token
+from mail.core.schema import MAX_ID
 from mail.errors import Forbidden, ProtocolError
 from mail.logcontext import note
 from mail.server.federation import swarms_of
@@ -63,6 +64,7 @@ _FOR_DESK: Final = (
     "--role agent --id NAME --participant)"
 )
 _EVENT_NUMBER: Final = re.compile(r"[0-9]{0,18}")
+_OWNER: Final = rf"^({'|'.join(ROLES)}):[^\x00-\x1f\x7f-\x9f]{{1,{MAX_ID}}}$"
 
 
 async def _state(request: Request) -> ServerState:  # async: FastAPI runs functions in a thread
@@ -136,9 +138,8 @@ EventsAfter = Annotated[
 
 
 OwnerName = Annotated[
-    str | None,
+    Annotated[str, WithJsonSchema({"type": "string", "pattern": _OWNER})] | None,
     Query(
-        max_length=300,
         description="Administrators only: whose task it is, as `role:id`, for example "
         "`user:alice`. Your own by default.",
     ),

@@ -81,25 +81,44 @@ _BODY: Final[dict[str, Any]] = {
     }
 }
 
+_CHANGE: Final[dict[str, Any]] = {
+    "type": "object",
+    "required": ["timestamp", "task_id"],
+    "additionalProperties": False,
+    "properties": {
+        "timestamp": {"type": "string"},
+        "task_id": {"type": "string"},
+        "description": {"type": "string"},
+        "extra_data": {"$ref": "#/components/schemas/Approval"},
+    },
+}
+_EVENT: Final[dict[str, Any]] = {
+    "type": "object",
+    "description": "One server-sent event. The data of `ping` and `server_drain` have no "
+    "`extra_data`, and these events no `id`.",
+    "required": ["event", "data"],
+    "additionalProperties": False,
+    "properties": {
+        "event": {"enum": ["approval_closed", "approval_opened", "ping", "server_drain"]},
+        "data": {
+            "type": "string",
+            "description": "One line of JSON.",
+            "contentMediaType": "application/json",
+            "contentSchema": _CHANGE,
+        },
+        "id": {
+            "type": "string",
+            "pattern": "^[0-9]+$",
+            "description": "The number of the change, for `Last-Event-ID`.",
+        },
+        "retry": {
+            "type": "integer",
+            "description": "Milliseconds to wait before reconnecting; on the first event.",
+        },
+    },
+}
 _CHANGES: Final[dict[int | str, dict[str, Any]]] = {
-    200: {
-        "content": {
-            "text/event-stream": {
-                "schema": {
-                    "type": "object",
-                    "description": "The data of `approval_opened` and `approval_closed`; those of "
-                    "`ping` and `server_drain` have no `extra_data`.",
-                    "required": ["timestamp", "task_id"],
-                    "properties": {
-                        "timestamp": {"type": "string"},
-                        "task_id": {"type": "string"},
-                        "description": {"type": "string"},
-                        "extra_data": {"$ref": "#/components/schemas/Approval"},
-                    },
-                }
-            }
-        }
-    }
+    200: {"content": {"text/event-stream": {"schema": _EVENT}}}
 }
 PathApprovalId = Annotated[str, Path(max_length=_LONGEST_ID, description="The approval.")]
 Status = Literal[
@@ -189,7 +208,7 @@ async def get_approval_events(
         return event_source(events, send_timeout=state.config.limits.send_timeout, turn=turn)
 
 
-@router.get("/approvals/{approval_id}", response_model=Approval, responses=errors(404))
+@router.get("/approvals/{approval_id}", response_model=Approval, responses=errors(400, 404))
 async def get_approval(state: State, caller: TaskOwner, approval_id: PathApprovalId) -> Response:
     """Get one of them."""
     desk = desk_of(state)

@@ -1,13 +1,14 @@
 """The caller's named memories. What an administrator sees here are an administrator's own."""
 
 import json
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import Path
-from pydantic import Field
+from pydantic import BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from mail.core.approvals import MEMORY_NAME
 from mail.db.preferences import FeedbackRow, VersionRow
 from mail.errors import ProtocolError
 from mail.net.types import (
@@ -18,7 +19,7 @@ from mail.net.types import (
     MemoryRecord,
     MemoryVersion,
 )
-from mail.server.bodies import RequestBody
+from mail.server.bodies import RequestBody, whole
 from mail.server.deps import State, TaskOwner
 from mail.server.openapi import errors
 from mail.server.routing import MAILRouter
@@ -31,32 +32,49 @@ router = MAILRouter("memories")
 
 _OFF: Final = "no model is configured ([server.memory] model); feedback waits"
 
+_NO_CONTROLS: Final = r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
+
 MemoryName = Annotated[
     str,
     Path(
-        description="The name: 1 to 64 ASCII letters, digits, `_` and `-`.",
+        description="The name: 1 to 64 ASCII letters, digits, `_` and `-`; the first one is a "
+        "letter or digit.",
         examples=["response_preferences"],
+        json_schema_extra={"pattern": f"^{MEMORY_NAME.pattern}$"},
     ),
 ]
+
+
+def _one_text(schema: dict[str, Any]) -> None:
+    """Say in JSON Schema that a memory gets one text."""
+    schema["oneOf"] = [
+        {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+        for name in ("value", "restore")
+    ]
 
 
 class MemoryIn(RequestBody):
     """A new text of a memory, or the number of an earlier version."""
 
+    model_config = ConfigDict(json_schema_extra=_one_text)
+
     value: Annotated[
-        str | None,
+        Annotated[
+            str, Field(max_length=MAX_MEMORY_BYTES, json_schema_extra={"pattern": _NO_CONTROLS})
+        ]
+        | None,
         Field(
-            max_length=MAX_MEMORY_BYTES,
-            description="The text, at most 16,384 bytes. Either this or `restore`.",
+            description="The text, at most 16,384 bytes, without control characters other than "
+            "tabs and line ends. Either this or `restore`.",
             examples=["Be brief."],
         ),
     ] = None
     restore: Annotated[
-        Annotated[int, Field(ge=0, lt=2**53)] | None,
+        Annotated[int, Field(ge=0, lt=2**53), BeforeValidator(whole)] | None,
         Field(description="The version whose text it gets again; 0 is the swarm's default."),
     ] = None
     expected_version: Annotated[
-        Annotated[int, Field(ge=0, lt=2**53)] | None,
+        Annotated[int, Field(ge=0, lt=2**53), BeforeValidator(whole)] | None,
         Field(description="The newest version that the caller knows; with another one it is 409."),
     ] = None
 

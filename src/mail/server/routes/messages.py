@@ -29,7 +29,7 @@ from mail.errors import BudgetExceeded, ShuttingDown, TaskFailed
 from mail.logcontext import note
 from mail.net.sse import event_source
 from mail.net.types import PostMessageAccepted, PostMessageResponse
-from mail.server.bodies import RequestBody, one_of
+from mail.server.bodies import RequestBody, one_of, whole
 from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, Person, Prefer, State
 from mail.server.errors import mail_error_response
 from mail.server.idempotency import replayed
@@ -61,18 +61,13 @@ NOT_BLANK: Final = r"[^\t-\r\x1c-\x20\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u20
 router = MAILRouter("messages")
 
 
-def _whole(value: object) -> object:
-    """Take 3.0 for 3: to JSON they are the same number."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 class MessageOptions(RequestBody):
     """Options of a run. Here an unknown name is always an error."""
 
     model_config = ConfigDict(extra="forbid")
 
     max_steps: Annotated[
-        Annotated[int, Field(ge=1), BeforeValidator(_whole)] | None,
+        Annotated[int, Field(ge=1), BeforeValidator(whole)] | None,
         Field(
             description="The most messages that this run may process. It can lower the server's "
             "limit, not raise it."
