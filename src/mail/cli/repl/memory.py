@@ -48,7 +48,8 @@ async def _list(session: Session, arguments: argparse.Namespace) -> int:
 def _state(memory: Mapping[str, Any]) -> str:
     parts = ["default" if memory["is_default"] else f"version {memory['version']}"]
     if memory["waiting"]:
-        parts.append(f"{memory['waiting']} answers wait")
+        waits = "1 answer waits" if memory["waiting"] == 1 else f"{memory['waiting']} answers wait"
+        parts.append(waits)
     return ", ".join(parts)
 
 
