@@ -41,8 +41,10 @@ BETWEEN_SWARMS = {
     "post_interswarm_response",
     "retry_outbox",
     "discard_outbox",
+    "retry_webhook",
+    "discard_webhook",
 }
-"""Methods for mail between swarms, which this tour's server has no swarm to exchange it with."""
+"""Methods for which this tour's server has no other swarm to exchange mail with, or no webhook."""
 
 AT_THE_DESK = {
     "desk_messages": {
@@ -294,6 +296,12 @@ async def get_outbox(tour: Tour) -> object:
         return (await admin.get_outbox())["mail"]
 
 
+async def get_webhook(tour: Tour) -> object:
+    """What is the webhook still to be told?"""
+    async with administrator(tour) as admin:
+        return await admin.get_webhook()
+
+
 async def refused(tour: Tour) -> object:
     """Mail for a swarm that takes none, of somebody who is no swarm, or that is not there."""
     told = {}
@@ -305,6 +313,8 @@ async def refused(tour: Tour) -> object:
             admin.post_interswarm_response: ({},),
             admin.retry_outbox: (7,),
             admin.discard_outbox: (7,),
+            admin.retry_webhook: (7,),
+            admin.discard_webhook: (7,),
         }
         for request, arguments in requests.items():
             try:
@@ -402,7 +412,8 @@ STEPS: dict[str, Step] = {
         delete_task, debug_post_responses, memories, desk_messages, desk_threads, desk_files,
         desk_teams, dump_swarm, register_swarm, get_swarms, get_swarm_registry, unregister_swarm,
         discover_swarms,
-        accept_swarm, load_swarm_from_json, tokens_and_tasks_of_all, get_outbox, refused, aclose,
+        accept_swarm, load_swarm_from_json, tokens_and_tasks_of_all, get_outbox, get_webhook, refused,
+        aclose,
     )
 }  # fmt: skip
 """A step for each method, in an order that makes sense."""

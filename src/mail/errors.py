@@ -47,6 +47,7 @@
     ├── UnknownSwarm (ValueError)       the registry has no such swarm
     ├── UnknownToken                    no access token's hash begins like that
     ├── UnknownMail                     no mail for another swarm has that number
+    ├── UnknownWebhook                  no message to the webhook has that number
     ├── OutboxConflict                  mail for another swarm is not retried, or discarded, now
     ├── RoutingError (ValueError)       mail did not get to another swarm, or from one
     ├── PortInUse (OSError)             a server cannot listen where it should
@@ -121,6 +122,7 @@ __all__ = [
     "UnknownTeammate",
     "UnknownThread",
     "UnknownToken",
+    "UnknownWebhook",
     "WaitCycle",
     "WrongReference",
 ]
@@ -448,6 +450,14 @@ class UnknownMail(MAILError):
 
     def __init__(self, number: int) -> None:
         super().__init__(f"no mail {number} waits for delivery")
+        self.number = number
+
+
+class UnknownWebhook(MAILError):
+    """No message to the webhook has that number."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"no message {number} waits for the webhook")
         self.number = number
 
 

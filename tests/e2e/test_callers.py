@@ -120,6 +120,9 @@ TASKLESS = {
     ("GET", "/outbox"),
     ("POST", "/outbox/{number}/retry"),
     ("DELETE", "/outbox/{number}"),
+    ("GET", "/webhook"),
+    ("POST", "/webhook/{number}/retry"),
+    ("DELETE", "/webhook/{number}"),
     ("POST", "/mcp"),  # its tools use the others: see tests/server/test_mcp.py
     ("GET", "/mcp"),
     ("DELETE", "/mcp"),

@@ -33,6 +33,7 @@ from mail.net.types import (
     GetThreadsResponse,
     GetTokensResponse,
     GetUnreadResponse,
+    GetWebhookResponse,
     GetWellKnownResponse,
     GetWhoamiResponse,
     MemoryDetails,
@@ -53,6 +54,7 @@ from mail.net.types import (
     PostThreadMemberResponse,
     PostThreadsResponse,
     PostTokensResponse,
+    PostWebhookRetryResponse,
     TaskRecord,
     TokenRecord,
 )
@@ -424,6 +426,9 @@ TABLE = [
     Row("GET", "/outbox", ADMIN, GetOutboxResponse),
     Row("POST", "/outbox/{number}/retry", ADMIN, PostOutboxRetryResponse),
     Row("DELETE", "/outbox/{number}", ADMIN, NOTHING),
+    Row("GET", "/webhook", ADMIN, GetWebhookResponse),
+    Row("POST", "/webhook/{number}/retry", ADMIN, PostWebhookRetryResponse),
+    Row("DELETE", "/webhook/{number}", ADMIN, NOTHING),
     Row("POST", "/auth/login", ANYONE, Token),
     Row("GET", "/auth/check", ANYONE, TokenInfo),
 ]

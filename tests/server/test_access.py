@@ -36,6 +36,9 @@ ROUTES = [
     ("GET", "/outbox", {"admin"}),
     ("POST", "/outbox/1/retry", {"admin"}),
     ("DELETE", "/outbox/1", {"admin"}),
+    ("GET", "/webhook", {"admin"}),
+    ("POST", "/webhook/1/retry", {"admin"}),
+    ("DELETE", "/webhook/1", {"admin"}),
     ("POST", "/auth/login", {"admin", "alice", "swarm"}),
     ("GET", "/auth/check", {"admin", "alice", "swarm"}),
 ]

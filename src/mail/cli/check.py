@@ -175,6 +175,7 @@ def _server(tables: _Tables) -> "ServerConfig":
         StoreConfig,
         SwarmConfig,
         TeamsConfig,
+        WebhookConfig,
     )
 
     config: ServerConfig = tables.make(
@@ -189,6 +190,7 @@ def _server(tables: _Tables) -> "ServerConfig":
         teams=tables.make(TeamsConfig),
         memory=tables.make(MemoryConfig),
         federation=tables.make(FederationConfig),
+        webhook=tables.make(WebhookConfig),
     )
     return config
 

@@ -25,6 +25,7 @@ from mail.net.types import (
     GetSwarmsDumpResponse,
     GetSwarmsResponse,
     GetTokensResponse,
+    GetWebhookResponse,
     GetWhoamiResponse,
     MemoryDetails,
     PostApprovalResponse,
@@ -38,6 +39,7 @@ from mail.net.types import (
     PostSwarmsLoadResponse,
     PostSwarmsResponse,
     PostTokensResponse,
+    PostWebhookRetryResponse,
     TaskRecord,
     TokenRecord,
 )
@@ -768,6 +770,37 @@ class MAILClient(FilesClient):
             number: The ``id`` of the mail. It must be ``dead``.
         """
         await self._request_nothing("DELETE", f"/outbox/{number}")
+
+    async def get_webhook(self, *, after: int = 0, limit: int = 100) -> GetWebhookResponse:
+        """Return the webhook, and a page of what it has not taken (``GET /webhook``).
+
+        Admins only.
+
+        Args:
+            after: Only messages with a greater number: the ``next_after`` of the previous page.
+            limit: The size of the page.
+        """
+        answer = await self._request_object("GET", f"/webhook?after={after}&limit={limit}")
+        return cast("GetWebhookResponse", answer)
+
+    async def retry_webhook(self, number: int) -> PostWebhookRetryResponse:
+        """Have a message to the webhook sent again now (``POST /webhook/{number}/retry``).
+
+        Admins only.
+
+        Args:
+            number: The ``id`` of the message. It may also be ``dead``.
+        """
+        answer = await self._request_object("POST", f"/webhook/{number}/retry")
+        return cast("PostWebhookRetryResponse", answer)
+
+    async def discard_webhook(self, number: int) -> None:
+        """Remove a message to the webhook (``DELETE /webhook/{number}``). Admins only.
+
+        Args:
+            number: The ``id`` of the message.
+        """
+        await self._request_nothing("DELETE", f"/webhook/{number}")
 
     async def _open_replay(
         self, task_id: str, last_event_id: str, owner: str | None = None

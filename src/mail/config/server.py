@@ -11,10 +11,12 @@ from pydantic import AfterValidator, Field
 from mail.config.env import DATABASE_URL, LOG_FORMAT, setting
 from mail.config.toml import FileBacked
 from mail.core.interswarm import INBOX_AGE
+from mail.errors import ConfigError
 
 __all__ = [
     "REMOTE_AGENT_PARAMS",
     "REMOTE_PROVIDERS",
+    "WEBHOOK_EVENTS",
     "FederationConfig",
     "FilesConfig",
     "LimitsConfig",
@@ -26,6 +28,8 @@ __all__ = [
     "StoreConfig",
     "SwarmConfig",
     "TeamsConfig",
+    "WebhookConfig",
+    "WebhookEvent",
     "base_url",
     "export_environment",
     "resolve_log_format",
@@ -33,6 +37,7 @@ __all__ = [
     "resolve_swarms_file",
     "serves_example",
     "store_url_place",
+    "webhook_secret",
 ]
 
 MEMORY_URL: Final = "memory://"
@@ -60,6 +65,11 @@ _Provider = Literal[
     "litellm_proxy",
 ]
 """Those whose requests can be checked (`mail.llm.remote`)."""
+
+WebhookEvent = Literal["paused", "approval", "ended"]
+WEBHOOK_EVENTS: Final[tuple[WebhookEvent, ...]] = get_args(WebhookEvent)
+SECRET_VARIABLE: Final = "MAIL_WEBHOOK_SECRET"  # noqa: S105 - its name
+_SHORTEST_SECRET: Final = 16
 
 REMOTE_PROVIDERS: Final[tuple[_Provider, ...]] = get_args(_Provider)
 REMOTE_AGENT_PARAMS: Final = (
@@ -118,6 +128,14 @@ def _check_bucket(url: str) -> str:
     if not _BUCKET.fullmatch(url):
         raise ValueError("expected an address such as 's3://bucket/prefix'")
     return url.rstrip("/")
+
+
+def _check_webhook(url: str) -> str:
+    if not _BASE_URL.fullmatch(url) or set(url) & set("@#"):
+        raise ValueError(
+            "expected an address such as 'https://hooks.example.org/mail', without credentials"
+        )
+    return url
 
 
 _Positive = Annotated[int, Field(ge=1)]
@@ -351,6 +369,22 @@ class FederationConfig(FileBacked):
     clock_skew: Annotated[float, Field(ge=0, le=3600)] = 60.0
 
 
+class WebhookConfig(FileBacked):
+    """``[server.webhook]``: who is told when a task pauses, asks a person, or ends.
+
+    ``url`` is where it is posted, None for nowhere; ``allow_private`` lets that be a loopback or
+    private address. ``secret_env`` names the environment variable with the secret that signs the
+    messages, and ``events`` what is told.
+    """
+
+    table = "server.webhook"
+
+    url: Annotated[str, Field(max_length=2048), AfterValidator(_check_webhook)] | None = None
+    secret_env: Annotated[str, Field(pattern="^[A-Za-z_][A-Za-z0-9_]{0,127}$")] = SECRET_VARIABLE
+    events: list[WebhookEvent] = Field(default_factory=lambda: [*WEBHOOK_EVENTS])
+    allow_private: bool = False
+
+
 class ServerConfig(FileBacked):
     """``[server]``: where the server listens, how its log looks, and its nested tables.
 
@@ -377,6 +411,7 @@ class ServerConfig(FileBacked):
             "teams",
             "memory",
             "federation",
+            "webhook",
         }
     )
 
@@ -398,6 +433,7 @@ class ServerConfig(FileBacked):
     teams: TeamsConfig = Field(default_factory=TeamsConfig)
     memory: MemoryConfig = Field(default_factory=MemoryConfig)
     federation: FederationConfig = Field(default_factory=FederationConfig)
+    webhook: WebhookConfig = Field(default_factory=WebhookConfig)
 
 
 def resolve_store_url(
@@ -423,6 +459,21 @@ def store_url_place(config: ServerConfig, environ: Mapping[str, str] | None = No
     exported = setting(DATABASE_URL, environ)
     # A flag is exported as the variable, too.
     return DATABASE_URL if exported and exported != config.store.url else config.store.place("url")
+
+
+def webhook_secret(config: WebhookConfig, environ: Mapping[str, str] | None = None) -> bytes:
+    """Return the secret that signs the messages to the webhook.
+
+    Raises:
+        ConfigError: the variable is not set, or too short for a secret.
+    """
+    secret = setting(config.secret_env, environ)
+    if secret is None or len(secret) < _SHORTEST_SECRET:
+        raise ConfigError(
+            f"{config.place('url')} needs a secret of at least {_SHORTEST_SECRET} characters in "
+            f"the environment variable {config.secret_env}"
+        )
+    return secret.encode()
 
 
 def serves_example(swarm: SwarmConfig) -> bool:

@@ -27,6 +27,7 @@ from mail.db.approvals import ApprovalRecords, ApprovalRow
 from mail.db.desk import DeskPost, DeskRecords, ShownRow
 from mail.db.files import FileRecords
 from mail.db.preferences import FeedbackRow, PreferenceRecords
+from mail.db.webhooks import WebhookRecords, WebhookRow
 
 __all__ = [
     "NEWEST_EVENTS",
@@ -323,6 +324,7 @@ class Post:
     other way round.
 
     ``feedback`` is for memories of the owner's; what is known of the same approval stays as it is.
+    ``webhooks`` are messages to the webhook that tell of the commit.
     """
 
     owner: Owner
@@ -347,6 +349,7 @@ class Post:
     close_requests: bool = False
     desk: DeskPost | None = None
     feedback: tuple[FeedbackRow, ...] = ()
+    webhooks: tuple[WebhookRow, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -780,6 +783,7 @@ class Store(
     FileRecords,
     PreferenceRecords,
     ApprovalRecords,
+    WebhookRecords,
     Protocol,
 ):
     """Durable state of any number of owners. Methods raise `mail.errors.StoreError`."""

@@ -39,6 +39,7 @@ from mail.db.desk_memory import MemoryDesk
 from mail.db.preferences_memory import MemoryPreferences
 from mail.db.rows import as_event, best_matches, distinct_words
 from mail.db.texts import commit_size, text_size
+from mail.db.webhooks import MemoryWebhooks
 from mail.errors import KeyTaken, MailTaken, StoreConflict
 
 __all__ = ["MemoryStore"]
@@ -101,7 +102,7 @@ class _Shelf:
             self.tasks[row.task_id].keys.discard(key)
 
 
-class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences):
+class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks):
     """A `mail.db.base.Store` that lives and dies with the process."""
 
     durable: ClassVar = False
@@ -198,6 +199,7 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences):
             self._post_letters(post.desk)
         if post.feedback:
             self._take_feedback(post.owner, post.feedback)
+        self._put_webhooks(post.owner.swarm, post.webhooks)
         self._file(post.owner, shelf, post.task)
         return Receipt(first_event, seqs, task.bytes)
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from mail.net.signatures import SigningKeys
 
-__all__ = ["PeerAccess", "bearer", "check_accepted"]
+__all__ = ["PeerAccess", "bearer", "check_accepted", "retry_seconds"]
 
 SECONDS: Final = 10.0
 _CONNECT_SECONDS: Final = 5.0
@@ -338,7 +338,7 @@ def _refusal(status: int, retry_after: str, body: bytes, token: str) -> RoutingE
         status=status,
         detail=detail,
         told=_text_in(body, "code"),
-        retry_after=_seconds(retry_after),
+        retry_after=retry_seconds(retry_after),
     )
 
 
@@ -377,7 +377,7 @@ def _text_in(body: bytes, name: str) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _seconds(retry_after: str) -> float | None:
+def retry_seconds(retry_after: str) -> float | None:
     """Read a ``Retry-After`` header: seconds, or a date."""
     text = retry_after.strip()
     if text.isascii() and text.isdigit():

@@ -14,6 +14,7 @@ from mail.core.events import EVENT_KINDS, STREAM_KINDS
 from mail.core.schema import TaskId
 from mail.core.wire import MAILMessage
 from mail.db.base import OutboxRow, Owner
+from mail.db.webhooks import WebhookRow
 
 __all__ = [
     "Approval",
@@ -56,6 +57,7 @@ __all__ = [
     "GetThreadsResponse",
     "GetTokensResponse",
     "GetUnreadResponse",
+    "GetWebhookResponse",
     "GetWellKnownResponse",
     "GetWhoamiResponse",
     "GraphAgent",
@@ -91,6 +93,7 @@ __all__ = [
     "PostThreadMemberResponse",
     "PostThreadsResponse",
     "PostTokensResponse",
+    "PostWebhookRetryResponse",
     "ProposedSwarm",
     "PublicKey",
     "RegisteredSwarm",
@@ -108,7 +111,9 @@ __all__ = [
     "TokenInfo",
     "TokenRecord",
     "TokenUsage",
+    "WebhookMessage",
     "outbox_mail",
+    "webhook_message",
 ]
 
 
@@ -949,6 +954,47 @@ class PostOutboxRetryResponse(TypedDict):
     id: Annotated[int, Field(description="Its number.")]
 
 
+@with_config(_CLOSED)
+class WebhookMessage(TypedDict):
+    """A message to the webhook that its receiver has not taken."""
+
+    id: Annotated[int, Field(ge=1, description="Its number.")]
+    message_id: Annotated[str, Field(description="The `id` in the message itself.")]
+    event: Annotated[str, Field(description="`paused`, `approval` or `ended`.")]
+    task_id: Annotated[str, Field(description="The task that it tells of.")]
+    owner: Annotated[str, Field(description="Whose task it is, as `role:id@swarm`.")]
+    state: Annotated[
+        Literal["waiting", "dead"],
+        Field(description="`waiting` to be taken, or `dead`: given up."),
+    ]
+    attempts: Annotated[Count, Field(description="How often it was sent.")]
+    next_at: Annotated[Instant | None, Field(description="When it is sent again at the earliest.")]
+    last_error: Annotated[str | None, Field(description="Why the last attempt failed.")]
+    created_at: Annotated[Instant, Field(description="When it was written.")]
+
+
+@with_config(_CLOSED)
+class GetWebhookResponse(TypedDict):
+    """The webhook, and what it is still to be told."""
+
+    url: Annotated[
+        str | None, Field(description="Where messages go, without a query; null for nowhere.")
+    ]
+    events: Annotated[list[str], Field(description="What is told.")]
+    messages: Annotated[list[WebhookMessage], Field(description="A page of it, oldest first.")]
+    next_after: Annotated[
+        int | None, Field(description="The `after` of the next page; null on the last page.")
+    ]
+
+
+@with_config(_CLOSED)
+class PostWebhookRetryResponse(TypedDict):
+    """The message is about to be sent again."""
+
+    status: Annotated[Literal["waiting"], Field(description="Always `waiting`.")]
+    id: Annotated[int, Field(description="Its number.")]
+
+
 LetterKindName = Annotated[
     Literal["direct", "thread", "broadcast", "notice"],
     Field(
@@ -1412,6 +1458,22 @@ def outbox_mail(owner: Owner, row: OutboxRow) -> OutboxMail:
         "owner": str(owner),
         "sender": row.sender or None,
         "kind": row.kind,
+        "state": row.state,
+        "attempts": row.attempts,
+        "next_at": row.next_at or None,
+        "last_error": row.last_error or None,
+        "created_at": row.created_at,
+    }
+
+
+def webhook_message(row: WebhookRow) -> WebhookMessage:
+    """Return what operators see of a message to the webhook."""
+    return {
+        "id": row.id,
+        "message_id": row.message_id,
+        "event": row.event,
+        "task_id": row.task_id,
+        "owner": row.owner,
         "state": row.state,
         "attempts": row.attempts,
         "next_at": row.next_at or None,

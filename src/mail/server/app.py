@@ -21,11 +21,18 @@ from fastapi import FastAPI
 
 from mail.auth.builtin import AuthBackend, BuiltinAuth, build_auth
 from mail.config.env import current
-from mail.config.server import ServerConfig, resolve_store_url, serves_example, store_url_place
+from mail.config.server import (
+    ServerConfig,
+    resolve_store_url,
+    serves_example,
+    store_url_place,
+    webhook_secret,
+)
 from mail.core.runtime.scheduler import TurnLimit
 from mail.db.base import Store, SwarmClaim
 from mail.db.urls import open_store
 from mail.errors import ConfigError
+from mail.net.webhook import WebhookSettings
 from mail.server.cors import Cors
 from mail.server.errors import as_it_is, install_error_handlers
 from mail.server.federation import GatewaySwitch
@@ -55,7 +62,7 @@ from mail.server.routes import (
 )
 from mail.server.routing import MAILRoute
 from mail.server.state import ServerState
-from mail.server.swarm import open_swarm
+from mail.server.swarm import Shared, open_swarm
 from mail.services.desk import BellSwitch
 from mail.stdlib.settings import check_settings, stray_files
 
@@ -77,6 +84,7 @@ DESCRIBED: Final = (
     swarms.router,
     interswarm.router,
     interswarm.outbox,
+    approvals.webhook,
     responses.router,
     tokens.router,
     tokens.authority,
@@ -124,10 +132,13 @@ def create_app(
         config=config,
         store=used,
         auth=auth,
-        open_swarm=partial(open_swarm, config, used, template, turns, gateway, bells.ring),
+        open_swarm=lambda blobs, news: open_swarm(
+            config, used, template, Shared(turns, gateway, bells.ring, news), blobs
+        ),
         turns=turns,
         gateway=gateway,
         bells=bells,
+        hook=_webhook(config),
         quotas=quotas,
         intake=Intake(config.limits, quotas),
         document=DOCUMENT,
@@ -185,6 +196,14 @@ def _make_store(config: ServerConfig, claim: SwarmClaim) -> Store:
         raise ConfigError(f"{store_url_place(config, current())}: {error}") from error
 
 
+def _webhook(config: ServerConfig) -> WebhookSettings | None:
+    hook = config.webhook
+    if hook.url is None:
+        return None
+    secret = webhook_secret(hook, current())
+    return WebhookSettings(url=hook.url, secret=secret, allow_private=hook.allow_private)
+
+
 def _stop(app: FastAPI) -> None:
     """Stop a server whose swarm another one has taken over, in good order and with a failure."""
     app.state.mail.taken_over = True
@@ -234,6 +253,7 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
     deleting = asyncio.create_task(_retention(state).run(), name="deletion by age")
     reminding = asyncio.create_task(_reminder(state).run(), name="unanswered letters")
     learning = asyncio.create_task(state.learning.run(), name="memories")
+    telling = asyncio.create_task(state.webhook.run(), name="webhook")
     timing = asyncio.create_task(approvals.end_in_time_of(state), name="unanswered approvals")
     try:
         if state.host_drains:
@@ -249,6 +269,8 @@ async def _working(state: ServerState) -> AsyncIterator[None]:
         timing.cancel()
         await asyncio.gather(deleting, reminding, learning, timing, return_exceptions=True)
         await state.begin_drain()
+        telling.cancel()  # what the last tasks have told is sent if there is time
+        await asyncio.gather(telling, return_exceptions=True)
 
 
 def _retention(state: ServerState) -> Retention:

@@ -57,6 +57,7 @@ from mail.errors import (
     UnknownTeammate,
     UnknownThread,
     UnknownToken,
+    UnknownWebhook,
     WaitCycle,
 )
 from mail.server.bodies import refusal
@@ -158,6 +159,7 @@ STATUS_OF: Final[Mapping[type[MAILError], int]] = {
     UnknownApproval: 404,
     UnknownSwarm: 404,
     UnknownMail: 404,
+    UnknownWebhook: 404,
     UnknownToken: 404,
     UnknownMemory: 404,
     UnknownFile: 404,

@@ -31,6 +31,7 @@ TAGS: Final[Mapping[str, str]] = {
     "swarms": "The swarm that is served, and the registry of other swarms.",
     "interswarm": "Mail between this swarm and others.",
     "outbox": "Mail for other swarms that is not done with.",
+    "webhook": "What the webhook is still to be told.",
     "openai": "The swarm as a model, for OpenAI's SDK.",
     "tokens": "The caller, and the built-in token authority, in the format that servers expect.",
 }

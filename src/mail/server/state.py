@@ -32,6 +32,7 @@ from mail.net.peers import PeerAccess
 from mail.net.registry import SwarmRegistry
 from mail.net.registry_table import shared_registry
 from mail.net.signatures import SigningKeys
+from mail.net.webhook import WebhookSender, WebhookSettings
 from mail.server.federation import Federation, GatewaySwitch
 from mail.server.idempotency import Keyed, OwnersLocks
 from mail.server.instances import InstancePool, Served, recover_owners
@@ -46,6 +47,7 @@ from mail.services.learning import Learner
 from mail.services.preferences import Memories
 from mail.services.tasks import TaskReader
 from mail.services.teams import TeamDesk
+from mail.services.webhook import WebhookNews
 
 if TYPE_CHECKING:
     from mail.api import MAILSwarmTemplate
@@ -53,8 +55,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PARTICIPANT_ROLE", "ServerState", "SwarmOpener", "owner_of", "state_of", "step_limit"]
 
-SwarmOpener = Callable[[Callable[[str], Blobs]], Awaitable[Served]]
-"""Loads the swarm; raises `ConfigError`. It is given what leads to the contents of files."""
+SwarmOpener = Callable[[Callable[[str], Blobs], WebhookNews | None], Awaitable[Served]]
+"""Loads the swarm; raises `ConfigError`.
+
+It is given what leads to the contents of files, and says what the webhook is told.
+"""
 
 _STORE_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
@@ -82,6 +87,7 @@ class ServerState:
         turns: The limit of turns at work, which the instances of all callers share.
         gateway: The way of all instances to other swarms.
         bells: Where all instances ring for participants that wait for letters.
+        hook: Where the webhook is; None without one.
         loading: Held while another swarm is read and taken into service.
         clock: Time and ids.
     """
@@ -96,6 +102,7 @@ class ServerState:
     turns: TurnLimit
     gateway: GatewaySwitch = field(default_factory=GatewaySwitch)
     bells: BellSwitch = field(default_factory=BellSwitch)
+    hook: WebhookSettings | None = None
     health: str = "healthy"
     health_at: str = field(default_factory=_now)
     draining: bool = False
@@ -110,6 +117,8 @@ class ServerState:
     _key_locks: OwnersLocks = field(default_factory=OwnersLocks, init=False)
     shares: StorageShares = field(init=False)
     letter_shares: LetterShares = field(init=False)
+    webhook: WebhookSender = field(init=False)
+    news: WebhookNews | None = field(init=False)
     _desk: "tuple[MAILSwarmTemplate, MailDesk] | None" = field(default=None, init=False)
     _files: DeskFiles | None = field(default=None, init=False)
     _blobs: dict[str, Blobs] = field(default_factory=dict, init=False)
@@ -128,6 +137,11 @@ class ServerState:
     def __post_init__(self) -> None:
         self.shares = StorageShares(self.store, self.config.limits)
         self.letter_shares = LetterShares(self.store, self.config.limits)
+        news = WebhookNews(self.config.webhook.events, self.clock)
+        self.news = news if self.hook is not None else None
+        self.webhook = WebhookSender(
+            self.store, lambda: str(self.template.name), news, self.hook, self.clock
+        )
 
     async def prepare(self) -> None:
         """Load the swarm, see that it can be built, and read the key. Calling it again is fine.
@@ -141,7 +155,7 @@ class ServerState:
                 self._keys = await asyncio.to_thread(SigningKeys.ensure, key)
             limits = self.config.limits
             self._pool = InstancePool(
-                await self.open_swarm(self.blobs_of),
+                await self.open_swarm(self.blobs_of, self.news),
                 max_instances=limits.max_instances,
                 idle_seconds=limits.instance_idle,
                 room_of=self.quotas.room,

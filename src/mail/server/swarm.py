@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -18,7 +19,7 @@ from mail.config.server import (
 )
 from mail.core.call_context import ModelRules
 from mail.core.runtime.scheduler import TurnLimit
-from mail.core.runtime.settings import RuntimeSettings
+from mail.core.runtime.settings import News, RuntimeSettings
 from mail.db.base import Store
 from mail.db.blobs import Blobs
 from mail.errors import ConfigError, MAILError, ProtocolError, StoreLocked
@@ -38,7 +39,25 @@ T = TypeVar("T")
 Ring = Callable[[Collection[str]], None]
 BlobsOf = Callable[[str], Blobs]
 
-__all__ = ["load_swarm", "open_swarm", "read_swarm"]
+__all__ = ["Shared", "load_swarm", "open_swarm", "read_swarm"]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the instances of all callers share. Every part may be left out.
+
+    Attributes:
+        turns: The limit of turns at work.
+        gateway: The way to other swarms.
+        ring: Wakes participants that wait for letters.
+        news: What the webhook is told.
+    """
+
+    turns: TurnLimit | None = None
+    gateway: GatewaySwitch = field(default_factory=GatewaySwitch)
+    ring: Ring | None = None
+    news: News | None = None
+
 
 _NOBODY: Final = Caller("user", "nobody")
 _RECENT_EVENTS: Final = 64
@@ -51,9 +70,7 @@ async def open_swarm(
     config: ServerConfig,
     store: Store,
     template: "MAILSwarmTemplate | None" = None,
-    turns: TurnLimit | None = None,
-    gateway: GatewaySwitch | None = None,
-    ring: Ring | None = None,
+    shared: Shared | None = None,
     blobs: BlobsOf | None = None,
 ) -> Served:
     """Load the swarm, and build it once without starting it, so that mistakes show at the start.
@@ -62,9 +79,7 @@ async def open_swarm(
         config: Settings.
         store: Where the instances keep their state; it need not be open yet.
         template: The swarm; the one that the settings name when None.
-        turns: The limit of turns that all instances share.
-        gateway: The way of all instances to other swarms.
-        ring: Wakes participants that wait for letters.
+        shared: What all instances share.
         blobs: Leads to the contents of files that come with letters, for a swarm's name.
 
     Raises:
@@ -72,20 +87,18 @@ async def open_swarm(
     """
     with _explained(f"swarm '{config.swarm.name}'"):
         if template is not None:
-            return _tried(config, template, store, turns, gateway, ring, blobs)
+            return _tried(config, template, store, shared, blobs)
         with _in_file(config.swarm):
             # In a thread, because references may lead to slow modules and URLs.
             found = await asyncio.to_thread(_load, config.swarm)
-            return _tried(config, found, store, turns, gateway, ring, blobs)
+            return _tried(config, found, store, shared, blobs)
 
 
 async def read_swarm(
     config: ServerConfig,
     store: Store,
     text: str,
-    turns: TurnLimit | None = None,
-    gateway: GatewaySwitch | None = None,
-    ring: Ring | None = None,
+    shared: Shared | None = None,
     blobs: BlobsOf | None = None,
 ) -> Served:
     """Read a swarm that came over the network, and build it once, as at the start.
@@ -94,15 +107,14 @@ async def read_swarm(
         config: Settings: its references lead only to what ``remote_imports`` allows.
         store: Where the instances keep their state.
         text: The definition of one swarm, a JSON object.
-        turns: The limit of turns that all instances share.
-        gateway, ring, blobs: As for `open_swarm`.
+        shared, blobs: As for `open_swarm`.
 
     Raises:
         ProtocolError: it is not such an object, or the definition is wrong; the text says where.
     """
     try:
         with _explained("the swarm"):
-            return await asyncio.to_thread(_read, config, store, text, turns, gateway, ring, blobs)
+            return await asyncio.to_thread(_read, config, store, text, shared, blobs)
     except (ProtocolError, ConfigError) as error:
         raise _bad_definition(error) from error
 
@@ -126,9 +138,7 @@ async def load_swarm(state: ServerState, text: str) -> "MAILSwarmTemplate":
             state.config,
             state.store,
             text,
-            state.turns,
-            state.gateway,
-            state.bells.ring,
+            Shared(state.turns, state.gateway, state.bells.ring, state.news),
             state.blobs_of,
         )
         new = served.template
@@ -183,13 +193,11 @@ def _tried(
     config: ServerConfig,
     template: "MAILSwarmTemplate",
     store: Store,
-    turns: TurnLimit | None,
-    gateway: GatewaySwitch | None,
-    ring: Ring | None,
+    shared: Shared | None,
     blobs: BlobsOf | None,
 ) -> Served:
     template.enable_teams = template.enable_teams or config.teams.enabled
-    build = _builder(config, template, store, turns, gateway, ring, blobs)
+    build = _builder(config, template, store, shared, blobs)
     swarm = build(_NOBODY, _NO_TOKEN)
     uses = tuple(filter(None, map(_model_use, swarm.agents)))
 
@@ -233,9 +241,7 @@ def _read(
     config: ServerConfig,
     store: Store,
     text: str,
-    turns: TurnLimit | None,
-    gateway: GatewaySwitch | None,
-    ring: Ring | None,
+    shared: Shared | None,
     blobs: BlobsOf | None,
 ) -> Served:
     from mail.api import MAILSwarmTemplate
@@ -249,7 +255,7 @@ def _read(
         parameters=RemoteParameters(tuple(swarm.remote_agent_params), models),
     )
     template = MAILSwarmTemplate.from_swarms_json(cast("Any", entry), references=policy)
-    return _tried(config, template, store, turns, gateway, ring, blobs)
+    return _tried(config, template, store, shared, blobs)
 
 
 def _load(swarm: SwarmConfig) -> "MAILSwarmTemplate":
@@ -268,12 +274,10 @@ def _builder(
     config: ServerConfig,
     template: "MAILSwarmTemplate",
     store: Store,
-    turns: TurnLimit | None,
-    gateway: GatewaySwitch | None,
-    ring: Ring | None,
+    shared: Shared | None,
     blobs: BlobsOf | None,
 ) -> "Callable[..., MAILSwarm]":
-    expose = config.federation.expose
+    expose, shared = config.federation.expose, shared or Shared()
     settings = RuntimeSettings(
         max_steps=step_limit(config, template),
         task_token_limit=config.settings.task_token_limit,
@@ -284,13 +288,14 @@ def _builder(
         max_reply_bytes=config.limits.max_reply_bytes or None,
         dynamic_ctx_ratio=config.settings.dynamic_ctx_ratio,
         max_concurrent_turns=config.limits.max_running_tasks or None,
-        turn_limit=turns,
+        turn_limit=shared.turns,
+        news=shared.news,
         shutdown_grace=config.limits.shutdown_grace,
         recent_events=_RECENT_EVENTS,
         exposed=None if expose is None else frozenset(expose),
         recent_tasks=0,  # for code beside the runtime; routes read the store
     )
-    clock, switch = SystemClock(), gateway or GatewaySwitch()
+    clock = SystemClock()
 
     def build(
         caller: Caller, token: str, agents: "Sequence[MAILAgent] | None" = None
@@ -306,9 +311,9 @@ def _builder(
             settings=settings,
             clock=clock,
             agents=agents,
-            swarm_registry=switch.registry,
-            gateway=switch,
-            ring=ring,
+            swarm_registry=shared.gateway.registry,
+            gateway=shared.gateway,
+            ring=shared.ring,
             blobs=blobs,
         )
 

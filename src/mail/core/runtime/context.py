@@ -147,10 +147,7 @@ class RuntimeContext:
                 post.task = task.row
                 if renew is not None:
                     renew()
-                if isinstance(post, TurnCommit):
-                    receipt = await self.store.commit_turn(post)
-                else:
-                    receipt = await self.store.post(post)
+                receipt = await self._store(post)
             except DeskConflict:
                 self.degraded = None
                 if not await self._leave_out_known(post):
@@ -168,6 +165,13 @@ class RuntimeContext:
                 task.bytes = receipt.bytes
                 self.sent_away(post)
                 return receipt
+
+    async def _store(self, post: Post) -> Receipt:
+        if self.settings.news is not None:
+            post.webhooks = self.settings.news.told_by(post)
+        if isinstance(post, TurnCommit):
+            return await self.store.commit_turn(post)
+        return await self.store.post(post)
 
     async def _address(self, post: Post) -> None:
         """Address letters in threads to those who are members now."""
@@ -198,11 +202,13 @@ class RuntimeContext:
         return bool(known)
 
     def sent_away(self, post: Post) -> None:
-        """Tell the gateway of a commit with mail for other swarms, and who has got letters."""
+        """Tell the gateway of mail for other swarms, who has got letters, and the webhook."""
         if post.outbox and self.gateway is not None:
             self.gateway.wake({row.peer for row in post.outbox})
         if post.desk is not None and self.ring is not None:
             self.ring({name for letter in post.desk.letters for name in letter.recipients})
+        if post.webhooks and self.settings.news is not None:
+            self.settings.news.wake()
 
     async def _wait_for_store(self, error: StoreError, pause: float) -> None:
         self.degraded = str(error)

@@ -4,14 +4,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from mail.errors import ConfigError
 
 if TYPE_CHECKING:
     from mail.core.runtime.scheduler import TurnLimit
+    from mail.db.base import Post
+    from mail.db.webhooks import WebhookRow
 
-__all__ = ["UNSET", "RuntimeSettings", "Unset"]
+__all__ = ["UNSET", "News", "RuntimeSettings", "Unset"]
 
 _WHOLE = (int,)
 _FRACTIONS = (int, float)
@@ -46,6 +48,16 @@ class Unset:
 UNSET = Unset()
 
 
+class News(Protocol):
+    """What somebody outside is told of commits; see `mail.services.webhook`."""
+
+    def told_by(self, post: "Post") -> "tuple[WebhookRow, ...]":
+        """Return what is to be stored with a commit."""
+
+    def wake(self) -> None:
+        """Hear that something has been stored."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeSettings:
     """Limits of a runtime; the defaults suit a library.
@@ -78,6 +90,7 @@ class RuntimeSettings:
         memories: What named memories hold that nobody has changed, by name.
         hint_pause: Seconds after which other swarms hear that nothing goes on in a task but
             waiting, if no mail has told them; it doubles when they do not answer.
+        news: What the webhook is told; None without one.
     """
 
     max_steps: int | None = None
@@ -100,6 +113,7 @@ class RuntimeSettings:
     exposed: frozenset[str] | None = None
     hint_pause: float = 1.0
     memories: Mapping[str, str] = field(default_factory=dict)
+    news: News | None = None
 
     def __post_init__(self) -> None:
         """Check all limits.

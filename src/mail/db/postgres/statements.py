@@ -49,6 +49,7 @@ from mail.db.rows import (
 )
 from mail.db.statements import PUT_INBOX, PUT_KEY, Row, Statements, Step
 from mail.db.texts import Parcel, Records, packed, text_size
+from mail.db.webhooks_statements import WebhookStatements, webhook_steps
 from mail.errors import DeskConflict, KeyTaken, MailTaken, StoreConflict
 
 __all__ = ["PostgresStatements"]
@@ -57,7 +58,12 @@ T = TypeVar("T")
 
 
 class PostgresStatements(
-    Statements, DeskStatements, FileStatements, PreferenceStatements, ApprovalStatements
+    Statements,
+    DeskStatements,
+    FileStatements,
+    PreferenceStatements,
+    ApprovalStatements,
+    WebhookStatements,
 ):
     """The verbs of `mail.db.base.Store` in PostgreSQL."""
 
@@ -472,6 +478,8 @@ async def _write_mail(db: Connection, post: Post, task: int) -> None:
         await _run(post_steps(post.desk), db)
     if post.feedback:
         await _run(feedback_steps(post.owner, post.feedback), db)
+    if post.webhooks:
+        await _run(webhook_steps(post.owner.swarm, post.webhooks), db)
 
 
 async def _change_outbox(changes: Sequence[OutboxChange], task: int | None, db: Connection) -> None:

@@ -43,6 +43,7 @@ from mail.db.rows import (
 from mail.db.sqlite.writer import Work
 from mail.db.statements import PUT_INBOX, PUT_KEY, Row, Statements, Step
 from mail.db.texts import Parcel, Records, packed, text_size
+from mail.db.webhooks_statements import WebhookStatements, webhook_steps
 from mail.errors import DeskConflict, KeyTaken, MailTaken, StoreConflict
 
 __all__ = ["SQLiteStatements"]
@@ -51,7 +52,12 @@ T = TypeVar("T")
 
 
 class SQLiteStatements(
-    Statements, DeskStatements, FileStatements, PreferenceStatements, ApprovalStatements
+    Statements,
+    DeskStatements,
+    FileStatements,
+    PreferenceStatements,
+    ApprovalStatements,
+    WebhookStatements,
 ):
     """The verbs of `mail.db.base.Store` in SQLite."""
 
@@ -419,7 +425,7 @@ def _write(db: sqlite3.Cursor, parcel: Parcel, known: _Task, now: str) -> Receip
 
 
 def _write_mail(db: sqlite3.Cursor, post: Post, task: int) -> None:
-    """Write what leaves the task: mail for peers, letters, and what people are asked."""
+    """Write what leaves the task: mail for peers, letters, what people are asked and told."""
     if post.approvals:
         _run(approval_steps(task, post.approvals), db)
     if post.outbox_changes:
@@ -434,6 +440,8 @@ def _write_mail(db: sqlite3.Cursor, post: Post, task: int) -> None:
         _run(post_steps(post.desk), db)
     if post.feedback:
         _run(feedback_steps(post.owner, post.feedback), db)
+    if post.webhooks:
+        _run(webhook_steps(post.owner.swarm, post.webhooks), db)
 
 
 def _change_outbox(changes: Sequence[OutboxChange], task: int | None, db: sqlite3.Cursor) -> None:

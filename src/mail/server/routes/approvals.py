@@ -1,4 +1,7 @@
-"""Approvals over HTTP: ``/approvals``; the rules are those of `mail.services.approvals`."""
+"""Approvals over HTTP, and the webhook that tells of them: ``/approvals`` and ``/webhook``.
+
+The rules are those of `mail.services.approvals`.
+"""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -6,7 +9,7 @@ from contextlib import AsyncExitStack
 from functools import partial, wraps
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import Path, Query
+from fastapi import Depends, Path, Query
 from pydantic import Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -18,9 +21,25 @@ from mail.db.approvals import StoredApproval
 from mail.errors import ProtocolError, UnknownApproval
 from mail.logcontext import note
 from mail.net.sse import event_source
-from mail.net.types import Approval, GetApprovalsResponse, PostApprovalResponse
+from mail.net.types import (
+    Approval,
+    GetApprovalsResponse,
+    GetWebhookResponse,
+    PostApprovalResponse,
+    PostWebhookRetryResponse,
+    webhook_message,
+)
 from mail.server.bodies import RequestBody, check_names, refusal
-from mail.server.deps import After, BearerToken, IdempotencyKey, LastEventId, State, TaskOwner
+from mail.server.deps import (
+    ADMIN,
+    Administrator,
+    After,
+    BearerToken,
+    IdempotencyKey,
+    LastEventId,
+    State,
+    TaskOwner,
+)
 from mail.server.idempotent_response import answered_once
 from mail.server.intake import read_json
 from mail.server.openapi import errors
@@ -30,7 +49,7 @@ from mail.server.state import ServerState
 from mail.server.streams import streamed
 from mail.services.approvals import ApprovalDesk, end_in_time
 
-__all__ = ["router"]
+__all__ = ["router", "webhook"]
 
 MAX_PAGE: Final = 200
 _DEFAULT_PAGE: Final = 50
@@ -284,3 +303,61 @@ async def end_in_time_of(state: ServerState) -> None:
             await swarm.end_approval(found)
 
     await end_in_time(state.store, act, lambda: str(state.template.name), state.clock)
+
+
+# --- the webhook ----------------------------------------------------------------------------------
+
+webhook = MAILRouter("webhook")
+
+_Number = Annotated[int, Path(ge=1, lt=2**63, description="The number of the message.")]
+
+
+@webhook.get("/webhook", dependencies=[Depends(ADMIN)], responses=errors(400))
+async def read_webhook(
+    state: State,
+    after: Annotated[
+        int,
+        Query(ge=0, lt=2**63, description="Only messages with a greater number: `next_after`."),
+    ] = 0,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="The size of the page.")] = 100,
+) -> GetWebhookResponse:
+    """List the messages that the webhook has not taken, oldest first.
+
+    `waiting` messages are sent until they are taken; `dead` ones were given up.
+    """
+    swarm = str(state.template.name)
+    found = await state.store.list_webhooks(swarm, after, limit + 1)
+    shown = found[:limit]
+    url = state.config.webhook.url
+    return {
+        "url": url and url.partition("?")[0],
+        "events": [*state.config.webhook.events],
+        "messages": [webhook_message(row) for row in shown],
+        "next_after": shown[-1].id if len(found) > limit else None,
+    }
+
+
+@webhook.post(
+    "/webhook/{number}/retry", response_model=PostWebhookRetryResponse, responses=errors(404)
+)
+@answered_once()
+async def retry_webhook(
+    request: Request,
+    state: State,
+    caller: Administrator,
+    number: _Number,
+    key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Send a message to the webhook now, also one that was given up."""
+    await state.webhook.retry(number)
+    _log.info("%s '%s' has message %d to the webhook sent again", caller.role, caller.id, number)
+    answer: PostWebhookRetryResponse = {"status": "waiting", "id": number}
+    return JSONResponse(answer)
+
+
+@webhook.delete("/webhook/{number}", status_code=204, responses=errors(400, 404))
+async def discard_webhook(state: State, caller: Administrator, number: _Number) -> Response:
+    """Remove a message to the webhook, whatever its state."""
+    await state.webhook.discard(number)
+    _log.info("%s '%s' has discarded message %d to the webhook", caller.role, caller.id, number)
+    return Response(status_code=204)

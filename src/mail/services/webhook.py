@@ -1,0 +1,97 @@
+"""What the webhook is told of a task: when it pauses, asks a person, or ends.
+
+The messages are stored with the commit that they tell of; `mail.net.webhook` sends them.
+Docs: ``docs/approvals.md``.
+"""
+
+import asyncio
+from collections.abc import Collection, Iterator
+from typing import Any, Final
+
+from pydantic_core import from_json, to_json
+
+from mail.clock import Clock
+from mail.core.tasks import TaskState
+from mail.db.approvals import ApprovalRow
+from mail.db.base import Post
+from mail.db.webhooks import WebhookRow
+
+__all__ = ["WebhookNews"]
+
+_ENDED: Final = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELLED})
+_LONGEST_TITLE: Final = 200
+_LONGEST_NAME: Final = 256
+
+
+class WebhookNews:
+    """Says what the webhook is told of a commit; a `mail.core.runtime.settings.News`.
+
+    Args:
+        events: What is told: ``paused``, ``approval``, ``ended``.
+        clock: Time and ids.
+    """
+
+    def __init__(self, events: Collection[str], clock: Clock) -> None:
+        self._events = frozenset(events)
+        self._clock = clock
+        self._woken = asyncio.Event()
+
+    def told_by(self, post: Post) -> tuple[WebhookRow, ...]:
+        """Return the messages that tell of a commit."""
+        if not post.approvals and not post.snapshot:
+            return ()
+        return tuple(self._told_by(post))
+
+    def wake(self) -> None:
+        """Hear that there are messages to send."""
+        self._woken.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait until there are new messages, but not longer than so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+        self._woken.clear()
+
+    def _told_by(self, post: Post) -> Iterator[WebhookRow]:
+        state = post.task.state
+        if "approval" in self._events:
+            for row in post.approvals:
+                if row.status == "open":
+                    yield self._message(post, "approval", {"approval": _shown(row)})
+        # A task whose run has ended goes on when other messages of its owner's wait.
+        if post.snapshot and state is TaskState.PAUSED and "paused" in self._events:
+            yield self._message(post, "paused", {"status": state.value})
+        if post.snapshot and state in _ENDED and "ended" in self._events:
+            yield self._message(post, "ended", {"status": state.value})
+
+    def _message(self, post: Post, event: str, more: dict[str, Any]) -> WebhookRow:
+        owner, task = post.owner, post.task
+        message_id, now = self._clock.new_id(), self._clock.now()
+        title = task.title
+        if title is not None and len(title) > _LONGEST_TITLE:
+            title = f"{title[: _LONGEST_TITLE - 1]}…"
+        body = {
+            "id": message_id,
+            "event": event,
+            "swarm": owner.swarm,
+            "task_id": task.task_id,
+            "title": title,
+            "owner": {"role": owner.role, "id": owner.id},
+            "moment": now,
+        }
+        text = to_json(body | more).decode()
+        return WebhookRow(message_id, event, task.task_id, str(owner), text, now)
+
+
+def _shown(row: ApprovalRow) -> dict[str, Any]:
+    """Return what is told of a call: not its arguments, and not its description."""
+    return {
+        "approval_id": row.approval_id,
+        "kind": row.kind,
+        "agent": row.agent[:_LONGEST_NAME],
+        "action": str(from_json(row.request)["action"])[:_LONGEST_NAME],
+        "expires_at": row.expires_at or None,
+    }
