@@ -412,8 +412,8 @@ STEPS: dict[str, Step] = {
         delete_task, debug_post_responses, memories, desk_messages, desk_threads, desk_files,
         desk_teams, dump_swarm, register_swarm, get_swarms, get_swarm_registry, unregister_swarm,
         discover_swarms,
-        accept_swarm, load_swarm_from_json, tokens_and_tasks_of_all, get_outbox, get_webhook, refused,
-        aclose,
+        accept_swarm, load_swarm_from_json, tokens_and_tasks_of_all, get_outbox, get_webhook,
+        refused, aclose,
     )
 }  # fmt: skip
 """A step for each method, in an order that makes sense."""

@@ -30,9 +30,10 @@ from mail.config import (
     StoreConfig,
     SwarmConfig,
     TeamsConfig,
+    WebhookConfig,
 )
 from mail.config.env import overridden
-from mail.config.server import resolve_log_format, resolve_store_url
+from mail.config.server import MemoryConfig, resolve_log_format, resolve_store_url
 from mail.config.toml import FileBacked
 from mail.errors import ConfigError
 
@@ -53,6 +54,8 @@ MODELS: tuple[type[FileBacked], ...] = (
     FsConfig,
     HttpConfig,
     EmailConfig,
+    WebhookConfig,
+    MemoryConfig,
 )
 KEYS = [(model, key) for model in MODELS for key in model.model_fields if key not in model.nested]
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
@@ -69,6 +72,8 @@ SPECIAL = {
     "callers": ["admin", "user:ann"],
     "imap_security": "starttls",
     "max_bytes": 2048,
+    "secret_env": "HOOK_SECRET",
+    "events": ["ended"],
     "smtp_security": "none",
     "timezone": "Europe/Berlin",
 }
@@ -94,6 +99,8 @@ def other_value(model: type[FileBacked], key: str) -> Any:
     """Return a value for a key that is not its default."""
     field = model.model_fields[key]
     kind = kinds(field)[0]
+    if (model.table, key) == ("server.webhook", "url"):
+        return "https://hooks.example.org/mail"
     if key in SPECIAL:
         return SPECIAL[key]
     if kind is bool:

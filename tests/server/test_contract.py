@@ -23,6 +23,7 @@ from fastapi.routing import APIRoute
 from mail.config.server import FederationConfig
 from mail.db.base import OutboxRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
+from mail.db.webhooks import WebhookRow
 from mail.net.endpoints import SwarmFacts, make_endpoint
 from mail.net.types import (
     GetHealthResponse,
@@ -160,7 +161,7 @@ def by_role(row: Row, role: str) -> str:
 
 def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
     """Return the row's path with the id of a task, or a response, that the caller has."""
-    if row.path == "/outbox/{number}" or "{prefix}" in row.path:
+    if row.path == "/outbox/{number}" or row.path.startswith("/webhook/") or "{prefix}" in row.path:
         return _named(http, row.path, who)
     if row.path.endswith("/back") or "{number}" in row.path:
         taken = http.post("/interswarm/forward", headers=bearer("swarm"), json=mail("first"))
@@ -189,6 +190,8 @@ def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
 
 def _named(http: httpx.Client, path: str, who: str) -> str:
     """Return a path with the name of a memory, or the id of an approval, a token or mail."""
+    if path.startswith("/webhook/"):
+        return path.replace("{number}", str(asyncio.run(_hook_message(http))))
     if path == "/outbox/{number}":
         return f"/outbox/{asyncio.run(_given_up(http))}"
     if "{prefix}" in path:
@@ -246,6 +249,15 @@ def _waiting_mail(http: httpx.Client) -> str:
             return str(found[0]["id"])
         time.sleep(0.02)
     raise AssertionError("the other swarm's request was not answered")
+
+
+async def _hook_message(http: Any) -> int:
+    """Return the number of a message that the webhook has not taken."""
+    store, alice = http.store, Owner(till().name, "user", "alice")
+    task = TaskRow("told", str(alice), (str(alice),), "2026-01-01T00:00:00+00:00", "supervisor")
+    told = WebhookRow("m1", "ended", "told", str(alice), "{}", task.start_time)
+    await store.post(Post(owner=alice, task=task, webhooks=(told,)))
+    return int((await store.list_webhooks(alice.swarm, 0, 1000))[-1].id)
 
 
 async def _given_up(http: Any) -> int:

@@ -19,6 +19,7 @@ __all__ = [
     "StoreConfig",
     "SwarmConfig",
     "TeamsConfig",
+    "WebhookConfig",
 ]
 
 __getattr__ = lazy_exports(
@@ -41,6 +42,7 @@ __getattr__ = lazy_exports(
                 "StoreConfig",
                 "SwarmConfig",
                 "TeamsConfig",
+                "WebhookConfig",
             ),
             "mail.config.server",
         ),

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from typing import Final
 
+from mail.db import webhooks
 from mail.db.statements import Dialect, Row, Step
-from mail.db.webhooks import MOST_WEBHOOKS, WebhookChange, WebhookRow
+from mail.db.webhooks import WebhookChange, WebhookRow
 
 __all__ = ["WebhookStatements", "webhook_steps"]
 
@@ -17,9 +18,9 @@ INSERT INTO webhooks (swarm_name, {", ".join(WebhookRow._fields[:-1])})
 VALUES ({", ".join(f"${number}" for number in range(1, _WIDTH + 1))})
 """
 
-_MAKE_ROOM: Final = f"""
+_MAKE_ROOM: Final = """
 DELETE FROM webhooks WHERE swarm_name = $1 AND id <= (
-    SELECT id FROM webhooks WHERE swarm_name = $1 ORDER BY id DESC LIMIT 1 OFFSET {MOST_WEBHOOKS})
+    SELECT id FROM webhooks WHERE swarm_name = $1 ORDER BY id DESC LIMIT 1 OFFSET $2)
 """
 
 _CHANGE: Final = """
@@ -43,7 +44,7 @@ WHERE {_WAITING} AND created_at < $2 RETURNING 1
 def webhook_steps(swarm: str, rows: Iterable[WebhookRow]) -> list[Step]:
     """Return what stores messages that a commit brings."""
     added = [(swarm, *row[:-1]) for row in rows]
-    return [Step(_ADD, each=added), Step(_MAKE_ROOM, (swarm,))]
+    return [Step(_ADD, each=added), Step(_MAKE_ROOM, (swarm, webhooks.MOST_WEBHOOKS))]
 
 
 def _rows(rows: Iterable[Row]) -> list[WebhookRow]:
