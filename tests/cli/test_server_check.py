@@ -507,6 +507,21 @@ def test_the_key_for_signatures_is_read_and_not_made(check: Check, place: Path) 
     assert check().of("signatures") == [f"ok key.pem: signs with the key {key['kid']}"]
 
 
+def test_a_webhook_without_a_secret_is_an_error(
+    check: Check, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = place / "mail.toml"
+    hook = "url = 'https://hooks.example.org/'\nsecret_env = 'HOOK'\n"
+    settings.write_text(f"{settings.read_text()}[server.webhook]\n{hook}", encoding="utf-8")
+    monkeypatch.delenv("HOOK", raising=False)
+    found = check()
+    assert found.code == 2
+    [text] = found.of("webhook")
+    assert text.startswith("error ") and "'url' needs a secret" in text and "HOOK" in text
+    monkeypatch.setenv("HOOK", "sixteen characters")
+    assert check().of("webhook") == ["ok messages are signed with the secret in HOOK"]
+
+
 def test_the_registry_of_other_swarms_is_read(
     check: Check, place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,10 +1,12 @@
 """Messages to the webhook reach a real server, which fails in the ways that servers do."""
 
 import asyncio
+import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from mail.db.approvals import ApprovalRow
 from mail.db.base import Owner, Post
 from mail.db.memory import MemoryStore
 from mail.db.webhooks import WebhookRow
-from mail.errors import UnknownWebhook
+from mail.errors import StoreError, UnknownWebhook
 from mail.net.webhook import WebhookSender, WebhookSettings, signature
 from mail.services.webhook import WebhookNews
 from tests.support.hooks import EVENTS, SECRET, Receiver, post, receiving
@@ -115,6 +117,21 @@ def test_a_signature_can_be_checked_by_hand() -> None:
     # printf '12.{}' | openssl dgst -sha256 -hmac secret
     expected = "773e3168d620c0ffe05ebb73e13b0cded4fe6220daed68d8fcb2a796f2d784dc"
     assert signature(b"secret", 12, b"{}") == f"t=12,v1={expected}"
+
+
+def test_the_check_of_the_page_tells_what_is_genuine() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "approvals.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(import hashlib\n.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102 - what receivers copy
+    is_genuine, made = names["is_genuine"], signature(SECRET.encode(), 1000, b"{}")
+    assert is_genuine(SECRET, made, b"{}", now=1299)
+    assert is_genuine(SECRET, f"{made},v2=later", b"{}", now=900)
+    assert not is_genuine(SECRET, made, b"{}")  # it is old by now
+    assert not is_genuine(SECRET, made, b"{ }", now=1000)
+    assert not is_genuine("another-secret-of-us", made, b"{}", now=1000)
+    for odd in (made.replace("1000", "1001"), "", "t=,v1=", "v1", made[:-1], f"{made}ä"):
+        assert not is_genuine(SECRET, odd, b"{}", now=1000)
 
 
 async def test_what_is_taken_is_removed(receiver: Receiver) -> None:
@@ -291,6 +308,26 @@ async def test_what_is_too_old_is_given_up_with_all_that_is_as_old(receiver: Rec
             await office.sender.retry(row.id)
         await receiver.until(lambda: sorted(receiver.ids) == sorted(ids))
         await office.until()
+
+
+async def test_a_store_that_cannot_note_what_was_taken_is_no_reason_for_a_flood(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    office = Office(receiver.url, first_pause=0.2, longest_pause=0.2)
+    note = office.store.change_webhook
+
+    async def fail(swarm: str, change: Any) -> bool:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(office.store, "change_webhook", fail)
+    async with office.sending():
+        ids = await office.end("t1")
+        begun = time.monotonic()
+        await receiver.until(lambda: receiver.asked == 3)
+        assert time.monotonic() - begun > 0.2  # two pauses of at least 0.1 s
+        monkeypatch.setattr(office.store, "change_webhook", note)
+        await office.until()
+    assert set(receiver.ids) == set(ids)
 
 
 async def test_nothing_private_is_asked(receiver: Receiver) -> None:

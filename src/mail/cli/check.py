@@ -72,6 +72,7 @@ def check_server(flags: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> in
         findings += _check_environment()
         findings += _check_swarm(config)
         findings += _check_signing_key(config)
+        findings += _check_webhook(config)
         store = _check_store(config)
         findings += _check_registry(config, store)
         findings += store.findings
@@ -278,6 +279,21 @@ def _check_signing_key(config: "ServerConfig") -> Iterator[Finding]:
         yield Finding("signatures", "error", str(error))
     else:
         yield Finding("signatures", "ok", f"{path}: signs with the key {keys.public[0]['kid']}")
+
+
+def _check_webhook(config: "ServerConfig") -> Iterator[Finding]:
+    """See that there is a secret for the webhook; nothing is sent."""
+    from mail.config.server import webhook_secret
+
+    hook = config.webhook
+    if hook.url is None:
+        return
+    try:
+        webhook_secret(hook)
+    except ConfigError as error:
+        yield Finding("webhook", "error", str(error))
+    else:
+        yield Finding("webhook", "ok", f"messages are signed with the secret in {hook.secret_env}")
 
 
 def _check_swarm(config: "ServerConfig") -> Iterator[Finding]:

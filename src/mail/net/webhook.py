@@ -34,7 +34,6 @@ SIGNATURE_HEADER: Final = "X-MAIL-Signature"
 
 _AT_ONCE: Final = 8
 _LOOK_AGAIN_SECONDS: Final = 60.0
-_AFTER_ERROR_SECONDS: Final = 1.0
 _SHORTEST_PAUSE: Final = 0.02
 _LONGEST_RETRY_AFTER: Final = 3600.0
 _LARGEST_POWER: Final = 30
@@ -112,7 +111,8 @@ class WebhookSender:
         self._news = news
         self._settings = settings
         self._clock = clock
-        self._failures = 0
+        self._failures = 0  # of the receiver, in a row
+        self._errors = 0  # of the store
         self._until = 0.0
 
     async def run(self) -> None:
@@ -150,13 +150,21 @@ class WebhookSender:
             raise UnknownWebhook(number)
 
     async def _look_safely(self, posts: "GuardedPosts", settings: WebhookSettings) -> float:
+        """Do the same as `_look`; a store that fails is asked less and less often."""
         try:
-            return await self._look(posts, settings)
+            pause = await self._look(posts, settings)
         except MAILError as error:
-            _log.warning("what waits for the webhook cannot be read: %s", redact(str(error)))
+            _log.warning("the store of what the webhook is told fails: %s", redact(str(error)))
         except Exception:  # noqa: BLE001 - one bad look must not be the last
             _log.exception("the webhook failed")
-        return _AFTER_ERROR_SECONDS
+        else:
+            self._errors = 0
+            return pause
+        self._errors += 1
+        # What cannot be noted as taken is sent again: that must not go on as fast as it can.
+        pause = settings.pause(self._errors)
+        self._until = time.monotonic() + pause
+        return pause
 
     async def _look(self, posts: "GuardedPosts", settings: WebhookSettings) -> float:
         """Send what may be sent now, and return after how many seconds to look again."""
