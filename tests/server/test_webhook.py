@@ -1,17 +1,21 @@
 """The webhook of a server: what a task's life tells, who may look, and what stops a start."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from mail.cli.commands import main
 from mail.client import MAILClient
 from mail.config.server import ServerConfig, WebhookConfig
 from mail.db.base import Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
+from mail.db.urls import open_store
 from mail.db.webhooks import WebhookRow
 from mail.errors import ConfigError
 from mail.server.app import create_app
@@ -182,3 +186,49 @@ def test_a_webhook_needs_a_secret(
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="url"):
         WebhookConfig(url=url)
+
+
+async def test_operators_have_a_command(
+    tmp_path: Path, receiver: Receiver, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = f"sqlite:///{tmp_path / 'mail.db'}"
+    place, owner = ["--store", url, "--swarm", "test-swarm"], Owner("test-swarm", "user", "alice")
+
+    async def mail(*words: str) -> str:
+        code = await asyncio.to_thread(main, ["webhook", *words, *place])
+        said = capsys.readouterr()
+        return said.out if code == 0 else said.err
+
+    store = open_store(url)
+    await store.open()
+    task = TaskRow("t\x1b[31m", str(owner), (), "2026-01-01T00:00:00+00:00", "supervisor")
+    row = WebhookRow("m1", "ended", task.task_id, str(owner), "{}", task.start_time, "dead", 3)
+    await store.post(Post(owner=owner, task=task, webhooks=(row, row)))
+    await store.close()
+    listed = (await mail("list")).splitlines()
+    assert listed[0].split()[:4] == ["ID", "EVENT", "STATE", "TRIES"] and len(listed) == 3
+    assert listed[1].split()[:4] == ["1", "ended", "dead", "3"] and "\x1b" not in listed[1]
+    assert await mail("retry", "1") == "message 1 is sent again\n"
+    assert await mail("discard", "2") == "message 2 is discarded\n"
+    assert "no message 2 waits for the webhook" in await mail("discard", "2")
+    assert "no message 7 waits for the webhook" in await mail("retry", "7")
+    (left,) = json.loads(await mail("list", "--json"))
+    assert (left["id"], left["state"], left["attempts"]) == (1, "waiting", 0)
+
+
+async def test_the_command_asks_a_server(
+    store: MemoryStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    owner = Owner("test-swarm", "user", "alice")
+    task = TaskRow("t", str(owner), (), "2026-01-01T00:00:00+00:00", "supervisor")
+    row = WebhookRow("m1", "ended", "t", str(owner), "{}", task.start_time)
+    await store.post(Post(owner=owner, task=task, webhooks=(row,)))
+    async with served(store, config()) as api:
+        place = ["--url", str(api.base_url), "--api-key", TOKENS["admin"]]
+        for words in (["list"], ["retry", "1"], ["discard", "1"], ["list", "--json"]):
+            assert await asyncio.to_thread(main, ["webhook", *words, *place]) == 0
+        alice = ["--url", str(api.base_url), "--api-key", TOKENS["alice"]]
+        assert await asyncio.to_thread(main, ["webhook", "list", *alice]) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert told[1].split()[:3] == ["1", "ended", "waiting"]
+    assert told[2:] == ["message 1 is sent again", "message 1 is discarded", "[]"]

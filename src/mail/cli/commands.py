@@ -25,6 +25,7 @@ from mail.cli import (
     token,
     ui,
     watch,
+    webhook,
 )
 from mail.cli.common import DONE, FAILED, INTERRUPTED, USAGE, cleaned
 from mail.core.suggest import did_you_mean, hinted
@@ -74,6 +75,12 @@ COMMANDS: Final = (
     Command("email", "bring new emails to the email assistant", email.configure, email.run),
     Command(
         "outbox", "list mail for other swarms, and send it again", outbox.configure, outbox.run
+    ),
+    Command(
+        "webhook",
+        "list what the webhook has not taken, and send it again",
+        webhook.configure,
+        webhook.run,
     ),
     Command(
         "swarms",
