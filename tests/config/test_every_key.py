@@ -33,7 +33,7 @@ from mail.config import (
     WebhookConfig,
 )
 from mail.config.env import overridden
-from mail.config.server import MemoryConfig, resolve_log_format, resolve_store_url
+from mail.config.server import resolve_log_format, resolve_store_url
 from mail.config.toml import FileBacked
 from mail.errors import ConfigError
 
@@ -55,7 +55,6 @@ MODELS: tuple[type[FileBacked], ...] = (
     HttpConfig,
     EmailConfig,
     WebhookConfig,
-    MemoryConfig,
 )
 KEYS = [(model, key) for model in MODELS for key in model.model_fields if key not in model.nested]
 PAGE = Path(__file__).parents[2] / "docs" / "configuration.md"
