@@ -18,7 +18,9 @@
     │   │   └── AlreadyAnswered
     │   ├── ApprovalError               an answer that a held call does not take
     │   ├── ApprovalClosed              it was answered before, or the time is up
-    │   └── UnknownApproval
+    │   ├── UnknownApproval
+    │   ├── NotSetAside                 the task has no such mail
+    │   └── RetryRefused                mail that was set aside is not tried again
     ├── DeskError (ValueError)          a request about letters or threads cannot be honoured
     │   ├── UnknownFile
     │   ├── UnknownLetter
@@ -88,11 +90,13 @@ __all__ = [
     "Misdirected",
     "ModelError",
     "NotOfTeam",
+    "NotSetAside",
     "OutboxConflict",
     "PeerUnreachable",
     "PortInUse",
     "ProtocolError",
     "RequestReused",
+    "RetryRefused",
     "RoutingError",
     "ShuttingDown",
     "StepFailed",
@@ -236,6 +240,18 @@ class ApprovalClosed(TaskError):
         super().__init__(f"the call takes no answer any more: {status}")
         self.status = status
         self.problems = [{"field": "status", "problem": status}]
+
+
+class NotSetAside(TaskError):
+    """The task has no mail of that number that was set aside."""
+
+    def __init__(self, task_id: str, number: int) -> None:
+        super().__init__(f"task '{task_id}' has no mail {number} that was set aside")
+        self.task_id, self.number = task_id, number
+
+
+class RetryRefused(TaskError):
+    """Mail that was set aside is not tried again: it could lead to nothing."""
 
 
 class UnknownApproval(TaskError):

@@ -381,6 +381,48 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         """
         return await self._runtime.cancel_task(task_id)
 
+    async def get_mail_set_aside(
+        self, task_id: str, after: int = 0, limit: int = 100
+    ) -> list[dict[str, Any]]:
+        """Return a task's mail that was set aside after too many crashes; see ``docs/tasks.md``.
+
+        Args:
+            task_id: The task.
+            after: Only mail with a greater ``id``.
+            limit: At most so many.
+        """
+        return await self._runtime.mail_set_aside(task_id, after, limit)
+
+    async def retry_mail(self, task_id: str, number: int, *, by: Answerer | None = None) -> None:
+        """Try a message again that was set aside; its task goes on.
+
+        Args:
+            task_id: The task.
+            number: The ``id`` of the message.
+            by: Who wants it, when that is not the user.
+
+        Raises:
+            UnknownTask, NotSetAside: there is no such task, or no such mail of it.
+            RetryRefused, TaskPaused: the message, or its task, cannot go on.
+        """
+        await self._runtime.retry_mail(task_id, number, by or self._user())
+
+    async def discard_mail(self, task_id: str, number: int, *, by: Answerer | None = None) -> None:
+        """Give a message up that was set aside.
+
+        Args:
+            task_id: The task.
+            number: The ``id`` of the message.
+            by: Who wants it, when that is not the user.
+
+        Raises:
+            UnknownTask, NotSetAside: there is no such task, or no such mail of it.
+        """
+        await self._runtime.discard_mail(task_id, number, by or self._user())
+
+    def _user(self) -> Answerer:
+        return Answerer(self.user_role, self.user_id, owner=True)
+
     async def get_approvals(
         self, status: str = "open", task_id: str = "", limit: int = 100
     ) -> list[dict[str, Any]]:
@@ -410,8 +452,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
             UnknownApproval: there is no such approval.
             Forbidden: the user is not one of its approvers.
         """
-        by = Answerer(self.user_role, self.user_id, owner=True)
-        return await self._runtime.answer_approval(approval_id, read_answer(answer), by)
+        return await self._runtime.answer_approval(approval_id, read_answer(answer), self._user())
 
     async def end_approval(self, found: StoredApproval) -> None:
         """End a call that nobody has answered in time, as its approval says."""

@@ -31,6 +31,7 @@ from mail.db.webhooks import WebhookRecords, WebhookRow
 
 __all__ = [
     "NEWEST_EVENTS",
+    "AsideRow",
     "CallRow",
     "Delivery",
     "EventRecords",
@@ -141,6 +142,13 @@ class Delivery(NamedTuple):
     control: str | None = None
     seq: int = 0
     attempts: int = 0
+
+
+class AsideRow(NamedTuple):
+    """A delivery that was set aside, and why."""
+
+    delivery: Delivery
+    reason: str
 
 
 class EventRow(NamedTuple):
@@ -316,6 +324,9 @@ class Post:
     number of the commit's first event. ``texts`` are large texts that the records may repeat, such
     as the body of the message that a turn has read: stores write them once.
 
+    ``unset`` are deliveries of the task that were set aside and are so no more: they are tried
+    again, as new ones among ``deliveries``, or discarded. All of them must still be there.
+
     ``inbox`` is mail of a peer that must be new. Of the task's mail for peers, ``outbox_changes``
     come first; ``answered`` removes requests to a peer, as (peer, ref); ``close_requests`` removes
     all requests but dead ones, because nobody waits for answers any more; ``outbox`` is added last.
@@ -338,6 +349,7 @@ class Post:
     memories: tuple[MemoryRow, ...] = ()
     response: str | None = None
     settled: tuple[int, ...] = ()
+    unset: tuple[int, ...] = ()
     cancel_mail: bool = False
     snapshot: bool = False
     once: IdempotencyRow | None = None
@@ -414,7 +426,8 @@ class TaskRecords(Protocol):
         """Commit something from outside a turn.
 
         Raises:
-            StoreConflict: ``post.new`` and the task exists.
+            StoreConflict: ``post.new`` and the task exists, or a delivery in ``post.unset`` is not
+                set aside.
             KeyTaken: the owner has used the key in ``post.once`` before.
             DeskConflict: what is in ``post.desk`` is refused; see `DeskRecords.post_letters`.
             MailTaken: the mail in ``post.inbox`` was taken before; this comes before the others.
@@ -508,6 +521,18 @@ class TaskRecords(Protocol):
 
     async def all_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
         """Return all of a task's deliveries by seq, consumed or not."""
+
+    async def mail_aside(
+        self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
+    ) -> list[AsideRow]:
+        """Return a task's deliveries that were set aside, by seq.
+
+        Args:
+            owner: Whose task it is.
+            task_id: The task.
+            after: Only those with a greater number.
+            limit: At most so many.
+        """
 
     async def journal(self, owner: Owner, seq: int) -> list[JournalRow]:
         """Return the journal of a delivery's turn in order."""

@@ -16,6 +16,7 @@ from mail.core.tasks import TaskState
 from mail.db.approvals import MemoryApprovals
 from mail.db.base import (
     NEWEST_EVENTS,
+    AsideRow,
     CallRow,
     Delivery,
     EventRow,
@@ -58,6 +59,7 @@ class _Task:
     events: list[EventRow] = field(default_factory=list)
     ready: dict[int, Delivery] = field(default_factory=dict)
     settled: dict[int, Delivery] = field(default_factory=dict)
+    aside: dict[int, str] = field(default_factory=dict)
     histories: dict[str, list[str]] = field(default_factory=dict)
     journals: dict[int, dict[str, JournalRow]] = field(default_factory=dict)
     calls: dict[tuple[str, str], CallRow] = field(default_factory=dict)
@@ -78,6 +80,8 @@ class _Task:
         for seq in post.settled:
             if seq in self.ready:
                 self.settle(seq)
+        for seq in post.unset:
+            del self.aside[seq]
         if post.cancel_mail:
             self.settled.update(self.ready)
             self.ready.clear()
@@ -138,7 +142,10 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
         task_id = post.task.task_id
         if not (post.new and task_id in shelf.tasks):
             self._check_desk(post.desk)
-        receipt = self._write(shelf, shelf.tasks.get(task_id), post)
+        known = shelf.tasks.get(task_id)
+        if not set(post.unset) <= (known.aside.keys() if known else set()):
+            raise StoreConflict(f"deliveries {post.unset} are not all set aside")
+        receipt = self._write(shelf, known, post)
         if post.once is not None and task_id in shelf.tasks:
             shelf.keys[post.once.key] = post.once._replace(first_event=receipt.first_event)
             shelf.tasks[task_id].keys.add(post.once.key)
@@ -155,6 +162,8 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
         self._note_shown(turn.owner.swarm, turn.shown)
         if turn.done:
             task.settle(turn.seq)
+            if turn.dead is not None:
+                task.aside[turn.seq] = turn.dead
         elif turn.journal:
             journal = task.journals.setdefault(turn.seq, {})
             journal.update((row.key, row) for row in turn.journal)
@@ -393,6 +402,18 @@ class MemoryStore(MemoryApprovals, MemoryDesk, MemoryPreferences, MemoryWebhooks
         task = self._task(owner, task_id)
         mail = {**task.settled, **task.ready} if task else {}
         return [mail[seq]._replace(seq=seq) for seq in sorted(mail)]
+
+    async def mail_aside(
+        self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
+    ) -> list[AsideRow]:
+        """See `mail.db.base.Store.mail_aside`."""
+        task = self._task(owner, task_id)
+        rows = [
+            AsideRow(task.settled[seq]._replace(seq=seq), task.aside[seq])
+            for seq in sorted(task.aside if task else ())
+            if task is not None and seq > after
+        ]
+        return rows[:limit]
 
     async def history(self, owner: Owner, task_id: str, agent: str) -> list[str]:
         """See `mail.db.base.Store.history`."""

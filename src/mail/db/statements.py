@@ -16,6 +16,7 @@ from mail.core.events import TaskEvent
 from mail.core.tasks import TaskState
 from mail.db.base import (
     NEWEST_EVENTS,
+    AsideRow,
     CallRow,
     Delivery,
     IdempotencyRow,
@@ -83,6 +84,11 @@ def _each(make: Callable[[Row], T]) -> Callable[[Iterable[Row]], list[T]]:
 
 def _first(make: Callable[[Row], T]) -> Callable[[Iterable[Row]], T | None]:
     return lambda rows: next((make(row) for row in rows), None)
+
+
+def _as_aside(task_id: str, row: Row) -> AsideRow:
+    *delivery, reason = row
+    return AsideRow(as_delivery(task_id, delivery), reason or "")
 
 
 def _number(row: Row) -> int:
@@ -333,6 +339,16 @@ class _TaskRecords(Dialect):
 
     async def all_mail(self, owner: Owner, task_id: str) -> list[Delivery]:
         return await self._mail(owner, task_id, "ORDER BY seq")
+
+    async def mail_aside(
+        self, owner: Owner, task_id: str, after: int = 0, limit: int | None = None
+    ) -> list[AsideRow]:
+        text = f"""
+            SELECT {MAIL_COLUMNS}, reason FROM messages
+            WHERE task = {self._the_task} AND state = 'dead' AND seq > $5 ORDER BY seq LIMIT $6"""
+        make = _each(partial(_as_aside, task_id))
+        most = MANY if limit is None else limit
+        return await self._fetch_whole(make, MAIL_RECORDS, text, *owner, task_id, after, most)
 
     async def _mail(self, owner: Owner, task_id: str, which: str, *more: int) -> list[Delivery]:
         text = f"SELECT {MAIL_COLUMNS} FROM messages WHERE task = {self._the_task} {which}"

@@ -10,21 +10,38 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from pydantic_core import from_json
 
 from mail.clock import Clock
 from mail.core.approvals import DECIDED
+from mail.core.envelope import Envelope
 from mail.core.events import TaskEvent
 from mail.core.schema import check_task_id
 from mail.core.tasks import MAILTask, TaskState
 from mail.core.usage import Spending
-from mail.db.base import CallRow, Delivery, OutboxRow, Owner, Store, TaskCounts, TaskRow
+from mail.db.base import (
+    AsideRow,
+    CallRow,
+    Delivery,
+    OutboxRow,
+    Owner,
+    Store,
+    TaskCounts,
+    TaskRow,
+)
 from mail.errors import ProtocolError, UnknownTask
 from mail.services.event_log import EventLog, EventPages, Room, Subscription
 
-__all__ = ["PING_INTERVAL", "QUEUE_BYTES", "LiveEvents", "TaskReader", "task_view"]
+__all__ = [
+    "PING_INTERVAL",
+    "QUEUE_BYTES",
+    "LiveEvents",
+    "TaskReader",
+    "aside_record",
+    "task_view",
+]
 
 PING_INTERVAL: Final = 15.0
 """Seconds of silence on a stream after which a ``ping`` goes out."""
@@ -36,6 +53,10 @@ _SHORT_QUEUE_BYTES: Final = 64 * 1024
 """The same where room is short."""
 _LIST_PAGE: Final = 100
 _MAIL_PAGE: Final = 8
+_ASIDE_PAGE: Final = 4
+_LONGEST_SUBJECT: Final = 256
+_LONGEST_BODY: Final = 4096
+"""Characters that are shown of a message that was set aside."""
 _POLL_SECONDS: Final = 1.0
 """How often a stream looks into the store while no engine in this process has the task."""
 
@@ -65,6 +86,23 @@ def task_view(row: TaskRow, calls: Iterable[CallRow] = ()) -> MAILTask:
         title=row.title,
         usage=dict(Spending.from_json(row.usage).agents),
     )
+
+
+def aside_record(row: AsideRow) -> dict[str, Any]:
+    """Return the record of mail that was set aside, with the beginning of its text."""
+    mail, message = row.delivery, Envelope.from_json(row.delivery.payload)
+    return {
+        "id": mail.seq,
+        "agent": mail.recipient,
+        "reason": row.reason,
+        "message_id": message.id,
+        "msg_type": message.kind,
+        "sender": dict(message.sender),
+        "timestamp": message.timestamp,
+        "subject": message.subject[:_LONGEST_SUBJECT],
+        "body": message.body[:_LONGEST_BODY],
+        "body_length": len(message.body),
+    }
 
 
 def _is_open(call: CallRow) -> bool:
@@ -195,6 +233,27 @@ class TaskReader:
                 if most < 0:
                     return
                 yield last
+
+    async def mail_aside(
+        self, task_id: str, after: int, limit: int
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Return a page of a task's mail that was set aside, as records, and where the next begins.
+
+        Args:
+            task_id: The task.
+            after: Only mail with a greater number.
+            limit: At most so many.
+        """
+        records: list[dict[str, Any]] = []
+        last = after
+        while len(records) <= limit:
+            rows = await self.store.mail_aside(self.owner, task_id, last, _ASIDE_PAGE)
+            records += map(aside_record, rows)
+            if len(rows) < _ASIDE_PAGE:
+                break
+            last = rows[-1].delivery.seq
+        shown = records[:limit]
+        return shown, shown[-1]["id"] if len(records) > limit else None
 
     async def tasks(
         self, limit: int | None, cursor: str | None, *, with_events: bool = True

@@ -179,6 +179,39 @@ class TestTasks:
         await store.post(rows.post(task=rows.task(state=TaskState.CANCELLED)))
         assert await store.open_owners("example") == []
 
+    async def test_mail_that_was_set_aside_is_there_until_it_is_taken_back(
+        self, store: Store, rows: Rows
+    ) -> None:
+        body = "a text that the store keeps apart " * 400
+        mail = tuple(rows.mail(payload=f'{{"body":"{body}{n}"}}') for n in range(4))
+        seqs = (await store.post(rows.post(deliveries=mail, texts=(body,)))).seqs
+        for seq in seqs[:3]:
+            await store.commit_turn(rows.turn(seq, dead=f"reason {seq}"))
+        aside = await store.mail_aside(rows.alice, "t1")
+        assert [(row.delivery.seq, row.reason) for row in aside] == [
+            (seq, f"reason {seq}") for seq in seqs[:3]
+        ]
+        assert [row.delivery.payload for row in aside] == [each.payload for each in mail[:3]]
+        assert await store.mail_aside(rows.alice, "t1", seqs[0], 1) == aside[1:2]
+        assert await store.mail_aside(rows.bob, "t1") == []
+        assert await store.mail_aside(rows.alice, "t2") == []
+
+        for wrong in ((seqs[3],), (seqs[0], seqs[3]), (10**12,)):
+            with pytest.raises(StoreConflict):
+                await store.post(rows.post(unset=wrong, deliveries=(rows.mail(),)))
+        assert await store.mail_aside(rows.alice, "t1") == aside
+        assert len(await store.waiting_mail(rows.alice, "t1")) == 1
+
+        again = aside[1].delivery._replace(seq=0)
+        await store.post(rows.post(unset=(seqs[1],), deliveries=(again,)))
+        assert await store.mail_aside(rows.alice, "t1") == [aside[0], aside[2]]
+        assert [each.payload for each in await store.waiting_mail(rows.alice, "t1")] == [
+            mail[3].payload,
+            mail[1].payload,
+        ]
+        with pytest.raises(StoreConflict):
+            await store.post(rows.post(unset=(seqs[1],)))
+
 
 class TestMail:
     async def test_every_field_round_trips(self, store: Store, rows: Rows) -> None:

@@ -30,6 +30,7 @@ from mail.core.runtime.manual_replies import ManualReplies
 from mail.core.runtime.peer_mail import PeerDoor
 from mail.core.runtime.runs import FollowedRun, Run
 from mail.core.runtime.scheduler import Scheduler
+from mail.core.runtime.set_aside import SetAside
 from mail.core.runtime.settings import UNSET, RuntimeSettings, Unset
 from mail.core.runtime.submission import RunRequest, Submissions
 from mail.core.runtime.system_messages import SystemMessages
@@ -200,6 +201,7 @@ class MAILRuntime(Federation, RuntimeViews):
             context, self._submissions, self._committer, mail_delivery, mailbox_loader
         )
         self._letter_door = LetterDoor(context, self._submissions, mail_delivery)
+        self._set_aside = SetAside(context, self._submissions, mailbox_loader)
         self._manual = ManualSteps(context, self._submissions, self._committer)
         events = OwnEvents(context.events)
         self._reader = TaskReader(context.store, context.owner, context.clock, events)
@@ -502,6 +504,24 @@ class MAILRuntime(Federation, RuntimeViews):
         """
         await self.start()
         await self._submissions.delete(task_id, cancel=cancel)
+
+    async def retry_mail(self, task_id: str, number: int, by: Answerer) -> None:
+        """Try mail again that was set aside; see `mail.core.runtime.set_aside.SetAside.retry`."""
+        await self.start()
+        await self._set_aside.retry(task_id, number, by)
+
+    async def discard_mail(self, task_id: str, number: int, by: Answerer) -> None:
+        """Give mail up that was set aside; see `mail.core.runtime.set_aside.SetAside.discard`."""
+        await self.start()
+        await self._set_aside.discard(task_id, number, by)
+
+    async def mail_set_aside(
+        self, task_id: str, after: int = 0, limit: int = 100
+    ) -> list[dict[str, Any]]:
+        """Return a task's mail that was set aside, as records."""
+        await self._open()
+        found, _ = await self._reader.mail_aside(task_id, after, limit)
+        return found
 
     # --- approvals ------------------------------------------------------------------------------
 

@@ -307,6 +307,9 @@ class TurnCommitter:
             f"the server crashed {self.context.settings.max_attempts} times while agent "
             f"'{turn.agent}' worked on this message"
         )
+        text = f"mail {turn.seq} of agent {turn.agent} is set aside: {failure}"
+        told = {"caller": turn.agent, "number": turn.seq, "reason": failure}
+        turn_result.log("mail_set_aside", text, **told)
         if turn.decided:
             turn_result.give_up(accepted_call(turn), failure)
         else:

@@ -255,6 +255,14 @@ WITH consumed AS (
 SELECT count(*) FROM consumed
 """
 
+_UNSET: Final = """
+WITH unset AS (
+    UPDATE messages SET state = 'acked'
+    WHERE seq = ANY($1::bigint[]) AND task = $2 AND state = 'dead' RETURNING seq
+)
+SELECT count(*) FROM unset
+"""
+
 _LOCK_READY: Final = """
 SELECT 1 FROM messages WHERE seq = $1 AND task = $2 AND state = 'ready' FOR UPDATE
 """
@@ -441,6 +449,8 @@ async def _write(db: Connection, parcel: Parcel, known: _Task) -> Receipt:
     taken = await _add_texts(db, parcel.texts, known) if parcel.texts else known.bytes
     if post.settled:
         await db.fetchval(_CONSUME, "acked", None, list(post.settled), task)
+    if post.unset and await db.fetchval(_UNSET, list(post.unset), task) != len(post.unset):
+        raise StoreConflict(f"deliveries {post.unset} are not all set aside")
     if post.cancel_mail:
         await db.execute(_CANCEL_MAIL, task)
     if post.histories:

@@ -218,6 +218,8 @@ _CONSUME: Final = """
 UPDATE messages SET state = ?, reason = ? WHERE seq = ? AND task = ? AND state = 'ready'
 """
 
+_UNSET: Final = "UPDATE messages SET state = 'acked' WHERE seq = ? AND task = ? AND state = 'dead'"
+
 _IS_READY: Final = "SELECT 1 FROM messages WHERE seq = ? AND task = ? AND state = 'ready'"
 
 _DROP_JOURNAL: Final = "DELETE FROM journal WHERE message = ?"
@@ -401,12 +403,7 @@ def _write(db: sqlite3.Cursor, parcel: Parcel, known: _Task, now: str) -> Receip
     """Write what posts and turns have in common."""
     post, task = parcel.post, known.key
     taken = _add_texts(db, parcel.texts, known) if parcel.texts else known.bytes
-    for seq in post.settled:
-        if db.execute(_CONSUME, ("acked", None, seq, task)).rowcount == 1:
-            db.execute(_DROP_JOURNAL, (seq,))
-    if post.cancel_mail:
-        db.execute(_CANCEL_JOURNALS, (task,))
-        db.execute(_CANCEL_MAIL, (task,))
+    _settle(db, post, task)
     for entry in post.histories:
         db.execute(_ADD_HISTORY, (task, *entry))
     seqs = _add_messages(db, task, post.deliveries) if post.deliveries else ()
@@ -422,6 +419,19 @@ def _write(db: sqlite3.Cursor, parcel: Parcel, known: _Task, now: str) -> Receip
         _update_snapshots(db, post.owner, post.task.task_id, task, now)
     _write_mail(db, post, task)
     return Receipt(known.first_event, seqs, taken)
+
+
+def _settle(db: sqlite3.Cursor, post: Post, task: int) -> None:
+    """Consume, take back or cancel mail of the task."""
+    for seq in post.settled:
+        if db.execute(_CONSUME, ("acked", None, seq, task)).rowcount == 1:
+            db.execute(_DROP_JOURNAL, (seq,))
+    for seq in post.unset:
+        if db.execute(_UNSET, (seq, task)).rowcount != 1:
+            raise StoreConflict(f"delivery {seq} is not set aside")
+    if post.cancel_mail:
+        db.execute(_CANCEL_JOURNALS, (task,))
+        db.execute(_CANCEL_MAIL, (task,))
 
 
 def _write_mail(db: sqlite3.Cursor, post: Post, task: int) -> None:

@@ -1,0 +1,170 @@
+"""Mail that was set aside because it saw too many crashes: tried again, or discarded.
+
+It is tried again as a new delivery of the same message to the same agent, whose crashes are counted
+anew. Docs: ``docs/tasks.md``.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from mail.core.approvals import Answerer
+from mail.core.envelope import Envelope
+from mail.core.runtime.active_tasks import ActiveTask
+from mail.core.runtime.context import RuntimeContext
+from mail.core.runtime.delivery import Mail
+from mail.core.runtime.mailbox import QueuedMessage
+from mail.core.runtime.mailbox_loader import MailboxLoader
+from mail.core.runtime.peering import swarm_of
+from mail.core.runtime.submission import RunRequest, Submissions
+from mail.core.runtime.turn import Control, ControlKind
+from mail.core.runtime.turn_result import EventDraft
+from mail.core.tasks import TaskState
+from mail.db.base import AsideRow, Delivery, Post, Receipt
+from mail.errors import NotSetAside, RetryRefused, ShuttingDown, StoreConflict, TaskPaused
+
+__all__ = ["SetAside"]
+
+_OVER: Final = (ControlKind.FINISH, ControlKind.STEP, ControlKind.RUN, ControlKind.END)
+
+
+@dataclass(slots=True, eq=False)
+class SetAside:
+    """What is done with the mail of one owner that was set aside."""
+
+    context: RuntimeContext
+    submissions: Submissions
+    mailbox_loader: MailboxLoader
+    _work: set["asyncio.Task[None]"] = field(default_factory=set)
+
+    async def retry(self, task_id: str, number: int, by: Answerer) -> None:
+        """Deliver a message again, and let its task go on; it is stored when this returns.
+
+        Raises:
+            UnknownTask: there is no such task.
+            NotSetAside: it has no such mail that is set aside.
+            TaskPaused: the task waits for results of breakpoint calls.
+            RetryRefused: nobody could do anything with the message any more.
+            ShuttingDown: the runtime takes no more work.
+            StoreError: it could not be stored.
+        """
+        await self._whole(self._retry(task_id, number, by))
+
+    async def discard(self, task_id: str, number: int, by: Answerer) -> None:
+        """Give a message up for good.
+
+        Raises:
+            UnknownTask, NotSetAside, ShuttingDown, StoreError: see `retry`.
+        """
+        await self._whole(self._discard(task_id, number, by))
+
+    async def _whole(self, doing: Coroutine[Any, Any, None]) -> None:
+        """Do something to its end, also when whoever asked for it has left."""
+        work = asyncio.create_task(doing)
+        self._work.add(work)
+        work.add_done_callback(self._work.discard)
+        await asyncio.shield(work)
+
+    async def _retry(self, task_id: str, number: int, by: Answerer) -> None:
+        async with self.submissions.hold(task_id, new=False) as task:
+            row = await self._find(task, number)
+            envelope = Envelope.from_json(row.delivery.payload)
+            control = Control.from_json(row.delivery.control)
+            if task.row.state is TaskState.PAUSED:
+                raise TaskPaused(task_id, [call.call_id for call in task.asked_calls()])
+            problem = await self._problem(task, row, envelope, control)
+            if problem:
+                raise RetryRefused(f"mail {number} cannot be tried again: {problem}")
+            if not task.loaded:
+                await self.mailbox_loader.recall(task)
+            delivery = row.delivery._replace(seq=0, attempts=0)
+            mail = Mail(task, [QueuedMessage(delivery, envelope, control)])
+            await self._deliver(task, mail, row, by)
+
+    async def _deliver(self, task: ActiveTask, mail: Mail, row: AsideRow, by: Answerer) -> None:
+        before, people = task.row, set(task.people)
+        joins = before.state is TaskState.RUNNING
+        envelope = mail.queued_messages[0].envelope
+        self.submissions.reopen(task, RunRequest(message=envelope, awaited=False), joins=joins)
+        task.change(awaited=True)  # the run is to come to its end, whoever looks
+        task.note_waiting(envelope)
+        mail.events.append(_told("mail_retried", row, by).row(mail.moment))
+        post = self._post(task, row)
+        post.deliveries, post.events = mail.deliveries, tuple(mail.events)
+        try:
+            receipt = await self._store(post)
+        except BaseException:
+            task.people.intersection_update(people)
+            if task.row is post.task:
+                task.row = before
+            raise
+        await self.submissions.delivered(task, mail, post, receipt, None, reopened=not joins)
+
+    async def _discard(self, task_id: str, number: int, by: Answerer) -> None:
+        async with self.submissions.hold(task_id, new=False, brings_mail=False) as task:
+            row = await self._find(task, number)
+            event = _told("mail_discarded", row, by).row(task.now())
+            post = self._post(task, row)
+            post.events = (event,)
+            receipt = await self._store(post)
+            self.context.events.publish(task_id, receipt.first_event, post.events)
+
+    async def _find(self, task: ActiveTask, number: int) -> AsideRow:
+        if self.context.draining:
+            raise ShuttingDown
+        found = await self.context.store.mail_aside(
+            self.context.owner, task.task_id, after=number - 1, limit=1
+        )
+        if not found or found[0].delivery.seq != number:
+            raise NotSetAside(task.task_id, number)
+        return found[0]
+
+    async def _problem(
+        self, task: ActiveTask, row: AsideRow, envelope: Envelope, control: Control | None
+    ) -> str:
+        """Return why a message is not delivered again, or no text."""
+        agent = row.delivery.recipient
+        if self.context.host or self.context.guest or _is_foreign(envelope):
+            return "whoever asked was told of the failure, and has to ask again"
+        if agent not in self.context.agents:
+            return f"agent '{agent}' has gone"
+        if control is None:
+            return ""
+        if control.step is not None or control.kind in _OVER:
+            return "it was an instruction of the system to a turn that is over"
+        if control.kind is ControlKind.RESUME and await self._has_gone_on(task, row.delivery):
+            return f"agent '{agent}' has gone on without the results that it waited for"
+        return ""
+
+    async def _has_gone_on(self, task: ActiveTask, delivery: Delivery) -> bool:
+        """Tell whether an agent has read mail that came after a message which was set aside."""
+        store, owner = self.context.store, self.context.owner
+        unread = {each.seq for each in await store.waiting_mail(owner, task.task_id)}
+        unread |= {each.delivery.seq for each in await store.mail_aside(owner, task.task_id)}
+        return any(
+            each.recipient == delivery.recipient and each.seq > delivery.seq
+            for each in await store.all_mail(owner, task.task_id)
+            if each.seq not in unread
+        )
+
+    def _post(self, task: ActiveTask, row: AsideRow) -> Post:
+        return Post(owner=self.context.owner, task=task.row, unset=(row.delivery.seq,))
+
+    async def _store(self, post: Post) -> Receipt:
+        try:
+            return await self.context.store.post(post)
+        except StoreConflict:  # another process, while this one was not looking
+            raise NotSetAside(post.task.task_id, post.unset[0]) from None
+
+
+def _is_foreign(envelope: Envelope) -> bool:
+    """Tell whether an agent of another swarm asks something: it has got its answer."""
+    return envelope.kind == "request" and bool(swarm_of(envelope.sender))
+
+
+def _told(kind: str, row: AsideRow, by: Answerer) -> EventDraft:
+    agent, number = row.delivery.recipient, row.delivery.seq
+    done = "is tried again" if kind == "mail_retried" else "was discarded"
+    told = {"caller": agent, "number": number, "by": str(by)}
+    return EventDraft(kind, f"mail {number} of agent {agent} {done} by {by}", told)
