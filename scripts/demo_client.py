@@ -43,8 +43,10 @@ BETWEEN_SWARMS = {
     "discard_outbox",
     "retry_webhook",
     "discard_webhook",
+    "retry_set_aside",
+    "discard_set_aside",
 }
-"""Methods for which this tour's server has no other swarm to exchange mail with, or no webhook."""
+"""Methods for mail that this tour's server does not have: of other swarms, of a webhook, after crashes."""
 
 AT_THE_DESK = {
     "desk_messages": {
@@ -315,6 +317,8 @@ async def refused(tour: Tour) -> object:
             admin.discard_outbox: (7,),
             admin.retry_webhook: (7,),
             admin.discard_webhook: (7,),
+            admin.retry_set_aside: ("cancelled", 7),
+            admin.discard_set_aside: ("cancelled", 7),
         }
         for request, arguments in requests.items():
             try:
@@ -397,6 +401,11 @@ async def memories(tour: Tour) -> object:
     return await tour.client.get_memories()
 
 
+async def get_set_aside(tour: Tour) -> object:
+    """Was any message of a task set aside, because it brought the server down?"""
+    return (await tour.client.get_set_aside("cancelled"))["mail"]
+
+
 async def aclose(tour: Tour) -> object:
     """Close the connections."""
     await tour.client.aclose()
@@ -408,7 +417,7 @@ STEPS: dict[str, Step] = {
     for step in (
         ping, get_health, login, get_whoami, get_status, update_health, post_message,
         post_message_stream, get_tasks, get_task, get_task_events, cancel_task, approvals,
-        submit_message,
+        get_set_aside, submit_message,
         delete_task, debug_post_responses, memories, desk_messages, desk_threads, desk_files,
         desk_teams, dump_swarm, register_swarm, get_swarms, get_swarm_registry, unregister_swarm,
         discover_swarms,

@@ -13,7 +13,16 @@ from mail.cli.tasks import _checked, _row
 from mail.errors import ClientDecodeError
 from mail.server.app import create_app
 from tests.cli.terminal import environment
-from tests.server.kit import CALLERS, TOKENS, Script, Template, bearer, config, serving
+from tests.server.kit import (
+    CALLERS,
+    TOKENS,
+    Script,
+    Template,
+    bearer,
+    config,
+    put_aside,
+    serving,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -166,6 +175,43 @@ async def test_tasks_are_deleted_beside_the_server_and_by_it(
         assert (await slow).json()["status"] == "cancelled"
     await store.close()
     assert await mail("tasks", "delete", "kept") == 0  # nobody works on it any more
+
+
+async def test_mail_that_was_set_aside_is_listed_tried_again_and_discarded(
+    place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mail.db.base import Owner
+    from mail.db.urls import open_store
+
+    store, alice = open_store(place), Owner("test-swarm", "user", "alice")
+    app = create_app(config(shutdown_grace=0.5), template=Template(Script()), store=store)  # type: ignore[arg-type]
+    async with serving(app) as http:
+        at_server = ("--url", str(http.base_url).rstrip("/"), "-ak", TOKENS["alice"])
+        body = {"body": "Hi \x1b[31m", "task_id": "one"}
+        answer = await http.post("/message", json=body, headers=bearer("alice"))
+        assert answer.status_code == 200
+        first, second = [await put_aside(store, alice, "one") for _ in range(2)]
+        for where in ((), at_server):
+            assert await mail("tasks", "set-aside", "one", "--json", *where) == 0
+            found = json.loads(capsys.readouterr().out)
+            assert [each["id"] for each in found] == [first, second]
+        assert await mail("tasks", "set-aside", "one") == 0
+        head, row, _ = capsys.readouterr().out.splitlines()
+        assert head.split() == ["ID", "AGENT", "FROM", "WRITTEN", "SUBJECT", "REASON"]
+        assert row.split()[:3] == [str(first), "supervisor", "alice"]
+        assert "crashed 5 times" in row
+        assert await mail("tasks", "retry", "one", str(first)) == 2
+        assert "only the server that runs a task can do that" in capsys.readouterr().err
+        assert await mail("tasks", "retry", "one", str(first), *at_server) == 0
+        assert capsys.readouterr().out == f"mail {first} is tried again\n"
+        assert await mail("tasks", "discard", "one", str(second), "--json", *at_server) == 0
+        told = {"task_id": "one", "id": second, "status": "discarded"}
+        assert json.loads(capsys.readouterr().out) == told
+        assert await mail("tasks", "discard", "one", str(second), *at_server) == 1
+        assert f"has no mail {second} that was set aside" in capsys.readouterr().err
+        assert await mail("tasks", "set-aside", "one", "--json") == 0
+        assert capsys.readouterr().out == "[]\n"
+    await store.close()
 
 
 async def test_tasks_of_callers_without_a_token_are_listed(

@@ -35,6 +35,9 @@ TOUCHES: list[Request] = [
     ("GET", f"{PATH}/events", None),
     ("GET", f"{PATH}/events?after=1", None),
     ("POST", f"{PATH}/cancel", None),
+    ("GET", f"{PATH}/set-aside", None),
+    ("POST", f"{PATH}/set-aside/1/retry", None),
+    ("DELETE", f"{PATH}/set-aside/1", None),
     ("DELETE", PATH, None),
     ("DELETE", f"{PATH}?cancel=true", None),
     ("GET", "/tasks", None),
@@ -58,6 +61,9 @@ TOUCHED = {
     ("DELETE", "/tasks/{task_id:path}"),
     ("GET", "/tasks/{task_id:path}/events"),
     ("POST", "/tasks/{task_id:path}/cancel"),
+    ("GET", "/tasks/{task_id:path}/set-aside"),
+    ("POST", "/tasks/{task_id:path}/set-aside/{number}/retry"),
+    ("DELETE", "/tasks/{task_id:path}/set-aside/{number}"),
     ("POST", "/message"),
 }
 """The routes that `TOUCHES` goes through."""

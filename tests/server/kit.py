@@ -27,6 +27,7 @@ from mail.core.agents import AgentCore
 from mail.core.call_context import current_call
 from mail.core.tools.call import AgentToolCall
 from mail.core.usage import Usage
+from mail.db.base import Owner, Post, Store, TurnCommit
 from mail.errors import ModelError
 from mail.server.connections import guarded
 
@@ -46,6 +47,18 @@ CALLERS = {
     "editor": ("agent", "editor"),
     "reviewer": ("agent", "reviewer"),
 }
+
+
+async def put_aside(store: Store, owner: Owner, task_id: str) -> int:
+    """Set a copy of a task's first message to an agent aside; return its number."""
+    row = await store.load_task(owner, task_id)
+    assert row is not None
+    mail = next(each for each in await store.all_mail(owner, task_id) if each.control is None)
+    receipt = await store.post(Post(owner=owner, task=row, deliveries=(mail._replace(seq=0),)))
+    [number] = receipt.seqs
+    dead = "the server crashed 5 times while agent 'supervisor' worked on this message"
+    await store.commit_turn(TurnCommit(owner=owner, task=row, seq=number, dead=dead))
+    return number
 
 
 def bearer(who: str) -> dict[str, str]:

@@ -10,9 +10,9 @@ import httpx
 import pytest
 
 from mail.core.tasks import TaskState
-from mail.db.base import Delivery, EventRow, Owner, Post, TaskRow
+from mail.db.base import CallRow, Delivery, EventRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
-from tests.server.kit import Template, bearer
+from tests.server.kit import Template, bearer, put_aside
 
 NOW = "2026-01-01T00:00:00+00:00"
 ADMIN = bearer("admin")
@@ -114,6 +114,76 @@ async def test_one_task_of_another_caller_is_read_and_cancelled(
     assert "admin 'root' cancels the task 'hers' of user 'alice'" in caplog.text
     mine = await client.get("/tasks/hers", headers=bearer("alice"))
     assert mine.json()["status"] == "cancelled"
+
+
+async def test_mail_that_was_set_aside_is_tried_again_and_discarded(
+    client: httpx.AsyncClient, store: MemoryStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    alice, path, whose = bearer("alice"), "/tasks/a%2Fb/set-aside", {"owner": "user:alice"}
+    await client.post("/message", json={"body": "x" * 5000, "task_id": "a/b"}, headers=alice)
+    numbers = [await put_aside(store, owner("alice"), "a/b") for _ in range(3)]
+    page = (await client.get(path, params={"limit": 2}, headers=alice)).json()
+    assert [mail["id"] for mail in page["mail"]] == numbers[:2]
+    assert page["next_after"] == numbers[1]
+    assert {(len(mail["body"]), mail["body_length"]) for mail in page["mail"]} == {(4096, 5000)}
+    assert "crashed 5 times" in page["mail"][0]["reason"]
+    rest = await client.get(path, params=whose | {"after": numbers[1]}, headers=ADMIN)
+    assert [mail["id"] for mail in rest.json()["mail"]] == numbers[2:]
+    assert rest.json()["next_after"] is None
+
+    for who, query, status in (
+        ("bob", "", 404),
+        ("bob", "?owner=user:alice", 403),
+        ("admin", "", 404),
+    ):
+        for method, end in (
+            ("GET", ""),
+            ("POST", f"/{numbers[0]}/retry"),
+            ("DELETE", f"/{numbers[0]}"),
+        ):
+            answer = await client.request(method, f"{path}{end}{query}", headers=bearer(who))
+            assert answer.status_code == status, (who, method, answer.text)
+    for odd in ("0", "x", "9" * 30, "-1"):
+        answer = await client.post(f"{path}/{odd}/retry", headers=alice)
+        assert answer.status_code in (400, 404), answer.text
+
+    with caplog.at_level(logging.INFO, "mail.server"):
+        key = {"Idempotency-Key": "once"}
+        for _ in range(2):
+            url = f"{path}/{numbers[0]}/retry"
+            done = await client.post(url, params=whose, headers=ADMIN | key)
+            assert done.json() == {"status": "waiting", "task_id": "a/b", "id": numbers[0]}
+        gone = await client.delete(f"{path}/{numbers[1]}", params=whose, headers=ADMIN)
+        assert gone.status_code == 204
+    assert f"admin 'root' tries again mail {numbers[0]} of the task 'a/b' of user" in caplog.text
+    assert f"admin 'root' discards mail {numbers[1]} of the task 'a/b' of user" in caplog.text
+    assert (await client.delete(f"{path}/{numbers[2]}", headers=alice)).status_code == 204
+    for number in numbers:
+        for method, end in (("POST", "/retry"), ("DELETE", "")):
+            answer = await client.request(method, f"{path}/{number}{end}", headers=alice)
+            assert answer.status_code == 404, answer.text
+    assert (await client.get(path, headers=alice)).json() == {"mail": [], "next_after": None}
+    events = (await client.get("/tasks/a%2Fb/events", headers=alice)).text
+    assert events.count('"by":"admin:root"') == 2
+    assert events.count('"by":"user:alice"') == 1
+    assert events.count("event: task_complete\r\n") == 2
+
+
+async def test_mail_of_a_paused_task_is_not_tried_again(
+    client: httpx.AsyncClient, store: MemoryStore
+) -> None:
+    await client.post("/message", json={"body": "x", "task_id": "t"}, headers=bearer("alice"))
+    number = await put_aside(store, owner("alice"), "t")
+    row = await store.load_task(owner("alice"), "t")
+    assert row is not None
+    call = CallRow("supervisor", "c1", '{"tool_name": "buy"}', '{"call_id": "c1"}')
+    paused = row._replace(state=TaskState.PAUSED)
+    await store.post(Post(owner=owner("alice"), task=paused, calls=(call,)))
+    answer = await client.post(f"/tasks/t/set-aside/{number}/retry", headers=bearer("alice"))
+    assert answer.status_code == 409, answer.text
+    assert (
+        len((await client.get("/tasks/t/set-aside", headers=bearer("alice"))).json()["mail"]) == 1
+    )
 
 
 @pytest.mark.parametrize("who", ["bob", "swarm"])

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 import pytest
@@ -63,7 +64,7 @@ from tests.server.contract import (
     Row,
     mail,
 )
-from tests.server.kit import Template, bearer, config, frames
+from tests.server.kit import CALLERS, Template, bearer, config, frames, put_aside
 from tests.support.background import served
 from tests.support.shapes import misfits
 from tests.support.till import known_callers, settings, till
@@ -161,6 +162,8 @@ def by_role(row: Row, role: str) -> str:
 
 def concrete(row: Row, http: httpx.Client, who: str = "alice") -> str:
     """Return the row's path with the id of a task, or a response, that the caller has."""
+    if "/set-aside/" in row.path:
+        return asyncio.run(_set_aside(http, row.path, who))
     if row.path == "/outbox/{number}" or row.path.startswith("/webhook/") or "{prefix}" in row.path:
         return _named(http, row.path, who)
     if row.path.endswith("/back") or "{number}" in row.path:
@@ -268,6 +271,15 @@ async def _given_up(http: Any) -> int:
     lost = OutboxRow("lost", NEIGHBOUR, "m1", *request)  # type: ignore[arg-type]
     await store.post(Post(owner=alice, task=task, outbox=(lost,)))
     return int((await store.task_outbox(alice, "lost"))[-1].id)
+
+
+async def _set_aside(http: Any, path: str, who: str) -> str:
+    """Return a path with the number of mail that was set aside in a task of the caller's."""
+    given = concrete(Row("GET", "/tasks/{task_id}", PEOPLE, TaskRecord), http, who)
+    store, task_id = http.store, unquote(given.removeprefix("/tasks/"))
+    owner = Owner(till().name, *CALLERS[who])
+    number = await put_aside(store, owner, task_id)
+    return path.replace("{task_id}", given.removeprefix("/tasks/")).replace("{number}", str(number))
 
 
 def _forget_peer(http: httpx.Client, row: Row) -> None:

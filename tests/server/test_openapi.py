@@ -142,6 +142,7 @@ def test_every_error_of_the_table_is_described_and_422_is_nowhere(read: dict[str
 DELETES = {
     ("DELETE", "/tasks/{task_id}"),
     ("DELETE", "/outbox/{number}"),
+    ("DELETE", "/tasks/{task_id}/set-aside/{number}"),
     ("DELETE", "/memories/{name}"),
 }
 """They answer with nothing, and 409 while what is named is at work."""

@@ -1,8 +1,9 @@
 """``mail tasks``: list, show, cancel and delete tasks, for the operator of a server.
 
-All but cancelling use the server's own database, whoever the tasks belong to; with ``--url`` they
+Reading and deleting use the server's own database, whoever the tasks belong to; with ``--url`` they
 ask a server over HTTP, which knows the caller's own. Only the process that runs a task can stop
-it, so cancelling always goes through the server, and an open task is not deleted beside it.
+it, or give its agents mail, so that always goes through the server, and an open task is not deleted
+beside it.
 """
 
 import argparse
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["configure", "run"]
 
 _STATES: Final = ("running", "paused", "completed", "failed", "cancelled")
+_MAIL_COLUMNS: Final = ("ID", "AGENT", "FROM", "WRITTEN", "SUBJECT", "REASON")
 _COLUMNS: Final = ("TASK", "OWNER", "STATE", "STARTED", "EVENTS", "TITLE")
 _LONGEST: Final = 60
 
@@ -29,7 +31,7 @@ Record = dict[str, Any]
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands ``list``, ``show``, ``cancel`` and ``delete``."""
+    """Add the subcommands."""
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     listing = verbs.add_parser("list", help="list tasks, grouped by owner, newest first")
     listing.add_argument("--state", choices=_STATES, help="only tasks in this state")
@@ -45,10 +47,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     delete.add_argument(
         "--cancel", action="store_true", help="cancel tasks that are running first (needs --url)"
     )
-    for verb in (listing, show, delete):
+    aside = verbs.add_parser("set-aside", help="list a task's mail that saw too many crashes")
+    retry = verbs.add_parser("retry", help="try mail again that was set aside (needs --url)")
+    discard = verbs.add_parser("discard", help="discard mail that was set aside (needs --url)")
+    for verb in (aside, retry, discard):
+        verb.add_argument("task_id", metavar="TASK", help="the id of the task")
+    for verb in (retry, discard):
+        verb.add_argument("numbers", metavar="ID", nargs="+", type=whole_number, help="its number")
+    for verb in (listing, show, delete, aside, retry, discard):
         verb.add_argument("--owner", metavar="ROLE:ID", help="the owner, for example user:alice")
+    for verb in (listing, show, delete, aside):
         add_swarm_flags(verb)
-    actions = ((listing, _list), (show, _show), (cancel, _cancel), (delete, _delete))
+    actions = (
+        *((listing, _list), (show, _show), (cancel, _cancel), (delete, _delete)),
+        *((aside, _set_aside), (retry, _retry), (discard, _discard)),
+    )
     for verb, action in actions:
         add_server_flags(verb, "use this server, and your own tasks there", action)
 
@@ -112,7 +125,55 @@ async def _delete(arguments: argparse.Namespace) -> None:
         print(told if arguments.json else cleaned(f"task '{task_id}' deleted"))
 
 
-async def _ask(arguments: argparse.Namespace, method: str, *given: str, **more: bool) -> Any:
+async def _set_aside(arguments: argparse.Namespace) -> None:
+    found: list[Record] = []
+    if arguments.url:
+        after: int | None = 0
+        while after is not None:
+            page = await _ask(
+                arguments, "get_set_aside", arguments.task_id, after=after, owner=arguments.owner
+            )
+            found += _checked_mail(page)
+            after = page.get("next_after")
+    else:
+        found = await _stored_aside(arguments)
+    if arguments.json:
+        print(json.dumps(found))
+    else:
+        print_table([_MAIL_COLUMNS, *map(_mail_row, found)])
+
+
+async def _stored_aside(arguments: argparse.Namespace) -> list[Record]:
+    from mail.services.tasks import aside_record
+
+    url, swarm = server_settings(arguments)
+    async with opened(url, read_only=True) as store:
+        owner = await _owner_of(store, arguments, swarm, arguments.task_id)
+        return [aside_record(row) for row in await store.mail_aside(owner, arguments.task_id)]
+
+
+async def _retry(arguments: argparse.Namespace) -> None:
+    await _decide(arguments, "retry_set_aside", "waiting", "is tried again")
+
+
+async def _discard(arguments: argparse.Namespace) -> None:
+    await _decide(arguments, "discard_set_aside", "discarded", "is discarded")
+
+
+async def _decide(arguments: argparse.Namespace, method: str, status: str, text: str) -> None:
+    arguments.url = arguments.url or setting(URL_VARIABLE)
+    if not arguments.url:
+        raise ConfigError(
+            "only the server that runs a task can do that; pass its URL with --url, and log in "
+            "there as the owner, or as an administrator who gives --owner, with `mail login`"
+        )
+    for number in arguments.numbers:
+        await _ask(arguments, method, arguments.task_id, number, owner=arguments.owner)
+        told = json.dumps({"task_id": arguments.task_id, "id": number, "status": status})
+        print(told if arguments.json else cleaned(f"mail {number} {text}"))
+
+
+async def _ask(arguments: argparse.Namespace, method: str, *given: Any, **more: Any) -> Any:
     from mail.client.client import MAILClient
 
     key = api_key(arguments.api_key, arguments.api_key_file, arguments.url)
@@ -235,6 +296,25 @@ def _checked(task: object) -> Record:
         if not (isinstance(values, list) and all(isinstance(value, dict) for value in values)):
             raise ClientDecodeError(f"'{name}' of a task is not a list of JSON objects")
     return task
+
+
+def _checked_mail(page: object) -> list[Record]:
+    """Check the shape of a page of mail from a server, and return the mail."""
+    mail = page.get("mail") if isinstance(page, dict) else None
+    if not isinstance(mail, list) or not all(isinstance(each, dict) for each in mail):
+        raise ClientDecodeError("the server's answer has no list of mail")
+    return mail
+
+
+def _mail_row(mail: Record) -> tuple[str, ...]:
+    sender = mail.get("sender")
+    sender = sender.get("address") if isinstance(sender, dict) else sender
+    shown = (mail.get("agent"), sender, str(mail.get("timestamp"))[:19], mail.get("subject"))
+    return (
+        str(mail.get("id")),
+        *(one_line(str(each or ""), _LONGEST) for each in shown),
+        one_line(str(mail.get("reason") or ""), 2 * _LONGEST),
+    )
 
 
 def _row(task: Record) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from mail.net.types import (
     GetOutboxResponse,
     GetRegistryResponse,
     GetRootResponse,
+    GetSetAsideResponse,
     GetStatusResponse,
     GetSwarmGraphResponse,
     GetSwarmsDumpResponse,
@@ -35,6 +36,7 @@ from mail.net.types import (
     PostMessageAccepted,
     PostMessageResponse,
     PostOutboxRetryResponse,
+    PostSetAsideRetryResponse,
     PostSwarmsDiscoverResponse,
     PostSwarmsLoadResponse,
     PostSwarmsResponse,
@@ -364,6 +366,49 @@ class MAILClient(FilesClient):
         path = f"/tasks/{quote(task_id, safe='')}/cancel"
         answer = await self._request_object("POST", path + _of(owner))
         return cast("TaskRecord", answer)
+
+    async def get_set_aside(
+        self, task_id: str, *, after: int = 0, limit: int = 50, owner: str | None = None
+    ) -> GetSetAsideResponse:
+        """Return a page of a task's mail that was set aside (``GET /tasks/{task_id}/set-aside``).
+
+        Args:
+            task_id: The task.
+            after: Only mail with a greater number: the ``next_after`` of the previous page.
+            limit: The size of the page, 50 at most.
+            owner: For admins: whose task it is, as ``user:alice``.
+        """
+        query = query_of({"after": after, "limit": limit, "owner": owner})
+        path = f"/tasks/{quote(task_id, safe='')}/set-aside{query}"
+        return cast("GetSetAsideResponse", await self._request_object("GET", path))
+
+    async def retry_set_aside(
+        self, task_id: str, number: int, *, owner: str | None = None
+    ) -> PostSetAsideRetryResponse:
+        """Try a message again that was set aside; the task goes on.
+
+        It is ``POST /tasks/{task_id}/set-aside/{number}/retry``.
+
+        Args:
+            task_id: The task.
+            number: The ``id`` of the message.
+            owner: For admins: whose task it is, as ``user:alice``.
+        """
+        path = f"/tasks/{quote(task_id, safe='')}/set-aside/{number}/retry{_of(owner)}"
+        return cast("PostSetAsideRetryResponse", await self._request_object("POST", path))
+
+    async def discard_set_aside(
+        self, task_id: str, number: int, *, owner: str | None = None
+    ) -> None:
+        """Give a message up that was set aside (``DELETE /tasks/{task_id}/set-aside/{number}``).
+
+        Args:
+            task_id: The task.
+            number: The ``id`` of the message.
+            owner: For admins: whose task it is, as ``user:alice``.
+        """
+        path = f"/tasks/{quote(task_id, safe='')}/set-aside/{number}{_of(owner)}"
+        await self._request_nothing("DELETE", path)
 
     async def get_approvals(
         self,

@@ -12,7 +12,7 @@ from typing_extensions import TypedDict
 
 from mail.core.events import EVENT_KINDS, STREAM_KINDS
 from mail.core.schema import TaskId
-from mail.core.wire import MAILMessage
+from mail.core.wire import MAILAddress, MAILMessage
 from mail.db.base import OutboxRow, Owner
 from mail.db.webhooks import WebhookRow
 
@@ -49,6 +49,7 @@ __all__ = [
     "GetRegistryResponse",
     "GetRootResponse",
     "GetSearchResponse",
+    "GetSetAsideResponse",
     "GetStatusResponse",
     "GetSwarmGraphResponse",
     "GetSwarmsDumpResponse",
@@ -65,6 +66,7 @@ __all__ = [
     "LearningState",
     "LoggedEvent",
     "LoginResponse",
+    "MailSetAside",
     "MemoryDetails",
     "MemoryFeedback",
     "MemoryRecord",
@@ -85,6 +87,7 @@ __all__ = [
     "PostMessageResponse",
     "PostMessagesResponse",
     "PostOutboxRetryResponse",
+    "PostSetAsideRetryResponse",
     "PostSwarmsDiscoverResponse",
     "PostSwarmsLoadResponse",
     "PostSwarmsResponse",
@@ -944,6 +947,44 @@ class GetOutboxResponse(TypedDict):
     next_after: Annotated[
         int | None, Field(description="The `after` of the next page; null on the last page.")
     ]
+
+
+@with_config(_CLOSED)
+class MailSetAside(TypedDict):
+    """A message to an agent that was set aside because it saw too many crashes."""
+
+    id: Annotated[int, Field(ge=1, description="Its number.")]
+    agent: Annotated[str, Field(description="The agent that it is for.")]
+    reason: Annotated[str, Field(description="Why it was set aside.")]
+    message_id: Annotated[str, Field(description="The id of the message.")]
+    msg_type: Annotated[str, Field(description="The kind of message.")]
+    sender: Annotated[MAILAddress, Field(description="Who wrote it.")]
+    timestamp: Annotated[str, Field(description="When it was written.")]
+    subject: Annotated[str, Field(description="The first 256 characters of its subject.")]
+    body: Annotated[
+        str,
+        Field(description="The first 4,096 characters of its text; the events have all of it."),
+    ]
+    body_length: Annotated[int, Field(ge=0, description="How many characters the text has.")]
+
+
+@with_config(_CLOSED)
+class GetSetAsideResponse(TypedDict):
+    """A task's mail that was set aside."""
+
+    mail: Annotated[list[MailSetAside], Field(description="A page of it, oldest first.")]
+    next_after: Annotated[
+        int | None, Field(description="The `after` of the next page; null on the last page.")
+    ]
+
+
+@with_config(_CLOSED)
+class PostSetAsideRetryResponse(TypedDict):
+    """The message waits for its agent again."""
+
+    status: Annotated[Literal["waiting"], Field(description="Always `waiting`.")]
+    task_id: Annotated[TaskId, Field(description="The task, which goes on.")]
+    id: Annotated[int, Field(description="The number that the message had.")]
 
 
 @with_config(_CLOSED)

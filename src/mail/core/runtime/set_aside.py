@@ -125,7 +125,7 @@ class SetAside:
     ) -> str:
         """Return why a message is not delivered again, or no text."""
         agent = row.delivery.recipient
-        if self.context.host or self.context.guest or _is_foreign(envelope):
+        if self.context.host or _is_foreign(envelope):
             return "whoever asked was told of the failure, and has to ask again"
         if agent not in self.context.agents:
             return f"agent '{agent}' has gone"

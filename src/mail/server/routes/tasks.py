@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from mail.auth.callers import Caller
+from mail.core.approvals import Answerer
 from mail.core.events import TaskEvent
 from mail.core.pieces import Listed, json_line, json_pieces
 from mail.core.schema import TaskId, check_task_id
@@ -21,7 +22,12 @@ from mail.db.base import Owner
 from mail.errors import Forbidden, ProtocolError, UnknownTask
 from mail.logcontext import note
 from mail.net.sse import event_source
-from mail.net.types import TaskPage, TaskRecord
+from mail.net.types import (
+    GetSetAsideResponse,
+    PostSetAsideRetryResponse,
+    TaskPage,
+    TaskRecord,
+)
 from mail.server.bodies import RequestBody
 from mail.server.deps import (
     After,
@@ -50,6 +56,7 @@ MAX_PAGE: Final = 1000
 PAGE_BYTES: Final = 1024 * 1024
 """What a page of events may come to in the store."""
 _DEFAULT_PAGE: Final = 100
+_ASIDE_PAGE: Final = 50
 
 router = MAILRouter("tasks")
 _log = logging.getLogger("mail.server")
@@ -59,6 +66,8 @@ PathTaskId = Annotated[
     Path(description="The task. A slash in its id may be written as it is or as `%2F`."),
 ]
 
+
+_Number = Annotated[int, Path(ge=1, lt=2**63, description="The number of the message.")]
 
 EventsLimit = Annotated[
     int,
@@ -206,14 +215,7 @@ async def cancel_task(
     """
     whose = _whose(caller, owner)
     await _check_owned(state, whose, task_id)
-    if whose != caller:
-        if state.pool.served.needs_token:
-            raise Forbidden(
-                "the swarm calls its model with the owner's own token, so only the owner can "
-                "cancel the task"
-            )
-        told = (caller.role, caller.id, task_id, whose.role, whose.id)
-        _log.info("%s '%s' cancels the task '%s' of %s '%s'", *told)
+    _audit(state, caller, whose, "cancels", f"the task '{task_id}'")
     async with state.pool.lease(whose, token if whose == caller else "") as swarm:
         await swarm.cancel_task(task_id)
         # Now, because without this task the caller may be served by another swarm.
@@ -221,6 +223,83 @@ async def cancel_task(
     if task is None:
         raise UnknownTask(task_id)
     return JSONResponse(_summary(task))
+
+
+@router.get(
+    "/tasks/{task_id:path}/set-aside",
+    response_model=GetSetAsideResponse,
+    responses=errors(400, 404),
+)
+async def get_set_aside(
+    state: State,
+    caller: TaskOwner,
+    task_id: PathTaskId,
+    after: Annotated[
+        int, Query(ge=0, lt=2**63, description="Only mail with a greater number: `next_after`.")
+    ] = 0,
+    limit: Annotated[
+        int, Query(ge=1, le=_ASIDE_PAGE, description="The size of the page.")
+    ] = _ASIDE_PAGE,
+    owner: OwnerName = None,
+) -> Response:
+    """List a task's mail that was set aside because it saw too many crashes, oldest first."""
+    whose = _whose(caller, owner)
+    await _check_owned(state, whose, task_id)
+    found, more = await state.tasks_of(whose).mail_aside(task_id, after, limit)
+    return JSONResponse({"mail": found, "next_after": more})
+
+
+@router.post(
+    "/tasks/{task_id:path}/set-aside/{number}/retry",
+    response_model=PostSetAsideRetryResponse,
+    responses=errors(404, 409),
+)
+@answered_once()
+async def retry_set_aside(  # noqa: PLR0913 - the parts of a request, all named
+    request: Request,
+    state: State,
+    caller: TaskOwner,
+    token: BearerToken,
+    task_id: PathTaskId,
+    number: _Number,
+    owner: OwnerName = None,
+    key: IdempotencyKey = None,
+) -> JSONResponse:
+    """Give an agent a message again that was set aside; the task goes on, also one that has ended.
+
+    A message that could lead to nothing any more is 409, and so is one of a paused task. An
+    administrator's request for another caller's task is logged.
+    """
+    whose = _whose(caller, owner)
+    await _check_owned(state, whose, task_id)
+    _audit(state, caller, whose, "tries again", f"mail {number} of the task '{task_id}'")
+    async with state.pool.lease(whose, token if whose == caller else "") as swarm:
+        await swarm.retry_mail(task_id, number, by=_by(state, caller, whose))
+    answer: PostSetAsideRetryResponse = {"status": "waiting", "task_id": task_id, "id": number}
+    return JSONResponse(answer)
+
+
+@router.delete(
+    "/tasks/{task_id:path}/set-aside/{number}", status_code=204, responses=errors(400, 404, 409)
+)
+async def discard_set_aside(
+    state: State,
+    caller: TaskOwner,
+    token: BearerToken,
+    task_id: PathTaskId,
+    number: _Number,
+    owner: OwnerName = None,
+) -> Response:
+    """Give a message up that was set aside.
+
+    An administrator's request for another caller's task is logged.
+    """
+    whose = _whose(caller, owner)
+    await _check_owned(state, whose, task_id)
+    _audit(state, caller, whose, "discards", f"mail {number} of the task '{task_id}'")
+    async with state.pool.lease(whose, token if whose == caller else "") as swarm:
+        await swarm.discard_mail(task_id, number, by=_by(state, caller, whose))
+    return Response(status_code=204)
 
 
 @router.delete("/tasks/{task_id:path}", status_code=204, responses=errors(400, 404, 409))
@@ -268,6 +347,27 @@ def _whose(caller: Caller, owner: str | None) -> Caller:
     if named != caller and caller.role != "admin":
         raise Forbidden("only administrators see the tasks of other callers")
     return named
+
+
+def _audit(state: ServerState, caller: Caller, whose: Caller, doing: str, what: str) -> None:
+    """Log what an administrator does to another caller's task.
+
+    Raises:
+        Forbidden: only the owner can do it.
+    """
+    if whose == caller:
+        return
+    if state.pool.served.needs_token:
+        raise Forbidden(
+            "the swarm calls its model with the owner's own token, so only the owner can do this"
+        )
+    told = (caller.role, caller.id, doing, what, whose.role, whose.id)
+    _log.info("%s '%s' %s %s of %s '%s'", *told)
+
+
+def _by(state: ServerState, caller: Caller, whose: Caller) -> Answerer:
+    participant = state.is_participant(caller)
+    return Answerer(caller.role, caller.id, participant=participant, owner=caller == whose)
 
 
 def _reader(state: ServerState, caller: Caller, owner: str | None) -> TaskReader:
