@@ -25,7 +25,15 @@ from mail.llm import ScriptedModel, call
 from mail.llm.script_view import ScriptView
 from mail.server.app import create_app
 from mail.testing import tool_calls
-from tests.server.kit import TOKENS, Template, bearer, config, running_server, serving
+from tests.server.kit import (
+    TOKENS,
+    Template,
+    bearer,
+    config,
+    put_aside,
+    running_server,
+    serving,
+)
 from tests.support.browser import Page, opened
 from tests.support.till import known_callers
 
@@ -470,6 +478,25 @@ async def test_a_held_call_is_answered_by_keyboard(inbox: Stage, how: str) -> No
     assert page.problems == []
 
 
+async def test_the_server_tells_of_approvals_as_they_come_and_go(inbox: Stage) -> None:
+    await inbox.visit("#/approvals")
+    await inbox.shows("Nothing waits for you", ".list-side")
+    asked = (
+        "performance.getEntriesByType('resource').filter(one => one.name.includes('approvals?'))"
+    )
+    approval = await _waits(inbox, "told")
+    await inbox.shows("send_mail waits for you", ".approval")
+    await inbox.shows("1", "nav .count")
+    before = await inbox.page.run(f"{asked}.length")
+    answer = {"type": "ignore", "args": None}
+    headers = bearer("alice")
+    done = await inbox.http.post(f"/approvals/{approval}", json=answer, headers=headers)
+    assert done.status_code == 200
+    await inbox.shows("Nothing waits for you", ".list-side")
+    assert await inbox.page.run(f"{asked}.length") <= before + 4
+    assert inbox.page.problems == []
+
+
 async def test_answers_that_are_wrong_or_late_are_told(inbox: Stage) -> None:
     page = inbox.page
     approval = await _waits(inbox, "late")
@@ -509,6 +536,28 @@ async def test_a_number_that_a_browser_rounds_is_not_sent_back(inbox: Stage) -> 
     await inbox.click("Accept and run", ".approval")
     await inbox.shows("completed", ".head .state")
     assert [one["copies"] for one in SENT] == [MANY]
+
+
+async def test_mail_that_was_set_aside_is_tried_again_and_discarded(stage: Stage) -> None:
+    await stage.post(f"go {HOSTILE}", "aside")
+    numbers = [await put_aside(stage.store, ALICE, "aside") for _ in range(2)]
+    await stage.visit("#/tasks/aside")
+    await stage.shows("is set aside", ".set-aside h2")
+    await stage.shows("crashed 5 times", ".set-aside .problem")
+    await stage.shows("<img src=x onerror", ".set-aside .passage")
+    await stage.usable(390)
+    await stage.click("Discard", ".set-aside")
+    await stage.page.until("document.querySelectorAll('.set-aside').length === 1")
+    await stage.click("Try again", ".set-aside")
+    await stage.page.until("!document.querySelector('.set-aside')")
+    await stage.shows("completed", ".head .state")
+    events = (await stage.http.get("/tasks/aside", headers=bearer("alice"))).json()["events"]
+    told = [event["event"] for event in events]
+    assert (told.count("mail_retried"), told.count("mail_discarded")) == (1, 1)
+    assert told.count("task_complete") == 2
+    assert await stage.store.mail_aside(ALICE, "aside") == []
+    assert len(numbers) == 2
+    assert stage.page.problems == []
 
 
 async def test_hostile_text_is_text(stage: Stage) -> None:

@@ -10,9 +10,10 @@ from typing import Annotated, Any, Final, Literal, NotRequired
 from pydantic import ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
+from mail.core.addresses import MAILAddress
 from mail.core.events import EVENT_KINDS, STREAM_KINDS
 from mail.core.schema import TaskId
-from mail.core.wire import MAILAddress, MAILMessage
+from mail.core.wire import MAILMessage
 from mail.db.base import OutboxRow, Owner
 from mail.db.webhooks import WebhookRow
 

@@ -68,6 +68,14 @@ export function createApi(token, onExpired = () => {}) {
     /** Post without waiting for the run; the key makes a repeated attempt harmless. */
     post: (message, key) =>
       send("POST", "message", message, { Prefer: "respond-async", ...once(key) }),
+    /** Mail of a task that was set aside, and what becomes of it. */
+    setAside: (id, owner, after) => get(`tasks/${encodeURIComponent(id)}/set-aside`, { owner, after }),
+    retryAside: (id, number, owner, key) =>
+      send("POST", `tasks/${encodeURIComponent(id)}/set-aside/${number}/retry${asQuery({ owner })}`, undefined, once(key)),
+    discardAside: (id, number, owner) =>
+      open(`tasks/${encodeURIComponent(id)}/set-aside/${number}${asQuery({ owner })}`, { method: "DELETE" }),
+    /** Hear of approvals that are opened and closed: those that are open now, or after a change. */
+    followApprovals: (options) => follow(open, "approvals/events", options),
     follow: (id, options) =>
       follow(open, `tasks/${encodeURIComponent(id)}/events${asQuery({ owner: options.owner })}`, options),
     open,
@@ -91,7 +99,7 @@ async function detailOf(answer) {
 }
 
 /**
- * Call `onEvent` with each event of a task after number `after`, until its run has ended.
+ * Call `onEvent` with each event of a stream after number `after`, if that is given, to its end.
  *
  * A cut is not an end: the stream is opened again after the last event that came, with growing
  * waits. `onState` hears "live", "cut" and, at the end, "ended".
@@ -102,7 +110,8 @@ async function follow(open, path, { after, onEvent, onState, signal }) {
   while (!signal.aborted) {
     const watch = watchdog(signal);
     try {
-      const headers = { Accept: "text/event-stream", "Last-Event-ID": String(last) };
+      const headers = { Accept: "text/event-stream" };
+      if (last !== undefined) headers["Last-Event-ID"] = String(last);
       const answer = await open(path, { headers, signal: watch.signal });
       onState("live");
       let drained = false;

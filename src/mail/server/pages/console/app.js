@@ -4,7 +4,7 @@ import { render } from "./preact.mjs";
 import { useEffect, useMemo, useRef, useState } from "./hooks.mjs";
 import { Outbox, Registry, Tokens } from "./admin.js";
 import { createApi } from "./api.js";
-import { Approvals } from "./approvals.js";
+import { Approvals, useApprovalChanges } from "./approvals.js";
 import { Dialog, html, Problem, Say, useKeys, useRead } from "./parts.js";
 import { Mail } from "./mail.js";
 import { Memories } from "./memories.js";
@@ -110,9 +110,9 @@ function Login({ notice, onToken }) {
 }
 
 /** How many calls wait for this caller, at most `MANY`. */
-function useWaiting(api) {
+function useWaiting(api, { changes, told }) {
   const read = async () => (await api.get("approvals", { limit: MANY })).approvals.length;
-  return useRead(read, [api], 8_000)[0] ?? 0;
+  return useRead(read, [api, changes], told ? 60_000 : 8_000)[0] ?? 0;
 }
 
 function Shell({ session, onLogout }) {
@@ -122,7 +122,8 @@ function Shell({ session, onLogout }) {
   const [dialog, setDialog] = useState(null);
   const [swarm, setSwarm] = useState(null);
   const close = () => setDialog(null);
-  const waiting = useWaiting(api);
+  const news = useApprovalChanges(api);
+  const waiting = useWaiting(api, news);
   useEffect(() => void api.root().then((root) => setSwarm(root.swarm), () => {}), [api]);
   const View = views.some(([name]) => name === route.view) && VIEWS[route.view];
   const startTask = caller.role === "agent" ? undefined : () => setDialog("new"); // they write letters
@@ -153,7 +154,7 @@ function Shell({ session, onLogout }) {
     ${open
       ? html`<${Task} key=${`${route.owner} ${route.id}`} api=${api} list=${list} caller=${caller} id=${route.id} owner=${route.owner} />`
       : View
-      ? html`<${View} key=${route.view} api=${api} caller=${caller} id=${route.id} owner=${route.owner} />`
+      ? html`<${View} key=${route.view} api=${api} caller=${caller} id=${route.id} owner=${route.owner} news=${news} />`
       : html`<${Tasks} list=${list} caller=${caller} onNew=${startTask} />`}
     ${dialog === "new" && html`<${NewTask} api=${api} onClose=${close} />`}
     ${dialog === "help" &&

@@ -7,7 +7,9 @@ import { age, amount, dateOf, html, Markdown, Passage, Problem, Say, sendKey, us
 import { linkTo } from "./tasks.js";
 
 const PAGE = 50;
-const EVERY = 3_000;
+const EVERY = 60_000; // while the server tells of changes
+const EVERY_UNTOLD = 3_000;
+const TOGETHER = 150; // changes at about the same time are read at once
 const MOST_LINES = 2_000;
 const CONTEXT = 3; // lines before and after a change
 const MOST_COMPARED = 4_000_000; // pairs of lines; beyond that all lines count as changed
@@ -76,6 +78,48 @@ function Changes({ name, before, after }) {
       ${lines.length > MOST_LINES && html`<p class="problem">${amount(lines.length - MOST_LINES)} more lines are not shown.</p>`}
     </div>
   `;
+}
+
+/** Tell of approvals that are opened and closed while the page is seen: a count that grows, and whether it does. */
+export function useApprovalChanges(api) {
+  const [changes, setChanges] = useState(0);
+  const [told, setTold] = useState(false);
+  useEffect(() => {
+    let [control, last, timer] = [null, undefined, undefined];
+    const tell = () => (timer ??= setTimeout(() => {
+      timer = undefined;
+      setChanges((count) => count + 1);
+    }, TOGETHER));
+    const leave = () => {
+      control?.abort();
+      control = null;
+      setTold(false);
+    };
+    const look = async () => {
+      if (document.visibilityState !== "visible") return leave(); // browsers open few connections for all tabs
+      if (control) return;
+      const mine = (control = new AbortController());
+      const onEvent = (event) => {
+        last = event.id;
+        tell();
+      };
+      const onState = (link) => mine === control && setTold(link === "live");
+      try {
+        await api.followApprovals({ after: last, signal: mine.signal, onEvent, onState });
+      } catch {
+        // it is refused for good: what reads them goes on to ask
+      }
+      if (mine === control) setTold(false);
+    };
+    look();
+    document.addEventListener("visibilitychange", look);
+    return () => {
+      document.removeEventListener("visibilitychange", look);
+      clearTimeout(timer);
+      leave();
+    };
+  }, [api]);
+  return { changes, told };
 }
 
 const argsOf = (request) => {
@@ -233,12 +277,12 @@ export function OpenCalls({ api, watched }) {
   `;
 }
 
-export function Approvals({ api, id }) {
+export function Approvals({ api, id, news }) {
   const [status, setStatus] = useState("open");
   const [older, setOlder] = useState({ rows: [], next: undefined });
   const [told, setTold] = useState("");
   const page = (cursor) => api.get("approvals", { status, limit: PAGE, cursor });
-  const [found, error, refresh, setError] = useRead(() => page(), [api, status], EVERY);
+  const [found, error, refresh, setError] = useRead(() => page(), [api, status, news.changes], news.told ? EVERY : EVERY_UNTOLD);
   useEffect(() => setOlder({ rows: [], next: undefined }), [status]);
   const next = older.next === undefined ? found?.next_cursor : older.next;
   const rows = [...new Map([...(found?.approvals ?? []), ...older.rows].map((one) => [one.approval_id, one])).values()];

@@ -128,6 +128,9 @@ const KINDS = {
   }),
   task_complete_call: () => ({ did: "completes the task", tone: "quiet" }),
   agent_error: (extra, data) => ({ did: "failed", text: brief(data.description), tone: "bad" }),
+  mail_set_aside: (extra) => ({ did: "got mail that is set aside", text: brief(extra.reason ?? ""), tone: "bad" }),
+  mail_retried: (extra) => ({ actor: extra.by, did: `had mail of ${extra.caller} tried again`, text: "", tone: "person" }),
+  mail_discarded: (extra) => ({ actor: extra.by, did: `discarded mail of ${extra.caller}`, text: "", tone: "person" }),
   turn_interrupted: (extra) => ({
     did: `was interrupted by ${extra.by}`,
     text: brief(extra.partial_text ?? ""),

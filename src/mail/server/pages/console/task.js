@@ -7,12 +7,14 @@ import { Actors, aroundReply, describe, details, pretty, PROSE, SHORT } from "./
 import { EventLog } from "./log.js";
 import {
   age, amount, dateOf, Dialog, duration, html, money, Passage, Problem, Say, sendKey, State,
-  useKeys, useRepeated, visible, Work,
+  useKeys, useRead, useRepeated, visible, Work,
 } from "./parts.js";
 import { MODES } from "./timeline.js";
 
 const QUIET_POLL = 4_000;
 const REFRESH = 400;
+const ASIDE_POLL = 60_000;
+const ASIDE = new Set(["mail_set_aside", "mail_retried", "mail_discarded"]);
 
 /** A task that is looked at: its record, its log, and the stream while it runs. */
 class Watched {
@@ -24,6 +26,7 @@ class Watched {
     this.error = null;
     this.link = ""; // "live", "cut", or "" without a stream
     this.following = false;
+    this.aside = 0; // how often mail was heard to be set aside, or to be so no more
     this.actors = new Actors();
     this.log = new EventLog(api, id, {
       onEvent: (event) => this.actors.learn(event),
@@ -109,6 +112,7 @@ class Watched {
   hear(event) {
     this.log.add(event);
     this.log.trim();
+    if (ASIDE.has(event.event)) this.aside++;
     this.refreshSoon();
     this.onChange();
   }
@@ -282,6 +286,7 @@ function Overview({ api, watched }) {
   const answered = record.status !== "running" && record.status !== "paused" && end;
   return html`
     <${OpenCalls} api=${api} watched=${watched} />
+    <${SetAside} api=${api} watched=${watched} />
     ${answered &&
     html`<div class="answer">
       <h2>${end.kind === "task_error" ? "How it ended" : "Answer"}</h2>
@@ -315,6 +320,50 @@ function Overview({ api, watched }) {
           </tr>`)}
         </tbody>
       </table>`}
+  `;
+}
+
+/** Mail that was set aside because it saw too many crashes: looked at, tried again, discarded. */
+function SetAside({ api, watched }) {
+  const { record, id, owner } = watched;
+  const again = [api, id, owner, record.status, watched.aside];
+  const [found, , refresh] = useRead(() => api.setAside(id, owner), again, ASIDE_POLL);
+  const done = async () => {
+    await refresh();
+    await watched.refresh();
+  };
+  const mail = found?.mail ?? [];
+  return html`
+    ${mail.map((one) => html`<${AsideMail} key=${one.id} api=${api} watched=${watched} mail=${one} onDone=${done} />`)}
+    ${found?.next_after && html`<p class="hint">There is more; it is shown when some of this is dealt with.</p>`}
+  `;
+}
+
+function AsideMail({ api, watched, mail, onDone }) {
+  const { id, owner, record } = watched;
+  const [error, setError] = useState(null);
+  const key = useRef(uniqueId());
+  const run = (act) => async () => {
+    await act();
+    await onDone();
+  };
+  const rest = mail.body_length - [...mail.body].length;
+  return html`
+    <div class="approval set-aside">
+      <h2>Mail for <${Say} text=${mail.agent} most=${80} /> is set aside</h2>
+      <p class="hint">${mail.msg_type} of <${Say} text=${mail.sender.address} most=${80} /> ·${" "}
+        <span title=${dateOf(mail.timestamp)}>${age(mail.timestamp)}</span></p>
+      <p class="problem"><${Say} text=${mail.reason} most=${1_000} /></p>
+      ${mail.subject && html`<p><b><${Say} text=${mail.subject} /></b></p>`}
+      ${mail.body && html`<${Passage} text=${mail.body} label=${`Text of mail ${mail.id}`} prose />`}
+      ${rest > 0 && html`<p class="hint">${amount(rest)} more characters are in the events.</p>`}
+      <${Problem} error=${error} />
+      <p class="actions">
+        <${Work} kind="main" disabled=${record.status === "paused"} onError=${setError}
+          run=${run(() => api.retryAside(id, mail.id, owner, key.current))}>Try again<//>
+        <${Work} kind="danger" onError=${setError} run=${run(() => api.discardAside(id, mail.id, owner))}>Discard<//>
+      </p>
+    </div>
   `;
 }
 
