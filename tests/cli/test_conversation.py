@@ -19,7 +19,7 @@ from mail.db.urls import open_store
 from mail.server.app import create_app
 from tests.cli.terminal import Terminal, terminal
 from tests.server import conftest as served
-from tests.server.kit import TOKENS, Script, Template, config, running_server
+from tests.server.kit import CALLERS, TOKENS, Script, Template, config, running_server
 from tests.server.test_approvals import SENT, swarm
 from tests.support.ports import free_port
 
@@ -47,9 +47,9 @@ class Restarted:
     async def start(self) -> None:
         store = open_store(f"sqlite:///{self._folder / 'mail.db'}")
         await store.open()
-        await store.put_token(
-            TokenRow(hash_token(TOKENS["alice"]), "user", "alice", "2026-01-01T00:00:00+00:00")
-        )
+        for who in ("alice", "admin"):
+            row = TokenRow(hash_token(TOKENS[who]), *CALLERS[who], "2026-01-01T00:00:00+00:00")
+            await store.put_token(row)
         template = Template(self.script, breakpoint_tools=["send_interrupt"])
         app = create_app(config(shutdown_grace=0.1), template=template, store=store)  # type: ignore[arg-type]
         self._running.push_async_callback(store.close)
@@ -108,6 +108,15 @@ async def watched(place: Restarted, task_id: str, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == ""
     assert await asyncio.to_thread(main, ["watch", "none", *who]) == 1
     assert "error watching task: there is no task 'none'" in capsys.readouterr().err
+    admin = ["watch", task_id, "--json", "--url", place.url, "-ak", TOKENS["admin"]]
+    assert await asyncio.to_thread(main, admin) == 1  # the beginning of an id of somebody else's
+    whole = events[0]["data"]["task_id"]
+    admin[1:2] = [whole, "--owner", "user:alice"]
+    assert await asyncio.to_thread(main, admin) == 0
+    seen = [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert seen == [event["id"] for event in events]
+    assert await asyncio.to_thread(main, ["watch", whole, "--owner", "user:bob", *who]) == 1
+    assert "only administrators see the tasks of other callers" in capsys.readouterr().err
     assert await asyncio.to_thread(main, ["watch", "x", "--url", "http://127.0.0.1:1"]) == 4
 
 

@@ -227,6 +227,48 @@ def test_a_model_whose_key_is_set_is_fine(
     assert [line.split()[0] for line in check().of("swarm")] == ["ok"]
 
 
+@pytest.mark.parametrize(
+    ("model", "code", "told"),
+    [
+        (SCRIPT, 0, "ok '{}' learns from answers to approvals"),
+        ("scripted/nowhere:AT_ALL", 2, "error [server.memory] model: "),
+        (
+            "openai/gpt-5-mini",
+            0,
+            "warning model '{}' of [server.memory] cannot be used: OPENAI_API",
+        ),
+        ("opnai/gpt-5", 0, "warning model '{}' of [server.memory] cannot be used: LiteLLM has no"),
+    ],
+)
+def test_the_model_that_learns_from_answers_is_checked(
+    check: Check, place: Path, model: str, code: int, told: str
+) -> None:
+    with (place / "mail.toml").open("a") as file:
+        file.write(f"[server.memory]\nmodel = '{model}'\n")
+    done = check()
+    assert done.code == code
+    [line] = done.of("memory")
+    assert line.startswith(told.format(model))
+
+
+def test_a_memory_that_nobody_declares_is_a_warning(check: Check, place: Path) -> None:
+    system = "You write.\n{memory:styel} {memory:style} {memory:styel} {memory:taught}"
+    write_swarm(place, agent_params={"llm": SCRIPT, "system": system, "use_proxy": False})
+    [swarm] = json.loads((place / "swarms.json").read_text())
+    swarm |= {
+        "memories": {"style": "Be brief."},
+        "approvals": {"task_complete": {"feedback": {"edit": "taught"}}},
+    }
+    (place / "swarms.json").write_text(json.dumps([swarm]))
+    done = check()
+    assert done.code == 0
+    warnings = [line for line in done.of("swarm") if line.startswith("warning")]
+    assert warnings == [
+        "warning agent 'boss' reads the memory 'styel', which is not in 'memories' of swarm "
+        "'example-no-proxy': it is empty until a user writes it. Did you mean 'style'?"
+    ]
+
+
 def test_what_a_module_prints_and_compiles_is_kept_off(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

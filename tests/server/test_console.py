@@ -481,19 +481,16 @@ async def test_a_held_call_is_answered_by_keyboard(inbox: Stage, how: str) -> No
 async def test_the_server_tells_of_approvals_as_they_come_and_go(inbox: Stage) -> None:
     await inbox.visit("#/approvals")
     await inbox.shows("Nothing waits for you", ".list-side")
-    asked = (
-        "performance.getEntriesByType('resource').filter(one => one.name.includes('approvals?'))"
-    )
+    clear = "for (let id = 1; id < 100000; id++) clearInterval(id)"
+    await inbox.page.run(f"(() => {{ {clear} }})()")  # nothing asks again and again now
     approval = await _waits(inbox, "told")
     await inbox.shows("send_mail waits for you", ".approval")
     await inbox.shows("1", "nav .count")
-    before = await inbox.page.run(f"{asked}.length")
     answer = {"type": "ignore", "args": None}
     headers = bearer("alice")
     done = await inbox.http.post(f"/approvals/{approval}", json=answer, headers=headers)
     assert done.status_code == 200
     await inbox.shows("Nothing waits for you", ".list-side")
-    assert await inbox.page.run(f"{asked}.length") <= before + 4
     assert inbox.page.problems == []
 
 
@@ -545,6 +542,7 @@ async def test_mail_that_was_set_aside_is_tried_again_and_discarded(stage: Stage
     await stage.shows("is set aside", ".set-aside h2")
     await stage.shows("crashed 5 times", ".set-aside .problem")
     await stage.shows("<img src=x onerror", ".set-aside .passage")
+    await stage.page.look(390, 800)
     await stage.usable(390)
     await stage.click("Discard", ".set-aside")
     await stage.page.until("document.querySelectorAll('.set-aside').length === 1")

@@ -42,7 +42,7 @@ from mail.db.approvals import StoredApproval
 from mail.db.base import Owner, Store, SwarmClaim
 from mail.db.blobs import Blobs
 from mail.errors import ConfigError
-from mail.services.preferences import checked_memories
+from mail.services.preferences import checked_memories, memories_in
 from mail.swarms_json.names import check_participant_names, check_teams
 from mail.swarms_json.references import TRUSTED, ReferencePolicy
 from mail.swarms_json.types import SwarmsJSONParticipant, SwarmsJSONSwarm, SwarmsJSONTeam
@@ -487,6 +487,7 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
 
 
 _log = logging.getLogger(__name__)
+_loader = logging.getLogger("mail.swarms_json")
 
 
 async def close_agents(agents: Sequence[MAILAgent]) -> None:
@@ -791,7 +792,7 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         data = build_swarm_from_swarms_json(swarm_data, import_action=importer)
         actions = load_actions(data, importer)
         add_mcp_actions(data, actions, references)
-        return MAILSwarmTemplate(
+        template = MAILSwarmTemplate(
             name=data["name"],
             version=data["version"],
             agents=[
@@ -817,6 +818,8 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
             },
             memories=data["memories"],
         )
+        _warn_of_memories(template)
+        return template
 
     @staticmethod
     def from_swarm_json(
@@ -866,6 +869,21 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         return MAILSwarmTemplate.from_swarms_json(
             swarms[swarm_name], task_message_limit, enable_teams=enable_teams
         )
+
+
+def _warn_of_memories(template: MAILSwarmTemplate) -> None:
+    """Name the memories that agents read, but that neither the swarm has nor answers teach."""
+    held = [*template.approvals.values(), *(action.approval for action in template.actions)]
+    taught = {name for each in held if each for name in (each.feedback or {}).values()}
+    known = taught | template.memories.keys()
+    for agent in template.agents:
+        for name in memories_in(str(agent.agent_params.get("system") or "")):
+            if name not in known:
+                text = (
+                    f"agent '{agent.name}' reads the memory '{name}', which is not in 'memories' "
+                    f"of swarm '{template.name}': it is empty until a user writes it"
+                )
+                _loader.warning("%s", hinted(text, name, known))
 
 
 def make_subswarm(

@@ -71,6 +71,7 @@ def check_server(flags: Mapping[str, Mapping[str, Any]], *, as_json: bool) -> in
         find_code(Path.cwd(), Path(config.swarm.source).parent)
         findings += _check_environment()
         findings += _check_swarm(config)
+        findings += _check_memory(config)
         findings += _check_signing_key(config)
         findings += _check_webhook(config)
         store = _check_store(config)
@@ -324,6 +325,31 @@ def _check_swarm(config: "ServerConfig") -> Iterator[Finding]:
             warned += model_warnings(load_library(), served.uses)
     for text in warned:
         yield Finding("swarm", "warning", text)
+
+
+def _check_memory(config: "ServerConfig") -> Iterator[Finding]:
+    """Check the model that learns from answers to approvals, if there is one; nothing is asked."""
+    from mail.llm.resolve import is_scripted
+    from mail.memory import proposer
+
+    model = config.memory.model
+    if model is None:
+        return
+    try:
+        proposer(model)
+    except ConfigError as error:
+        yield Finding("memory", "error", f"[server.memory] model: {error}")
+        return
+    if not is_scripted(model):
+        from mail.llm.litellm_model import load_library
+        from mail.llm.provider_env import ModelUse, model_warnings
+
+        use = ModelUse("[server.memory]", model, "completions", use_proxy=False)
+        warned = model_warnings(load_library(), [use])
+        yield from (Finding("memory", "warning", text) for text in warned)
+        if warned:
+            return
+    yield Finding("memory", "ok", f"'{model}' learns from answers to approvals")
 
 
 def _check_store(config: "ServerConfig") -> StoreFound:

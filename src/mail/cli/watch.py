@@ -21,6 +21,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of ``mail watch``."""
     add = parser.add_argument
     add("task_id", metavar="TASK", help="one of your tasks: its id, or the beginning of it")
+    add("--owner", metavar="ROLE:ID", help="for administrators: whose task it is (its id in full)")
     add("--url", help=f"the server (default: {URL_VARIABLE})")
     add_key_flags(parser)
     add("-a", "--after", metavar="N", type=int, help="only events after event N")
@@ -59,6 +60,8 @@ def run(arguments: argparse.Namespace) -> int:
 async def _watch(session: "Session", arguments: argparse.Namespace) -> int:
     from mail.cli.repl.talk import resolve, watch
 
-    task_id = await resolve(session, arguments.task_id)
+    owner, task_id = arguments.owner, arguments.task_id
+    if owner is None:
+        task_id = await resolve(session, task_id)
     after = None if arguments.after is None else str(arguments.after)
-    return await watch(session, task_id, after)
+    return await watch(session, task_id, after, owner)

@@ -34,6 +34,7 @@ __all__ = [
     "check_memory_text",
     "checked_memories",
     "filled_prompt",
+    "memories_in",
     "memories_problem",
     "memory_problem",
     "memory_text",
@@ -136,6 +137,11 @@ async def stored_text(store: Store, owner: Owner, name: str) -> str | None:
     return None if row is None else memory_text(json.loads(row.value))
 
 
+def memories_in(prompt: str) -> list[str]:
+    """Return the names of the memories that a prompt reads, each once."""
+    return list(dict.fromkeys(_PLACEHOLDER.findall(prompt)))
+
+
 async def filled_prompt(prompt: str, read: Callable[[str], Awaitable[str]]) -> str:
     """Put memories in the place of ``{memory:NAME}`` in a prompt.
 
@@ -146,7 +152,7 @@ async def filled_prompt(prompt: str, read: Callable[[str], Awaitable[str]]) -> s
         prompt: The prompt.
         read: Returns the text of a memory.
     """
-    texts = {name: await read(name) for name in dict.fromkeys(_PLACEHOLDER.findall(prompt))}
+    texts = {name: await read(name) for name in memories_in(prompt)}
     return _PLACEHOLDER.sub(lambda found: _quoted(found[1], texts[found[1]]), prompt)
 
 

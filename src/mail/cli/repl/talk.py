@@ -174,13 +174,20 @@ async def _ask_about(session: Session, view: View, end: Mapping[str, Any]) -> No
         view.asked = await calls_of(session, end.get("task_id"))
 
 
-async def watch(session: Session, task_id: str, after: str | None) -> int:
-    """Show a task's events after one of them, and follow it while it runs."""
+async def watch(session: Session, task_id: str, after: str | None, owner: str | None = None) -> int:
+    """Show a task's events after one of them, and follow it while it runs.
+
+    Args:
+        session: Where it is shown.
+        task_id: The task.
+        after: The number of the last event that is known.
+        owner: For administrators: whose task it is.
+    """
     known = session.talk.progress.get(task_id) if session.talk is not None and after else None
     view = View(known)
     with _patient(session, view):
         async with view.status(quiet=session.json):
-            stream = await session.client.get_task_events(task_id, after)
+            stream = await session.client.get_task_events(task_id, after, owner=owner)
             return await follow(session, view, stream)
 
 
