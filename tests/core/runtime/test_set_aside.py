@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from pydantic_core import from_json, to_json
 
 from mail.core.approvals import Answerer
 from mail.core.runtime import RuntimeSettings
@@ -194,6 +195,24 @@ async def test_what_could_lead_to_nothing_is_refused_and_discarded(store, kind, 
     assert (await runtime.read_task("task-1")).status == "completed"
     await runtime.discard_mail("task-1", number, ALICE)
     assert await runtime.mail_set_aside("task-1") == []
+    await runtime.shutdown()
+
+
+async def test_what_another_swarm_has_asked_is_for_that_swarm_to_ask_again(store) -> None:
+    runtime = await crashed(store)
+    await ended(runtime)
+    owner = runtime._context.owner
+    [aside] = await store.mail_aside(owner, "task-1")
+    theirs = from_json(aside.delivery.payload)
+    theirs["message"]["sender"]["address"] = "boss@elsewhere"
+    foreign = aside.delivery._replace(payload=to_json(theirs).decode(), seq=0)
+    row = await store.load_task(owner, "task-1")
+    receipt = await store.post(Post(owner=owner, task=row, deliveries=(foreign,)))
+    [number] = receipt.seqs
+    await store.commit_turn(TurnCommit(owner=owner, task=row, seq=number, dead="tests"))
+    with pytest.raises(RetryRefused, match="has to ask again"):
+        await runtime.retry_mail("task-1", number, ALICE)
+    await runtime.discard_mail("task-1", number, ALICE)
     await runtime.shutdown()
 
 
