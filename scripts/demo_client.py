@@ -46,7 +46,7 @@ BETWEEN_SWARMS = {
     "retry_set_aside",
     "discard_set_aside",
 }
-"""Methods for mail that this tour's server does not have: of other swarms, of a webhook, after crashes."""
+"""Methods for mail that this tour's server lacks: of other swarms, a webhook, or crashes."""
 
 AT_THE_DESK = {
     "desk_messages": {
