@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mail.core.render import as_untrusted
+from mail.llm.profiles import Profile
 from mail.llm.request import ModelRequest
 from mail.llm.settings import LLMSettings
 
@@ -24,6 +26,21 @@ TOOL = {
         "strict": True,
     },
 }
+
+BUDGET = Profile(
+    thinks="asked",
+    effort_via="thinking_budget",
+    forced_any="unless_thinking",
+    forced_named="off",
+    send_back="thinking",
+)
+"""A model that thinks within a budget, over chat completions."""
+REASONS = Profile(wire="responses", thinks="asked", effort_via="reasoning", send_back="always")
+CLAUDE = replace(BUDGET, wire="anthropic", signed=True, cache_marks=True)
+CLAUDE_UNMARKED = replace(CLAUDE, cache_marks=False)
+CLAUDE_MUTE = Profile(wire="anthropic", effort_via="none", signed=True, cache_marks=True)
+CLAUDE_BY_CHAT = replace(BUDGET, signed=True)
+ADAPTS = replace(CLAUDE, effort_via="adaptive")
 
 
 class Recorder:

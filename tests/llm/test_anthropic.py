@@ -28,7 +28,7 @@ from tests.llm.blocks import (
     replied,
     sent,
 )
-from tests.llm.support import TOOL, ask, shown
+from tests.llm.support import CLAUDE, CLAUDE_MUTE, CLAUDE_UNMARKED, TOOL, ask, shown
 
 FORCED = {"type": "function", "function": {"name": "look_up"}}
 MARK = {"type": "ephemeral"}
@@ -62,15 +62,15 @@ def unmarked(value: Any) -> Any:
 
 
 def test_the_system_prompt_is_a_message_of_blocks() -> None:
-    wire = encode(ask(), caching=False)
+    wire = encode(ask(), CLAUDE_UNMARKED)
     system = {"role": "system", "content": [{"type": "text", "text": "Be brief."}]}
     assert wire["messages"] == [system, USER]
     parts = [{"type": "text", "text": "Mi"}, {"type": "text", "text": "ne."}]
     for own in ("Mine.", parts):
-        wire = encode(ask(messages=[{"role": "system", "content": own}, USER]), caching=False)
+        wire = encode(ask(messages=[{"role": "system", "content": own}, USER]), CLAUDE_UNMARKED)
         texts = [part["text"] for part in wire["messages"][0]["content"]]
         assert ("".join(texts), wire["messages"][1:]) == ("Mine.", [USER])
-    assert encode(ask(system=""), caching=False)["messages"] == [USER]
+    assert encode(ask(system=""), CLAUDE_UNMARKED)["messages"] == [USER]
 
 
 def test_nothing_of_the_request_is_changed_or_shared() -> None:
@@ -78,7 +78,7 @@ def test_nothing_of_the_request_is_changed_or_shared() -> None:
     said = {"role": "user", "content": [{"type": "text", "text": "hi"}]}
     history = [{"role": "system", "content": own}, replied(THOUGHT, HIDDEN, USE), RESULT, said]
     before = copy.deepcopy(history)
-    wire = encode(ask(messages=history, settings=LOW))
+    wire = encode(ask(messages=history, settings=LOW), CLAUDE)
     assert history == before
     for message in wire["messages"]:
         for blocks in (message["content"], message.get("thinking_blocks")):
@@ -89,7 +89,7 @@ def test_nothing_of_the_request_is_changed_or_shared() -> None:
 
 def test_a_thinking_model_gets_its_budget_its_blocks_and_a_free_choice() -> None:
     history = [USER, replied(THOUGHT, HIDDEN, SAID, USE), RESULT]
-    wire = encode(ask(messages=history, settings=LOW))
+    wire = encode(ask(messages=history, settings=LOW), CLAUDE)
     assert wire["thinking"] == {"type": "enabled", "budget_tokens": 4000}
     assert wire["extra_headers"] == INTERLEAVED
     assert wire["max_tokens"] == 8000
@@ -109,9 +109,9 @@ def test_a_thinking_model_gets_its_budget_its_blocks_and_a_free_choice() -> None
 def test_tool_choice_depends_on_whether_the_model_thinks(
     choice: object, thinking: object, wire: object
 ) -> None:
-    assert encode(ask(tool_choice=choice, settings=LOW))["tool_choice"] == thinking
-    assert encode(ask(tool_choice=choice))["tool_choice"] == wire
-    assert encode(ask(tool_choice=choice, settings=LOW), thinking=False)["tool_choice"] == wire
+    assert encode(ask(tool_choice=choice, settings=LOW), CLAUDE)["tool_choice"] == thinking
+    assert encode(ask(tool_choice=choice), CLAUDE)["tool_choice"] == wire
+    assert encode(ask(tool_choice=choice, settings=LOW), CLAUDE_MUTE)["tool_choice"] == wire
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_tool_choice_depends_on_whether_the_model_thinks(
 )
 def test_one_forced_tool_is_called_without_thinking(choice: object, wire: object) -> None:
     history = [USER, replied(THOUGHT, USE), RESULT]
-    found = encode(ask(messages=history, tool_choice=choice, settings=LOW))
+    found = encode(ask(messages=history, tool_choice=choice, settings=LOW), CLAUDE)
     assert not {"thinking", "extra_headers"} & found.keys()
     assert found["tool_choice"] == wire
     assert found["max_tokens"] == 8000
@@ -132,7 +132,7 @@ def test_one_forced_tool_is_called_without_thinking(choice: object, wire: object
 
 
 def test_without_tools_there_is_no_tool_choice() -> None:
-    assert encode(ask(tools=[])).keys() == {"model", "messages"}
+    assert encode(ask(tools=[]), CLAUDE).keys() == {"model", "messages"}
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_without_tools_there_is_no_tool_choice() -> None:
 def test_thinking_is_off_when_the_last_reply_does_not_begin_with_it(
     last: list[dict[str, Any]], thinks: bool
 ) -> None:
-    wire = encode(ask(messages=[USER, *last], settings=LOW))
+    wire = encode(ask(messages=[USER, *last], settings=LOW), CLAUDE)
     assert ("thinking" in wire) is thinks
     assert (wire["tool_choice"] == "auto") is thinks
     kinds = {
@@ -196,7 +196,7 @@ def test_replies_of_other_formats_are_translated() -> None:
         {"type": "function_call", "call_id": "c2", "name": "look_up", "arguments": '{"b": 1}'},
         {"type": "function_call_output", "call_id": "c2", "output": "two"},
     ]
-    messages = sent(encode(ask(messages=history), caching=False))
+    messages = sent(encode(ask(messages=history), CLAUDE_UNMARKED))
     assert [message["content"] for message in messages] == [
         [{"type": "text", "text": "hi"}],
         [
@@ -216,27 +216,29 @@ def test_replies_of_other_formats_are_translated() -> None:
 def test_the_budget_is_one_that_the_provider_takes(
     budget: int, limit: int | None, sent_budget: int | None
 ) -> None:
-    wire = encode(ask(settings=LLMSettings.resolve(None, budget, limit)))
+    wire = encode(ask(settings=LLMSettings.resolve(None, budget, limit)), CLAUDE)
     assert wire.get("thinking", {}).get("budget_tokens") == sent_budget
     assert wire["tool_choice"] == ("required" if sent_budget is None else "auto")
 
 
 def test_a_tool_that_never_finished_is_left_out_unless_the_reply_shall_go_on() -> None:
     cut = replied(THOUGHT, SAID, SERVER_USE)
-    paused = encode(ask(messages=[USER, cut], settings=LOW))
+    paused = encode(ask(messages=[USER, cut], settings=LOW), CLAUDE)
     assert sent(paused)[1]["content"] == [THOUGHT, SAID, SERVER_USE]
-    over = encode(ask(messages=[USER, cut, USER], settings=LOW))
+    over = encode(ask(messages=[USER, cut, USER], settings=LOW), CLAUDE)
     assert sent(over)[1]["content"] == [THOUGHT, SAID]
-    called = encode(ask(messages=[USER, replied(THOUGHT, USE, SERVER_USE), RESULT], settings=LOW))
+    called = encode(
+        ask(messages=[USER, replied(THOUGHT, USE, SERVER_USE), RESULT], settings=LOW), CLAUDE
+    )
     assert sent(called)[1]["content"] == [THOUGHT, USE]
 
 
 def test_thinking_at_the_very_end_of_a_reply_is_left_out() -> None:
     """Where the token limit cut a reply off; the provider refuses such an end."""
     history = [USER, replied(THOUGHT, SERVER_USE, FOUND, THOUGHT, HIDDEN), USER]
-    wire = encode(ask(messages=history, settings=LOW))
+    wire = encode(ask(messages=history, settings=LOW), CLAUDE)
     assert sent(wire)[1]["content"] == [THOUGHT, SERVER_USE, FOUND]
-    wire = encode(ask(messages=[USER, replied(THOUGHT), USER], settings=LOW))
+    wire = encode(ask(messages=[USER, replied(THOUGHT), USER], settings=LOW), CLAUDE)
     assert [message["role"] for message in sent(wire)] == ["user"]
 
 
@@ -258,28 +260,28 @@ def test_only_the_prompt_and_the_end_are_marked_for_the_cache(
     history: list[dict[str, Any]], system: str
 ) -> None:
     request = ask(messages=history, system=system, settings=LOW)
-    found = list(marks(encode(request)["messages"]))
+    found = list(marks(encode(request, CLAUDE)["messages"]))
     continued = bool(history) and history[-1]["role"] == "assistant"
     assert found == [MARK] * ((1 if system else 0) + (1 if history and not continued else 0))
-    assert list(marks(encode(request)["tools"])) == []
-    assert list(marks(encode(request, caching=False))) == []
+    assert list(marks(encode(request, CLAUDE)["tools"])) == []
+    assert list(marks(encode(request, CLAUDE_UNMARKED))) == []
 
 
 def test_the_mark_arrives_at_the_last_block() -> None:
-    wire = encode(ask(messages=[USER, replied(USE), RESULT]))
+    wire = encode(ask(messages=[USER, replied(USE), RESULT]), CLAUDE)
     assert sent(wire)[-1]["content"][-1] == {
         "type": "tool_result",
         "tool_use_id": "t1",
         "content": "SUCCESS",
         "cache_control": MARK,
     }
-    assert sent(encode(ask()))[0]["content"] == [
+    assert sent(encode(ask(), CLAUDE))[0]["content"] == [
         {"type": "text", "text": "hi", "cache_control": MARK}
     ]
 
 
 def test_an_empty_message_is_not_marked() -> None:
-    wire = encode(ask(messages=[{"role": "user", "content": ""}]))
+    wire = encode(ask(messages=[{"role": "user", "content": ""}]), CLAUDE)
     assert list(marks(wire["messages"][1:])) == []
 
 
@@ -288,7 +290,8 @@ def test_a_growing_history_keeps_its_beginning_but_for_the_mark() -> None:
     history = [USER, replied(THOUGHT, HIDDEN, SAID, USE), RESULT, USER, *later, USER]
     tools = ToolSet([TOOL])
     wires = [
-        encode(ask(messages=history[:length], tools=tools, settings=LOW)) for length in (1, 3, 6, 7)
+        encode(ask(messages=history[:length], tools=tools, settings=LOW), CLAUDE)
+        for length in (1, 3, 6, 7)
     ]
     for first, second in pairwise(wires):
         assert json.dumps(first["tools"]) == json.dumps(second["tools"])

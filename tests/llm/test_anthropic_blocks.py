@@ -28,7 +28,7 @@ from tests.llm.blocks import (
     sent,
 )
 from tests.llm.streams import anthropic_events, as_mappings, as_objects, read
-from tests.llm.support import ask
+from tests.llm.support import CLAUDE, ask
 
 _texts = st.text(min_size=1).filter(str.strip)
 _inputs = st.dictionaries(st.text(), st.integers() | st.booleans() | st.none() | _texts, max_size=3)
@@ -62,7 +62,7 @@ def block_lists(draw: st.DrawFn) -> list[dict[str, Any]]:
 def test_blocks_arrive_in_their_order(blocks: list[dict[str, Any]]) -> None:
     uses = [block["id"] for block in blocks if block["type"] == "tool_use"]
     results = [{**RESULT, "tool_call_id": use} for use in reversed(uses)]
-    wire = encode(ask(messages=[USER, replied(*blocks), *results, USER], settings=LOW))
+    wire = encode(ask(messages=[USER, replied(*blocks), *results, USER], settings=LOW), CLAUDE)
     found = [block.get("tool_use_id") for block in blocks]
     expected = [b for b in blocks if b["type"] != "server_tool_use" or b["id"] in found]
     while expected and expected[-1]["type"] in ("thinking", "redacted_thinking"):

@@ -10,7 +10,7 @@ from mail.errors import AgentError, ModelError
 from mail.llm import anthropic
 from mail.llm.ask import agent_output, ask
 from mail.llm.request import CallPiece, Delta, ModelReply, ModelRequest
-from tests.llm.support import Recorder
+from tests.llm.support import CLAUDE, Recorder
 from tests.llm.support import ask as request_for
 
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
@@ -113,7 +113,7 @@ async def test_each_round_sends_everything_so_far_as_one_entry() -> None:
 async def test_the_pause_can_be_sent_to_the_provider() -> None:
     model = Paused([SEARCH, RESULT], [Delta(text="end", wire="anthropic")])
     await asked(model)
-    wire = anthropic.encode(model.requests[1])
+    wire = anthropic.encode(model.requests[1], CLAUDE)
     assert [message["role"] for message in wire["messages"]] == ["system", "user", "assistant"]
     assert wire["messages"][-1]["content"] == [USED, FOUND]
 

@@ -15,7 +15,7 @@ from mail.llm.request import FunctionCall, ModelReply, Speech, Thought
 from mail.llm.settings import LLMSettings
 from mail.llm.tools import ToolSet
 from tests.llm.streams import as_objects, chat_events, read
-from tests.llm.support import TOOL, ask, shown
+from tests.llm.support import BUDGET, TOOL, ask, shown
 
 CALLED = {
     "role": "assistant",
@@ -121,7 +121,7 @@ def test_without_tools_there_is_no_tool_choice() -> None:
 
 def test_a_thinking_provider_gets_the_budget_its_blocks_and_a_free_choice() -> None:
     request = ask(messages=[CALLED, RESULT], settings=LLMSettings.resolve("low"))
-    wire = encode(request, thinking=True)
+    wire = encode(request, BUDGET)
     assert wire["thinking"] == {"type": "enabled", "budget_tokens": 4000}
     assert wire["max_tokens"] == 8000
     assert "reasoning_effort" not in wire
@@ -132,12 +132,12 @@ def test_a_thinking_provider_gets_the_budget_its_blocks_and_a_free_choice() -> N
 
 def test_thinking_does_not_undo_that_no_tool_may_be_called() -> None:
     request = ask(tool_choice="none", settings=LLMSettings.resolve("low"))
-    assert encode(request, thinking=True)["tool_choice"] == "none"
+    assert encode(request, BUDGET)["tool_choice"] == "none"
 
 
 def test_a_forced_tool_is_called_without_thinking() -> None:
     request = ask(tool_choice=FORCED, settings=LLMSettings.resolve("low"))
-    wire = encode(request, thinking=True)
+    wire = encode(request, BUDGET)
     assert not {"thinking", "reasoning_effort"} & wire.keys()
     assert wire["tool_choice"] == FORCED
     assert encode(request)["reasoning_effort"] == "low"

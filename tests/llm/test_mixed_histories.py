@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mail.llm import anthropic, completions, responses
 from mail.llm.history import Replied, conversation
+from mail.llm.profiles import UNKNOWN
 from mail.llm.request import ModelRequest
 from mail.llm.settings import LLMSettings
 from tests.llm.entries import (
@@ -26,7 +27,7 @@ from tests.llm.entries import (
     use,
 )
 from tests.llm.streams import library
-from tests.llm.support import ask
+from tests.llm.support import BUDGET, CLAUDE, CLAUDE_MUTE, REASONS, ask
 from tests.support.provider import problems_of
 
 _ids = st.lists(st.sampled_from([f"c{n}" for n in range(6)]), max_size=3, unique=True)
@@ -163,18 +164,18 @@ def block_problems(messages: Sequence[Entry]) -> Iterator[str]:
 
 
 def to_chat(request: ModelRequest, kept: bool) -> tuple[dict[str, Any], list[str]]:
-    wire = completions.encode(request, thinking=kept)
+    wire = completions.encode(request, BUDGET if kept else UNKNOWN)
     others = [] if kept else problems_of(wire)  # OpenAI's checks; what thinks is someone else's
     return wire, [*chat_problems(wire["messages"]), *others]
 
 
 def to_items(request: ModelRequest, kept: bool) -> tuple[dict[str, Any], list[str]]:
-    wire = responses.encode(request, reasoning=kept)
+    wire = responses.encode(request, REASONS if kept else UNKNOWN)
     return wire, list(item_problems(wire["input"]))
 
 
 def to_blocks(request: ModelRequest, kept: bool) -> tuple[dict[str, Any], list[str]]:
-    wire = anthropic.encode(request, thinking=kept)
+    wire = anthropic.encode(request, CLAUDE if kept else CLAUDE_MUTE)
     library()
     from litellm.litellm_core_utils.prompt_templates.factory import anthropic_messages_pt
 
@@ -209,6 +210,7 @@ def test_every_history_can_go_to_every_provider(
     assert encode(request, kept)[0] == wire, "a request is encoded alike every time"
 
 
+@settings(deadline=None)
 @given(history=mixed_histories())
 def test_every_reply_is_still_there_in_chat_messages(history: list[Entry]) -> None:
     wire = completions.encode(ask(messages=history))

@@ -10,12 +10,13 @@ from mail.core.tools.call import INVALID_JSON_KEY
 from mail.core.usage import Usage
 from mail.errors import ModelError
 from mail.llm.ask import agent_output
+from mail.llm.profiles import UNKNOWN
 from mail.llm.request import CallPiece, Delta
 from mail.llm.responses import BUILTIN_ITEMS, decode, encode
 from mail.llm.settings import LLMSettings
 from mail.llm.tools import ToolSet
 from tests.llm.streams import as_objects, read, response, responses_events
-from tests.llm.support import TOOL, ask, shown
+from tests.llm.support import REASONS, TOOL, ask, shown
 from tests.support.payloads import load_payload
 
 USER = {"role": "user", "content": "hi"}
@@ -68,7 +69,7 @@ def test_the_system_prompt_is_the_instructions() -> None:
 def test_items_go_back_as_they_came_and_the_history_is_left_alone() -> None:
     history = [USER, REASONING, SEARCH, SAID, CALL, OUTPUT]
     before = copy.deepcopy(history)
-    wire = encode(ask(messages=history), reasoning=True)
+    wire = encode(ask(messages=history), REASONS)
     assert wire["input"] == history
     for item in wire["input"]:
         item.clear()
@@ -105,7 +106,7 @@ def test_replies_of_other_formats_are_translated() -> None:
     ]
     broken = json.dumps({INVALID_JSON_KEY: '{"a'})
     call = {"type": "function_call", "name": "look_up"}
-    assert encode(ask(messages=history), reasoning=True)["input"] == [
+    assert encode(ask(messages=history), REASONS)["input"] == [
         {**call, "call_id": "c1", "arguments": broken},
         {"type": "function_call_output", "call_id": "c1", "output": shown("one", "c1")},
         {"role": "assistant", "content": "I look."},
@@ -139,7 +140,7 @@ def test_tools_are_flat_and_say_whether_they_are_strict() -> None:
 @pytest.mark.parametrize("reasoning", [True, False])
 def test_tool_choice_is_translated(choice: object, wire: object, reasoning: bool) -> None:
     request = ask(tools=[TOOL, {"type": "web_search"}], tool_choice=choice)
-    assert encode(request, reasoning=reasoning)["tool_choice"] == wire
+    assert encode(request, REASONS if reasoning else UNKNOWN)["tool_choice"] == wire
 
 
 def test_without_tools_there_is_no_tool_choice() -> None:
@@ -147,10 +148,10 @@ def test_without_tools_there_is_no_tool_choice() -> None:
 
 
 def test_a_reasoning_model_is_asked_for_a_summary_and_the_sealed_text() -> None:
-    wire = encode(ask(), reasoning=True)
+    wire = encode(ask(), REASONS)
     assert wire["reasoning"] == {"effort": "medium", "summary": "auto"}
     assert wire["include"] == ["reasoning.encrypted_content"]
-    wire = encode(ask(settings=LLMSettings.resolve("high", max_tokens=500)), reasoning=True)
+    wire = encode(ask(settings=LLMSettings.resolve("high", max_tokens=500)), REASONS)
     assert wire["reasoning"] == {"effort": "high", "summary": "auto"}
     assert wire["max_output_tokens"] == 500
     wire = encode(ask(settings=LLMSettings.resolve("high")))
@@ -159,7 +160,7 @@ def test_a_reasoning_model_is_asked_for_a_summary_and_the_sealed_text() -> None:
 
 def test_what_code_puts_out_is_asked_for() -> None:
     code = {"type": "code_interpreter", "container": {"type": "auto"}}
-    wire = encode(ask(tools=[TOOL, code]), reasoning=True)
+    wire = encode(ask(tools=[TOOL, code]), REASONS)
     assert wire["include"] == ["reasoning.encrypted_content", "code_interpreter_call.outputs"]
     assert encode(ask(tools=[code]))["include"] == ["code_interpreter_call.outputs"]
 
@@ -169,8 +170,8 @@ def test_a_growing_history_keeps_its_beginning_byte_for_byte() -> None:
     later = {**CALL, "call_id": "c2", "id": "fc_2"}
     grown = [*history, USER, REASONING, later, {**OUTPUT, "call_id": "c2"}, USER]
     tools = ToolSet([TOOL])
-    first = encode(ask(messages=history, tools=tools), reasoning=True)
-    second = encode(ask(messages=grown, tools=tools), reasoning=True)
+    first = encode(ask(messages=history, tools=tools), REASONS)
+    second = encode(ask(messages=grown, tools=tools), REASONS)
     assert json.dumps(first["tools"]) == json.dumps(second["tools"])
     assert first["instructions"] == second["instructions"]
     assert json.dumps(first["input"]) == json.dumps(second["input"][: len(history)])

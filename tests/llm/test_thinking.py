@@ -1,15 +1,17 @@
 """How models are asked to think: a budget, an effort, or not at all."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from mail.llm import anthropic, completions
 from mail.llm.litellm_model import load_library
+from mail.llm.profiles import profile_of
 from mail.llm.settings import LLMSettings
 from mail.llm.thinking import thinking_arguments
-from mail.llm.wires import abilities_of, encoded
-from tests.llm.support import ask
+from mail.llm.wires import encoded
+from tests.llm.support import ADAPTS, BUDGET, CLAUDE, CLAUDE_BY_CHAT, ask
 
 LOW = LLMSettings.resolve("low")
 USER = {"role": "user", "content": "hi"}
@@ -29,8 +31,8 @@ def budget(tokens: int) -> dict[str, Any]:
 def test_a_model_that_adapts_gets_the_effort_that_was_asked_for(effort: str) -> None:
     settings = LLMSettings.resolve(effort)
     asked = {"thinking": ADAPTIVE, "reasoning_effort": effort}
-    assert thinking_arguments(settings, adapts=True) == asked
-    wire = anthropic.encode(ask(settings=settings), adapts=True)
+    assert thinking_arguments(settings, ADAPTS) == asked
+    wire = anthropic.encode(ask(settings=settings), ADAPTS)
     assert (wire["thinking"], wire["reasoning_effort"]) == (ADAPTIVE, effort)
     assert "extra_headers" not in wire  # it thinks between its calls by itself
     assert wire["tool_choice"] == "auto"
@@ -43,7 +45,7 @@ def test_a_model_that_adapts_gets_the_effort_that_was_asked_for(effort: str) -> 
 def test_a_budget_amounts_to_an_effort(tokens: int, effort: str) -> None:
     settings = LLMSettings.resolve(thinking_budget=tokens)
     assert settings.effort == effort
-    assert thinking_arguments(settings, adapts=True)["reasoning_effort"] == effort
+    assert thinking_arguments(settings, ADAPTS)["reasoning_effort"] == effort
 
 
 @pytest.mark.parametrize(
@@ -59,33 +61,33 @@ def test_a_budget_amounts_to_an_effort(tokens: int, effort: str) -> None:
 def test_others_get_a_budget_that_leaves_room(
     settings: LLMSettings, least: int, expected: dict[str, Any]
 ) -> None:
-    assert thinking_arguments(settings, least=least) == expected
+    assert thinking_arguments(settings, BUDGET, least=least) == expected
 
 
 def test_without_effort_or_budget_nobody_is_asked_to_think() -> None:
-    assert thinking_arguments(LLMSettings(), adapts=True) == {}
+    assert thinking_arguments(LLMSettings(), ADAPTS) == {}
 
 
 def test_a_model_that_adapts_may_begin_to_think_in_the_middle_of_a_turn() -> None:
     request = ask(messages=SILENT_TURN, settings=LOW)
-    assert "thinking" in anthropic.encode(request, adapts=True)
-    assert "thinking" not in anthropic.encode(request)
-    assert "thinking" in completions.encode(request, thinking=True, adapts=True, signed=True)
+    assert "thinking" in anthropic.encode(request, ADAPTS)
+    assert "thinking" not in anthropic.encode(request, CLAUDE)
+    assert "thinking" in completions.encode(request, replace(ADAPTS, wire="completions"))
 
 
 def test_claude_by_chat_does_not_think_where_it_did_not_begin_to() -> None:
-    wire = completions.encode(ask(messages=SILENT_TURN, settings=LOW), thinking=True, signed=True)
+    wire = completions.encode(ask(messages=SILENT_TURN, settings=LOW), CLAUDE_BY_CHAT)
     assert not {"thinking", "reasoning_effort"} & wire.keys()
     assert wire["tool_choice"] == "required"
     thought = {**SILENT_TURN[1], "thinking_blocks": [THOUGHT]}
     history = [USER, thought, RESULT]
-    wire = completions.encode(ask(messages=history, settings=LOW), thinking=True, signed=True)
+    wire = completions.encode(ask(messages=history, settings=LOW), CLAUDE_BY_CHAT)
     assert wire["thinking"] == budget(4000)["thinking"]
     assert wire["messages"][2]["thinking_blocks"] == [THOUGHT]
 
 
 def test_others_by_chat_may_think_at_any_time() -> None:
-    wire = completions.encode(ask(messages=SILENT_TURN, settings=LOW), thinking=True)
+    wire = completions.encode(ask(messages=SILENT_TURN, settings=LOW), BUDGET)
     assert wire["thinking"] == budget(4000)["thinking"]
 
 
@@ -93,7 +95,7 @@ def test_others_by_chat_may_think_at_any_time() -> None:
 def test_claude_on_bedrock_has_marks_for_the_cache(history: list[dict[str, Any]]) -> None:
     library = load_library()
     request = ask(model=BEDROCK, messages=history, settings=LOW)
-    wire = encoded(request, abilities_of(library, BEDROCK, "completions"))
+    wire = encoded(request, profile_of(library, BEDROCK, "completions"))
     name, messages = wire.pop("model").removeprefix("bedrock/"), wire.pop("messages")
     options = library.get_optional_params(
         model=name, custom_llm_provider="bedrock", messages=messages, drop_params=True, **wire

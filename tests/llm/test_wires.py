@@ -3,11 +3,12 @@
 import pytest
 
 from mail.llm import anthropic, completions, responses
+from mail.llm.profiles import UNKNOWN, Profile, profile_of
 from mail.llm.request import ToolFormat, Wire
 from mail.llm.settings import LLMSettings
-from mail.llm.wires import Abilities, abilities_of, decoder_of, encoded
+from mail.llm.wires import decoder_of, encoded
+from tests.llm import support
 from tests.llm.streams import library
-from tests.llm.support import ask
 
 WIRES: tuple[Wire, ...] = ("completions", "responses", "anthropic")
 
@@ -37,75 +38,82 @@ def test_model_and_format_decide_the_wire(
     model: str, for_responses: Wire, for_completions: Wire
 ) -> None:
     formats: tuple[ToolFormat, ...] = ("responses", "completions")
-    wires = tuple(abilities_of(library(), model, tool_format).wire for tool_format in formats)
+    wires = tuple(profile_of(library(), model, tool_format).wire for tool_format in formats)
     assert wires == (for_responses, for_completions)
 
 
+NO_EFFORT, BUDGET, ADAPTS = "none", "thinking_budget", "adaptive"
+
+
 @pytest.mark.parametrize(
-    ("model", "thinks", "reasons", "caches"),
+    ("model", "thinks", "effort_via", "caches"),
     [
-        ("anthropic/claude-sonnet-4-5", True, True, True),
-        ("litellm_proxy/anthropic/claude-sonnet-4-5", True, True, True),
-        ("anthropic/claude-sonnet-9-9", True, True, True),
-        ("bedrock/anthropic.claude-sonnet-4-5-20250929-v1:0", True, True, True),
-        ("openai/gpt-5-mini", False, True, False),
-        ("litellm_proxy/openai/gpt-5-mini", False, True, False),
-        ("openai/gpt-4.1", False, False, False),
-        ("gemini/gemini-2.5-pro", True, True, False),
-        ("groq/llama-3.3-70b-versatile", False, False, False),
-        ("litellm_proxy/alias", False, False, False),
+        ("anthropic/claude-sonnet-4-5", "asked", BUDGET, True),
+        ("litellm_proxy/anthropic/claude-sonnet-4-5", "asked", BUDGET, True),
+        ("anthropic/claude-sonnet-9-9", "asked", ADAPTS, True),
+        ("bedrock/anthropic.claude-sonnet-4-5-20250929-v1:0", "asked", BUDGET, True),
+        ("openai/gpt-5-mini", "asked", "reasoning", False),
+        ("litellm_proxy/openai/gpt-5-mini", "asked", "reasoning", False),
+        ("openai/gpt-4.1", "no", NO_EFFORT, False),
+        ("gemini/gemini-2.5-pro", "asked", BUDGET, False),
+        ("groq/llama-3.3-70b-versatile", "no", "reasoning_effort", False),
+        ("litellm_proxy/alias", "no", NO_EFFORT, False),
     ],
 )
 def test_what_a_model_can_do_comes_from_the_tables(
-    model: str, thinks: bool, reasons: bool, caches: bool
+    model: str, thinks: str, effort_via: str, caches: bool
 ) -> None:
-    found = abilities_of(library(), model, "responses")
-    assert (found.thinks, found.reasons, found.caches) == (thinks, reasons, caches)
+    found = profile_of(library(), model, "responses")
+    assert (found.thinks, found.effort_via, found.cache_marks) == (thinks, effort_via, caches)
 
 
 @pytest.mark.parametrize(
-    ("model", "adapts", "signs"),
+    ("model", "effort_via", "signed"),
     [
-        ("anthropic/claude-sonnet-4-5", False, True),
-        ("anthropic/claude-opus-4-6", False, True),  # takes a budget still
-        ("anthropic/claude-opus-4-7", True, True),
-        ("litellm_proxy/anthropic/claude-opus-4-8", True, True),
-        ("vertex_ai/claude-sonnet-5", True, True),
-        ("bedrock/us.anthropic.claude-opus-4-7", True, True),
-        ("openai/gpt-5-mini", False, False),
-        ("gemini/gemini-2.5-pro", False, False),
-        ("alias", False, False),
+        ("anthropic/claude-sonnet-4-5", BUDGET, True),
+        ("anthropic/claude-opus-4-6", BUDGET, True),  # takes a budget still
+        ("anthropic/claude-opus-4-7", ADAPTS, True),
+        ("litellm_proxy/anthropic/claude-opus-4-8", ADAPTS, True),
+        ("vertex_ai/claude-sonnet-5", ADAPTS, True),
+        ("bedrock/us.anthropic.claude-opus-4-7", ADAPTS, True),
+        ("openai/gpt-5-mini", "reasoning", False),
+        ("gemini/gemini-2.5-pro", BUDGET, False),
+        ("alias", "reasoning_effort", False),
     ],
 )
 def test_some_models_decide_themselves_how_long_they_think(
-    model: str, adapts: bool, signs: bool
+    model: str, effort_via: str, signed: bool
 ) -> None:
-    found = abilities_of(library(), model, "responses")
-    assert (found.adapts, found.signs) == (adapts, signs)
+    found = profile_of(library(), model, "responses")
+    assert (found.effort_via, found.signed) == (effort_via, signed)
 
 
 @pytest.mark.parametrize("name", ["", "/", "a/b/c", "litellm_proxy/", "openai/", "é \n", "x" * 999])
 @pytest.mark.parametrize("tool_format", ["responses", "completions"])
 def test_unknown_names_are_no_error(name: str, tool_format: ToolFormat) -> None:
-    found = abilities_of(library(), name, tool_format)
+    found = profile_of(library(), name, tool_format)
     assert found.wire in ("completions", "responses")
-    assert not found.thinks
+    assert found.thinks == "no"
 
 
-@pytest.mark.parametrize("wire", WIRES)
-@pytest.mark.parametrize("able", [True, False])
-def test_requests_are_encoded_as_the_model_can_take_them(wire: Wire, able: bool) -> None:
-    request = ask(settings=LLMSettings.resolve("low"))
-    found = encoded(request, Abilities(wire=wire, thinks=able, reasons=able, caches=able))
-    expected = {
-        "completions": lambda: completions.encode(request, thinking=able, caching=able),
-        "responses": lambda: responses.encode(request, reasoning=able),
-        "anthropic": lambda: anthropic.encode(request, thinking=able, caching=able),
-    }
-    assert found == expected[wire]()
-    assert ("thinking" in found) is (able and wire != "responses")
-    assert ("reasoning" in found) is (able and wire == "responses")
-    assert ("cache_control" in str(found)) is (able and wire != "responses")
+@pytest.mark.parametrize(
+    ("profile", "thinking", "marks"),
+    [
+        (UNKNOWN, False, False),
+        (support.BUDGET, True, False),
+        (Profile(wire="responses"), False, False),
+        (support.REASONS, True, False),
+        (support.CLAUDE, True, True),
+        (support.CLAUDE_MUTE, False, True),
+    ],
+)
+def test_requests_are_encoded_as_the_model_can_take_them(
+    profile: Profile, thinking: bool, marks: bool
+) -> None:
+    found = encoded(support.ask(settings=LLMSettings.resolve("low")), profile)
+    assert ("input" in found) is (profile.wire == "responses")
+    assert bool({"thinking", "reasoning"} & found.keys()) is thinking
+    assert ("cache_control" in str(found)) is marks
 
 
 def test_each_wire_has_its_decoder() -> None:

@@ -12,6 +12,7 @@ from pydantic_core import to_json
 
 from mail.llm.completions import field_of, mark_for_cache, read_chunk, tool_choice, tool_results
 from mail.llm.history import Replied, Said, conversation, parse_arguments_text, plain_copy
+from mail.llm.profiles import Profile
 from mail.llm.request import (
     BuiltinCall,
     BuiltinResult,
@@ -24,8 +25,8 @@ from mail.llm.request import (
     Speech,
     Thought,
 )
-from mail.llm.thinking import THINKING, began_with_thinking, thinking_arguments
-from mail.llm.tools import choice_name, tools_for
+from mail.llm.thinking import THINKING, may_think, thinking_arguments
+from mail.llm.tools import tools_for
 
 __all__ = ["INTERLEAVED", "assistant_message", "decode", "encode", "server_tool", "with_results"]
 
@@ -42,9 +43,7 @@ _EVENT_NAMES: Final[Mapping[str, str]] = {
 }
 
 
-def encode(
-    request: ModelRequest, *, thinking: bool = True, adapts: bool = False, caching: bool = True
-) -> dict[str, Any]:
+def encode(request: ModelRequest, profile: Profile) -> dict[str, Any]:
     """Build the keyword arguments of LiteLLM's chat call to a Claude model.
 
     A model that thinks cannot be forced to call a tool. So a call that forces one tool is made
@@ -53,24 +52,19 @@ def encode(
 
     Args:
         request: The question; nothing in it is changed or shared with the result.
-        thinking: Whether the model can think.
-        adapts: Whether it takes an effort in place of a thinking budget.
-        caching: Whether to mark what the provider shall cache: system prompt and tools, and the
-            conversation so far.
+        profile: What the model accepts and needs. If its requests can be marked for the cache,
+            system prompt and tools are, and the conversation so far.
     """
     settings = request.settings
     exchanges = conversation(request.messages)
-    able = thinking and choice_name(request.tool_choice) is None
-    if able and (adapts or began_with_thinking(exchanges, "anthropic")):
-        asked = thinking_arguments(settings, adapts=adapts, least=_LEAST_BUDGET)
-    else:
-        asked = {}
+    able = may_think(request.tool_choice, exchanges, profile)
+    asked = thinking_arguments(settings, profile, least=_LEAST_BUDGET) if able else {}
     messages = list(_messages(exchanges, keep_thinking=bool(asked)))
     messages[:0] = _system(request, messages)
-    if caching:
+    if profile.cache_marks:
         mark_for_cache(messages)
     wire: dict[str, Any] = {"model": request.model, "messages": messages} | asked
-    if asked and not adapts:  # others do so by themselves
+    if asked and profile.effort_via == "thinking_budget":  # others do so by themselves
         wire["extra_headers"] = dict(INTERLEAVED)
     if settings.max_tokens is not None:
         wire["max_tokens"] = settings.max_tokens

@@ -6,8 +6,9 @@ from typing import Any, Final
 from mail.core.agents import ToolChoice
 from mail.core.usage import Usage
 from mail.llm.history import Replied, Said, conversation, plain_copy, written_arguments
+from mail.llm.profiles import UNKNOWN, Profile
 from mail.llm.request import CallPiece, Delta, FunctionCall, ModelReply, ModelRequest, Thought
-from mail.llm.thinking import began_with_thinking, thinking_arguments
+from mail.llm.thinking import may_think, thinking_arguments
 from mail.llm.tools import choice_name, tools_for
 
 __all__ = [
@@ -49,24 +50,12 @@ def _mark_content(message: dict[str, Any]) -> None:
 _REASONING_FIELDS = ("reasoning_content", "thinking_blocks")
 
 
-def encode(
-    request: ModelRequest,
-    *,
-    thinking: bool = False,
-    adapts: bool = False,
-    signed: bool = False,
-    caching: bool = False,
-) -> dict[str, Any]:
+def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
     """Build the keyword arguments of a chat-completions call.
 
     Args:
         request: The question; nothing in it is changed or shared with the result.
-        thinking: Whether the provider takes a ``thinking`` budget; if not, the reasoning effort
-            is sent instead, and its own reasoning is left out of the history.
-        adapts: Whether a model that thinks takes an effort in place of the budget.
-        signed: Whether the model signs its thinking (Claude): then it may not think in a turn
-            that began without.
-        caching: Whether to mark what the provider shall cache.
+        profile: What the model accepts and needs.
 
     Returns:
         ``model``, ``messages`` and, as far as there is something to say, ``tools``,
@@ -74,17 +63,14 @@ def encode(
     """
     settings = request.settings
     exchanges = conversation(request.messages)
-    # Providers that think refuse to be forced to call a tool at the same time.
-    able = thinking and choice_name(request.tool_choice) is None
-    if signed and not adapts:
-        able = able and began_with_thinking(exchanges, "completions")
+    able = may_think(request.tool_choice, exchanges, profile)
     messages = _messages(request, exchanges, able)
-    if caching:
+    if profile.cache_marks:
         mark_for_cache(messages)
     wire: dict[str, Any] = {"model": request.model, "messages": messages}
-    asked = thinking_arguments(settings, adapts=adapts) if able else {}
+    asked = thinking_arguments(settings, profile) if able else {}
     wire |= asked
-    if not thinking and settings.reasoning_effort is not None:
+    if profile.effort_via == "reasoning_effort" and settings.reasoning_effort is not None:
         wire["reasoning_effort"] = settings.reasoning_effort
     if settings.max_tokens is not None:
         wire["max_tokens"] = settings.max_tokens

@@ -20,9 +20,9 @@ from mail.core.call_context import NullSink, current_call
 from mail.errors import AgentError, ModelError
 from mail.llm.ask import ask
 from mail.llm.history import NO_RESULT, Replied, Said, conversation, is_reply_item, text_of
+from mail.llm.profiles import PROXY_PREFIX
 from mail.llm.request import ChatModel, ModelRequest
 from mail.llm.resolve import SCRIPTED_PREFIX
-from mail.llm.wires import PROXY_PREFIX
 
 __all__ = [
     "SUMMARY_TITLE",

@@ -18,12 +18,13 @@ from mail.core.usage import Usage
 from mail.errors import ModelError
 from mail.llm.completions import field_of
 from mail.llm.failures import ReportedError, model_error
+from mail.llm.profiles import PROXY_PREFIX, Profile, profile_of
 from mail.llm.provider_env import check_surroundings
 from mail.llm.remote import Guard
 from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
 from mail.llm.silence import Silence
-from mail.llm.wires import PROXY_PREFIX, Abilities, abilities_of, decoder_of, encoded
+from mail.llm.wires import decoder_of, encoded
 
 __all__ = [
     "LiteLLMModel",
@@ -122,7 +123,7 @@ class LiteLLMModel:
     def __init__(self, retry: RetryPolicy | None = None, sleep: Sleep = asyncio.sleep) -> None:
         self._retry = retry or RetryPolicy()
         self._sleep = sleep
-        self._abilities: dict[tuple[str, str], Abilities] = {}
+        self._profiles: dict[tuple[str, str], Profile] = {}
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Ask the model; see `mail.llm.request.ChatModel.stream`."""
@@ -144,21 +145,21 @@ class LiteLLMModel:
         in_name = bool(_authorization(request))
         check_surroundings(litellm, request.model, request.tool_format, in_name=in_name)
         key = (request.model, request.tool_format)
-        abilities = self._abilities.get(key)
-        if abilities is None:
-            abilities = abilities_of(litellm, request.model, request.tool_format)
-            load_parts([abilities.wire])
-            if abilities.wire == "responses":
+        profile = self._profiles.get(key)
+        if profile is None:
+            profile = profile_of(litellm, request.model, request.tool_format)
+            load_parts([profile.wire])
+            if profile.wire == "responses":
                 _stream_unknown(litellm, request.model)
-            self._abilities[key] = abilities
-        arguments = encoded(request, abilities) | _around(request)
+            self._profiles[key] = profile
+        arguments = encoded(request, profile) | _around(request)
         headers = arguments.pop("extra_headers", {}) | _authorization(request)
         if headers:
             arguments["extra_headers"] = headers
-        call = litellm.aresponses if abilities.wire == "responses" else litellm.acompletion
-        if abilities.wire != "responses":
+        call = litellm.aresponses if profile.wire == "responses" else litellm.acompletion
+        if profile.wire != "responses":
             arguments["stream_options"] = {"include_usage": True}
-        return _Call(litellm, call, abilities.wire, arguments)
+        return _Call(litellm, call, profile.wire, arguments)
 
     async def _attempt(
         self, request: ModelRequest, seconds: float, rules: ModelRules | None
@@ -169,7 +170,7 @@ class LiteLLMModel:
         guard = Guard(rules)
         stream: Any = None
         try:
-            if (request.model, request.tool_format) in self._abilities:
+            if (request.model, request.tool_format) in self._profiles:
                 call = self._prepared(request)
             else:  # the first call to a model: importing its parts takes seconds
                 call = await asyncio.to_thread(self._prepared, request)

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 from mail.core.call_context import ModelRules
 from mail.egress.client import EgressPolicy, GuardedTransport, RefusedAddress, system_transport
 from mail.errors import ConfigError, ModelError
+from mail.llm.profiles import PROXY_PREFIX
 from mail.llm.provider_env import configured_address
 from mail.llm.request import Wire
-from mail.llm.wires import PROXY_PREFIX
 
 __all__ = ["Guard", "check_remote_llm"]
 

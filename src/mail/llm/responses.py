@@ -16,6 +16,7 @@ from mail.llm.history import (
     unique_id,
     written_arguments,
 )
+from mail.llm.profiles import UNKNOWN, Profile
 from mail.llm.request import (
     BuiltinCall,
     CallPiece,
@@ -44,7 +45,7 @@ BUILTIN_ITEMS: Final = frozenset(
 _LARGE_FIELDS: Final = frozenset({"result", "container_id", "id", "type"})
 
 
-def encode(request: ModelRequest, *, reasoning: bool = False) -> dict[str, Any]:
+def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
     """Build the keyword arguments of a Responses call.
 
     Nothing is stored at the provider: reasoning comes back encrypted and is sent again with the
@@ -52,9 +53,11 @@ def encode(request: ModelRequest, *, reasoning: bool = False) -> dict[str, Any]:
 
     Args:
         request: The question; nothing in it is changed or shared with the result.
-        reasoning: Whether the model reasons; if so, a summary and the encrypted text are asked for.
+        profile: What the model accepts and needs. If it reasons, a summary and the encrypted text
+            are asked for.
     """
     settings = request.settings
+    reasoning = profile.thinks != "no"
     items = list(_items(request, keep_reasoning=reasoning))
     wire: dict[str, Any] = {"model": request.model, "input": items, "store": False}
     if items and items[0].get("role") == "system":

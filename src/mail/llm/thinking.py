@@ -3,28 +3,51 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from mail.core.agents import ToolChoice
 from mail.llm.history import Replied, Said
+from mail.llm.profiles import Profile
 from mail.llm.request import Wire
 from mail.llm.settings import LLMSettings
+from mail.llm.tools import choice_name
 
-__all__ = ["THINKING", "began_with_thinking", "thinking_arguments"]
+__all__ = ["THINKING", "began_with_thinking", "may_think", "thinking_arguments"]
+
+_ASKED: Final = ("adaptive", "thinking_budget")
 
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 """The kinds of block in which Claude thinks."""
 
 
+def may_think(choice: ToolChoice, exchanges: Sequence[Said | Replied], profile: Profile) -> bool:
+    """Tell whether a model can be asked to think in a call.
+
+    Args:
+        choice: The call's tool choice; some models cannot think where they are forced.
+        exchanges: The history.
+        profile: What the model accepts and needs.
+    """
+    if profile.effort_via not in _ASKED:
+        return False
+    if choice_name(choice) is not None and profile.forced_named == "off":
+        return False
+    if not profile.signed or profile.effort_via == "adaptive":
+        return True
+    return began_with_thinking(exchanges, profile.wire)
+
+
 def thinking_arguments(
-    settings: LLMSettings, *, adapts: bool = False, least: int = 1
+    settings: LLMSettings, profile: Profile, *, least: int = 1
 ) -> dict[str, Any]:
     """Return the arguments that ask for thinking; none if nothing asks for it.
 
     Args:
         settings: What the agent asks for.
-        adapts: Whether the model itself decides how long it thinks. Such a model takes an effort
-            in place of a budget, and shows what it thinks only when it is told to.
+        profile: What the model accepts and needs. One that adapts decides itself how long it
+            thinks: it takes an effort in place of a budget, and shows what it thinks only when it
+            is told to.
         least: The smallest budget that the provider takes.
     """
-    if adapts:
+    if profile.effort_via == "adaptive":
         effort = settings.effort
         shown = {"type": "adaptive", "display": "summarized"}
         return {} if effort is None else {"thinking": shown, "reasoning_effort": effort}

@@ -19,6 +19,7 @@ from mail.factories.base import LiteLLMAgentFunction, ReasoningEffort, ToolForma
 from mail.factories.supervisor import SupervisorFunction
 from mail.llm import completions, responses
 from mail.llm.failures import model_error
+from mail.llm.profiles import Profile
 from mail.llm.remote import Guard
 from mail.llm.request import Delta, ModelRequest
 from mail.llm.retry import RetryPolicy, Sleep, retrying
@@ -139,7 +140,7 @@ class OpenAIModel:
         silence = request.settings.timeout + _SLACK_SECONDS
         around = {"stream": True, "timeout": httpx.Timeout(silence, connect=_CONNECT_SECONDS)}
         if self._wire == "responses":
-            arguments = responses.encode(request, reasoning=self._reasons_for(request))
+            arguments = responses.encode(request, self._profile_for(request))
             call: Any = client.responses.create
         else:
             arguments = completions.encode(request)
@@ -149,6 +150,9 @@ class OpenAIModel:
             call = client.chat.completions.create
         arguments["model"] = _bare(request.model)
         return await call(**arguments, **around)
+
+    def _profile_for(self, request: ModelRequest) -> Profile:
+        return Profile(wire="responses", thinks="asked" if self._reasons_for(request) else "no")
 
     def _reasons_for(self, request: ModelRequest) -> bool:
         if self._reasons is not None:

@@ -1,0 +1,269 @@
+"""What each model accepts and needs, as data: a table of rows, each with its source.
+
+What a row leaves open comes from LiteLLM's tables; fields that an operator or an agent sets come
+before both. Whoever builds a request reads the profile; no other module goes by the name of a
+provider or a model.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from mail.llm.request import ToolFormat, Wire
+
+__all__ = ["PROXY_PREFIX", "ROWS", "UNKNOWN", "Forced", "Profile", "Row", "profile_of", "row_of"]
+
+PROXY_PREFIX: Final = "litellm_proxy/"
+
+Forced = Literal["ok", "off", "one", "auto", "unless_thinking"]
+"""How a model is made to call a tool.
+
+``ok`` sends the choice as it is, ``off`` sends it together with what switches thinking off, ``one``
+offers only the tool in question and asks for any, ``auto`` never forces, and ``unless_thinking``
+forces only in calls that do not ask the model to think.
+"""
+
+Thinks = Literal["no", "asked", "default", "always"]
+"""When a model thinks: never, if it is asked to, unless it is told not to, or always."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """What a model accepts and needs. The defaults are those of one that nobody knows.
+
+    Attributes:
+        wire: The format in which it is spoken to.
+        tools: Whether it can call tools at all.
+        forced_any: How "call any tool" is asked for.
+        forced_named: How one certain tool is asked for.
+        off_switch: Arguments that switch thinking off, for ``forced_… = "off"``.
+        on_switch: Arguments that a call needs in which the model thinks.
+        omit_auto: Whether the tool choice ``auto`` is left out: some servers refuse the word.
+        bridge: Assistant text between a tool's result and a user's message, where the provider
+            wants one; empty for none.
+        call_id: The shape of call ids: ``any``, or ``nine`` letters and digits.
+        longest_id: The most characters of a call id.
+        signed_ids: Whether call ids carry a signature that must come back whole (Gemini).
+        null_content: Whether the content of a message with calls may be null.
+        thinks: When it thinks.
+        signed: Whether it signs its thinking (Claude).
+        send_back: When its reasoning goes back to it: ``never``, in calls that do not switch
+            ``thinking`` off, or ``always``.
+        efforts: The efforts that it takes, the least first; none means any.
+        effort_via: How it is told: ``none``, ``reasoning_effort``, ``reasoning`` (Responses),
+            ``thinking_budget``, ``adaptive`` (Claude), or ``extra_body:`` and a dotted path; the
+            path of a number of tokens ends in ``max_tokens`` or ``budget``.
+        summary: Whether a summary of its reasoning may be asked for.
+        block_binding: What shall happen to thinking that is bound to other messages
+            (``drop_block``); empty sends nothing.
+        headers: HTTP headers that its calls need.
+        cache_marks: Whether parts of a request can be marked for its cache.
+        stream: Whether its replies are streamed.
+        silence: The least ``timeout`` in seconds that it needs, or None.
+        total: The least ``deadline`` in seconds that it needs, or None.
+        store: What is sent as ``store``; None sends nothing.
+        max_tokens: The cap of a reply for which none is asked, where there has to be one.
+        arguments: Further arguments of every call.
+        without: Names of arguments that are left out, because the provider refuses them.
+        row: The id of the row that it comes from.
+        source: Where the row's facts come from.
+        checked: When they were looked up (ISO date).
+    """
+
+    wire: Wire = "completions"
+    tools: bool = True
+    forced_any: Forced = "ok"
+    forced_named: Forced = "ok"
+    off_switch: Mapping[str, Any] = field(default_factory=dict)
+    on_switch: Mapping[str, Any] = field(default_factory=dict)
+    omit_auto: bool = False
+    bridge: str = ""
+    call_id: Literal["any", "nine"] = "any"
+    longest_id: int = 64
+    signed_ids: bool = False
+    null_content: bool = True
+    thinks: Thinks = "no"
+    signed: bool = False
+    send_back: Literal["never", "thinking", "always"] = "never"
+    efforts: tuple[str, ...] = ()
+    effort_via: str = "reasoning_effort"
+    summary: bool = True
+    block_binding: Literal["", "drop_block"] = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    cache_marks: bool = False
+    stream: bool = True
+    silence: float | None = None
+    total: float | None = None
+    store: bool | None = None
+    max_tokens: int | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    row: str = ""
+    source: str = ""
+    checked: str = ""
+
+
+UNKNOWN: Final = Profile()
+"""The profile of a model of which nothing is known: no thinking, any choice, an effort as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A line of the table: which models it is about, and what is known of them.
+
+    ``provider`` and ``model`` are patterns in lower case: of the whole name of LiteLLM's provider,
+    and of a part of the model's name without provider and proxy. ``fields`` are those of `Profile`.
+    """
+
+    id: str
+    provider: str = ".*"
+    model: str = ""
+    fields: Mapping[str, Any]
+    source: str
+    checked: str
+
+    def fits(self, provider: str, name: str) -> bool:
+        """Tell whether the row is about a model."""
+        if re.fullmatch(self.provider, provider.lower()) is None:
+            return False
+        return re.search(self.model, name.lower()) is not None
+
+
+_TABLES: Final = "LiteLLM's tables"
+
+ROWS: Final[tuple[Row, ...]] = (Row(id="default", fields={}, source=_TABLES, checked="2026-11-23"),)
+"""The table; the first row that fits counts, and the last fits every model."""
+
+
+def row_of(provider: str, name: str) -> Row:
+    """Return the row of a model, by LiteLLM's name of its provider and its own without it."""
+    return next(row for row in ROWS if row.fits(provider, name))
+
+
+def profile_of(
+    litellm: Any,
+    model: str,
+    tool_format: ToolFormat,
+    overrides: Mapping[str, Any] = MappingProxyType({}),
+) -> Profile:
+    """Find out what a model accepts and needs.
+
+    Args:
+        litellm: The library, whose tables fill in what the model's row leaves open.
+        model: A model's name; what a proxy stands for decides, not the proxy.
+        tool_format: The agent's tool format.
+        overrides: Fields of the profile that come before row and tables; ``like`` names another
+            model, whose profile it is then.
+    """
+    given = dict(overrides)
+    known = _Known.look_up(litellm, model, str(given.pop("like", "")))
+    row = row_of(known.provider, known.name)
+    fields = {**row.fields, **given}
+    fields = {**known.fields(fields, tool_format), **fields}
+    return Profile(**fields, row=row.id, source=row.source, checked=row.checked)
+
+
+_ANTHROPIC: Final = "anthropic"
+_CLAUDE: Final = "claude"
+_BLOCK_HOSTS: Final = frozenset({_ANTHROPIC, "azure_ai", "vertex_ai"})
+"""Whose Claude models LiteLLM speaks to in Anthropic's own message blocks."""
+_MARKED_HOSTS: Final = frozenset({*_BLOCK_HOSTS, "bedrock"})
+"""Where Claude's requests can be marked for the cache; the rest cache by themselves, or not."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What LiteLLM's tables know of a model.
+
+    ``model`` is its name without a proxy's prefix, ``name`` also without the provider's.
+    """
+
+    litellm: Any
+    model: str
+    proxied: bool
+    name: str
+    provider: str
+
+    @classmethod
+    def look_up(cls, litellm: Any, model: str, like: str = "") -> "_Known":
+        """Find a model, or the one that it is like."""
+        inner = (like or model).removeprefix(PROXY_PREFIX)
+        found = _asked(litellm.get_llm_provider, model=inner)
+        name, provider = (str(found[0]), str(found[1])) if found else (inner, "")
+        return cls(litellm, inner, model.startswith(PROXY_PREFIX), name, provider)
+
+    @property
+    def is_claude(self) -> bool:
+        return self.provider == _ANTHROPIC or _CLAUDE in self.name.lower()
+
+    def fields(self, set_already: Mapping[str, Any], tool_format: ToolFormat) -> dict[str, Any]:
+        """Return the fields of a profile, as far as the tables and those set already tell."""
+        wire = set_already.get("wire") or self.wire(tool_format)
+        thinks = set_already.get("thinks") or ("asked" if self._thinks(wire) else "no")
+        fields: dict[str, Any] = {
+            "wire": wire,
+            "thinks": thinks,
+            "effort_via": "none",
+            "signed": self.is_claude,
+            "cache_marks": self._takes_marks(),
+        }
+        if wire == "responses":
+            if thinks != "no":
+                fields |= {"effort_via": "reasoning", "send_back": "always"}
+        elif thinks != "no":
+            via = "adaptive" if self.is_claude and self._adapts() else "thinking_budget"
+            fields |= {"effort_via": via, "send_back": "thinking"}
+            fields |= {"forced_any": "unless_thinking", "forced_named": "off"}
+        elif wire == "completions":
+            fields["effort_via"] = "reasoning_effort"
+        return fields
+
+    def wire(self, tool_format: ToolFormat) -> Wire:
+        """Return the format of the model's provider that suits an agent's tool format.
+
+        Claude models are spoken to in Anthropic's blocks, whatever the tool format is;
+        ``responses`` applies to providers that have that API, and to a proxy, which has it for
+        every model; all others speak chat completions.
+        """
+        if self.provider in _BLOCK_HOSTS and self.is_claude:
+            return "anthropic"
+        if tool_format == "responses" and (self.proxied or self._has_responses()):
+            return "responses"
+        return "completions"
+
+    def _thinks(self, wire: Wire) -> bool:
+        if wire == "responses":
+            return bool(_asked(self.litellm.supports_reasoning, model=self.model))
+        supported = _asked(self.litellm.get_supported_openai_params, model=self.model)
+        return "thinking" in (supported or ())
+
+    def _takes_marks(self) -> bool:
+        if not self.is_claude or self.provider not in _MARKED_HOSTS:
+            return False
+        return bool(_asked(self.litellm.utils.supports_prompt_caching, model=self.model))
+
+    def _adapts(self) -> bool:
+        """Tell whether a Claude model refuses thinking budgets."""
+        return self._able("supports_adaptive_thinking") and not self._able(
+            "supports_legacy_thinking"
+        )
+
+    def _able(self, ability: str) -> bool:
+        asked = self.litellm.AnthropicConfig.supports_model_capability
+        given = {"key": ability, "custom_llm_provider": self.provider}
+        return bool(_asked(asked, model=self.name, **given))
+
+    def _has_responses(self) -> bool:
+        known = _asked(lambda: self.litellm.LlmProviders(self.provider))
+        asked = self.litellm.utils.ProviderConfigManager.get_provider_responses_api_config
+        return known is not None and _asked(asked, model=self.name, provider=known) is not None
+
+
+def _asked(question: Callable[..., Any], **arguments: Any) -> Any:
+    """Ask the library about a model that it may not know."""
+    try:
+        return question(**arguments)
+    except Exception:  # noqa: BLE001 - it knows no such model: the call itself says so
+        return None
