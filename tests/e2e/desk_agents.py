@@ -91,9 +91,12 @@ def _posts(mail: Mail) -> list[tuple[str, str]]:
     earlier, new, own = mail.body.partition(f"\n\nThe new message, from {mail.sender}:\n")
     if not new:
         return [(mail.sender, mail.body)]
-    lines = [json.loads(line) for line in earlier.splitlines() if line.startswith("{")]
-    posts = [(line["from"], line["text"]) for line in lines if "from" in line]
-    return [*posts, (mail.sender, own)]
+    return [*_earlier(earlier), (mail.sender, own)]
+
+
+def _earlier(told: str) -> list[tuple[str, str]]:
+    lines = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
+    return [(line["from"], line["text"]) for line in lines if "from" in line]
 
 
 def _note(file: Path, agent: str, view: ScriptView) -> None:
@@ -103,6 +106,7 @@ def _note(file: Path, agent: str, view: ScriptView) -> None:
     for result in view.results:
         reply = json.loads(result.content).get("reply") if '"reply"' in result.content else None
         if reply:
+            found.extend(_earlier(reply.get("earlier", "")))
             found.append((reply["from"], reply["message"]))
     line = json.dumps([agent, [[who, " ".join(text.split()[:2])] for who, text in found]])
     with file.open("a", encoding="utf-8") as requests:

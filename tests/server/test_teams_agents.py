@@ -15,7 +15,7 @@ from mail.llm.script import Steps, call
 from mail.llm.script_view import ScriptView
 from mail.llm.scripted import ScriptedModel
 from tests.server.kit import bearer
-from tests.server.test_desk import fetch, known
+from tests.server.test_desk import fetch, known, send, thread
 from tests.server.test_desk_agents import begin, mail, serving
 from tests.server.test_teams import ask, tell, tell_all
 
@@ -96,6 +96,23 @@ def test_an_agent_waits_for_a_participant_whose_message_is_the_reply(http: httpx
     (receipt,) = http.get(place, headers=bearer("editor")).json()["receipts"]
     assert (receipt["state"], receipt["turn"]) == ("shown", 2), "the reply stood in a request"
     fetch(http, "editor")
+
+
+def test_a_reply_in_a_thread_is_told_apart_from_what_came_before_it(http: httpx.Client) -> None:
+    there = thread(http, "supervisor", "reviewer")
+    fetch(http, "reviewer", limit=100)
+    send(http, "reviewer", thread_id=there, content="Not yet.")
+    assert mail(http, "reviewer")["content"] == "heard: Not yet."
+    fetch(http, "editor", limit=100)
+    task_id = begin(http, "Ready?")
+    asked = mail(http, "editor")["id"]
+    send(http, "editor", thread_id=there, reply_to=asked, content="Yes.")
+    reply = outcome(http, task_id)["reply"]
+    assert reply["message"] == "Yes."
+    told = [json.loads(line) for line in reply["earlier"].split("\n") if line.startswith("{")]
+    assert [each["text"] for each in told] == ["Not yet.", "heard: Not yet."]
+    for who in ("editor", "reviewer"):
+        fetch(http, who, limit=100)
 
 
 def test_a_participant_waits_for_an_agent(http: httpx.Client) -> None:

@@ -34,6 +34,7 @@ __all__ = [
     "owner_name",
     "participants_in",
     "plain",
+    "post_of",
     "receipt_told",
 ]
 
@@ -119,6 +120,13 @@ def in_thread(
     told_before = "\n".join([_MISSED, *reversed(lines)])
     body = f"{told_before}\n\n{_NEW.format(sender=letter.sender)}\n{letter.body}"
     return body, {"message_id": letter.letter_id, _EARLIER: ids}
+
+
+def post_of(envelope: Envelope) -> tuple[str, str]:
+    """Return the text of a participant's message, and before it what `in_thread` told with it."""
+    new = _NEW.format(sender=envelope.sender["address"])
+    told, found, own = envelope.body.partition(f"\n\n{new}\n")
+    return (told, own) if found and _EARLIER in envelope.routing_info else ("", envelope.body)
 
 
 def plain(text: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from pydantic_core import from_json, to_json
 
 from mail.core.envelope import Envelope
+from mail.core.runtime.correspondence import post_of
 from mail.core.runtime.turn import Control
 from mail.core.teams import wait_cycle
 from mail.core.tools.call import AgentToolCall
@@ -125,8 +126,11 @@ class TeamWait:
         return alone and envelope.kind in ("request", "response", "interrupt")
 
     def replied(self, envelope: Envelope) -> str:
-        """Return the result with a reply."""
-        reply = {"messageId": envelope.id, "from": self.draft.called, "message": envelope.body}
+        """Return the result with a reply, and apart from it what came before in its thread."""
+        earlier, message = post_of(envelope)
+        reply = {"messageId": envelope.id, "from": self.draft.called, "message": message}
+        if earlier:
+            reply["earlier"] = earlier
         return self.draft.result("replied", reply=reply)
 
     def stop(self) -> None:
