@@ -31,7 +31,7 @@ from mail.llm.request import (
     Thought,
     Wire,
 )
-from mail.llm.responses import history_items, parts_of
+from mail.llm.responses import history_items, marked, parts_of
 
 __all__ = [
     "REFUSED",
@@ -44,7 +44,15 @@ __all__ = [
 ]
 
 _REDACTED = "[redacted thinking]"
-_CUT = frozenset({"content_filter", "length", "max_output_tokens", "max_tokens"})
+_CUT = frozenset(
+    {
+        "content_filter",
+        "length",
+        "max_output_tokens",
+        "max_tokens",
+        "model_context_window_exceeded",
+    }
+)
 """Why a reply ends that the model had not finished."""
 
 
@@ -418,7 +426,7 @@ async def _one(
     reply = await collect(model.stream(request), sink, current_call().max_reply_bytes)
     if reply.usage is not None:
         report(request.model, reply.usage)
-    return reply
+    return replace(reply, items=marked(reply.items, request)) if reply.items else reply
 
 
 def _unfinished(reply: ModelReply) -> bool:

@@ -354,9 +354,17 @@ def _anthropic_events(stream: Any, alive: Alive) -> None:
             alive()
         elif kind == "error":
             raise ReportedError(chunk)
-        return parse(owner(), chunk)
+        return parse(owner(), _known_end(chunk) if kind == "message_delta" else chunk)
 
     reader.chunk_parser = read
+
+
+def _known_end(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the end of a reply in words that the library knows; it takes others for a good end."""
+    delta = chunk.get("delta") or {}
+    if delta.get("stop_reason") != "model_context_window_exceeded":
+        return chunk
+    return {**chunk, "delta": {**delta, "stop_reason": "max_tokens"}}
 
 
 _LET_THROUGH: Final[Mapping[Wire, Callable[[Any, Alive], None]]] = MappingProxyType(

@@ -16,7 +16,7 @@ from mail.llm.history import (
     unique_id,
     written_arguments,
 )
-from mail.llm.profiles import UNKNOWN, Profile
+from mail.llm.profiles import PROXY_PREFIX, UNKNOWN, Profile
 from mail.llm.request import (
     BuiltinCall,
     CallPiece,
@@ -29,7 +29,7 @@ from mail.llm.request import (
 )
 from mail.llm.tools import choice_name, tools_for
 
-__all__ = ["BUILTIN_ITEMS", "decode", "encode", "history_items", "parts_of"]
+__all__ = ["BUILTIN_ITEMS", "decode", "encode", "history_items", "marked", "parts_of"]
 
 BUILTIN_ITEMS: Final = frozenset(
     {
@@ -41,6 +41,10 @@ BUILTIN_ITEMS: Final = frozenset(
     }
 )
 """Output items of tools that the provider ran itself."""
+
+_SEALED_BY: Final = "mail_sealed_by"
+"""Where the history keeps who can read an item of reasoning; it is never sent."""
+_OPENAI: Final = "openai"
 
 _LARGE_FIELDS: Final = frozenset({"result", "container_id", "id", "type"})
 
@@ -95,16 +99,39 @@ def _tool_choice(choice: ToolChoice, tools: Sequence[Mapping[str, Any]]) -> Tool
 
 
 def _items(request: ModelRequest, *, keep_reasoning: bool) -> Iterator[dict[str, Any]]:
+    reader = _reader(request)
     for exchange in conversation(request.messages):
         if isinstance(exchange, Said):
             yield plain_copy(exchange.message)
             continue
-        yield from _reply_items(exchange, keep_reasoning)
+        yield from _reply_items(exchange, reader if keep_reasoning else None)
         for call, result in zip(exchange.calls, exchange.results, strict=True):
             yield {"type": "function_call_output", "call_id": call.id, "output": result}
 
 
-def _reply_items(reply: Replied, keep_reasoning: bool) -> Iterator[dict[str, Any]]:
+def _reader(request: ModelRequest) -> str:
+    """Return who reads what a request's model seals: its provider, or the proxy's model."""
+    name = request.model.removeprefix(PROXY_PREFIX)
+    proxied = request.use_proxy or name != request.model
+    provider, _, _ = name.rpartition("/")
+    if not proxied:
+        return provider or _OPENAI
+    return PROXY_PREFIX + (provider or name)
+
+
+def marked(items: Sequence[Mapping[str, Any]], request: ModelRequest) -> tuple[dict[str, Any], ...]:
+    """Return the items of a reply for the history, with a note of who sealed its reasoning.
+
+    No other provider can open it, and most refuse a request that contains it.
+    """
+    note = {_SEALED_BY: _reader(request)}
+    return tuple(
+        {**item, **note} if item.get("type") == "reasoning" else dict(item) for item in items
+    )
+
+
+def _reply_items(reply: Replied, reader: str | None) -> Iterator[dict[str, Any]]:
+    """Yield the items of a reply; reasoning only if it can be read by the ``reader``, if any."""
     if reply.wire != "responses":
         if reply.text:
             yield {"role": "assistant", "content": reply.text}
@@ -113,10 +140,16 @@ def _reply_items(reply: Replied, keep_reasoning: bool) -> Iterator[dict[str, Any
             item = {"call_id": call.id, "name": call.name, "arguments": arguments}
             yield {"type": "function_call", **item}
         return
-    if keep_reasoning:
-        yield from map(plain_copy, _without_tail(reply.entries))
+    if reader is not None and _readable(reply.entries, reader):
+        items = _without_tail(reply.entries)
+        yield from ({k: plain_copy(v) for k, v in i.items() if k != _SEALED_BY} for i in items)
     else:
         yield from map(plain_copy, _without_reasoning(reply.entries))
+
+
+def _readable(items: Sequence[Mapping[str, Any]], reader: str) -> bool:
+    """Tell whether the reasoning among items may go to a reader; older entries do not say."""
+    return all(item.get(_SEALED_BY, reader) == reader for item in items)
 
 
 def _without_tail(items: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
