@@ -9,12 +9,15 @@ import threading
 import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextvars import copy_context
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from mail.core.call_context import ModelRules, current_call
 from mail.core.usage import Usage
+from mail.egress.client import AsideThreads
 from mail.errors import ModelError
 from mail.llm.completions import field_of
 from mail.llm.failures import ReportedError, model_error
@@ -23,7 +26,7 @@ from mail.llm.provider_env import check_surroundings
 from mail.llm.remote import Guard
 from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
-from mail.llm.silence import Silence
+from mail.llm.silence import Silence, listen_to
 from mail.llm.wires import decoder_of, encoded
 
 __all__ = [
@@ -36,10 +39,13 @@ __all__ = [
 ]
 
 
+T = TypeVar("T")
+
 _NO_KEY: Final = "the-user-token-is-in-the-header"
 _CONNECT_SECONDS: Final = 10.0
 _SLACK_SECONDS: Final = 5.0
 _PREPARING_SECONDS: Final = 0.02
+_PREPARED_AT_ONCE: Final = 4
 _READY: Final = "_loaded_by_mail"
 _LOCAL_ONLY: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -87,8 +93,16 @@ def load_library() -> Any:
             warnings.filterwarnings("ignore", message=message)
         litellm = importlib.import_module("litellm")
         litellm.suppress_debug_info = True  # it prints advertisements to standard output otherwise
+        _listen()
         setattr(litellm, _READY, True)
     return litellm
+
+
+def _listen() -> None:
+    """Hear the bytes of every response: the library goes through one of two transports."""
+    httpx: Any = importlib.import_module("httpx")
+    default: Any = importlib.import_module("litellm.llms.custom_httpx.aiohttp_transport")
+    listen_to(default.LiteLLMAiohttpTransport, httpx.AsyncHTTPTransport)
 
 
 def load_parts(wires: Iterable[Wire] = ("anthropic", "completions", "responses")) -> None:
@@ -173,11 +187,11 @@ class LiteLLMModel:
             if (request.model, request.tool_format) in self._profiles:
                 call = self._prepared(request)
             else:  # the first call to a model: importing its parts takes seconds
-                call = await asyncio.to_thread(self._prepared, request)
+                call = await _aside(partial(self._prepared, request), end)
             guard.take(call.litellm, request.model, call.wire, call.arguments)
             decode = decoder_of(call.wire)
-            stream = await watch.wait(_opened(call))
-            let_through(stream, call.wire, watch.alive)
+            stream = await watch.wait(_opened(call, watch))
+            let_through(stream, call.wire)
             while (piece := await watch.wait(anext(stream, None))) is not None:
                 guard.check()
                 delta = decode(piece)
@@ -208,6 +222,25 @@ class _Call:
     function: Callable[..., Any]
     wire: Wire
     arguments: dict[str, Any]
+
+
+async def _aside(work: Callable[[], T], end: float) -> T:
+    """Do what blocks for seconds in threads that nobody else needs.
+
+    Args:
+        work: It goes on if it takes too long; its result is lost then.
+        end: When it must be done, in the loop's time.
+
+    Raises:
+        TimeoutError: it took too long.
+    """
+    async with asyncio.timeout_at(end):
+        return await asyncio.wrap_future(_threads().submit(partial(copy_context().run, work)))
+
+
+@cache
+def _threads() -> AsideThreads:
+    return AsideThreads(_PREPARED_AT_ONCE, "mail-models")
 
 
 def _stream_unknown(litellm: Any, model: str) -> None:
@@ -249,13 +282,13 @@ def _around(request: ModelRequest) -> dict[str, Any]:
     }
 
 
-async def _opened(call: _Call) -> Any:
+async def _opened(call: _Call, watch: Silence) -> Any:
     """Begin the call and return its stream.
 
     The library prepares a call in a thread; cancelled there, it would drop a coroutine that nobody
     ever awaits. So a cancellation leaves it the moment that the preparation takes.
     """
-    opening = asyncio.ensure_future(call.function(**call.arguments))
+    opening = watch.start(call.function(**call.arguments))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
@@ -311,26 +344,27 @@ def _check_finished(stream: Any) -> None:
         raise ModelError("model call failed: the provider's stream ended in the middle")
 
 
-Alive = Callable[[], None]
 _RAISES: Final = "_maybe_raise_for_error_event"
 
 
-def let_through(stream: Any, wire: Wire, alive: Alive) -> None:
+def let_through(stream: Any, wire: Wire) -> None:
     """Let through what the library would keep from us.
 
     Args:
         stream: A stream of LiteLLM's, just opened.
         wire: Its format.
-        alive: Told of events that are no piece of the reply.
     """
-    _LET_THROUGH[wire](stream, alive)
+    _LET_THROUGH[wire](stream)
 
 
-def _refusals(stream: Any, alive: Alive) -> None:
-    speak_refusals(stream)
+def speak_refusals(stream: Any) -> None:
+    """Let refusals through LiteLLM's chat stream as text."""
+    raw = getattr(stream, "completion_stream", None)
+    if hasattr(raw, "__aiter__"):
+        stream.completion_stream = _Spoken(raw)
 
 
-def _responses_errors(stream: Any, alive: Alive) -> None:
+def _responses_errors(stream: Any) -> None:
     """Leave events of errors to our decoder: the library knows one of their two shapes."""
     if hasattr(stream, _RAISES):
         setattr(stream, _RAISES, _pass)
@@ -340,8 +374,8 @@ def _pass(event: Any) -> None:
     """Raise nothing."""
 
 
-def _anthropic_events(stream: Any, alive: Alive) -> None:
-    """Read the events that have no content; of an error the library keeps only the message."""
+def _anthropic_events(stream: Any) -> None:
+    """Read errors whole, of which the library keeps only the message, and ends it knows not."""
     reader = getattr(stream, "completion_stream", None)
     parse = getattr(type(reader), "chunk_parser", None)
     if reader is None or parse is None:  # a proxy's stream
@@ -350,9 +384,7 @@ def _anthropic_events(stream: Any, alive: Alive) -> None:
 
     def read(chunk: Mapping[str, Any]) -> Any:
         kind = chunk.get("type")
-        if kind == "ping":
-            alive()
-        elif kind == "error":
+        if kind == "error":
             raise ReportedError(chunk)
         return parse(owner(), _known_end(chunk) if kind == "message_delta" else chunk)
 
@@ -367,9 +399,9 @@ def _known_end(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**chunk, "delta": {**delta, "stop_reason": "max_tokens"}}
 
 
-_LET_THROUGH: Final[Mapping[Wire, Callable[[Any, Alive], None]]] = MappingProxyType(
+_LET_THROUGH: Final[Mapping[Wire, Callable[[Any], None]]] = MappingProxyType(
     {
-        "completions": _refusals,
+        "completions": speak_refusals,
         "responses": _responses_errors,
         "anthropic": _anthropic_events,
     }
@@ -401,10 +433,3 @@ class _Spoken:
             await self._stream.aclose()
         else:
             await self._stream.close()
-
-
-def speak_refusals(stream: Any) -> None:
-    """Let refusals through LiteLLM's chat stream as text."""
-    raw = getattr(stream, "completion_stream", None)
-    if hasattr(raw, "__aiter__"):
-        stream.completion_stream = _Spoken(raw)

@@ -1,12 +1,23 @@
-"""How long a provider may be silent, watched at the price of one timer for many pieces."""
+"""How long a provider may be silent, watched at the price of one timer for many pieces.
+
+Signs of life are bytes: libraries swallow the comments, empty lines and events without content with
+which providers say that a model is still thinking. So they are heard below the libraries, where the
+transports of HTTP hand on what they received.
+"""
 
 import asyncio
-from collections.abc import Awaitable
-from typing import TypeVar
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextvars import ContextVar, copy_context
+from typing import Any, Final, TypeVar
 
-__all__ = ["Silence"]
+__all__ = ["Silence", "listen_to"]
 
 T = TypeVar("T")
+Alive = Callable[[], None]
+
+_alive: ContextVar[Alive | None] = ContextVar("mail_alive", default=None)
+_HEARD: Final = "_heard_by_mail"
 
 
 class Silence:
@@ -16,13 +27,13 @@ class Silence:
     is set anew if there is time left, so that a piece that comes in time costs next to nothing.
 
     Args:
-        seconds: How long a wait may take.
+        seconds: How long a wait may take; None for as long as the last one may.
         end: When the last wait must be over, in the loop's time.
     """
 
-    def __init__(self, seconds: float, end: float) -> None:
+    def __init__(self, seconds: float | None, end: float) -> None:
         self._loop = asyncio.get_running_loop()
-        self._seconds = seconds
+        self._seconds = float("inf") if seconds is None else seconds
         self._end = end
         self._due = 0.0
         self._task: asyncio.Task[object] | None = None
@@ -53,6 +64,15 @@ class Silence:
         finally:
             self._task = None
 
+    def start(self, call: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Start a call; every byte of the responses to its requests is a sign of life from now on.
+
+        That needs transports that are listened to, see `listen_to`.
+        """
+        context = copy_context()
+        context.run(_alive.set, self.alive)
+        return self._loop.create_task(call, context=context)
+
     def alive(self) -> None:
         """Begin the wait under way anew: there was a sign of life that is not waited for."""
         self._due = min(self._end, self._loop.time() + self._seconds)
@@ -76,3 +96,45 @@ class Silence:
         else:
             self._expired = True
             self._task.cancel()
+
+
+def listen_to(*transports: Any) -> None:
+    """Hear the bytes that classes of transports (of httpx, or shaped like them) receive.
+
+    Calls that nobody watches are not changed. What is listened to already stays as it is.
+    """
+    import httpx
+
+    class Heard(httpx.AsyncByteStream):
+        """The body of a response, each piece of which is a sign of life."""
+
+        def __init__(self, body: Any, alive: Alive) -> None:
+            self._body = body
+            self._alive = alive
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            # A generator lets go of the connection together with whoever reads it; this object
+            # lives on in a circle of references.
+            async for piece in self._body:
+                self._alive()
+                yield piece
+
+        async def aclose(self) -> None:
+            await self._body.aclose()
+
+    def heard(handle: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        @functools.wraps(handle)
+        async def handled(transport: Any, request: Any) -> Any:
+            response = await handle(transport, request)
+            alive = _alive.get()
+            if alive is not None:
+                alive()
+                response.stream = Heard(response.stream, alive)
+            return response
+
+        setattr(handled, _HEARD, True)
+        return handled
+
+    for transport in transports:
+        if not hasattr(transport.handle_async_request, _HEARD):
+            transport.handle_async_request = heard(transport.handle_async_request)
