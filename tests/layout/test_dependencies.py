@@ -20,12 +20,14 @@ KEYRING = [Requirement(text) for text in PROJECT["optional-dependencies"]["keyri
 S3 = [Requirement(text) for text in PROJECT["optional-dependencies"]["s3"]]
 EMAIL = [Requirement(text) for text in PROJECT["optional-dependencies"]["email"]]
 GOOGLE = [Requirement(text) for text in PROJECT["optional-dependencies"]["email-google"]]
+VERTEX = [Requirement(text) for text in PROJECT["optional-dependencies"]["vertex"]]
 EXTRAS = {
     "memory": MEMORY,
     "keyring": KEYRING,
     "email": EMAIL,
     "email-google": GOOGLE,
     "s3": S3,
+    "vertex": VERTEX,
 }
 LOADED_BY_OTHERS = {"uvloop"}
 """uvicorn loads it where it is installed."""
@@ -56,7 +58,7 @@ def test_every_direct_dependency_is_used_by_the_package() -> None:
     known = packages_distributions()
     used = {canonicalize_name(one) for module in imported() for one in known.get(module, ())}
     assert names(DIRECT) - used == LOADED_BY_OTHERS
-    assert names([*MEMORY, *KEYRING, *EMAIL, *GOOGLE, *S3]) <= used
+    assert names([*MEMORY, *KEYRING, *EMAIL, *GOOGLE, *S3, *VERTEX]) <= used
 
 
 def test_the_contributors_page_tells_what_each_is_for() -> None:

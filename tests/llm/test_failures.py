@@ -8,7 +8,7 @@ from email.utils import format_datetime
 import pytest
 
 from mail.errors import ModelError
-from mail.llm.failures import ReportedError, model_error
+from mail.llm.failures import Named, RefusedCall, ReportedError, model_error
 from mail.redaction import redact_foreign as redact
 
 
@@ -216,3 +216,61 @@ def test_a_key_is_not_cut_in_half() -> None:
     assert redact("word sk-abcdefgh " * 1000).count("[redacted]") > 200
     secret = "s3cret-of-mine"
     assert "s3c" not in redact("x" * 3995 + secret, [secret])
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({"message": "No.", "param": "stream", "code": None}, Named("No.", "stream")),
+        ({"error": {"message": "No.", "param": None, "code": 400}}, Named("No.", code="400")),
+        (
+            {"code": "invalid-argument", "error": "Not that effort."},
+            Named("Not that effort.", code="invalid-argument"),
+        ),
+        ([{"error": {"code": 400, "message": "Budget."}}], Named("Budget.", code="400")),
+        (
+            {"message": "No.", "type": "x", "code": "y", "failed_generation": ""},
+            Named("No.", code="y", kind="x", generation=""),
+        ),
+        ({"detail": [{"loc": ["body", "x"], "msg": "Bad."}, "?"]}, Named("x: Bad.")),
+        ({"message": "It has {} in it.", "type": "error"}, Named("It has {} in it.")),
+    ],
+)
+def test_what_an_error_names_is_kept(body: object, named: Named) -> None:
+    error = model_error(ProviderError("noise", body=body, status_code=400))
+    assert isinstance(error, RefusedCall)
+    assert error.named == named
+    assert vars(error).keys() == {"status", "retry_after", "named"}
+
+
+def test_what_is_kept_is_short_and_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "environment-value")
+    secret = "x" * 190 + " environment-value and my-own-token"
+    body = {"message": secret * 50, "param": secret, "code": secret, "type": secret}
+    error = model_error(ProviderError("x", body=body, status_code=400), ["my-own-token"])
+    assert isinstance(error, RefusedCall)
+    for text in (error.named.text, error.named.param, error.named.code, error.named.kind):
+        assert "environment" not in text
+        assert "my-own" not in text
+    assert len(error.named.param) == len(error.named.code) == len(error.named.kind) == 200
+    assert len(error.named.text) <= 4000
+
+
+@pytest.mark.parametrize("depth", [3, 400])
+def test_nested_errors_are_read_to_some_depth(depth: int) -> None:
+    body: object = "Deep."
+    for _ in range(depth):
+        body = {"error": body}
+    error = model_error(ProviderError("noise", body=body, status_code=400))
+    assert ("Deep." in str(error)) is (depth == 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("Your default credentials were not found. To set up ...", 401),
+        ("Unable to locate credentials", 401),
+    ],
+)
+def test_missing_credentials_are_no_server_error(text: str, status: int) -> None:
+    assert model_error(ProviderError(text, status_code=500)).status == status

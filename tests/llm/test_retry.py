@@ -23,7 +23,7 @@ def test_what_may_heal_is_tried_again_with_full_jitter(status: int | None) -> No
         assert all(pause is not None and 0 <= pause <= 0.5 * 2**attempt for pause in pauses)
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 422, 501])
 def test_what_cannot_heal_is_not(status: int) -> None:
     assert POLICY.pause(failure(status), 1, 600) is None
 

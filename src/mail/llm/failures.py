@@ -10,22 +10,28 @@ import json
 import math
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from mail.errors import ModelError
 from mail.redaction import redact_foreign
 
-__all__ = ["ReportedError", "model_error"]
+__all__ = ["Named", "RefusedCall", "ReportedError", "model_error"]
 
 _SHOWN: Final = 500
+_NAME: Final = 200
+_SAID: Final = 4000
+_GENERATION: Final = 256 * 1024
 _DEEPEST: Final = 12
 _BAD_REQUEST: Final = 400
 _UNAUTHORIZED: Final = 401
 _UNPAID: Final = 402
 _SERVER_ERROR: Final = 500
 _STATUSES: Final = range(400, 600)
+_DIGITS: Final = 3
+_LONGEST_BODY: Final = 64 * 1024
 _STATUS_OF: Final[Mapping[str, int]] = {
     "authentication": _UNAUTHORIZED,
     "invalid_api_key": _UNAUTHORIZED,
@@ -57,7 +63,9 @@ _STATUS_OF: Final[Mapping[str, int]] = {
 """The status that a provider's name of an error stands for, by how the name begins."""
 
 _NO_KEY = re.compile(
-    r"missing credentials|missing \w+ api key|api_key client option", re.IGNORECASE
+    r"missing credentials|missing \w+ api key|api_key client option|"
+    r"default credentials were not found|unable to locate credentials",
+    re.IGNORECASE,
 )
 _WRAPPER = re.compile(r"^(?:litellm\.)?\w+(?:Error|Exception|Timeout)(?: - |: | (?=\w+Error - ))")
 _APPENDED = re.compile(
@@ -66,11 +74,56 @@ _APPENDED = re.compile(
     re.DOTALL,
 )
 _LIBRARIES: Final = frozenset({"litellm", "openai"})
+_LITELLM: Final = "litellm."
+"""How a proxy's texts begin, which has the same library inside."""
 _TRANSPORTS: Final = frozenset({"aiohttp", "httpcore", "httpx"})
 _MISTAKES: Final = (AttributeError, ImportError, LookupError, TypeError, ValueError)
+_PACKAGES: Final[Mapping[str, str]] = {
+    "google": "'mail-protocol[vertex]'",
+    "boto3": "boto3",
+    "botocore": "boto3",
+}
+"""What to install for a module of a provider that is missing."""
 _NO_ADDRESS: Final = ("InvalidU", "NonHttpUrl", "UnsupportedProtocol")
 _CONNECTION: Final = "Connection error."
 _GARBAGE: Final = (json.JSONDecodeError, UnicodeDecodeError)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """What an error of a provider's names; each is empty where the provider says nothing of it.
+
+    ``text`` is the provider's message, ``generation`` what the model wrote and the provider did not
+    accept as a call. Secrets are taken out of all the others, and all are bounded.
+    """
+
+    text: str = ""
+    param: str = ""
+    code: str = ""
+    kind: str = ""
+    generation: str | None = None
+
+
+class RefusedCall(ModelError):
+    """A model call that a provider refused or broke off, with what it named as the reason.
+
+    Args:
+        message: See `mail.errors.ModelError`, as ``status`` and ``retry_after``.
+        status: The status of the answer, or the one that its name of the error stands for.
+        retry_after: The seconds that the provider wants to be left alone.
+        named: What the provider's error names.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        named: Named,
+    ) -> None:
+        super().__init__(message, status=status, retry_after=retry_after)
+        self.named = named
 
 
 class ReportedError(ModelError):
@@ -81,7 +134,7 @@ class ReportedError(ModelError):
     """
 
     def __init__(self, body: Mapping[str, Any]) -> None:
-        reason = _said(body) or next(iter(_names(body)), "the provider gave no reason")
+        reason = _read(body).text or next(_names(body), "the provider gave no reason")
         super().__init__(
             f"model call failed: {redact_foreign(reason)[:_SHOWN]}", status=_named_status(body)
         )
@@ -114,19 +167,43 @@ def model_error(
             "https:// and name a host"
         )
         return ModelError(f"model call failed: {reason}", status=_BAD_REQUEST)
-    mistake = None if began or answered is not None else _mistake(chain)
+    mistake = None if began else _missing(chain)
+    if mistake is None and not began and answered is None:
+        mistake = _mistake(chain)
     if mistake is not None:
         reason = f"this request cannot be made: {_shown(mistake)}"
         return ModelError(
             f"model call failed: {redact_foreign(reason, secrets)[:_SHOWN]}", status=_BAD_REQUEST
         )
     body = _body(chain)
-    named = _named_status(body)
+    named = _read(body)
+    meant = _UNPAID if _for_today(body) else _named_status(body)
     prefix = "model call failed" if answered is None else f"model call failed (HTTP {answered})"
-    reason = redact_foreign(_said(body) or _text(chain), secrets)[:_SHOWN]
-    # A provider may say 429 where nothing is left to pay with.
-    status = named if answered is None or named == _UNPAID else answered
-    return ModelError(f"{prefix}: {reason}", status=status, retry_after=_retry_after(chain))
+    said = _cleaned(named.text) if named.text.startswith(_LITELLM) else named.text
+    reason = redact_foreign(said or _text(chain), secrets)
+    # A provider may say 429 where nothing is left to pay with, or none of what a day allows.
+    status = meant if answered is None or meant == _UNPAID else answered
+    return RefusedCall(
+        f"{prefix}: {reason[:_SHOWN]}",
+        status=status,
+        retry_after=None if status == _UNPAID else _retry_after(chain, body),
+        named=_safe(named, reason, secrets),
+    )
+
+
+def _safe(named: Named, text: str, secrets: Iterable[str]) -> Named:
+    """Return what may be kept of an error."""
+
+    def short(name: str) -> str:
+        return redact_foreign(name, secrets)[:_NAME] if name else ""
+
+    return Named(
+        text=text[:_SAID],
+        param=short(named.param),
+        code=short(named.code),
+        kind=short(named.kind),
+        generation=None if named.generation is None else named.generation[:_GENERATION],
+    )
 
 
 def _chain(error: BaseException) -> list[BaseException]:
@@ -173,6 +250,18 @@ def _mistake(chain: Sequence[BaseException]) -> BaseException | None:
     return cause if found else None
 
 
+def _missing(chain: Sequence[BaseException]) -> BaseException | None:
+    """Return the failed import that kept the request from being written.
+
+    The library wraps some as a server error, and those would be tried again.
+    """
+    if any(_is_a(error, "HTTPStatusError") for error in chain):
+        return None
+    failed = [error for error in chain if isinstance(error, ImportError)]
+    named = (error for error in failed if error.name)
+    return next(named, failed[-1] if failed else None)
+
+
 def _package(kind: type) -> str:
     return kind.__module__.partition(".")[0]
 
@@ -185,6 +274,9 @@ def _broke_transport(error: BaseException) -> bool:
 def _shown(error: BaseException) -> str:
     """Return what an exception of Python's says; most need their name to be understood."""
     text = _APPENDED.sub("", str(error)).strip()
+    if isinstance(error, ImportError):
+        package = _PACKAGES.get((error.name or "").partition(".")[0])
+        text += f"; install it with: pip install {package}" if package else ""
     return text if type(error) is ValueError and text else f"{type(error).__name__}: {text}"
 
 
@@ -197,8 +289,8 @@ def _body(chain: Sequence[BaseException]) -> Any:
     """Return the error as the provider wrote it: kept by a library, or as the text of one."""
     for error in chain:
         body, text = getattr(error, "body", None), _decoded(str(error))
-        for candidate in (body, text if isinstance(text, Mapping) else None):
-            if _said(candidate):
+        for candidate in (body, text if isinstance(text, Mapping | list) else None):
+            if _read(candidate).text:
                 return candidate
     return None
 
@@ -231,49 +323,149 @@ def _cleaned(text: str) -> str:
     return text.strip()
 
 
-def _error_in(body: Any) -> Any:
-    """Return the innermost error of a body; some are wrapped in an ``error``."""
-    while isinstance(body, Mapping) and not isinstance(body.get("message"), str):
-        if "error" not in body:
-            break
-        body = body["error"]
-    return body
+_FIELDS: Final[Mapping[str, str]] = {
+    "param": "param",
+    "code": "code",
+    "type": "kind",
+    "failed_generation": "generation",
+}
+_MEANINGLESS: Final = frozenset({"", "None", "error", "null"})
+"""Names that say nothing; any event of an error has the type ``error``."""
 
 
-def _said(body: Any) -> str | None:
-    error = _error_in(body)
-    said = error.get("message") if isinstance(error, Mapping) else error
-    return said if isinstance(said, str) and said else None
+def _read(body: Any) -> Named:
+    """Read an error of whichever shape: the innermost level that says something counts.
+
+    Some wrap it in an ``error``, some have their message as an object of complaints about fields,
+    and those in between (OpenRouter, a proxy) have the text of the provider behind them as JSON.
+    """
+    found: dict[str, str] = {}
+    for level in _levels(body):
+        if isinstance(level, str):
+            found["text"] = level
+            continue
+        for name, kept in _FIELDS.items():
+            value = level.get(name)
+            if not isinstance(value, str | int) or isinstance(value, bool):
+                continue
+            if kept == "generation" or str(value) not in _MEANINGLESS:
+                found[kept] = str(value)
+    return Named(**found)
 
 
-def _names(body: Any) -> list[str]:
-    error = _error_in(body)
-    given = (error.get("code"), error.get("type")) if isinstance(error, Mapping) else ()
-    names = [str(name) for name in given if isinstance(name, str | int)]
-    return [name for name in names if name not in ("", "error")]  # any event of an error is one
+def _levels(body: Any) -> Iterator[Mapping[str, Any] | str]:
+    """Yield what an error consists of, from the outermost inwards: its objects and its texts."""
+    for _ in range(_DEEPEST):
+        if isinstance(body, list) and body:  # Google's streams that are no event streams
+            body = body[0]
+        if not body or not isinstance(body, str | Mapping):
+            return
+        yield body
+        body = _inner_json(body) if isinstance(body, str) else _inside(body)
+
+
+def _inside(body: Mapping[str, Any]) -> Any:
+    """Return what a level of an error holds: the next level, or its text."""
+    said = body.get("message")
+    raw = body.get("metadata")
+    if isinstance(raw, Mapping) and isinstance(raw.get("raw"), str) and raw["raw"]:
+        return raw["raw"]
+    if said:
+        return said
+    if "error" in body:
+        return body["error"]
+    return _complaints(body.get("detail"))
+
+
+def _complaints(detail: Any) -> Any:
+    """Return complaints about fields as one text, each with the place of its field."""
+    if not isinstance(detail, Sequence) or isinstance(detail, str):
+        return detail
+    told = []
+    for complaint in detail:
+        if isinstance(complaint, Mapping):
+            place = [str(part) for part in complaint.get("loc") or () if part != "body"]
+            told.append(": ".join(filter(None, (".".join(place), str(complaint.get("msg") or "")))))
+    return "; ".join(filter(None, told))
+
+
+def _inner_json(text: str) -> Any:
+    """Return the error object that a text is, or brings along as a proxy's does."""
+    start = text.find("{")
+    before = text[:start].rstrip(" b'\"")
+    wrapped = not before or (before.endswith(("-", ":")) and _WRAPPER.match(before + " "))
+    if start < 0 or not wrapped or len(text) > _LONGEST_BODY:
+        return None
+    with contextlib.suppress(ValueError, RecursionError):
+        value, _ = json.JSONDecoder().raw_decode(text, start)
+        return value if isinstance(value, Mapping) else None
+    return None
+
+
+def _names(body: Any) -> Iterator[str]:
+    """Yield what the levels of an error call it, from the innermost outwards."""
+    for level in reversed([level for level in _levels(body) if isinstance(level, Mapping)]):
+        for name in (level.get("code"), level.get("type")):
+            if isinstance(name, str | int) and str(name) not in _MEANINGLESS:
+                yield str(name)
 
 
 def _named_status(body: Any) -> int | None:
     for name in _names(body):
-        if name.isdecimal() and int(name) in _STATUSES:
+        if name.isdecimal() and len(name) == _DIGITS and int(name) in _STATUSES:
             return int(name)
         for beginning, status in _STATUS_OF.items():
-            if name.startswith(beginning):
+            if name.lower().startswith(beginning):
                 return status
     return None
 
 
-def _retry_after(chain: Sequence[BaseException]) -> float | None:
+def _retry_after(chain: Sequence[BaseException], body: Any) -> float | None:
     """Return how many seconds the provider wants to be left alone; nonsense counts as nothing."""
-    given = (_headers(error).get("retry-after") for error in chain)
-    value = next(filter(None, given), None)
-    if value is None:
-        return None
+    for name, read in (("retry-after-ms", _milliseconds), ("retry-after", _seconds)):
+        given = (_headers(error).get(name) for error in chain)
+        value = next(filter(None, given), None)
+        seconds = None if value is None else read(value)
+        if seconds is not None and math.isfinite(seconds) and seconds >= 0:
+            return seconds
+    return next(filter(None, (_delay(detail) for detail in _details(body))), None)
+
+
+def _milliseconds(value: str) -> float | None:
     try:
-        seconds = float(value)
+        return float(value) / 1000
+    except ValueError:
+        return None
+
+
+def _seconds(value: str) -> float | None:
+    try:
+        return float(value)
     except ValueError:
         try:
-            seconds = max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+            return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
         except ValueError:
             return None
-    return seconds if math.isfinite(seconds) and seconds >= 0 else None
+
+
+def _details(body: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield what Google's errors have beside their text."""
+    for level in _levels(body):
+        found = level.get("details") if isinstance(level, Mapping) else None
+        if isinstance(found, Sequence) and not isinstance(found, str):
+            yield from (detail for detail in found if isinstance(detail, Mapping))
+
+
+def _delay(detail: Mapping[str, Any]) -> float | None:
+    """Return the seconds of a ``RetryInfo``: ``45.8s``."""
+    told = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)s", str(detail.get("retryDelay")))
+    return float(told[1]) if told else None
+
+
+def _for_today(body: Any) -> bool:
+    """Tell whether a quota for a whole day is used up: no wait of a call's would help."""
+    for detail in _details(body):
+        broken = detail.get("violations")
+        if isinstance(broken, Sequence) and any("PerDay" in str(one) for one in broken):
+            return True
+    return False

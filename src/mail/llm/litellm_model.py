@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import importlib
+import logging
 import os
 import sys
 import threading
@@ -21,6 +22,7 @@ from mail.egress.client import AsideThreads
 from mail.errors import ModelError
 from mail.llm.completions import field_of
 from mail.llm.failures import ReportedError, model_error
+from mail.llm.fallback import with_unaccepted
 from mail.llm.profiles import PROXY_PREFIX, Profile, profile_of
 from mail.llm.provider_env import check_surroundings
 from mail.llm.remote import Guard
@@ -28,6 +30,7 @@ from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
 from mail.llm.silence import Silence, listen_to
 from mail.llm.wires import decoder_of, encoded
+from mail.redaction import redact_foreign
 
 __all__ = [
     "LiteLLMModel",
@@ -38,6 +41,7 @@ __all__ = [
     "speak_refusals",
 ]
 
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -58,6 +62,8 @@ _OWN_WARNINGS: Final = (
     r"(?s)Pydantic serializer warnings:.*ResponseAPIUsage",
     r"Item '\w+' on TypedDict class '\w+' is using the `ReadOnly` qualifier",
 )
+_LOGGERS: Final = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router")
+_LOG_SETTING: Final = "LITELLM_LOG"
 # What the library would import in the middle of its first call, on the event loop.
 _SLOW_PARTS: Final[Mapping[Wire, tuple[str, ...]]] = MappingProxyType(
     {
@@ -94,6 +100,7 @@ def load_library() -> Any:
         litellm = importlib.import_module("litellm")
         litellm.suppress_debug_info = True  # it prints advertisements to standard output otherwise
         _listen()
+        _take_over_log(litellm)
         setattr(litellm, _READY, True)
     return litellm
 
@@ -103,6 +110,36 @@ def _listen() -> None:
     httpx: Any = importlib.import_module("httpx")
     default: Any = importlib.import_module("litellm.llms.custom_httpx.aiohttp_transport")
     listen_to(default.LiteLLMAiohttpTransport, httpx.AsyncHTTPTransport)
+
+
+class _Relay(logging.Handler):
+    """Passes on what the library logs, without secrets; what concerns a call is in its error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log the text, and of an exception only its class."""
+        if not _log.isEnabledFor(logging.DEBUG):
+            return
+        try:
+            text = redact_foreign(record.getMessage())
+        except (TypeError, ValueError):  # arguments that do not fit the text
+            text = redact_foreign(str(record.msg))
+        error = record.exc_info[0] if record.exc_info else None
+        raised = "" if error is None else error.__name__
+        _log.debug("LiteLLM: %s", text, extra={"said_as": record.levelname, "raised": raised})
+
+
+def _take_over_log(litellm: Any) -> None:
+    """Keep the library's warnings off standard error, unless its own setting asks for them."""
+    if os.environ.get(_LOG_SETTING):
+        return
+    own: logging.Handler | None = getattr(litellm._logging, "handler", None)  # noqa: SLF001
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        if own is not None:
+            logger.removeHandler(own)
+        logger.setLevel(max(logger.level, logging.WARNING))
+        logger.propagate = False
+        logger.addHandler(_Relay())
 
 
 def load_parts(wires: Iterable[Wire] = ("anthropic", "completions", "responses")) -> None:
@@ -149,7 +186,7 @@ class LiteLLMModel:
         rules = current_call().models
 
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
-            return self._attempt(request, seconds, rules)
+            return with_unaccepted(self._attempt(request, seconds, rules), request.model)
 
         return retrying(attempt, self._retry, deadline, self._sleep, model=request.model)
 
@@ -357,6 +394,27 @@ def let_through(stream: Any, wire: Wire) -> None:
     _LET_THROUGH[wire](stream)
 
 
+def _chat_pieces(stream: Any) -> None:
+    _read_errors(stream)
+    speak_refusals(stream)
+
+
+def _read_errors(stream: Any) -> None:
+    """Read errors among the pieces: each of the library's parsers knows the shape of one vendor."""
+    reader = getattr(stream, "completion_stream", None)
+    parse = getattr(type(reader), "chunk_parser", None)
+    if reader is None or parse is None:  # one of OpenAI's client, which reads them itself
+        return
+    owner = weakref.ref(reader)  # the library lets go of a connection only together with its reader
+
+    def read(chunk: Any) -> Any:
+        if isinstance(chunk, Mapping) and chunk.get("error"):
+            raise ReportedError(chunk)
+        return parse(owner(), chunk)
+
+    reader.chunk_parser = read
+
+
 def speak_refusals(stream: Any) -> None:
     """Let refusals through LiteLLM's chat stream as text."""
     raw = getattr(stream, "completion_stream", None)
@@ -367,11 +425,14 @@ def speak_refusals(stream: Any) -> None:
 def _responses_errors(stream: Any) -> None:
     """Leave events of errors to our decoder: the library knows one of their two shapes."""
     if hasattr(stream, _RAISES):
-        setattr(stream, _RAISES, _pass)
+        setattr(stream, _RAISES, _only_frames)
 
 
-def _pass(event: Any) -> None:
-    """Raise nothing."""
+def _only_frames(event: Any) -> None:
+    """Raise nothing but an error that is no event; a proxy sends one once it has answered."""
+    error = None if field_of(event, "type") else field_of(event, "error")
+    if error is not None:
+        raise ReportedError({"error": error})
 
 
 def _anthropic_events(stream: Any) -> None:
@@ -401,7 +462,7 @@ def _known_end(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
 
 _LET_THROUGH: Final[Mapping[Wire, Callable[[Any], None]]] = MappingProxyType(
     {
-        "completions": speak_refusals,
+        "completions": _chat_pieces,
         "responses": _responses_errors,
         "anthropic": _anthropic_events,
     }

@@ -20,6 +20,7 @@ Sleep = Callable[[float], Awaitable[None]]
 _RATE_LIMITED: Final = 429
 _REQUEST_TIMEOUT: Final = 408
 _SERVER_ERROR: Final = 500
+_NOT_IMPLEMENTED: Final = 501
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,9 @@ class RetryPolicy:
 
 
 def _may_heal(status: int | None) -> bool:
-    return status is None or status == _REQUEST_TIMEOUT or status >= _SERVER_ERROR
+    if status is None or status == _REQUEST_TIMEOUT:
+        return True
+    return status >= _SERVER_ERROR and status != _NOT_IMPLEMENTED
 
 
 async def retrying(
