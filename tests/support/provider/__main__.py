@@ -26,6 +26,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--key", help="the only API key that is accepted")
     parser.add_argument("--token-delay", type=float, default=0.0, help="seconds per piece")
     parser.add_argument("--proxy", action="store_true", help="be a LiteLLM proxy before Claude")
+    parser.add_argument("--personality", default="", help="a provider whose rules hold for all")
     parser.add_argument(
         "--fault", action="append", default=[], help="a Fault as JSON, for one request each"
     )
@@ -49,6 +50,7 @@ async def _main(options: argparse.Namespace) -> None:
         token_delay=options.token_delay,
         proxy=options.proxy,
     )
+    provider.personality = options.personality
     provider.faults.extend(Fault(**json.loads(text)) for text in options.fault)
     async with provider:
         if options.port_file:

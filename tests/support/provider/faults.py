@@ -1,6 +1,8 @@
 """What may go wrong with a request, on demand."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 __all__ = ["Fault"]
 
@@ -17,8 +19,11 @@ class Fault:
     or with ``cut_after`` once so many events are out; ``failed`` makes it a ``response.failed``
     where there is such an event (Responses), ``flat`` gives it the other shape that OpenAI has for
     it there. ``code`` is the vendor's name of the error, be it an answer or an event. ``pings`` are
-    sent after the first event, a tenth of a second apart (Anthropic). ``html`` answers with a web
-    page.
+    sent after the first event, a tenth of a second apart (Anthropic). ``comments`` so many signs of
+    life come before the first event, ``comment_delay`` seconds apart: comments, or Responses' own
+    ``keepalive`` events. ``html`` answers with a web page. ``body`` is the whole body of the answer
+    (with ``status``) or the data of the ``error_event``, where a vendor has a shape of its own;
+    ``event`` is then its name.
     """
 
     status: int | None = None
@@ -35,3 +40,7 @@ class Fault:
     code: str | None = None
     pings: int = 0
     html: bool = False
+    comments: int = 0
+    comment_delay: float = 0.1
+    body: Mapping[str, Any] | None = None
+    event: str | None = None

@@ -8,7 +8,7 @@ from mail.llm.script_view import ScriptView
 
 __all__ = ["Conversation", "WireName", "conversation_of", "messages_of", "text_of"]
 
-WireName = Literal["completions", "responses", "anthropic"]
+WireName = Literal["completions", "responses", "anthropic", "gemini", "ollama"]
 
 _SYSTEM = ("system", "developer")
 _ANY = {"any": "required"}
@@ -41,7 +41,7 @@ def messages_of(wire: WireName, body: Mapping[str, Any]) -> list[dict[str, Any]]
         if isinstance(given, str):
             return [{"role": "user", "content": given}]
     else:
-        given = body.get("messages")
+        given = body.get("contents" if wire == "gemini" else "messages")
     entries = given if isinstance(given, list) else ()
     return [entry for entry in entries if isinstance(entry, dict)]
 
@@ -49,15 +49,12 @@ def messages_of(wire: WireName, body: Mapping[str, Any]) -> list[dict[str, Any]]
 def conversation_of(wire: WireName, body: Mapping[str, Any]) -> Conversation:
     """Translate the body of a request; what makes no sense is left out."""
     entries = messages_of(wire, body)
-    if wire == "completions":
-        messages = entries
-    else:
-        messages = list(_of_items(entries) if wire == "responses" else _of_blocks(entries))
+    messages = entries if wire == "completions" else list(_READERS[wire](entries))
     return Conversation(
         messages=messages,
         system=_system(wire, body, entries),
-        tools=[name for tool in body.get("tools") or () if (name := _tool_name(tool))],
-        choice=_choice(body.get("tool_choice")),
+        tools=[name for tool in _tools(body) if (name := _tool_name(tool))],
+        choice=_google_choice(body) if wire == "gemini" else _choice(body.get("tool_choice")),
     )
 
 
@@ -75,6 +72,8 @@ def _system(wire: WireName, body: Mapping[str, Any], entries: Sequence[dict[str,
         if isinstance(given, list):
             return "\n\n".join(text_of([block]) for block in given)
         return text_of(given)
+    if wire == "gemini":
+        return text_of(_either(body, "systemInstruction", "system_instruction").get("parts"))
     if wire == "responses" and body.get("instructions"):
         return str(body["instructions"])
     if entries and entries[0].get("role") in _SYSTEM:
@@ -88,6 +87,29 @@ def _tool_name(tool: Any) -> str | None:
     nested = tool.get("function")
     name = nested.get("name") if isinstance(nested, dict) else tool.get("name")
     return str(name or tool.get("type") or "") or None
+
+
+def _tools(body: Mapping[str, Any]) -> Iterator[Any]:
+    for tool in body.get("tools") or ():
+        declared = isinstance(tool, dict) and (
+            tool.get("functionDeclarations") or tool.get("function_declarations")
+        )
+        yield from declared or [tool]
+
+
+def _either(body: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Return the object with one of the names: Google takes both ways to write them."""
+    found = next((body[name] for name in names if isinstance(body.get(name), dict)), {})
+    return dict(found)
+
+
+def _google_choice(body: Mapping[str, Any]) -> str | dict[str, Any]:
+    config = _either(body, "toolConfig", "tool_config")
+    config = _either(config, "functionCallingConfig", "function_calling_config")
+    names = config.get("allowedFunctionNames") or config.get("allowed_function_names") or ()
+    if config.get("mode") != "ANY":
+        return str(config.get("mode", "auto")).lower()
+    return {"type": "function", "function": {"name": names[0]}} if len(names) == 1 else "required"
 
 
 def _choice(given: Any) -> str | dict[str, Any]:
@@ -146,3 +168,53 @@ def _assistant(blocks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     ]
     message = {"role": "assistant", "content": text_of(list(blocks))}
     return message | ({"tool_calls": calls} if calls else {})
+
+
+def _of_contents(contents: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Gemini's turns; its calls need no ids, so results are known by their order."""
+    waiting: list[str] = []
+    for at, content in enumerate(contents):
+        parts = [part for part in content.get("parts") or () if isinstance(part, dict)]
+        if content.get("role") == "model":
+            calls = []
+            for part in parts:
+                called = _either(part, "functionCall", "function_call")
+                if called:
+                    waiting.append(f"{at}/{len(calls)}")
+                    calls.append(_called(waiting[-1], called.get("name"), called.get("args")))
+            text = text_of([part for part in parts if not part.get("thought")])
+            yield {"role": "assistant", "content": text} | ({"tool_calls": calls} if calls else {})
+            continue
+        for part in parts:
+            if answer := _either(part, "functionResponse", "function_response"):
+                text = str(answer.get("response", {}).get("content", answer.get("response")))
+                call_id = waiting.pop(0) if waiting else ""
+                yield {"role": "tool", "content": text, "tool_call_id": call_id}
+            else:
+                yield {"role": "user", "content": text_of([part])}
+
+
+def _of_local(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Ollama's messages; its calls have no ids, so results are known by their order."""
+    waiting: list[str] = []
+    for at, message in enumerate(messages):
+        if message.get("role") == "tool":
+            call_id = waiting.pop(0) if waiting else ""
+            yield {"role": "tool", "content": message.get("content"), "tool_call_id": call_id}
+        elif message.get("tool_calls"):
+            calls = []
+            for place, call in enumerate(message["tool_calls"]):
+                waiting.append(f"{at}/{place}")
+                called = call.get("function") or {}
+                calls.append(_called(waiting[-1], called.get("name"), called.get("arguments")))
+            yield {"role": "assistant", "content": message.get("content"), "tool_calls": calls}
+        else:
+            yield message
+
+
+_READERS = {
+    "responses": _of_items,
+    "anthropic": _of_blocks,
+    "gemini": _of_contents,
+    "ollama": _of_local,
+}

@@ -18,7 +18,8 @@ class Seen:
     """One request. ``outcome`` is complete, refused, fault, cut or client_gone.
 
     ``first_token_at`` is the reading of `time.perf_counter` when the first piece of the reply's
-    content was written (of a plain reply: the reply).
+    content was written (of a plain reply: the reply). ``personality`` is the provider that it came
+    to, ``named`` the model where the path names it.
     """
 
     n: int
@@ -29,6 +30,8 @@ class Seen:
     at: float = field(default_factory=time.time)
     status: int | None = None
     outcome: str | None = None
+    personality: str = ""
+    named: str | None = None
     first_token_at: float | None = None
 
     @property
@@ -39,7 +42,14 @@ class Seen:
     @property
     def model(self) -> str:
         """The model asked for."""
-        return str(self.body.get("model"))
+        return self.named or str(self.body.get("model"))
+
+    @property
+    def streamed(self) -> bool:
+        """Whether the reply is to come in pieces."""
+        if self.wire == "gemini":
+            return ":stream" in self.path
+        return bool(self.body.get("stream", self.wire == "ollama"))
 
     @property
     def conversation(self) -> Conversation:
@@ -89,7 +99,7 @@ class Log:
                 "messages": len(seen.messages),
                 "roles": [message.get("role", message.get("type")) for message in seen.messages],
                 "system": seen.system[:80],
-                "stream": bool(seen.body.get("stream")),
+                "stream": seen.streamed,
             }
         )
 

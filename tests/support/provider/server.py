@@ -2,9 +2,10 @@
 
 import asyncio
 import json
+import re
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,9 +17,11 @@ from mail.llm.script_view import ScriptView
 from tests.support.provider.answers import Answers, Refused
 from tests.support.provider.faults import Fault
 from tests.support.provider.inbound import WireName
+from tests.support.provider.personalities import PERSONALITIES
 from tests.support.provider.record import Log, Seen
 from tests.support.provider.tokens import UsageOf
-from tests.support.provider.wire import Event, Reply, Wire
+from tests.support.provider.validate_profiles import Asked, ollama_thinks
+from tests.support.provider.wire import Event, Reply, Wire, as_sse
 
 __all__ = ["FakeProvider", "default_script"]
 
@@ -28,7 +31,13 @@ _ROUTES: dict[str, WireName] = {
     "/chat/completions": "completions",
     "/responses": "responses",
     "/messages": "anthropic",
+    "/api/chat": "ollama",
+    "/api/generate": "ollama",
 }
+_PATH = re.compile(
+    r"(?:/as/(?P<name>[a-z0-9-]+))?(?:/v1|/v1beta)?"
+    r"(?P<route>/[a-z/]+|/models/(?P<model>[^:]+):(?:stream)?[gG]enerateContent)"
+)
 
 
 def default_script(view: ScriptView) -> Step | str:
@@ -52,6 +61,9 @@ class FakeProvider:
         usage: Input and output tokens of each request; counted from the content by default.
         proxy: Be a LiteLLM proxy: chat completions with Claude are Anthropic's behind the scenes.
 
+    ``personality`` may be set to a provider of `tests.support.provider.personalities` whose rules
+    then hold for all requests; below `root_of` a provider's rules hold in any case.
+
     ``requests`` lists what arrived, ``faults`` what the next requests suffer, one each (None lets
     a request through). ``base_url`` ends in ``/v1``, ``root_url`` (for Anthropic) does not.
     """
@@ -68,6 +80,8 @@ class FakeProvider:
         proxy: bool = False,
     ) -> None:
         self.requests: list[Seen] = []
+        self.shown: list[str] = []
+        self.personality = ""
         self.faults: deque[Fault | None] = deque()
         self.base_url = ""
         self.root_url = ""
@@ -89,9 +103,7 @@ class FakeProvider:
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 1024 * 1024)
-        for prefix in ("", "/v1"):
-            for path in _ROUTES:
-                app.router.add_post(prefix + path, self._serve)
+        app.router.add_post("/{path:.*}", self._serve)
         self._runner = web.AppRunner(
             app, handler_cancellation=True, access_log=None, shutdown_timeout=1.0
         )
@@ -111,6 +123,18 @@ class FakeProvider:
     ) -> None:
         if self._runner is not None:
             await self._runner.cleanup()
+
+    def root_of(self, personality: str) -> str:
+        """Return the address of a provider, without any version."""
+        return f"{self.root_url}/as/{PERSONALITIES[personality].name}"
+
+    def environment(self, *personalities: str) -> dict[str, str]:
+        """Return the variables by which LiteLLM finds providers here."""
+        found: dict[str, str] = {}
+        for name in personalities or PERSONALITIES:
+            variable, ending = PERSONALITIES[name].address
+            found.setdefault(variable, f"{self.root_of(name)}{ending}")
+        return found
 
     async def ended(self, count: int = 1) -> None:
         """Wait until so many requests are over."""
@@ -143,12 +167,22 @@ class FakeProvider:
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         text = await request.text()
+        found = _PATH.fullmatch(request.path)
+        if found is None:
+            return web.Response(status=404)
+        if found["route"] == "/api/show":
+            return self._show(_body(text))
+        wire = "gemini" if found["model"] else _ROUTES.get(found["route"])
+        if wire is None:
+            return web.Response(status=404)
         seen = Seen(
             n=len(self.requests) + 1,
             body=_body(text),
             headers={name.lower(): value for name, value in request.headers.items()},
-            wire=_ROUTES[request.path.removeprefix("/v1")],
+            wire=wire,
             path=request.path,
+            personality=found["name"] or self.personality,
+            named=found["model"],
         )
         self.requests.append(seen)
         self._log.request(seen)
@@ -166,6 +200,16 @@ class FakeProvider:
             self._log.end(seen)
             await self._tell()
 
+    def _show(self, body: Mapping[str, Any]) -> web.Response:
+        """Answer what Ollama is asked about a model."""
+        name = str(body.get("model") or body.get("name"))
+        self.shown.append(name)
+        asked = Asked(body={}, wire="ollama", model=name)
+        able = ["completion", "tools", *(["thinking"] if ollama_thinks(asked) else [])]
+        info = {"general.architecture": "fake", "fake.context_length": 131072}
+        template = "{{ .Tools }}"  # the library looks for tools there
+        return web.json_response({"capabilities": able, "model_info": info, "template": template})
+
     async def _answer(self, request: web.Request, seen: Seen, fault: Fault) -> web.StreamResponse:
         wire = self._answers.wire_of(seen)
         try:
@@ -175,34 +219,48 @@ class FakeProvider:
         except Refused as refusal:
             seen.status = refusal.status
             seen.outcome = "fault" if fault.status else "refused"
-            headers = {}
+            headers = refusal.headers
             if refusal.retry_after is not None:
                 headers["Retry-After"] = str(refusal.retry_after)
-            error = wire.error(refusal.status, str(refusal), refusal.code)
+            error = refusal.body or wire.error(refusal.status, str(refusal), refusal.code)
             return web.json_response(error, status=refusal.status, headers=headers)
         seen.status = 200
         if fault.html:
             seen.outcome = "fault"
             return web.Response(text="<html><body>gateway</body></html>", content_type="text/html")
-        if not seen.body.get("stream"):
-            seen.first_token_at = time.perf_counter()
-            return web.json_response(wire.whole(reply))
-        events = _written(wire, reply, fault)
-        return await self._stream(request, seen, fault, events, wire.done)
+        if not seen.streamed:
+            return await self._at_once(request, seen, fault, wire.whole(reply))
+        return await self._stream(request, seen, fault, reply, wire)
+
+    async def _at_once(
+        self, request: web.Request, seen: Seen, fault: Fault, whole: Mapping[str, Any]
+    ) -> web.StreamResponse:
+        """Send a whole reply; blank lines are signs of life before it."""
+        seen.first_token_at = time.perf_counter()
+        if not fault.comments:
+            return web.json_response(whole)
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        for _ in range(fault.comments):
+            await response.write(b"\n")
+            await asyncio.sleep(fault.comment_delay)
+        await response.write(json.dumps(whole).encode())
+        return response
 
     async def _stream(
         self,
         request: web.Request,
         seen: Seen,
         fault: Fault,
-        events: Iterator[Event | None],
-        done: bytes,
+        reply: Reply,
+        wire: Wire,
     ) -> web.StreamResponse:
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        response = web.StreamResponse(headers={"Content-Type": wire.media})
         await response.prepare(request)
+        await _live(response, fault, reply, wire)
         delay = fault.token_delay or self._token_delay
         pings = fault.pings
-        for event in events:
+        for event in _written(wire, reply, fault):
             if event is None:
                 seen.outcome = "cut"
                 if not fault.politely and request.transport is not None:
@@ -214,16 +272,30 @@ class FakeProvider:
                 if seen.first_token_at is None:
                     seen.first_token_at = time.perf_counter()
                     await self._tell()
-            await _send(response, event)
+            await response.write(wire.written(event))
             while pings:
                 pings -= 1
                 await asyncio.sleep(_PING_SECONDS)
-                await _send(response, Event({"type": "ping"}, "ping"))
+                await response.write(wire.written(Event({"type": "ping"}, "ping")))
         if fault.error_event is not None:
             seen.outcome = "fault"
             return response
-        await response.write(done)
+        await response.write(wire.done)
         return response
+
+
+async def _live(response: web.StreamResponse, fault: Fault, reply: Reply, wire: Wire) -> None:
+    """Send the signs of life that come before a reply."""
+    comment = reply.traits.comment
+    if comment is not None and wire.written is as_sse:
+        await response.write(f": {comment}\n\n".encode())
+    for number in range(fault.comments):
+        event = {"type": "keepalive", "sequence_number": number}
+        sign = f": {comment or 'keep-alive'}\n\n".encode()
+        if reply.seen.wire == "responses":
+            sign = wire.written(Event(event, "keepalive"))
+        await response.write(sign)
+        await asyncio.sleep(fault.comment_delay)
 
 
 def _written(wire: Wire, reply: Reply, fault: Fault) -> Iterator[Event | None]:
@@ -233,9 +305,15 @@ def _written(wire: Wire, reply: Reply, fault: Fault) -> Iterator[Event | None]:
         limit = limit or 0
     for sent, event in enumerate(wire.events(reply)):
         if limit is not None and sent >= limit:
-            yield None if fault.error_event is None else wire.broken(reply, fault, sent)
+            yield None if fault.error_event is None else _broken(wire, reply, fault, sent)
             return
         yield event
+
+
+def _broken(wire: Wire, reply: Reply, fault: Fault, sent: int) -> Event:
+    if fault.body is not None:
+        return Event(dict(fault.body), fault.event)
+    return wire.broken(reply, fault, sent)
 
 
 def _body(text: str) -> dict[str, Any]:
@@ -245,8 +323,3 @@ def _body(text: str) -> dict[str, Any]:
     except ValueError:
         return {}
     return body if isinstance(body, dict) else {}
-
-
-async def _send(response: web.StreamResponse, event: Event) -> None:
-    name = f"event: {event.name}\n".encode() if event.name else b""
-    await response.write(name + b"data: " + json.dumps(event.data).encode() + b"\n\n")

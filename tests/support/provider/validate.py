@@ -1,9 +1,14 @@
 """The checks of a real provider: what it answers with 400."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
-from tests.support.provider import validate_anthropic, validate_completions, validate_responses
+from tests.support.provider import (
+    validate_anthropic,
+    validate_completions,
+    validate_native,
+    validate_responses,
+)
 from tests.support.provider.inbound import WireName
 from tests.support.provider.issued import Issued
 
@@ -16,6 +21,7 @@ def problems_of(
     wire: WireName = "completions",
     headers: Mapping[str, str] | None = None,
     issued: Issued | None = None,
+    accepts: Set[str] = frozenset(),
 ) -> list[str]:
     """Return what is wrong with the body of a request.
 
@@ -24,10 +30,13 @@ def problems_of(
         wire: Its format.
         headers: By their names in lower case; without them, headers are not checked.
         issued: What this provider wrote before, if that is known.
+        accepts: Keys of assistant chat messages that it takes beside OpenAI's.
     """
     issued = issued or Issued()
     if wire == "responses":
         return validate_responses.problems_of(body, issued)
     if wire == "anthropic":
         return validate_anthropic.problems_of(body, headers, issued)
-    return validate_completions.problems_of(body)
+    if wire in ("gemini", "ollama"):
+        return validate_native.problems_of(body, wire)
+    return validate_completions.problems_of(body, accepts)

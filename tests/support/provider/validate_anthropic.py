@@ -157,7 +157,9 @@ def _thinking_problems(body: Mapping[str, Any], headers: Mapping[str, str] | Non
     if thinking is None:
         return
     kind = thinking.get("type") if isinstance(thinking, dict) else None
-    if kind not in ("enabled", "adaptive", "disabled"):
+    if kind is None and isinstance(thinking, dict) and "block_binding" in thinking:
+        return  # accepted: pydantic-ai PR 7989
+    if kind not in ("enabled", "adaptive", "disabled", "between_tools"):
         yield "thinking.type: must be enabled, adaptive or disabled"
     if kind != "enabled":
         return

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
 __all__ = ["problems_of", "strict_problems"]
@@ -17,29 +17,35 @@ _KEYS = {
 }
 
 
-def problems_of(body: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the body of a chat-completions request."""
+def problems_of(body: Mapping[str, Any], accepts: Set[str] = frozenset()) -> list[str]:
+    """Return what is wrong with the body of a chat-completions request.
+
+    Args:
+        body: The request.
+        accepts: Keys of assistant messages that the provider takes beside OpenAI's.
+    """
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return ["'messages' must be a list with at least one entry"]
     if not isinstance(body.get("model"), str):
         return ["'model' must be a string"]
     return [
-        *_message_problems(messages),
+        *_message_problems(messages, accepts),
         *_pairing_problems(messages),
         *_tool_problems(body.get("tools")),
         *_choice_problems(body.get("tool_choice"), body.get("tools") or []),
     ]
 
 
-def _message_problems(messages: Sequence[Any]) -> Iterator[str]:
+def _message_problems(messages: Sequence[Any], accepts: Set[str]) -> Iterator[str]:
     for at, message in enumerate(messages):
         where = f"messages[{at}]"
         if not isinstance(message, dict) or message.get("role") not in _KEYS:
             yield f"{where}: no message with a known role"
             continue
         role = message["role"]
-        for key in message.keys() - _KEYS[role]:
+        known = _KEYS[role] | (accepts if role == "assistant" else frozenset())
+        for key in message.keys() - known:
             yield f"{where}: unknown parameter '{key}' for role '{role}'"
         if role == "assistant" and message.get("tool_calls"):
             yield from _call_problems(message["tool_calls"], where)

@@ -1,10 +1,11 @@
 """What the wire formats have in common: events, replies, and the functions that write them."""
 
 import hashlib
+import json
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from mail.llm.scripted import words
 from tests.support.provider.faults import Fault
@@ -12,7 +13,8 @@ from tests.support.provider.record import Seen
 from tests.support.provider.steps import AnyStep
 from tests.support.provider.tokens import Tokens
 
-__all__ = ["Event", "Reply", "Wire", "made_id", "noise", "openai_error", "pieces"]
+__all__ = ["Event", "Reply", "Traits", "Wire", "made_id", "noise", "openai_error", "pieces"]
+__all__ += ["as_line", "as_sse"]
 
 _IDS = uuid.UUID("5d0c1d5e-6c1c-5d5e-9a3f-6f3f2b8f7a10")
 _ERRORS = {
@@ -33,6 +35,35 @@ class Event:
     content: bool = False
 
 
+def as_sse(event: Event) -> bytes:
+    """Return a server-sent event."""
+    name = f"event: {event.name}\n".encode() if event.name else b""
+    return name + b"data: " + json.dumps(event.data).encode() + b"\n\n"
+
+
+def as_line(event: Event) -> bytes:
+    """Return a line of JSON."""
+    return json.dumps(event.data).encode() + b"\n"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traits:
+    """How a provider writes where its format leaves room.
+
+    ``ids`` is the shape of a call's id, ``thoughts`` the field of a chat delta that has reasoning.
+    With ``whole_calls`` a call comes in one piece. ``comment`` is sent as a sign of life before the
+    reply, which clients have to skip.
+    """
+
+    ids: Literal["usual", "nine"] = "usual"
+    thoughts: str = "reasoning_content"
+    whole_calls: bool = False
+    comment: str | None = None
+
+
+_USUAL = Traits()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """What is to be written: the script's steps as an answer to a request.
@@ -46,6 +77,7 @@ class Reply:
     steps: list[AnyStep]
     tokens: Tokens
     counted: bool = False
+    traits: Traits = _USUAL
 
     def id(self, prefix: str, at: int = 0) -> str:
         """Return an id: always the same for the same place in the reply to the same request."""
@@ -59,6 +91,7 @@ class Wire:
     ``whole`` gives the body of a plain reply, ``events`` the events of a streamed one, ``error``
     the body of a refusal (with the vendor's name for it, if that is not the usual), ``broken`` the
     event that ends a stream after a number of others. ``done`` is what follows the last event.
+    ``written`` gives the bytes of an event, ``media`` the type of a stream.
     """
 
     whole: Callable[[Reply], dict[str, Any]]
@@ -66,6 +99,8 @@ class Wire:
     error: Callable[[int, str, str | None], Mapping[str, Any]]
     broken: Callable[[Reply, Fault, int], Event]
     done: bytes = b""
+    written: Callable[[Event], bytes] = as_sse
+    media: str = "text/event-stream"
 
 
 def made_id(prefix: str, seed: str) -> str:

@@ -1,5 +1,6 @@
 """Replies in the format of OpenAI chat completions."""
 
+import hashlib
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,9 +15,12 @@ from tests.support.provider.wire import Event, Reply, Wire, noise, openai_error,
 __all__ = ["COMPLETIONS"]
 
 
-def _tool_call(step: Call, seed: str, index: int) -> dict[str, Any]:
+def _tool_call(step: Call, reply: Reply, index: int) -> dict[str, Any]:
     function = {"name": step.name, "arguments": arguments_of(step)}
-    return {"id": call_id(seed, index), "type": "function", "function": function}
+    made = call_id(reply.seed, index)
+    if reply.traits.ids == "nine":
+        made = hashlib.sha256(made.encode()).hexdigest()[:9]
+    return {"id": made, "type": "function", "function": function}
 
 
 def _usage(tokens: Tokens) -> dict[str, Any]:
@@ -68,9 +72,9 @@ def _whole(reply: Reply) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": text or None}
     message |= {"refusal": refusal or None, "annotations": []}
     if thought:
-        message["reasoning_content"] = thought
+        message[reply.traits.thoughts] = thought
     if calls:
-        message["tool_calls"] = [_tool_call(step, reply.seed, at) for at, step in enumerate(calls)]
+        message["tool_calls"] = [_tool_call(step, reply, at) for at, step in enumerate(calls)]
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _finish(reply)}
     return _frame(reply, "chat.completion", [choice]) | {"usage": _usage(reply.tokens)}
 
@@ -83,9 +87,13 @@ def _deltas(reply: Reply) -> Iterator[dict[str, Any]]:
         elif isinstance(step, Refuse):
             yield from ({"refusal": word} for word in pieces(step.text))
         elif isinstance(step, Think):
-            yield from ({"reasoning_content": word} for word in pieces(step.text))
+            yield from ({reply.traits.thoughts: word} for word in pieces(step.text))
         elif isinstance(step, Call):
-            whole = _tool_call(step, reply.seed, index)
+            whole = _tool_call(step, reply, index)
+            if reply.traits.whole_calls:
+                yield {"tool_calls": [{"index": index, **whole}]}
+                index += 1
+                continue
             text = whole["function"].pop("arguments")
             whole["function"]["arguments"] = ""
             yield {"tool_calls": [{"index": index, **whole}]}

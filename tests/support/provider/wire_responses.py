@@ -177,7 +177,7 @@ def _events(reply: Reply) -> Iterator[Event]:
     frames = [
         ("response.created", {"response": _response(reply, "in_progress", [])}),
         ("response.in_progress", {"response": _response(reply, "in_progress", [])}),
-        *events_of_items(items, reply.seed),
+        *events_of_items(items, reply.seed, whole_calls=reply.traits.whole_calls),
         (f"response.{ended['status']}", {"response": ended}),
     ]
     for number, (kind, data) in enumerate(frames):

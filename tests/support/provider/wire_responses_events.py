@@ -15,12 +15,14 @@ _BUILT_IN = {
 }
 
 
-def events_of_items(items: Sequence[dict[str, Any]], seed: str) -> Iterator[Frame]:
+def events_of_items(
+    items: Sequence[dict[str, Any]], seed: str, *, whole_calls: bool = False
+) -> Iterator[Frame]:
     """Yield the type and the data of each event, without the numbers of the sequence."""
     for index, item in enumerate(items):
         yield "response.output_item.added", {"output_index": index, "item": _started(item)}
         place = {"item_id": item["id"], "output_index": index}
-        for kind, data in _inside(item):
+        for kind, data in _inside(item, whole_calls=whole_calls):
             padding = {"obfuscation": noise(seed, data["delta"])} if "delta" in data else {}
             yield kind, {**place, **data, **padding}
         yield "response.output_item.done", {"output_index": index, "item": item}
@@ -41,7 +43,7 @@ def _started(item: dict[str, Any]) -> dict[str, Any]:
     return started
 
 
-def _inside(item: dict[str, Any]) -> Iterator[Frame]:
+def _inside(item: dict[str, Any], *, whole_calls: bool) -> Iterator[Frame]:
     kind = item["type"]
     if kind == "reasoning":
         for index, part in enumerate(item["summary"]):
@@ -52,7 +54,7 @@ def _inside(item: dict[str, Any]) -> Iterator[Frame]:
             for name, data in _part(part):
                 yield f"response.{name}", {"content_index": index, **data}
     elif kind == "function_call":
-        for piece in pieces(item["arguments"], 16):
+        for piece in pieces(item["arguments"], 100_000 if whole_calls else 16):
             yield "response.function_call_arguments.delta", {"delta": piece}
         data = {"arguments": item["arguments"], "name": item["name"]}
         yield "response.function_call_arguments.done", data
