@@ -94,7 +94,7 @@ def test_replies_of_other_formats_are_translated() -> None:
 def test_an_empty_list_of_calls_is_not_sent() -> None:
     entry = {"role": "assistant", "content": None, "tool_calls": []}
     assert encode(ask(messages=[entry], system=""))["messages"] == [
-        {"role": "assistant", "content": ""}
+        {"role": "assistant", "content": "(nothing)"}
     ]
 
 

@@ -259,8 +259,7 @@ async def test_effort_goes_to_providers_without_a_thinking_budget(
     await reply_of(settings=LLMSettings.resolve("low"))
     body = provider.requests[0].body
     assert body["reasoning_effort"] == "low"
-    assert body["max_tokens"] == 8000
-    assert "thinking" not in body
+    assert not {"thinking", "max_tokens"} & body.keys()
 
 
 async def test_calls_do_not_touch_the_librarys_global_settings(provider: FakeProvider) -> None:
@@ -277,7 +276,7 @@ async def test_a_model_that_the_library_does_not_know_streams_too(
 ) -> None:
     monkeypatch.setenv("LITELLM_PROXY_API_BASE", provider.base_url)
     monkeypatch.setenv("LITELLM_PROXY_API_KEY", "sk-proxy-0123456789")
-    model = "our-model" if use_proxy else "openai/made-tomorrow"
+    model = "our-model" if use_proxy else "openai/gpt-99"
     reply = await reply_of(model=model, tool_format="responses", use_proxy=use_proxy)
     (seen,) = provider.requests
     assert (seen.wire, seen.body["stream"], reply.wire) == ("responses", True, "responses")

@@ -5,15 +5,18 @@ from typing import Any
 import pytest
 
 from mail.errors import ConfigError
-from mail.llm.settings import LLMSettings
+from mail.llm.settings import EFFORT_BUDGETS, LLMSettings
 
 
-@pytest.mark.parametrize(
-    ("effort", "budget"), [("minimal", 2000), ("low", 4000), ("medium", 8000), ("high", 16000)]
-)
+@pytest.mark.parametrize(("effort", "budget"), EFFORT_BUDGETS.items())
 def test_effort_sets_a_budget_and_room_for_the_answer(effort: str, budget: int) -> None:
     settings = LLMSettings.resolve(effort)
-    assert (settings.thinking_budget, settings.max_tokens) == (budget, budget + 4000)
+    assert (settings.thinking_budget, settings.max_tokens) == (budget, None)
+    assert settings.cap_beside(budget) == budget + 4000
+
+
+def test_no_effort_sets_no_budget() -> None:
+    assert LLMSettings.resolve("none").thinking_budget is None
 
 
 def test_an_explicit_budget_wins_over_the_effort() -> None:
@@ -36,11 +39,11 @@ def test_nothing_given_asks_for_nothing() -> None:
 @pytest.mark.parametrize(
     ("values", "text"),
     [
-        (("extreme",), "'extreme' is not one of minimal, low, medium, high"),
+        (("extreme",), "'extreme' is not one of none, minimal, low, medium, high, xhigh, max"),
         ((None, 4000, 4000), "must be above thinking_budget"),
         ((None, 0), "thinking_budget must be at least 1"),
         ((None, None, -1), "max_tokens must be at least 1"),
-        ((["low"],), "is not one of minimal"),
+        ((["low"],), "is not one of none"),
         ((None, True), "thinking_budget must be a whole number of tokens, got True"),
         ((None, None, "5000"), "max_tokens must be a whole number of tokens, got '5000'"),
         ((None, None, 12.5), "max_tokens must be a whole number of tokens, got 12.5"),

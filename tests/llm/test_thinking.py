@@ -52,9 +52,9 @@ def test_a_budget_amounts_to_an_effort(tokens: int, effort: str) -> None:
     ("settings", "least", "expected"),
     [
         (LLMSettings(), 1, {}),
-        (LOW, 1, budget(4000)),
-        (LLMSettings(thinking_budget=10), 1, budget(10)),
-        (LLMSettings(thinking_budget=10), 1024, budget(1024)),
+        (LOW, 1, {**budget(4000), "max_tokens": 8000}),
+        (LLMSettings(thinking_budget=10, max_tokens=90), 1, {**budget(10), "max_tokens": 90}),
+        (LLMSettings(thinking_budget=10), 1024, {**budget(1024), "max_tokens": 5024}),
         (LLMSettings(thinking_budget=10, max_tokens=1024), 1024, {}),
     ],
 )

@@ -50,13 +50,13 @@ NO_EFFORT, BUDGET, ADAPTS = "none", "thinking_budget", "adaptive"
     [
         ("anthropic/claude-sonnet-4-5", "asked", BUDGET, True),
         ("litellm_proxy/anthropic/claude-sonnet-4-5", "asked", BUDGET, True),
-        ("anthropic/claude-sonnet-9-9", "asked", ADAPTS, True),
+        ("anthropic/claude-sonnet-9-9", "always", ADAPTS, True),
         ("bedrock/anthropic.claude-sonnet-4-5-20250929-v1:0", "asked", BUDGET, True),
-        ("openai/gpt-5-mini", "asked", "reasoning", False),
-        ("litellm_proxy/openai/gpt-5-mini", "asked", "reasoning", False),
+        ("openai/gpt-5-mini", "default", "reasoning", False),
+        ("litellm_proxy/openai/gpt-5-mini", "default", "reasoning", False),
         ("openai/gpt-4.1", "no", NO_EFFORT, False),
-        ("gemini/gemini-2.5-pro", "asked", BUDGET, False),
-        ("groq/llama-3.3-70b-versatile", "no", "reasoning_effort", False),
+        ("gemini/gemini-2.5-pro", "always", BUDGET, False),
+        ("groq/llama-3.3-70b-versatile", "no", NO_EFFORT, False),
         ("litellm_proxy/alias", "no", NO_EFFORT, False),
     ],
 )

@@ -53,7 +53,7 @@ __all__ = [
     "parameters_of",
 ]
 
-ReasoningEffort = Literal["minimal", "low", "medium", "high"]
+ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
 PEERS_HEADLINE: Final = "Here are details about the agents you can communicate with:"
 """Begins what a system prompt says about other agents; a swarm replaces all that follows."""

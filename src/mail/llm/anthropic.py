@@ -56,7 +56,7 @@ def encode(request: ModelRequest, profile: Profile) -> dict[str, Any]:
             system prompt and tools are, and the conversation so far.
     """
     settings = request.settings
-    exchanges = conversation(request.messages)
+    exchanges = conversation(request.messages, profile)
     able = may_think(request.tool_choice, exchanges, profile)
     asked = thinking_arguments(settings, profile, least=_LEAST_BUDGET) if able else {}
     messages = list(_messages(exchanges, keep_thinking=bool(asked)))

@@ -6,7 +6,7 @@ from typing import Any, Final
 from mail.core.agents import ToolChoice
 from mail.core.usage import Usage
 from mail.llm.history import Replied, Said, conversation, plain_copy, written_arguments
-from mail.llm.profiles import UNKNOWN, Profile
+from mail.llm.profiles import UNKNOWN, Forced, Profile, effort_arguments, merged
 from mail.llm.request import CallPiece, Delta, FunctionCall, ModelReply, ModelRequest, Thought
 from mail.llm.thinking import may_think, thinking_arguments
 from mail.llm.tools import choice_name, tools_for
@@ -47,7 +47,8 @@ def _mark_content(message: dict[str, Any]) -> None:
     message["content"][-1]["cache_control"] = dict(_CACHED)
 
 
-_REASONING_FIELDS = ("reasoning_content", "thinking_blocks")
+_REASONING_FIELDS: Final = ("reasoning_content", "thinking_blocks")
+_NOTHING: Final = "(nothing)"
 
 
 def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
@@ -59,25 +60,64 @@ def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
 
     Returns:
         ``model``, ``messages`` and, as far as there is something to say, ``tools``,
-        ``tool_choice``, ``max_tokens``, ``thinking`` and ``reasoning_effort``.
+        ``tool_choice``, ``max_tokens``, what asks for thinking or against it, and ``store``.
     """
     settings = request.settings
-    exchanges = conversation(request.messages)
-    able = may_think(request.tool_choice, exchanges, profile)
-    messages = _messages(request, exchanges, able)
+    exchanges = conversation(request.messages, profile)
+    choice = tool_choice(request.tool_choice, request.tools)
+    forced = profile.forcing(choice) if request.tools else None
+    asked, keep = _thinking(request, exchanges, profile, off=forced == "off")
+    if forced == "unless_thinking":
+        forced = "auto" if asked and asked != profile.off_switch else "ok"
+    messages = _messages(request, exchanges, profile, keep_reasoning=keep)
     if profile.cache_marks:
         mark_for_cache(messages)
-    wire: dict[str, Any] = {"model": request.model, "messages": messages}
-    asked = thinking_arguments(settings, profile) if able else {}
-    wire |= asked
-    if profile.effort_via == "reasoning_effort" and settings.reasoning_effort is not None:
-        wire["reasoning_effort"] = settings.reasoning_effort
-    if settings.max_tokens is not None:
-        wire["max_tokens"] = settings.max_tokens
+    wire = merged({"model": request.model, "messages": messages}, asked)
+    cap = profile.max_tokens if settings.max_tokens is None else settings.max_tokens
+    if cap is not None:
+        wire.setdefault("max_tokens", cap)
+    if profile.store is not None:
+        wire["store"] = profile.store
     if request.tools:
         wire["tools"] = tools_for(request.tools, "completions")
-        wire["tool_choice"] = tool_choice(request.tool_choice, request.tools, free=bool(asked))
+        _choose(wire, choice, profile, forced)
     return wire
+
+
+def _thinking(
+    request: ModelRequest, exchanges: Sequence[Said | Replied], profile: Profile, *, off: bool
+) -> tuple[dict[str, Any], bool]:
+    """Return what asks a model to think, or not to, and whether its earlier thoughts go along."""
+    settings = request.settings
+    always = profile.send_back == "always"
+    if off or (settings.effort == "none" and profile.off_switch):
+        return dict(profile.off_switch), always
+    if profile.effort_via in ("thinking_budget", "adaptive"):
+        if not may_think(request.tool_choice, exchanges, profile):
+            return {}, always
+        asked = thinking_arguments(settings, profile)
+    else:
+        asked = effort_arguments(settings, profile)
+    if asked or profile.thinks in ("default", "always"):
+        asked = merged(profile.on_switch, asked)
+    return asked, profile.send_back != "never"
+
+
+def _choose(
+    wire: dict[str, Any], choice: ToolChoice, profile: Profile, forced: Forced | None
+) -> None:
+    """Set the tool choice of a call, in the way that the model takes it."""
+    if forced == "auto":
+        choice = "auto"
+    elif forced == "one" and (name := choice_name(choice)) is not None:
+        wire["tools"] = [tool for tool in wire["tools"] if choice_name(tool) == name]
+        choice = "required"
+    if choice == "auto" and profile.omit_auto:
+        return
+    if profile.raw_choice:
+        wire["extra_body"] = {**wire.get("extra_body", {}), "tool_choice": choice}
+    else:
+        wire["tool_choice"] = choice
 
 
 def tool_choice(
@@ -98,14 +138,20 @@ def tool_choice(
 
 
 def _messages(
-    request: ModelRequest, exchanges: Sequence[Said | Replied], keep_reasoning: bool
+    request: ModelRequest,
+    exchanges: Sequence[Said | Replied],
+    profile: Profile,
+    *,
+    keep_reasoning: bool,
 ) -> list[dict[str, Any]]:
     messages: list[dict[str, Any]] = []
     for exchange in exchanges:
         if isinstance(exchange, Said):
+            if profile.bridge and messages and messages[-1]["role"] == "tool":
+                messages.append({"role": "assistant", "content": profile.bridge})
             messages.append(plain_copy(exchange.message))
             continue
-        messages.append(_assistant(exchange, keep_reasoning))
+        messages.append(_assistant(exchange, profile, keep_reasoning))
         messages.extend(tool_results(exchange))
     has_system = bool(messages) and messages[0].get("role") == "system"
     if request.system and not has_system:
@@ -113,16 +159,19 @@ def _messages(
     return messages
 
 
-def _assistant(reply: Replied, keep_reasoning: bool) -> dict[str, Any]:
-    if reply.wire != "completions":
-        return _translated(reply)
-    message: dict[str, Any] = plain_copy(reply.entries[0])
+def _assistant(reply: Replied, profile: Profile, keep_reasoning: bool) -> dict[str, Any]:
+    if reply.wire == "completions":
+        message: dict[str, Any] = plain_copy(reply.entries[0])
+    else:
+        message = _translated(reply)
     if not keep_reasoning:
         for name in _REASONING_FIELDS:
             message.pop(name, None)
     if not message.get("tool_calls"):
         message.pop("tool_calls", None)  # an empty list is refused
-        message["content"] = message.get("content") or ""
+        message["content"] = message.get("content") or _NOTHING
+    elif message.get("content") is None and not profile.null_content:
+        message["content"] = ""
     return message
 
 

@@ -5,19 +5,22 @@ items of the Responses API; an agent whose model changes has them mixed. Every c
 format from the exchanges, so that each call has its one result right behind its reply.
 """
 
+import hashlib
 import json
 import re
+import string
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from pydantic_core import from_json
 
 from mail.core.render import as_untrusted, has_status
 from mail.core.tools.call import INVALID_JSON_KEY
 from mail.core.tools.catalogue import is_own_text
+from mail.llm.profiles import UNKNOWN, Profile
 from mail.llm.request import FunctionCall, Wire
 
 __all__ = [
@@ -41,6 +44,11 @@ _NO_ARGUMENTS = frozenset({"", "{}"})
 _INVALID_SHOWN = 2000
 _LONGEST_NAME = 64
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+_SIGNATURE: Final = "__thought__"
+"""Begins the signature that LiteLLM hangs on the call ids of some models (Gemini)."""
+_LETTERS: Final = string.ascii_letters + string.digits
+_HASHED_ID: Final = 37
+_NINE: Final = re.compile(r"[a-zA-Z0-9]{9}")
 _LEAVES = frozenset({str, int, float, bool, type(None)})
 
 
@@ -227,12 +235,12 @@ def _shown(call: FunctionCall, result: str) -> str:
     """
     if result == NO_RESULT or (is_own_text(call.name) and has_status(result)):
         return result
-    return as_untrusted(result, f"tool {written_name(call.name)}", call.id)
+    return as_untrusted(result, f"tool {written_name(call.name)}", _unsigned(call.id))
 
 
-def _sendable(reply: Replied, seen: dict[str, int]) -> Replied:
-    """Return a reply whose calls providers take back: ids that did not come before, legal names."""
-    marks = [(_fresh(call.id, seen), written_name(call.name)) for call in reply.calls]
+def _sendable(reply: Replied, seen: dict[str, int], profile: Profile) -> Replied:
+    """Return a reply whose calls a model takes back: legal ids not seen before, legal names."""
+    marks = [(_fresh(call.id, seen, profile), written_name(call.name)) for call in reply.calls]
     if marks == [(call.id, call.name) for call in reply.calls]:
         return reply
     calls = tuple(
@@ -244,14 +252,31 @@ def _sendable(reply: Replied, seen: dict[str, int]) -> Replied:
     return Replied(reply.wire, entries, calls, reply.results)
 
 
-def _fresh(call_id: str, seen: dict[str, int]) -> str:
-    """Return an id, or one made from it if it was seen; note how often it was asked for."""
-    fresh = call_id or "call"
+def _fresh(call_id: str, seen: dict[str, int], profile: Profile) -> str:
+    """Return an id as a model takes it, made from another; note how often it was asked for."""
+    own, mark, signature = (call_id or "call").partition(_SIGNATURE)
+    rest = mark + signature if profile.signed_ids else ""
+    fresh = _legal(own, profile) + rest
     while fresh in seen:
         seen[call_id] = seen.get(call_id, 1) + 1
-        fresh = f"{call_id or 'call'}_{seen[call_id]}"
+        fresh = _legal(f"{own}_{seen[call_id]}", profile) + rest
     seen[fresh] = 1
     return fresh
+
+
+def _legal(call_id: str, profile: Profile) -> str:
+    """Return an id in the shape that a provider takes; the same id becomes the same every time."""
+    if profile.call_id == "nine" and _NINE.fullmatch(call_id) is None:
+        number = int.from_bytes(hashlib.sha256(call_id.encode("utf-8", "replace")).digest()[:7])
+        return "".join(_LETTERS[number // len(_LETTERS) ** at % len(_LETTERS)] for at in range(9))
+    if len(call_id) > profile.longest_id:
+        found = hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()
+        return f"call_{found}"[: min(profile.longest_id, _HASHED_ID)]
+    return call_id
+
+
+def _unsigned(call_id: str) -> str:
+    return call_id.partition(_SIGNATURE)[0]
 
 
 def _renamed(entry: Mapping[str, Any], marks: Iterator[tuple[str, str]]) -> dict[str, Any]:
@@ -259,6 +284,8 @@ def _renamed(entry: Mapping[str, Any], marks: Iterator[tuple[str, str]]) -> dict
     renamed: dict[str, Any] = plain_copy(entry)
     if renamed.get("type") == "function_call":
         renamed["call_id"], renamed["name"] = next(marks)
+        if _SIGNATURE in str(renamed.get("id")) and _SIGNATURE not in renamed["call_id"]:
+            del renamed["id"]
     elif renamed.get("tool_calls"):
         for call in renamed["tool_calls"]:
             call["id"], name = next(marks)
@@ -287,13 +314,19 @@ def _groups(
         yield len(messages) - 1, items
 
 
-def conversation(messages: Sequence[Mapping[str, Any]]) -> list[Said | Replied]:
+def conversation(
+    messages: Sequence[Mapping[str, Any]], profile: Profile = UNKNOWN
+) -> list[Said | Replied]:
     """Read a history into what was said and what the model replied.
 
     A result goes to the first call before it that has its id and no result yet; a call without
     one gets an error as its result. What others than MAIL's own tools returned is labelled (see
     `mail.core.render.as_untrusted`). A result without a call becomes user text. A call whose id
-    came before gets another, and so does one whose name no provider would take back.
+    came before gets another, and so does one whose id or name the provider would not take back.
+
+    Args:
+        messages: The history's entries.
+        profile: What the model accepts that the history is for.
     """
     results = _Results(messages)
     seen: dict[str, int] = {}
@@ -314,5 +347,5 @@ def conversation(messages: Sequence[Mapping[str, Any]]) -> list[Said | Replied]:
             exchanges.append(Said(entry))
             continue
         reply.results.extend(_shown(call, results.take(call.id, position)) for call in reply.calls)
-        exchanges.append(_sendable(reply, seen))
+        exchanges.append(_sendable(reply, seen, profile))
     return exchanges

@@ -7,13 +7,30 @@ provider or a model.
 
 import re
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal
+from urllib.parse import urlsplit
 
+from mail.core.agents import ToolChoice
+from mail.llm.provider_env import configured_address
 from mail.llm.request import ToolFormat, Wire
+from mail.llm.rows import ROWS, Row
+from mail.llm.settings import EFFORTS, LLMSettings
 
-__all__ = ["PROXY_PREFIX", "ROWS", "UNKNOWN", "Forced", "Profile", "Row", "profile_of", "row_of"]
+__all__ = [
+    "PROXY_PREFIX",
+    "ROWS",
+    "UNKNOWN",
+    "Forced",
+    "Profile",
+    "Row",
+    "effort_arguments",
+    "merged",
+    "profile_of",
+    "row_of",
+]
 
 PROXY_PREFIX: Final = "litellm_proxy/"
 
@@ -41,6 +58,7 @@ class Profile:
         off_switch: Arguments that switch thinking off, for ``forced_… = "off"``.
         on_switch: Arguments that a call needs in which the model thinks.
         omit_auto: Whether the tool choice ``auto`` is left out: some servers refuse the word.
+        raw_choice: Whether the tool choice goes around LiteLLM, which would change it.
         bridge: Assistant text between a tool's result and a user's message, where the provider
             wants one; empty for none.
         call_id: The shape of call ids: ``any``, or ``nine`` letters and digits.
@@ -52,9 +70,12 @@ class Profile:
         send_back: When its reasoning goes back to it: ``never``, in calls that do not switch
             ``thinking`` off, or ``always``.
         efforts: The efforts that it takes, the least first; none means any.
-        effort_via: How it is told: ``none``, ``reasoning_effort``, ``reasoning`` (Responses),
-            ``thinking_budget``, ``adaptive`` (Claude), or ``extra_body:`` and a dotted path; the
-            path of a number of tokens ends in ``max_tokens`` or ``budget``.
+        effort_via: How it is told: ``none``, ``reasoning_effort`` or ``reasoning`` (either
+            means what the wire has for it), ``thinking_budget``, ``adaptive`` (Claude), or
+            ``extra_body:`` and a dotted path; the path of a number of tokens ends in
+            ``max_tokens`` or ``budget``.
+        least_budget: The fewest thinking tokens that it takes.
+        largest_budget: The most, or None.
         summary: Whether a summary of its reasoning may be asked for.
         block_binding: What shall happen to thinking that is bound to other messages
             (``drop_block``); empty sends nothing.
@@ -79,6 +100,7 @@ class Profile:
     off_switch: Mapping[str, Any] = field(default_factory=dict)
     on_switch: Mapping[str, Any] = field(default_factory=dict)
     omit_auto: bool = False
+    raw_choice: bool = False
     bridge: str = ""
     call_id: Literal["any", "nine"] = "any"
     longest_id: int = 64
@@ -94,6 +116,8 @@ class Profile:
     headers: Mapping[str, str] = field(default_factory=dict)
     cache_marks: bool = False
     stream: bool = True
+    least_budget: int = 1
+    largest_budget: int | None = None
     silence: float | None = None
     total: float | None = None
     store: bool | None = None
@@ -104,37 +128,59 @@ class Profile:
     source: str = ""
     checked: str = ""
 
+    def forcing(self, choice: ToolChoice) -> Forced | None:
+        """Return how a tool choice is made that forces the model; None for one that does not."""
+        if choice in ("auto", "none"):
+            return None
+        return self.forced_any if isinstance(choice, str) else self.forced_named
+
+    def nearest(self, effort: str) -> str:
+        """Return the effort nearest to one that is asked for, of those that the model takes.
+
+        Of two equally near the one closer to ``high`` counts; only who asks for none gets none.
+        """
+        if not self.efforts or effort in self.efforts:
+            return effort
+        able = [one for one in self.efforts if one != "none"] or list(self.efforts)
+        if not set(able) <= set(EFFORTS):
+            return able[0]  # a word of the provider's own
+        asked, high = EFFORTS.index(effort), EFFORTS.index("high")
+        places = map(EFFORTS.index, able)
+        return EFFORTS[min(places, key=lambda at: (abs(at - asked), abs(at - high)))]
+
 
 UNKNOWN: Final = Profile()
 """The profile of a model of which nothing is known: no thinking, any choice, an effort as it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A line of the table: which models it is about, and what is known of them.
-
-    ``provider`` and ``model`` are patterns in lower case: of the whole name of LiteLLM's provider,
-    and of a part of the model's name without provider and proxy. ``fields`` are those of `Profile`.
-    """
-
-    id: str
-    provider: str = ".*"
-    model: str = ""
-    fields: Mapping[str, Any]
-    source: str
-    checked: str
-
-    def fits(self, provider: str, name: str) -> bool:
-        """Tell whether the row is about a model."""
-        if re.fullmatch(self.provider, provider.lower()) is None:
-            return False
-        return re.search(self.model, name.lower()) is not None
+def effort_arguments(settings: LLMSettings, profile: Profile) -> dict[str, Any]:
+    """Return the arguments of a chat call that tell a model its effort, if one is asked for."""
+    if settings.effort is None or profile.effort_via == "none":
+        return {}
+    if settings.effort == "none" and "none" not in profile.efforts and profile.thinks != "always":
+        return {}
+    place, _, path = profile.effort_via.partition(":")
+    value: Any = profile.nearest(settings.effort)
+    if not path:
+        return {"reasoning_effort": value}
+    *outer, name = path.split(".")
+    if name.endswith(("max_tokens", "budget")):
+        value = settings.thinking_budget
+    for key in reversed([place, *outer, name]):
+        value = {key: value}
+    return dict(value)
 
 
-_TABLES: Final = "LiteLLM's tables"
-
-ROWS: Final[tuple[Row, ...]] = (Row(id="default", fields={}, source=_TABLES, checked="2026-11-23"),)
-"""The table; the first row that fits counts, and the last fits every model."""
+def merged(arguments: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with more of them; mappings that both have are merged."""
+    both = dict(arguments)
+    for key, value in more.items():
+        old = both.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            both[key] = merged(old, value)
+        else:
+            both[key] = deepcopy(value)
+    return both
 
 
 def row_of(provider: str, name: str) -> Row:
@@ -162,10 +208,17 @@ def profile_of(
     row = row_of(known.provider, known.name)
     fields = {**row.fields, **given}
     fields = {**known.fields(fields, tool_format), **fields}
+    if fields["wire"] == "responses" and row.fields.get("effort_via") in _OF_CHAT:
+        fields["effort_via"] = given.get("effort_via", "reasoning")
     return Profile(**fields, row=row.id, source=row.source, checked=row.checked)
 
 
+_OF_CHAT: Final = frozenset({"adaptive", "reasoning_effort", "thinking_budget"})
+"""Ways to tell an effort that the Responses format does not have."""
 _ANTHROPIC: Final = "anthropic"
+_OPENAI: Final = "openai"
+_OWN_NAMES: Final = re.compile(r"(ft:)?(gpt-\d|o\d|codex|computer-use)")
+_COMPATIBLE: Final = "openai-compatible"
 _CLAUDE: Final = "claude"
 _BLOCK_HOSTS: Final = frozenset({_ANTHROPIC, "azure_ai", "vertex_ai"})
 """Whose Claude models LiteLLM speaks to in Anthropic's own message blocks."""
@@ -192,6 +245,8 @@ class _Known:
         inner = (like or model).removeprefix(PROXY_PREFIX)
         found = _asked(litellm.get_llm_provider, model=inner)
         name, provider = (str(found[0]), str(found[1])) if found else (inner, "")
+        if provider == _OPENAI and _is_elsewhere(litellm, name):
+            provider = _COMPATIBLE
         return cls(litellm, inner, model.startswith(PROXY_PREFIX), name, provider)
 
     @property
@@ -200,24 +255,31 @@ class _Known:
 
     def fields(self, set_already: Mapping[str, Any], tool_format: ToolFormat) -> dict[str, Any]:
         """Return the fields of a profile, as far as the tables and those set already tell."""
-        wire = set_already.get("wire") or self.wire(tool_format)
-        thinks = set_already.get("thinks") or ("asked" if self._thinks(wire) else "no")
+        wire: Wire = set_already.get("wire") or self.wire(tool_format)
+        asks = "thinking" in (
+            _asked(self.litellm.get_supported_openai_params, model=self.model) or ()
+        )
+        able = self._reasons() if wire == "responses" else asks
+        thinks = set_already.get("thinks") or ("asked" if able else "no")
         fields: dict[str, Any] = {
             "wire": wire,
             "thinks": thinks,
-            "effort_via": "none",
+            "effort_via": "reasoning_effort" if wire == "completions" else "none",
+            "efforts": tuple(self._table.get("reasoning_effort_levels") or ()),
             "signed": self.is_claude,
             "cache_marks": self._takes_marks(),
+            "store": False if self.provider == _OPENAI else None,
         }
+        if thinks == "no":
+            return fields
         if wire == "responses":
-            if thinks != "no":
-                fields |= {"effort_via": "reasoning", "send_back": "always"}
-        elif thinks != "no":
+            fields |= {"effort_via": "reasoning", "send_back": "always"}
+        elif asks:
             via = "adaptive" if self.is_claude and self._adapts() else "thinking_budget"
             fields |= {"effort_via": via, "send_back": "thinking"}
             fields |= {"forced_any": "unless_thinking", "forced_named": "off"}
-        elif wire == "completions":
-            fields["effort_via"] = "reasoning_effort"
+        if self._table.get("supports_forced_tool_use") is False:
+            fields |= {"forced_any": "auto", "forced_named": "auto"}
         return fields
 
     def wire(self, tool_format: ToolFormat) -> Wire:
@@ -233,11 +295,14 @@ class _Known:
             return "responses"
         return "completions"
 
-    def _thinks(self, wire: Wire) -> bool:
-        if wire == "responses":
-            return bool(_asked(self.litellm.supports_reasoning, model=self.model))
-        supported = _asked(self.litellm.get_supported_openai_params, model=self.model)
-        return "thinking" in (supported or ())
+    @property
+    def _table(self) -> Mapping[str, Any]:
+        """What LiteLLM's own table says of the model."""
+        table: Mapping[str, Mapping[str, Any]] = self.litellm.model_cost
+        return table.get(f"{self.provider}/{self.name}") or table.get(self.name) or {}
+
+    def _reasons(self) -> bool:
+        return bool(_asked(self.litellm.supports_reasoning, model=self.model))
 
     def _takes_marks(self) -> bool:
         if not self.is_claude or self.provider not in _MARKED_HOSTS:
@@ -259,6 +324,15 @@ class _Known:
         known = _asked(lambda: self.litellm.LlmProviders(self.provider))
         asked = self.litellm.utils.ProviderConfigManager.get_provider_responses_api_config
         return known is not None and _asked(asked, model=self.name, provider=known) is not None
+
+
+def _is_elsewhere(litellm: Any, name: str) -> bool:
+    """Tell whether a model is none of OpenAI's, but of a server that speaks like OpenAI's."""
+    address = configured_address(_OPENAI)
+    if not address or urlsplit(address).hostname == "api.openai.com":
+        return False
+    known = name in litellm.model_cost or f"{_OPENAI}/{name}" in litellm.model_cost
+    return not known and _OWN_NAMES.match(name) is None
 
 
 def _asked(question: Callable[..., Any], **arguments: Any) -> Any:

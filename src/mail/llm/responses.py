@@ -62,7 +62,7 @@ def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
     """
     settings = request.settings
     reasoning = profile.thinks != "no"
-    items = list(_items(request, keep_reasoning=reasoning))
+    items = list(_items(request, profile, keep_reasoning=reasoning))
     wire: dict[str, Any] = {"model": request.model, "input": items, "store": False}
     if items and items[0].get("role") == "system":
         wire["instructions"] = _plain_text(items.pop(0))
@@ -98,9 +98,11 @@ def _tool_choice(choice: ToolChoice, tools: Sequence[Mapping[str, Any]]) -> Tool
     return {"type": "function", "name": name}
 
 
-def _items(request: ModelRequest, *, keep_reasoning: bool) -> Iterator[dict[str, Any]]:
+def _items(
+    request: ModelRequest, profile: Profile, *, keep_reasoning: bool
+) -> Iterator[dict[str, Any]]:
     reader = _reader(request)
-    for exchange in conversation(request.messages):
+    for exchange in conversation(request.messages, profile):
         if isinstance(exchange, Said):
             yield plain_copy(exchange.message)
             continue

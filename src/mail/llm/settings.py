@@ -7,13 +7,17 @@ from typing import Final
 
 from mail.errors import ConfigError
 
-__all__ = ["EFFORT_BUDGETS", "LLMSettings"]
+__all__ = ["EFFORTS", "EFFORT_BUDGETS", "LLMSettings"]
+
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+"""What ``reasoning_effort`` may be, the least first."""
 
 EFFORT_BUDGETS: Final[Mapping[str, int]] = MappingProxyType(
-    {"minimal": 2000, "low": 4000, "medium": 8000, "high": 16000}
+    {"minimal": 2000, "low": 4000, "medium": 8000, "high": 16000, "xhigh": 24000, "max": 28000}
 )
-"""Thinking tokens for each ``reasoning_effort``, the least first."""
+"""Thinking tokens for each ``reasoning_effort`` but ``none``, the least first."""
 
+_FOR_BUDGETS: Final = ("minimal", "low", "medium", "high")
 _ROOM_FOR_ANSWER: Final = 4000
 
 
@@ -36,8 +40,12 @@ class LLMSettings:
         """The effort asked for, or else the one that the thinking budget amounts to."""
         if self.reasoning_effort is not None or self.thinking_budget is None:
             return self.reasoning_effort
-        within = [name for name, size in EFFORT_BUDGETS.items() if size <= self.thinking_budget]
-        return within[-1] if within else next(iter(EFFORT_BUDGETS))
+        within = [name for name in _FOR_BUDGETS if EFFORT_BUDGETS[name] <= self.thinking_budget]
+        return within[-1] if within else _FOR_BUDGETS[0]
+
+    def cap_beside(self, budget: int) -> int:
+        """Return the most tokens of a whole reply whose thinking has a budget."""
+        return budget + _ROOM_FOR_ANSWER if self.max_tokens is None else self.max_tokens
 
     @classmethod
     def resolve(
@@ -51,7 +59,7 @@ class LLMSettings:
         """Fill in what follows from what is given.
 
         An effort without a budget gets the budget of `EFFORT_BUDGETS` (kept below a given
-        ``max_tokens``); a budget without ``max_tokens`` gets room for an answer beside it.
+        ``max_tokens``), for models that take one; ``none`` gets none.
 
         Raises:
             ConfigError: an unknown effort, a number of tokens that is no whole number above 0, a
@@ -65,12 +73,10 @@ class LLMSettings:
                 raise ConfigError(
                     f"max_tokens ({max_tokens}) must be above thinking_budget ({thinking_budget})"
                 )
-        elif reasoning_effort is not None:
+        elif reasoning_effort is not None and reasoning_effort != "none":
             thinking_budget = EFFORT_BUDGETS[reasoning_effort]
             if max_tokens is not None and max_tokens <= thinking_budget:
                 thinking_budget = max_tokens // 2 or None
-        if thinking_budget is not None and max_tokens is None:
-            max_tokens = thinking_budget + _ROOM_FOR_ANSWER
         return cls(
             reasoning_effort=reasoning_effort,
             thinking_budget=thinking_budget,
@@ -80,9 +86,9 @@ class LLMSettings:
 
 
 def _check_effort(effort: object) -> None:
-    if effort is None or (isinstance(effort, str) and effort in EFFORT_BUDGETS):
+    if effort is None or (isinstance(effort, str) and effort in EFFORTS):
         return
-    raise ConfigError(f"reasoning_effort '{effort}' is not one of {', '.join(EFFORT_BUDGETS)}")
+    raise ConfigError(f"reasoning_effort '{effort}' is not one of {', '.join(EFFORTS)}")
 
 
 def _check_tokens(**given: object) -> None:

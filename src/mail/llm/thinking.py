@@ -47,16 +47,22 @@ def thinking_arguments(
             is told to.
         least: The smallest budget that the provider takes.
     """
+    if settings.effort == "none":
+        return {}
     if profile.effort_via == "adaptive":
-        effort = settings.effort
         shown = {"type": "adaptive", "display": "summarized"}
-        return {} if effort is None else {"thinking": shown, "reasoning_effort": effort}
+        if settings.effort is None:
+            return {}
+        return {"thinking": shown, "reasoning_effort": profile.nearest(settings.effort)}
     if settings.thinking_budget is None:
         return {}
-    budget = max(settings.thinking_budget, least)
+    budget = max(settings.thinking_budget, least, profile.least_budget)
+    if profile.largest_budget is not None:
+        budget = min(budget, profile.largest_budget)
     if settings.max_tokens is not None and settings.max_tokens <= budget:
         return {}  # no room for an answer
-    return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+    thinking = {"type": "enabled", "budget_tokens": budget}
+    return {"thinking": thinking, "max_tokens": settings.cap_beside(budget)}
 
 
 def began_with_thinking(exchanges: Sequence[Said | Replied], wire: Wire) -> bool:

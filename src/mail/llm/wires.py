@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from mail.llm import anthropic, completions, responses
-from mail.llm.profiles import Profile
+from mail.llm.profiles import Profile, merged
 from mail.llm.request import Delta, ModelRequest, Wire
 
 __all__ = ["decoder_of", "encoded"]
@@ -12,7 +12,10 @@ __all__ = ["decoder_of", "encoded"]
 
 def encoded(request: ModelRequest, profile: Profile) -> dict[str, Any]:
     """Build the arguments of LiteLLM's call in the model's wire format."""
-    return _ENCODERS[profile.wire](request, profile)
+    arguments = merged(_ENCODERS[profile.wire](request, profile), profile.arguments)
+    if profile.headers:
+        arguments = merged({"extra_headers": profile.headers}, arguments)
+    return {name: value for name, value in arguments.items() if name not in profile.without}
 
 
 def decoder_of(wire: Wire) -> Callable[[Any], Delta]:
