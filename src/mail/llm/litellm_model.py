@@ -25,6 +25,7 @@ from mail.llm.failures import ReportedError, model_error
 from mail.llm.fallback import with_unaccepted
 from mail.llm.profiles import PROXY_PREFIX, Profile, profile_of
 from mail.llm.provider_env import check_surroundings
+from mail.llm.recording import asking
 from mail.llm.remote import Guard
 from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
@@ -325,7 +326,8 @@ async def _opened(call: _Call, watch: Silence) -> Any:
     The library prepares a call in a thread; cancelled there, it would drop a coroutine that nobody
     ever awaits. So a cancellation leaves it the moment that the preparation takes.
     """
-    opening = watch.start(call.function(**call.arguments))
+    with asking(call.arguments["model"]):
+        opening = watch.start(call.function(**call.arguments))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:

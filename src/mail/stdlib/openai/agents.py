@@ -20,6 +20,7 @@ from mail.factories.supervisor import SupervisorFunction
 from mail.llm import completions, responses
 from mail.llm.failures import model_error
 from mail.llm.profiles import Profile
+from mail.llm.recording import asking
 from mail.llm.remote import Guard
 from mail.llm.request import Delta, ModelRequest
 from mail.llm.retry import RetryPolicy, Sleep, retrying
@@ -149,7 +150,8 @@ class OpenAIModel:
             arguments["stream_options"] = {"include_usage": True}
             call = client.chat.completions.create
         arguments["model"] = _bare(request.model)
-        return await call(**arguments, **around)
+        with asking(request.model):
+            return await call(**arguments, **around)
 
     def _profile_for(self, request: ModelRequest) -> Profile:
         return Profile(wire="responses", thinks="asked" if self._reasons_for(request) else "no")
