@@ -11,6 +11,7 @@ import os
 import random
 import signal
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -115,10 +116,40 @@ class House:
     process: Any = None
     answered: dict[str, str] = field(default_factory=dict)
     lost: int = 0
+    serving: Callable[[str, str, int], None] = serve
+    unknown: str = "outcome is unknown"
+
+    def body(self, number: int) -> str:
+        """Return the message that begins a task."""
+        return f"t{number}"
+
+    def key(self, args: dict[str, Any]) -> str:
+        """Return what names a held call."""
+        return str(args["key"])
+
+    def edited(self, args: dict[str, Any]) -> dict[str, Any]:
+        """Return what a person makes of a call."""
+        return {**args, "text": "edited"}
+
+    def ran(self) -> Counter[tuple[str, str]]:
+        """Return how often which held call has run, as (its key, its text)."""
+        ran = Counter(self.sink())
+        for number in range(TASKS):
+            assert ran.pop((f"t{number}/look", "needs nobody")) == 1
+        return ran
+
+    async def open(self) -> None:
+        """Give the caller a token, and start."""
+        store = open_store(self.store, exclusive=False)
+        await store.open()
+        token = TokenRow(hash_token(TOKEN), "user", "alice", "2026-01-01T00:00:00+00:00")
+        await store.put_token(token)
+        await store.close()
+        await self.start()
 
     async def start(self) -> None:
         arguments = (str(self.folder), self.store, self.port)
-        self.process = _CONTEXT.Process(target=serve, args=arguments)
+        self.process = _CONTEXT.Process(target=self.serving, args=arguments)
         self.process.start()
         async with asyncio.timeout(_SECONDS):
             async with self.client() as client:
@@ -131,6 +162,10 @@ class House:
 
     async def kill(self) -> None:
         os.kill(self.process.pid, signal.SIGKILL)
+        await self.dead()
+
+    async def dead(self) -> None:
+        """Return when the process has ended."""
         async with asyncio.timeout(_SECONDS):
             while self.process.is_alive():
                 await asyncio.sleep(0.005)
@@ -141,10 +176,10 @@ class House:
 
     async def answer(self, approval: dict[str, Any], kind: str) -> None:
         """Answer a call until the server says that it is answered."""
-        key = approval["action_request"]["args"]["key"]
-        args: Any = None
+        request = approval["action_request"]
+        key, args = self.key(request["args"]), None
         if kind == "edit":
-            args = {"action": "send", "args": {"key": key, "text": "edited"}}
+            args = {**request, "args": self.edited(request["args"])}
         elif kind == "response":
             args = "rather not"
         self.answered[key] = kind
@@ -183,7 +218,7 @@ async def answer_all(house: House, dice: random.Random) -> None:
     """Answer the calls of all tasks in a random order; an ignored one is a task's last."""
     async with house.client() as client:
         for number in range(TASKS):
-            body = {"body": f"t{number}", "task_id": f"t{number}"}
+            body = {"body": house.body(number), "task_id": f"t{number}"}
             made = await client.post("/message", json=body)
             assert made.json()["status"] == "paused", made.text
         found: list[dict[str, Any]] = []
@@ -217,11 +252,7 @@ async def answer_all(house: House, dice: random.Random) -> None:
 
 async def whole(house: House, seed: int) -> None:
     """Do it all, and compare."""
-    store = open_store(house.store, exclusive=False)
-    await store.open()
-    await store.put_token(TokenRow(hash_token(TOKEN), "user", "alice", "2026-01-01T00:00:00+00:00"))
-    await store.close()
-    await house.start()
+    await house.open()
     try:
         await answer_all(house, random.Random(seed))
         unknown = 0
@@ -230,13 +261,11 @@ async def whole(house: House, seed: int) -> None:
             assert task["status"] == "completed"
             results = [json.loads(event["data"]) for event in task["events"]]
             cut = [
-                each
-                for each in results
-                if "outcome is unknown" in str(each["extra_data"].get("result"))
+                each for each in results if house.unknown in str(each["extra_data"].get("result"))
             ]
             unknown += len(cut)
             for each in cut:  # it may have run before the crash, or not
-                house.answered.pop(key_of(results, each["extra_data"]["tool_call_id"]), None)
+                house.answered.pop(house.key(args_of(results, each)), None)
         check(house, unknown)
     finally:
         await house.kill()
@@ -246,23 +275,22 @@ async def whole(house: House, seed: int) -> None:
     )
 
 
-def key_of(events: list[dict[str, Any]], call_id: str) -> str:
-    """Return the key of the call with an id."""
+def args_of(events: list[dict[str, Any]], result: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the call that has a result."""
+    call_id = result["extra_data"]["tool_call_id"]
     found = [
-        each["extra_data"]["tool_args"]["key"]
+        each["extra_data"]["tool_args"]
         for each in events
         if each["extra_data"].get("tool_call_id") == call_id and "tool_args" in each["extra_data"]
     ]
-    return str(found[0])
+    return dict(found[0])
 
 
 def check(house: House, unknown: int) -> None:
     """Compare what ran with what was answered."""
-    ran = Counter(house.sink())
-    assert max(ran.values()) == 1, [key for key, times in ran.items() if times > 1]
+    ran = house.ran()
+    assert max(ran.values(), default=1) == 1, [key for key, times in ran.items() if times > 1]
     texts = dict(ran.keys())
-    for number in range(TASKS):
-        assert texts.pop(f"t{number}/look") == "needs nobody"
     told = {"accept": "as it was", "edit": "edited"}
     wrong = {
         key: (kind, texts.get(key))

@@ -6,7 +6,7 @@ system prompt this one call overrides, and on whose behalf the agent works.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -78,6 +78,10 @@ class ConsoleSink:
         return NullSink()
 
 
+async def _nowhere(text: str) -> None:
+    """Keep nothing: no crash of this process is outlived."""
+
+
 def _unreported(model: str, usage: Usage) -> None:
     """Nobody counts what the call uses."""
 
@@ -111,6 +115,10 @@ class CallContext:
     ``owner`` is the caller on whose behalf the agent works, as (swarm, role, id), and ``store`` the
     open `mail.db.base.Store` of the runtime; outside of a runtime there is neither. ``memories``
     are the texts of named memories that the caller has not changed.
+
+    An idempotent action may write down how far it is: what it has given to ``note`` is stored when
+    that returns, and replaces what it gave before. If a crash cuts the call off, the run that takes
+    it up again reads it as ``noted``.
     """
 
     task_id: str = ""
@@ -129,6 +137,8 @@ class CallContext:
     memories: Mapping[str, str] = field(default_factory=dict)
     models: ModelRules | None = None
     max_reply_bytes: int | None = None
+    noted: str = ""
+    note: Callable[[str], Coroutine[Any, Any, None]] = _nowhere
 
 
 _call: ContextVar[CallContext | None] = ContextVar("mail_call", default=None)

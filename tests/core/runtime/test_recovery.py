@@ -37,6 +37,12 @@ class World:
         self.model.append(about)
         current_call().report("m", Usage(total_tokens=10))
 
+    async def count(self, args):
+        # Also when the reply that calls it comes from the journal.
+        assert (current_call().owner or ())[1:] == ("user", "alice")
+        self.actions += 1
+        return "counted"
+
     def runtime(self, store):
         def lead(messages, choice):
             text = last_body(messages)
@@ -55,13 +61,7 @@ class World:
                 return [("send_response", reply)]
             return [("count", {})]
 
-        async def count(args):
-            # Also when the reply that calls it comes from the journal.
-            assert (current_call().owner or ())[1:] == ("user", "alice")
-            self.actions += 1
-            return "counted"
-
-        action = ActionCore(function=count, name="count", idempotent=self.idempotent)
+        action = ActionCore(function=self.count, name="count", idempotent=self.idempotent)
         return runtime_of(
             {
                 "supervisor": supervisor(agent_from(lead, "lead")),
@@ -145,6 +145,49 @@ async def test_dying_at_any_commit_loses_and_doubles_nothing(store, when, nth, i
         results = [e["tool_call_id"] for e in history if e.get("role") == "tool"]
         assert calls == results
     assert died or nth > 6
+    await second.shutdown()
+
+
+class Noting(World):
+    """An action that writes down how far it is; what it does follows from the second note."""
+
+    def __init__(self) -> None:
+        super().__init__(idempotent=True)
+        self.noted: list[str] = []
+
+    async def count(self, args):
+        call = current_call()
+        self.noted.append(call.noted)
+        if not call.noted:
+            await call.note("near")
+            await call.note("done")
+            self.actions += 1
+        return "counted"
+
+
+@pytest.mark.parametrize(("nth", "when", "found"), [(1, "after", "near"), (2, "after", "done")])
+async def test_an_action_reads_after_a_crash_what_it_has_noted(store, nth, when, found) -> None:
+    world = Noting()
+
+    def is_note(post):
+        return any('"note"' in row.payload for row in getattr(post, "journal", ()))
+
+    point = KillPoint(when, is_note, nth, die=lambda: dead(point))
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    runtime = world.runtime(KillingStore(store, point))
+    await runtime.start()
+    await runtime.submit(user_message())
+    async with asyncio.timeout(10):
+        while point._matches is is_note:
+            await asyncio.sleep(0.01)
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        task.cancel()
+    await asyncio.sleep(0.01)
+    second = world.runtime(store)
+    await second.start()
+    [*_, last] = [event async for event in second.replay("task-1")]
+    assert last.data["response"] == "SUCCESS: counted"
+    assert world.noted == ["", found] and world.actions == 0
     await second.shutdown()
 
 

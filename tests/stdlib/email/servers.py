@@ -8,7 +8,7 @@ import json
 import re
 import socketserver
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -19,19 +19,25 @@ from aiosmtpd.smtp import SMTP, AuthResult, Envelope, LoginPassword, Session
 
 
 class Inbox:
-    """What an SMTP server got: one (sender, recipients, content) for each email."""
+    """What an SMTP server got: one (sender, recipients, content) for each email.
+
+    ``seen`` is called when an email is announced (``MAIL``), and when it was taken (``DATA``),
+    before the client is told so.
+    """
 
     def __init__(self, refused: str = "refused@example.org") -> None:
         self.refused = refused
         self.got: list[tuple[str, list[str], bytes]] = []
         self.before: Any = None
         self.guarded = False
+        self.seen: Callable[[str, bytes], None] = lambda stage, content: None
 
     async def handle_MAIL(
         self, server: SMTP, session: Session, envelope: Envelope, address: str, options: list[str]
     ) -> str:
         if self.guarded and not session.authenticated:
             return "530 log in first"
+        self.seen("MAIL", b"")
         envelope.mail_from = address
         envelope.mail_options.extend(options)
         return "250 OK"
@@ -46,6 +52,7 @@ class Inbox:
 
     async def handle_DATA(self, server: SMTP, session: Session, envelope: Envelope) -> str:
         self.got.append((envelope.mail_from, list(envelope.rcpt_tos), envelope.content))
+        self.seen("DATA", envelope.content)
         if self.before == "cut":
             server.transport.abort()
         return "250 accepted" if self.before is None else str(self.before)
@@ -129,9 +136,9 @@ class _Imap(socketserver.StreamRequestHandler):
     def do_select(self, arguments: str, *, readonly: bool = False) -> str:
         if self.state == "greeted":
             return "BAD not authenticated"
-        if _strings(arguments) != ["INBOX"]:
+        if _strings(arguments) not in (["INBOX"], ["Sent"]):
             return "NO no such mailbox"
-        self.state, self.readonly = "selected", readonly
+        self.state, self.readonly = _strings(arguments)[0], readonly
         self.tell(f"* {len(self.box.emails)} EXISTS")
         self.tell(f"* OK [UIDVALIDITY {self.box.validity}] valid")
         return f"OK [READ-{'ONLY' if readonly else 'WRITE'}] selected"
@@ -140,14 +147,21 @@ class _Imap(socketserver.StreamRequestHandler):
         return self.do_select(arguments, readonly=True)
 
     def do_uid_search(self, arguments: str) -> str:
-        if self.state != "selected" or arguments != "UNSEEN":
+        found = self.box.unseen
+        if self.state == "Sent" and arguments.startswith('HEADER Message-ID "<'):
+            found = self._sent_as(*_strings(arguments))
+        elif self.state != "INBOX" or arguments != "UNSEEN":
             return "BAD no"
-        self.tell("* SEARCH " + " ".join(map(str, self.box.unseen)))
+        self.tell(" ".join(["* SEARCH", *map(str, found)]))
         return "OK done"
+
+    def _sent_as(self, name: str) -> list[int]:
+        line = f"Message-ID: {name}\r\n".encode()
+        return [uid for uid, (_, raw) in enumerate(self.box.appended, start=1) if line in raw]
 
     def do_uid_fetch(self, arguments: str) -> str:
         asked = re.fullmatch(r"(\d+) \(UID BODY\.PEEK\[\]<0\.(\d+)>\)", arguments)
-        if self.state != "selected" or asked is None:
+        if self.state != "INBOX" or asked is None:
             return "BAD no"
         found = self.box.emails.get(int(asked[1]))
         if found:
@@ -158,7 +172,7 @@ class _Imap(socketserver.StreamRequestHandler):
 
     def do_uid_store(self, arguments: str) -> str:
         asked = re.fullmatch(r"(\d+) \+FLAGS\.SILENT \((\\Seen)\)", arguments)
-        if self.state != "selected" or asked is None:
+        if self.state != "INBOX" or asked is None:
             return "BAD no"
         if self.readonly:
             return "NO the mailbox is read-only"
@@ -167,7 +181,7 @@ class _Imap(socketserver.StreamRequestHandler):
         return "OK done"
 
     def do_append(self, arguments: str) -> str:
-        asked = re.fullmatch(r'"(\w+)" \(\\Seen\) "[^"]+" \{(\d+)\}', arguments)
+        asked = re.fullmatch(r'"(\w+)" \(\\Seen\) (?:"[^"]+" )?\{(\d+)\}', arguments)
         if self.state == "greeted" or asked is None:
             return "BAD no"
         self.tell("+ go on")
@@ -235,11 +249,18 @@ class Google:
 
     def _answer_gmail(self, method: str, path: str, query: dict[str, list[str]], body: Any) -> Any:
         if (method, path) == ("GET", ""):
-            labels = set(query.get("labelIds", ()))
-            found = [one for one, (_, has) in self.emails.items() if labels <= has]
+            labels, wanted = set(query.get("labelIds", ())), query.get("q", [""])[0]
+            wanted = f"<{wanted.removeprefix('rfc822msgid:')}>" if wanted else ""
+            found = [
+                one
+                for one, (raw, has) in self.emails.items()
+                if labels <= has and wanted.encode() in raw
+            ]
             return 200, {"messages": [{"id": one, "threadId": f"t-{one}"} for one in found]}
         if (method, path) == ("POST", "/send"):
             self.sent.append(body)
+            raw = base64.urlsafe_b64decode(body["raw"])
+            self.emails[f"sent{len(self.sent)}"] = raw, {"SENT"}
             return 200, {"id": "new"}
         if method == "GET":
             one = path.removeprefix("/")

@@ -14,7 +14,7 @@ from mail.config import EmailConfig
 from mail.errors import ConfigError, ToolError
 from mail.stdlib.email.backends import Backend, LocalBackend, open_backend
 from mail.stdlib.email.calendars import read_meeting
-from mail.stdlib.email.messages import compose
+from mail.stdlib.email.messages import Sending, compose
 from tests.stdlib.email.servers import (
     Google,
     ImapMailbox,
@@ -168,6 +168,22 @@ def test_a_meeting_is_in_the_calendar_and_its_attendees_are_invited(
     assert {"METHOD:REQUEST", "SUMMARY:Lunch", "DTSTART:20260309T110000Z"} <= set(lines)
 
 
+def test_an_email_whose_sending_was_cut_off_is_not_sent_again(world: World) -> None:
+    stages: list[str] = []
+    message = compose("ann@example.org", "ben@example.org", "Once", "text")
+    assert world.backend.send(message, "", Sending(note=stages.append)) == "sent"
+    assert stages == ["sending", "sent"] and len(world.sent()) == 1
+    # The crash came before anybody knew that it was sent, and the copy of it proves it.
+    assert world.backend.send(message, "", Sending("sending", stages.append)) == "sent"
+    other = compose("ann@example.org", "ben@example.org", "Lost", "text")
+    with pytest.raises(ToolError, match="may have been sent") as caught:
+        world.backend.send(other, "", Sending("sending", stages.append))
+    assert other["Message-ID"] in str(caught.value)
+    assert "there is no copy of it among the sent emails" in str(caught.value)
+    assert world.backend.send(other, "", Sending("sent", stages.append)) == "sent"
+    assert stages == ["sending", "sent"] and len(world.sent()) == 1
+
+
 # --- what is special to one ---------------------------------------------------------------------
 
 
@@ -176,6 +192,31 @@ def test_without_a_server_what_is_sent_stays_in_the_folder(tmp_path: Path) -> No
     assert "kept" in box.send(compose("me@example.org", "b@c.org", "Hi", "text"))
     [kept] = (tmp_path / "INBOX" / ".Sent" / "cur").iterdir()
     assert b"Subject: Hi" in kept.read_bytes() and kept.name.endswith(":2,S")
+
+
+def test_without_a_server_an_email_is_kept_once_although_the_first_attempt_was_cut_off(
+    tmp_path: Path,
+) -> None:
+    box, message = (
+        LocalBackend(EmailConfig(folder=str(tmp_path))),
+        compose("a@b.org", "c@d.org", "Hi", "x"),
+    )
+    for _ in range(2):  # before the copy was written, and after that
+        assert "kept" in box.send(message, "", Sending("sending"))
+    assert len([*(tmp_path / "INBOX" / ".Sent" / "cur").iterdir()]) == 1
+
+
+def test_sent_emails_that_cannot_be_searched_prove_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mails = ImapMailbox()
+    monkeypatch.setenv("MAIL_IMAP_PASSWORD", mails.password)
+    common = {"folder": str(tmp_path), "callers": ["user"], **_smtp(1), "imap_sent": "Outbox"}
+    with imap_server(mails) as port:
+        box = open_backend(EmailConfig(**common, **_imap(port)))
+        message = compose("a@b.org", "c@d.org", "Hi", "text")
+        with pytest.raises(ToolError, match=r"cannot be searched: .*no such mailbox"):
+            box.send(message, "", Sending("sending"))
 
 
 def test_flags_that_another_program_has_set_are_kept(tmp_path: Path) -> None:

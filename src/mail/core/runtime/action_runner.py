@@ -4,13 +4,16 @@ import asyncio
 import json
 import logging
 import time
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
 from mail.core.actions import ActionCore
+from mail.core.call_context import current_call, enter_call
 from mail.core.compose import Subject
 from mail.core.runtime.context import RuntimeContext
 from mail.core.runtime.turn import Turn
@@ -27,7 +30,7 @@ from mail.core.tasks import TaskState
 from mail.core.tools.call import AgentToolCall
 from mail.core.tools.catalogue import check_usable
 from mail.db.base import JournalRow, TurnCommit
-from mail.errors import ToolError
+from mail.errors import StoreError, ToolError
 
 if TYPE_CHECKING:
     from jsonschema.protocols import Validator
@@ -83,11 +86,48 @@ class ActionRunner:
         if turn_result.journal:
             await self._flush(turn, turn_result)
         began = time.perf_counter()
-        status, content = await self._execute(action, call)
+        if action.idempotent:
+            async with self._notes(turn, turn_result, key, known):
+                status, content = await self._execute(action, call)
+        else:
+            status, content = await self._execute(action, call)
         duration = milliseconds(time.perf_counter() - began)
         turn_result.journal_row(key, "done", [status, content])
         told = _outcome(turn.agent, call, status, content, duration_ms=duration)
         return _completing(turn, action, told)
+
+    @asynccontextmanager
+    async def _notes(
+        self, turn: Turn, turn_result: TurnResult, key: str, known: JournalRow | None
+    ) -> AsyncIterator[None]:
+        """Let the action that runs meanwhile write down how far it is, and read it after a crash.
+
+        Raises:
+            StoreError: what it wrote could not be stored. The turn is run again then.
+        """
+        failed: list[StoreError] = []
+        running = True
+
+        async def note(text: str) -> None:
+            if not running:  # it was given up, and a thread of it goes on
+                raise ToolError("the call has ended")
+            turn_result.journal_row(key, "started", {"note": text})
+            try:
+                await self._flush(turn, turn_result)
+            except StoreError as error:
+                failed.append(error)
+                raise
+
+        before = current_call()
+        noted = str(from_json(known.payload).get("note", "")) if known else ""
+        enter_call(replace(before, noted=noted, note=note))
+        try:
+            yield
+        finally:
+            running = False
+            enter_call(before)
+        if failed:
+            raise failed[0]
 
     async def _flush(self, turn: Turn, turn_result: TurnResult) -> None:
         """Commit the journal rows and events so far, and publish the events."""

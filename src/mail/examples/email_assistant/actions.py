@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Callable
+from email.message import EmailMessage
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo
 
@@ -18,6 +19,8 @@ from mail.stdlib.email.calendars import day_bounds, describe_day, read_dates, re
 from mail.stdlib.email.messages import (
     MAX_RECIPIENTS,
     Email,
+    Sending,
+    Stage,
     check_address,
     check_text,
     compose,
@@ -97,6 +100,7 @@ async def _send_email_tool(args: dict[str, Any]) -> str:
         raise ToolError(f"'additional_recipients' must be a list of at most {MAX_RECIPIENTS}")
     copies = [check_address(one, "additional_recipients") for one in given]
     email_id = str(args.get("email_id") or "")
+    message_id, attempt = _attempt()
 
     def send(mailbox: Backend) -> str:
         original = None if email_id.lower() in _NEW else _original(mailbox, email_id)
@@ -110,11 +114,31 @@ async def _send_email_tool(args: dict[str, Any]) -> str:
             text,
             copies=copies,
             original=original,
+            message_id=message_id,
         )
-        told = mailbox.send(message, original.thread_id if original else "")
+        told = mailbox.send(message, original.thread_id if original else "", attempt(message))
         return f"Email to {', '.join([reached, *copies])}: {told}"
 
     return await _with_mailbox(send)
+
+
+def _attempt() -> tuple[str, Callable[[EmailMessage], Sending]]:
+    """Return the Message-ID of an email whose sending a crash cut off, and its `Sending`.
+
+    The running call notes both, so that no email is sent twice.
+    """
+    call, loop = current_call(), asyncio.get_running_loop()
+    known, _, message_id = call.noted.partition(" ")
+    stage: Stage = "sent" if known == "sent" else "sending" if known else ""
+
+    def sending(message: EmailMessage) -> Sending:
+        def note(reached: Stage) -> None:  # in the thread that sends
+            text = f"{reached} {message['Message-ID']}"
+            asyncio.run_coroutine_threadsafe(call.note(text), loop).result()
+
+        return Sending(stage, note)
+
+    return message_id, sending
 
 
 def _original(mailbox: Backend, email_id: str) -> Email:
@@ -239,6 +263,7 @@ send_email_tool: Final = _tool(
     },
     "additional_recipients",
     approval=_ALL,
+    idempotent=True,  # it notes how far it is, see `_attempt`
 )
 schedule_meeting_tool: Final = _tool(
     "schedule_meeting_tool",

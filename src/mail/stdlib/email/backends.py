@@ -6,17 +6,26 @@ import mailbox
 import re
 import smtplib
 import ssl
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from email.message import EmailMessage
+from email.utils import getaddresses
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from mail.errors import ToolError
 from mail.stdlib.email.calendars import CalendarFile, Event, Meeting, invitation
-from mail.stdlib.email.messages import Email, compose, one_line, parse_email
+from mail.stdlib.email.messages import (
+    Email,
+    Sending,
+    Stage,
+    compose,
+    one_line,
+    parse_email,
+)
 
 if TYPE_CHECKING:
     from mail.config.stdlib import EmailConfig
@@ -26,6 +35,10 @@ __all__ = ["Backend", "ImapBackend", "LocalBackend", "SmtpSender", "open_backend
 logger = logging.getLogger(__name__)
 
 _MOST_FOLDER: Final = 100_000
+_MOST_SENT: Final = 2_000  # a copy that a crash has left is one of the newest
+_MOST_HEADERS: Final = 64 * 1024
+_DONE: Final = 250
+_FORWARDS: Final = 251
 _MAY_BE_SENT: Final = "the connection broke while it was being sent, so it may have been sent"
 
 
@@ -53,11 +66,21 @@ class Backend(Protocol):
     def mark_as_read(self, email_id: str) -> None:
         """Mark an email as read; that it is read already, or gone, is no error."""
 
-    def send(self, message: EmailMessage, thread_id: str = "") -> str:
+    def send(
+        self, message: EmailMessage, thread_id: str = "", sending: Sending | None = None
+    ) -> str:
         """Send an email, once.
+
+        Args:
+            message: It has a Message-ID: the same one in each attempt.
+            thread_id: The conversation that it belongs to.
+            sending: What is known of an earlier attempt, and who keeps what is known of this one.
 
         Returns:
             What happened, as a sentence.
+
+        Raises:
+            ToolError: it was not sent, or an earlier attempt may have sent it.
         """
 
     def events(self, start: datetime, end: datetime) -> list[Event]:
@@ -84,11 +107,14 @@ class SmtpSender:
     def __init__(self, config: "EmailConfig") -> None:
         self._config = config
 
-    def send(self, message: EmailMessage) -> str:
+    def send(self, message: EmailMessage, note: Callable[[Stage], None]) -> str:
         """Send an email to its recipients; see `Backend.send`."""
         try:
             with self._connected() as server:
-                refused = self._deliver(server, message)
+                refused = self._announce(server, message)
+                note("sending")
+                self._hand_over(server, message)
+                note("sent")
         except (OSError, smtplib.SMTPException) as error:
             raise ToolError(f"not sent: {_told(error)}") from None
         if not refused:
@@ -96,15 +122,33 @@ class SmtpSender:
         names = ", ".join(sorted(refused))
         return f"sent, but the server refused these recipients: {one_line(names, 500)}"
 
-    def _deliver(self, server: smtplib.SMTP, message: EmailMessage) -> dict[str, tuple[int, bytes]]:
+    def _announce(
+        self, server: smtplib.SMTP, message: EmailMessage
+    ) -> dict[str, tuple[int, bytes]]:
+        """Name the sender and the recipients; return those that the server refuses."""
+        server.ehlo_or_helo_if_needed()
+        sender = str(message["From"])
+        code, text = server.mail(sender)
+        if code != _DONE:
+            raise smtplib.SMTPSenderRefused(code, text, sender)
+        named = getaddresses([str(message[name]) for name in ("To", "Cc") if message[name]])
+        answers = {address: server.rcpt(address) for _, address in named}
+        refused = {one: told for one, told in answers.items() if told[0] not in (_DONE, _FORWARDS)}
+        if len(refused) == len(answers):
+            raise smtplib.SMTPRecipientsRefused(refused)
+        return refused
+
+    def _hand_over(self, server: smtplib.SMTP, message: EmailMessage) -> None:
+        """Send the email itself; from now on the server may have taken it."""
+        content = message.as_bytes(policy=message.policy.clone(linesep="\r\n"))
         try:
-            return server.send_message(message)
+            code, text = server.data(content)
         except smtplib.SMTPResponseException:
             raise  # the server has said no
-        except smtplib.SMTPRecipientsRefused:
-            raise
         except (OSError, smtplib.SMTPServerDisconnected) as error:
             raise ToolError(f"{_MAY_BE_SENT}: {_told(error)}") from None
+        if code != _DONE:
+            raise smtplib.SMTPDataError(code, text)
 
     @contextmanager
     def _connected(self) -> Iterator[smtplib.SMTP]:
@@ -146,7 +190,7 @@ def _told(error: Exception) -> str:
     return f"the mail server cannot be reached ({type(error).__name__})"
 
 
-class _Posting:
+class _Posting(ABC):
     """What mailboxes without a calendar server share: sending, and a calendar file."""
 
     def __init__(self, config: "EmailConfig", calendar: Path) -> None:
@@ -164,20 +208,35 @@ class _Posting:
         """See `Backend`."""
         return self._config.address
 
-    def send(self, message: EmailMessage, thread_id: str = "") -> str:
+    def send(
+        self, message: EmailMessage, thread_id: str = "", sending: Sending | None = None
+    ) -> str:
         """See `Backend`; a thread is what the headers say."""
-        told = self._sender.send(message) if self._sender else "kept in the folder of sent emails"
-        try:
-            self._keep(message)
-        except (OSError, ToolError, imaplib.IMAP4.error):
-            if self._sender is None:
-                raise
-            logger.warning("an email was sent, but no copy of it was kept", exc_info=True)
+        sending = sending or Sending()
+        if self._sender is None:
+            if not (sending.stage and self._has_kept(message["Message-ID"])):
+                sending.note("sending")
+                self._keep(message)
+            return "kept in the folder of sent emails"
+        kept, told = False, "sent"
+        if sending.stage:
+            kept = sending.confirm(message["Message-ID"], self._has_kept)
+        else:
+            told = self._sender.send(message, sending.note)
+        if not kept:
+            try:
+                self._keep(message)
+            except (OSError, ToolError, imaplib.IMAP4.error):
+                logger.warning("an email was sent, but no copy of it was kept", exc_info=True)
         return told
 
+    @abstractmethod
     def _keep(self, message: EmailMessage) -> None:
         """Keep a copy of what was sent."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def _has_kept(self, message_id: str) -> bool:
+        """Tell whether there is a copy of an email among those that were sent."""
 
     def events(self, start: datetime, end: datetime) -> list[Event]:
         """See `Backend`."""
@@ -306,11 +365,16 @@ class LocalBackend(_Posting):
         finally:
             box.close()
 
-    def _files(self) -> list[Path]:
+    def _has_kept(self, message_id: str) -> bool:
+        sent = self._files(self._inbox / ".Sent")
+        sent.sort(key=_modified, reverse=True)
+        return any(_message_id(path) == message_id for path in sent[:_MOST_SENT])
+
+    def _files(self, folder: Path | None = None) -> list[Path]:
         found: list[Path] = []
         for name in ("new", "cur"):
             try:
-                found.extend(islice((self._inbox / name).iterdir(), _MOST_FOLDER))
+                found.extend(islice(((folder or self._inbox) / name).iterdir(), _MOST_FOLDER))
             except OSError:
                 continue
         return found
@@ -333,6 +397,15 @@ def _key(path: Path) -> str:
 
 def _flags(path: Path) -> str:
     return path.name.partition(":2,")[2] if path.parent.name == "cur" else ""
+
+
+def _message_id(path: Path) -> str:
+    """Return the Message-ID of an email that was kept, or no text."""
+    try:
+        with path.open("rb") as file:
+            return parse_email(file.read(_MOST_HEADERS), _key(path)).message_id
+    except OSError:
+        return ""
 
 
 def _modified(path: Path) -> int:
@@ -392,6 +465,15 @@ class ImapBackend(_Posting):
         with self._connected() as server:
             name = _quoted(self._config.imap_sent)
             self._checked(server.append(name, r"(\Seen)", "", message.as_bytes()))
+
+    def _has_kept(self, message_id: str) -> bool:
+        if not self._config.imap_sent:
+            return False
+        with self._connected() as server:
+            self._checked(server.select(_quoted(self._config.imap_sent), readonly=True))
+            criteria = "HEADER", "Message-ID", _quoted(message_id)
+            _, found = self._checked(server.uid("SEARCH", *criteria))
+            return any(found)
 
     def _fetch(self, server: imaplib.IMAP4, validity: str, uid: str) -> Email | None:
         what = f"(UID BODY.PEEK[]<0.{self._config.max_bytes}>)"

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from mail.errors import ConfigError, ToolError
 from mail.stdlib.email.calendars import Event, Meeting
-from mail.stdlib.email.messages import Email, one_line, parse_email
+from mail.stdlib.email.messages import Email, Sending, one_line, parse_email
 
 if TYPE_CHECKING:
     from mail.config.stdlib import EmailConfig
@@ -110,14 +110,27 @@ class GoogleBackend:
             ask = gmail.users().messages().modify(userId="me", id=email_id, body=body)
             self._do(ask, missing=None)
 
-    def send(self, message: EmailMessage, thread_id: str = "") -> str:
+    def send(
+        self, message: EmailMessage, thread_id: str = "", sending: Sending | None = None
+    ) -> str:
         """See `Backend`."""
+        sending = sending or Sending()
         body = {"raw": base64.urlsafe_b64encode(message.as_bytes()).decode()}
         if thread_id:
             body["threadId"] = thread_id
         with self._service("gmail", "v1") as gmail:
+            if sending.stage:
+                sending.confirm(message["Message-ID"], lambda name: self._has_sent(gmail, name))
+                return "sent"
+            sending.note("sending")
             self._do(gmail.users().messages().send(userId="me", body=body))
+            sending.note("sent")
         return "sent"
+
+    def _has_sent(self, gmail: Any, message_id: str) -> bool:
+        name = message_id.strip("<>")
+        ask = {"userId": "me", "labelIds": ["SENT"], "q": f"rfc822msgid:{name}", "maxResults": 1}
+        return bool(self._do(gmail.users().messages().list(**ask)).get("messages"))
 
     # --- the calendar ---------------------------------------------------------------------------
 

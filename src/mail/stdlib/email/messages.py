@@ -6,7 +6,7 @@ control characters, and never trusted to be well formed.
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from email import message_from_bytes, policy
 from email.header import decode_header, make_header
@@ -14,7 +14,7 @@ from email.message import EmailMessage, Message
 from email.utils import formatdate, getaddresses, make_msgid, parseaddr, parsedate_to_datetime
 from html.parser import HTMLParser
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from mail.errors import ToolError
 
@@ -22,6 +22,8 @@ __all__ = [
     "MAX_RECIPIENTS",
     "MAX_TEXT",
     "Email",
+    "Sending",
+    "Stage",
     "check_address",
     "check_text",
     "compose",
@@ -50,6 +52,12 @@ _ADDRESS: Final = re.compile(rf"(?=.{{3,254}}\Z)(?=.{{1,64}}@){_LOCAL}@{_LABEL}(
 _WRITTEN: Final = policy.SMTP.clone(max_line_length=998, cte_type="7bit")
 """Long Message-IDs stay whole, and any server takes the result."""
 _REORDERING: Final = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+_CUT_OFF: Final = (
+    "it may have been sent: the program stopped while it was being sent, and {why}. It is not sent "
+    "again. Its Message-ID is {message_id}; look for it, or ask the recipient, before you send "
+    "another one"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,6 +320,7 @@ def compose(
     *,
     copies: Iterable[str] = (),
     original: Email | None = None,
+    message_id: str = "",
 ) -> EmailMessage:
     """Write an email; with ``original`` an answer, in the thread of that email.
 
@@ -322,6 +331,7 @@ def compose(
         text: The body.
         copies: Further recipients.
         original: What it answers.
+        message_id: Its Message-ID, where it has one already.
     """
     message = EmailMessage(policy=_WRITTEN)
     message["From"] = sender
@@ -331,7 +341,7 @@ def compose(
         message["Cc"] = ", ".join(others)
     message["Subject"] = one_line(subject)
     message["Date"] = formatdate()
-    message["Message-ID"] = make_msgid(domain=sender.rpartition("@")[2])
+    message["Message-ID"] = message_id or make_msgid(domain=sender.rpartition("@")[2])
     if original is not None and original.message_id:
         message["In-Reply-To"] = original.message_id
         message["References"] = " ".join(_thread_of(original))
@@ -342,3 +352,46 @@ def compose(
 def _thread_of(original: Email) -> Iterator[str]:
     yield from (one for one in original.references if one != original.message_id)
     yield original.message_id
+
+
+# --- sending once -----------------------------------------------------------------------------
+
+Stage = Literal["", "sending", "sent"]
+"""How far an email has come: not begun, being handed over, or accepted by the mail server."""
+
+
+def _unwritten(stage: Stage) -> None:
+    """Keep nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """Lets an email be sent once although the program may be killed at any moment.
+
+    Attributes:
+        stage: How far an attempt came that a crash cut off.
+        note: Stores a stage, before anything that follows from it is done. What it raises is not
+            caught.
+    """
+
+    stage: Stage = ""
+    note: Callable[[Stage], None] = _unwritten
+
+    def confirm(self, message_id: str, has_copy: Callable[[str], bool]) -> bool:
+        """Return if the earlier attempt has sent the email; tell whether a copy of it was kept.
+
+        Args:
+            message_id: Of the email.
+            has_copy: Looks for an email, by its Message-ID, among those that were sent. It may
+                raise ToolError.
+
+        Raises:
+            ToolError: nothing proves that it was sent.
+        """
+        try:
+            found, why = has_copy(message_id), "there is no copy of it among the sent emails"
+        except ToolError as error:
+            found, why = False, f"the sent emails cannot be searched: {error}"
+        if not found and self.stage == "sending":
+            raise ToolError(_CUT_OFF.format(why=why, message_id=message_id))
+        return found
