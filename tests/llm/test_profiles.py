@@ -3,11 +3,16 @@
 import dataclasses
 import re
 from datetime import date
+from typing import Any
 
 import pytest
 
+from mail.llm.history import conversation
 from mail.llm.profiles import ROWS, Profile, Row, profile_of, row_of
+from mail.llm.settings import EFFORTS, LLMSettings
+from mail.llm.wires import encoded
 from tests.llm.streams import library
+from tests.llm.support import ask
 
 FIELDS = {one.name for one in dataclasses.fields(Profile)} - {"row", "source", "checked"}
 
@@ -37,3 +42,218 @@ def test_an_alias_can_be_like_another_model() -> None:
     alias = profile_of(library(), "litellm_proxy/ours", "responses", {"like": claude})
     assert alias == profile_of(library(), f"litellm_proxy/{claude}", "responses")
     assert alias.wire == "anthropic"
+
+
+NAMED = {"type": "function", "name": "look_up"}
+CHOSEN = {"type": "function", "function": {"name": "look_up"}}
+OTHER_TOOL = {"type": "function", "function": {"name": "other", "parameters": {"type": "object"}}}
+CALL = {"id": "call_1", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}
+HISTORY = [
+    {"role": "user", "content": "one"},
+    {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "call_1", "content": "post"},
+    {"role": "user", "content": "two"},
+]
+DISABLED = {"type": "disabled"}
+
+
+def body(model: str, choice: object = "required", effort: str | None = None) -> dict[str, Any]:
+    """Return what a call's arguments are, with what goes around LiteLLM among the rest."""
+    request = ask(
+        model=model,
+        messages=HISTORY,
+        tool_choice=choice,
+        settings=LLMSettings.resolve(effort),
+        tools=[*ask().tools, OTHER_TOOL],
+    )
+    found = encoded(request, profile_of(library(), model, "responses"))
+    return found | found.pop("extra_body", {})
+
+
+def kept(found: dict[str, Any]) -> object:
+    return found["messages"][2].get("reasoning_content")
+
+
+@pytest.mark.parametrize("prefix", ["", "litellm_proxy/"])
+@pytest.mark.parametrize(
+    ("model", "off"),
+    [
+        ("deepseek/deepseek-v4-pro", {"thinking": DISABLED}),
+        ("dashscope/qwen3.6-plus", {"enable_thinking": False}),
+        ("moonshot/kimi-k2.6", {"thinking": DISABLED}),
+    ],
+)
+def test_who_cannot_be_forced_while_thinking_is_forced_without(
+    prefix: str, model: str, off: dict[str, Any]
+) -> None:
+    for choice, sent in (("required", "required"), (NAMED, CHOSEN)):
+        found = body(prefix + model, choice)
+        assert found["tool_choice"] == sent
+        assert found.items() >= off.items()
+        assert kept(found) is None
+    found = body(prefix + model, NAMED, "high")
+    assert found.items() >= off.items()
+    found = body(prefix + model, "required", "high")  # it is asked to think, so it is not forced
+    assert found.get("tool_choice", "auto") == "auto"
+    assert not found.items() >= off.items()
+
+
+@pytest.mark.parametrize("prefix", ["", "litellm_proxy/"])
+def test_deepseek_thinks_with_its_own_reasoning_and_an_effort(prefix: str) -> None:
+    found = body(f"{prefix}deepseek/deepseek-v4-pro", "auto", "medium")
+    assert "tool_choice" not in found
+    assert (found["thinking"], found["reasoning_effort"]) == ({"type": "enabled"}, "high")
+    assert (kept(found), found["messages"][2]["content"]) == ("hm", "")
+
+
+def test_calls_that_others_made_have_a_blank_for_reasoning() -> None:
+    item = {"type": "function_call", "call_id": "c", "name": "look_up", "arguments": "{}"}
+    request = ask(messages=[item], tool_choice="auto", settings=LLMSettings.resolve("low"))
+    profile = profile_of(library(), "deepseek/deepseek-v4-pro", "responses")
+    assert encoded(request, profile)["messages"][1]["reasoning_content"] == " "
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "zai/glm-4.7",
+        "zai/glm-5.3",
+        "openrouter/z-ai/glm-5",
+        "moonshot/kimi-k2.7-code",
+        "ollama_chat/qwen3",
+        "openrouter/anthropic/claude-opus-5.5",
+        "bedrock/us.anthropic.claude-sonnet-5-5",
+        "bedrock/meta.llama3-1-70b-instruct-v1:0",
+    ],
+)
+@pytest.mark.parametrize("choice", ["required", NAMED])
+def test_who_cannot_be_forced_is_not(model: str, choice: object) -> None:
+    assert body(model, choice)["tool_choice"] == "auto"
+
+
+@pytest.mark.parametrize("model", ["mistral/mistral-large-latest", "moonshot/kimi-k3"])
+def test_one_tool_is_forced_by_offering_nothing_else(model: str) -> None:
+    found = body(model, NAMED)
+    assert found["tool_choice"] == "required"
+    assert [tool["function"]["name"] for tool in found["tools"]] == ["look_up"]
+    assert len(body(model, "required")["tools"]) == 2
+
+
+@pytest.mark.parametrize(
+    "model", ["mistral/mistral-large-latest", "nvidia_nim/mistralai/mistral-small", "x/mixtral"]
+)
+def test_mistral_gets_a_bridge_and_ids_of_nine_characters(model: str) -> None:
+    messages = body(model)["messages"]
+    assert [one["role"] for one in messages] == [
+        "system", "user", "assistant", "tool", "assistant", "user",
+    ]  # fmt: skip
+    assert messages[4]["content"].strip()
+    sent = messages[2]["tool_calls"][0]["id"]
+    assert re.fullmatch("[a-zA-Z0-9]{9}", sent)
+    assert messages[3]["tool_call_id"] == sent
+    assert body(model)["messages"] == messages
+
+
+def test_nim_gets_no_choice_that_it_may_not_know() -> None:
+    assert "tool_choice" not in body("nvidia_nim/meta/llama-3.3-70b-instruct", "auto")
+
+
+def test_ids_of_nine_characters_stay_apart() -> None:
+    calls = [{**CALL, "id": name} for name in ("a", "a", "abcdefghi", *"bcd")]
+    reply = {"role": "assistant", "content": None, "tool_calls": calls}
+    (found,) = conversation([reply], Profile(call_id="nine"))
+    ids = [call.id for call in found.calls]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch("[a-zA-Z0-9]{9}", one) for one in ids)
+    assert "abcdefghi" in ids
+
+
+SIGNED = f"call_{'0' * 32}__thought__{'QUJD' * 200}"
+
+
+@pytest.mark.parametrize(
+    ("model", "tool_format"),
+    [
+        ("openai/gpt-5-mini", "responses"),
+        ("openai/gpt-5-mini", "completions"),
+        ("anthropic/claude-sonnet-4-5", "responses"),
+    ],
+)
+def test_signatures_in_ids_go_to_gemini_only(model: str, tool_format: Any) -> None:
+    history = [
+        {"role": "assistant", "content": None, "tool_calls": [{**CALL, "id": SIGNED}] * 2},
+        {"role": "tool", "tool_call_id": SIGNED, "content": "post"},
+    ]
+    request = ask(messages=history)
+    gemini = encoded(request, profile_of(library(), "gemini/gemini-3-pro-preview", tool_format))
+    ids = [call["id"] for call in gemini["messages"][1]["tool_calls"]]
+    assert ids[0] == SIGNED
+    assert ids[1] == SIGNED.replace("__thought__", "_2__thought__")
+    other = str(encoded(request, profile_of(library(), model, tool_format)))
+    assert "__thought__" not in other
+    assert SIGNED.partition("__")[0] in other
+
+
+def test_long_ids_are_shortened_alike_in_call_and_result() -> None:
+    history = [{**HISTORY[1], "tool_calls": [{**CALL, "id": "x" * 90}]}]
+    history.append({**HISTORY[2], "tool_call_id": "x" * 90})
+    _, reply, result = encoded(ask(messages=history), Profile())["messages"]
+    assert len(reply["tool_calls"][0]["id"]) <= 64
+    assert result["tool_call_id"] == reply["tool_calls"][0]["id"]
+
+
+def test_gemini_3_gets_its_effort_and_is_forced_all_the_same() -> None:
+    found = body("gemini/gemini-3-pro-preview", NAMED, "max")
+    assert (found["reasoning_effort"], found["tool_choice"]) == ("high", CHOSEN)
+    assert not {"thinking", "max_tokens"} & found.keys()
+    found = body("gemini/gemini-2.5-flash", "required", "max")
+    assert found["thinking"]["budget_tokens"] == 24576
+    assert found["tool_choice"] == "required"
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "sent"),
+    [
+        ("groq/qwen/qwen3-32b", "low", {"reasoning_effort": "default"}),
+        ("groq/qwen/qwen3-32b", "none", {"reasoning_effort": "none"}),
+        ("groq/openai/gpt-oss-120b", "minimal", {"reasoning_effort": "low"}),
+        ("zai/glm-5.3", "medium", {"reasoning_effort": "high"}),
+        ("openrouter/anthropic/claude-opus-5.5", "xhigh", {"verbosity": "xhigh"}),
+        ("openrouter/anthropic/claude-sonnet-4.5", "low", {"reasoning": {"max_tokens": 4000}}),
+        ("openrouter/deepseek/deepseek-v4", "low", {"reasoning": {"effort": "low"}}),
+        ("nvidia_nim/openai/gpt-oss-20b", "max", {"reasoning_effort": "high"}),
+        ("dashscope/qwen3.6-plus", "low", {"thinking_budget": 4000}),
+    ],
+)
+def test_efforts_are_told_in_the_words_of_the_provider(
+    model: str, effort: str, sent: dict[str, Any]
+) -> None:
+    found = body(model, "auto", effort)
+    assert found.items() >= sent.items()
+    assert "max_tokens" not in found
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_every_effort_becomes_one_that_the_model_takes(row: Row) -> None:
+    profile = Profile(**row.fields)
+    for effort in EFFORTS:
+        assert profile.nearest(effort) in (profile.efforts or EFFORTS)
+        if effort != "none":
+            assert profile.nearest(effort) != "none"
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-4.1", "litellm_proxy/openai/gpt-5-mini"])
+def test_openai_is_told_to_store_nothing(model: str) -> None:
+    for tool_format in ("completions", "responses"):
+        profile = profile_of(library(), model, tool_format)
+        assert encoded(ask(model=model), profile)["store"] is False
+
+
+def test_an_unlisted_server_needs_no_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
+    found = body("openai/our-model")
+    assert found.keys() == {"model", "messages", "tools", "tool_choice"}
+    assert body("openai/our-model", effort="low")["reasoning_effort"] == "low"
+    assert profile_of(library(), "openai/gpt-5-mini", "responses").wire == "responses"
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://api.openai.com/v1")
+    assert profile_of(library(), "openai/our-model", "responses").wire == "responses"

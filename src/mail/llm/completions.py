@@ -1,6 +1,7 @@
 """The chat-completions wire format as pure functions: request out, chunks in, history entry."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from mail.core.agents import ToolChoice
@@ -66,13 +67,13 @@ def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
     exchanges = conversation(request.messages, profile)
     choice = tool_choice(request.tool_choice, request.tools)
     forced = profile.forcing(choice) if request.tools else None
-    asked, keep = _thinking(request, exchanges, profile, off=forced == "off")
+    thinking = _thinking(request, exchanges, profile, forced)
     if forced == "unless_thinking":
-        forced = "auto" if asked and asked != profile.off_switch else "ok"
-    messages = _messages(request, exchanges, profile, keep_reasoning=keep)
+        forced = "auto" if thinking.asked else "ok"
+    messages = _messages(request, exchanges, profile, keep_reasoning=thinking.keep)
     if profile.cache_marks:
         mark_for_cache(messages)
-    wire = merged({"model": request.model, "messages": messages}, asked)
+    wire = merged({"model": request.model, "messages": messages}, thinking.arguments)
     cap = profile.max_tokens if settings.max_tokens is None else settings.max_tokens
     if cap is not None:
         wire.setdefault("max_tokens", cap)
@@ -84,23 +85,37 @@ def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
     return wire
 
 
+@dataclass(frozen=True, slots=True)
+class _Thinking:
+    """What asks a model to think or not to, whether it is asked, and what goes back of before."""
+
+    arguments: Mapping[str, Any]
+    asked: bool
+    keep: bool
+
+
 def _thinking(
-    request: ModelRequest, exchanges: Sequence[Said | Replied], profile: Profile, *, off: bool
-) -> tuple[dict[str, Any], bool]:
-    """Return what asks a model to think, or not to, and whether its earlier thoughts go along."""
+    request: ModelRequest,
+    exchanges: Sequence[Said | Replied],
+    profile: Profile,
+    forced: Forced | None,
+) -> _Thinking:
     settings = request.settings
-    always = profile.send_back == "always"
-    if off or (settings.effort == "none" and profile.off_switch):
-        return dict(profile.off_switch), always
     if profile.effort_via in ("thinking_budget", "adaptive"):
-        if not may_think(request.tool_choice, exchanges, profile):
-            return {}, always
-        asked = thinking_arguments(settings, profile)
+        able = may_think(request.tool_choice, exchanges, profile)
+        effort = thinking_arguments(settings, profile) if able else {}
+        asked = bool(effort)
     else:
-        asked = effort_arguments(settings, profile)
+        effort, able = effort_arguments(settings, profile), True
+        asked = settings.effort not in (None, "none")
+    silent = forced == "unless_thinking" and not asked
+    if forced == "off" or silent or (settings.effort == "none" and profile.off_switch):
+        # What has no switch may think all the same.
+        keep = profile.send_back == "always" or (silent and able and not profile.off_switch)
+        return _Thinking(profile.off_switch, False, keep and profile.send_back != "never")
     if asked or profile.thinks in ("default", "always"):
-        asked = merged(profile.on_switch, asked)
-    return asked, profile.send_back != "never"
+        effort = merged(profile.on_switch, effort)
+    return _Thinking(effort, asked, able and profile.send_back != "never")
 
 
 def _choose(
@@ -167,6 +182,8 @@ def _assistant(reply: Replied, profile: Profile, keep_reasoning: bool) -> dict[s
     if not keep_reasoning:
         for name in _REASONING_FIELDS:
             message.pop(name, None)
+    elif profile.fill_reasoning and message.get("tool_calls"):
+        message["reasoning_content"] = message.get("reasoning_content") or " "
     if not message.get("tool_calls"):
         message.pop("tool_calls", None)  # an empty list is refused
         message["content"] = message.get("content") or _NOTHING

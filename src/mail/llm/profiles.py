@@ -39,7 +39,7 @@ Forced = Literal["ok", "off", "one", "auto", "unless_thinking"]
 
 ``ok`` sends the choice as it is, ``off`` sends it together with what switches thinking off, ``one``
 offers only the tool in question and asks for any, ``auto`` never forces, and ``unless_thinking``
-forces only in calls that do not ask the model to think.
+forces only in calls that do not ask the model to think, and switches its thinking off there.
 """
 
 Thinks = Literal["no", "asked", "default", "always"]
@@ -55,7 +55,7 @@ class Profile:
         tools: Whether it can call tools at all.
         forced_any: How "call any tool" is asked for.
         forced_named: How one certain tool is asked for.
-        off_switch: Arguments that switch thinking off, for ``forced_… = "off"``.
+        off_switch: Arguments that switch thinking off where it is not left to the model.
         on_switch: Arguments that a call needs in which the model thinks.
         omit_auto: Whether the tool choice ``auto`` is left out: some servers refuse the word.
         raw_choice: Whether the tool choice goes around LiteLLM, which would change it.
@@ -69,6 +69,7 @@ class Profile:
         signed: Whether it signs its thinking (Claude).
         send_back: When its reasoning goes back to it: ``never``, in calls that do not switch
             ``thinking`` off, or ``always``.
+        fill_reasoning: Whether calls without reasoning go back with a blank in its place.
         efforts: The efforts that it takes, the least first; none means any.
         effort_via: How it is told: ``none``, ``reasoning_effort`` or ``reasoning`` (either
             means what the wire has for it), ``thinking_budget``, ``adaptive`` (Claude), or
@@ -109,6 +110,7 @@ class Profile:
     thinks: Thinks = "no"
     signed: bool = False
     send_back: Literal["never", "thinking", "always"] = "never"
+    fill_reasoning: bool = False
     efforts: tuple[str, ...] = ()
     effort_via: str = "reasoning_effort"
     summary: bool = True

@@ -46,6 +46,7 @@ _TO_HIGH: Final = ("low", "medium", "high")
 _TO_MAX: Final = ("low", "medium", "high", "xhigh", "max")
 _FORCED_AUTO: Final = {"forced_any": "auto", "forced_named": "auto"}
 _FORCED_OFF: Final = {"forced_any": "off", "forced_named": "off"}
+_FORCED_SILENT: Final = {"forced_any": "unless_thinking", "forced_named": "off"}
 _FORCED_OK: Final = {"forced_any": "ok", "forced_named": "ok"}
 _UNLESS_THINKING: Final = {"forced_any": "unless_thinking", "forced_named": "unless_thinking"}
 _DISABLED: Final = {"thinking": {"type": "disabled"}}
@@ -298,7 +299,11 @@ _HOSTS: Final = (
         models="Qwen 3",
         provider="groq",
         model="qwen3",
-        fields={**_EFFORT_ONLY, "efforts": ("none", "default")},
+        fields={
+            **_EFFORT_ONLY,
+            "effort_via": "extra_body:reasoning_effort",
+            "efforts": ("none", "default"),
+        },
         source="pi#1745; free-claude-code#1348",
     ),
     Row(
@@ -411,11 +416,12 @@ _MAKERS: Final = (
         provider="deepseek|",
         model=r"deepseek-(v4|flash)",
         fields={
-            **_FORCED_OFF,
+            **_FORCED_SILENT,
             **_LONG,
             "wire": "completions",
             "thinks": "default",
             "off_switch": _DISABLED,
+            "fill_reasoning": True,
             "on_switch": {"thinking": {"type": "enabled"}},
             "omit_auto": True,
             "null_content": False,
@@ -476,7 +482,7 @@ _MAKERS: Final = (
         models="Qwen 3.5 and later",
         provider="dashscope",
         fields={
-            **_FORCED_OFF,
+            **_FORCED_SILENT,
             "wire": "completions",
             "thinks": "default",
             "off_switch": {"extra_body": {"enable_thinking": False}},
@@ -496,6 +502,7 @@ _MAKERS: Final = (
             "wire": "completions",
             "thinks": "always",
             "send_back": "always",
+            "fill_reasoning": True,
             "null_content": False,
             "effort_via": "none",
             "silence": 300.0,
@@ -508,10 +515,11 @@ _MAKERS: Final = (
         provider="moonshot|",
         model=r"kimi-k2[.-][56]",
         fields={
-            **_FORCED_OFF,
+            **_FORCED_SILENT,
             "wire": "completions",
             "thinks": "default",
             "off_switch": {"extra_body": _DISABLED},
+            "fill_reasoning": True,
             "raw_choice": True,
             "send_back": "thinking",
             "null_content": False,
@@ -532,6 +540,7 @@ _MAKERS: Final = (
             "thinks": "always",
             "raw_choice": True,
             "send_back": "always",
+            "fill_reasoning": True,
             "null_content": False,
             "effort_via": "reasoning_effort",
             "efforts": ("low", "high", "max"),
