@@ -27,7 +27,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-federation serve test soak lint format docs openapi fuzz bench abuse conformance lock clean
+.PHONY: help demo demo-federation serve test soak lint format docs pictures openapi fuzz bench abuse conformance lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ test: $(STAMP)  ## Run the tests; pass options with PYTEST_ARGS="-k mailbox -x -
 soak: $(STAMP)  ## Test servers for half an hour: without PostgreSQL for a while, and killed again and again
 	OUTAGE_SECONDS=20 $(BIN)/python -m pytest -s tests/e2e/test_outage.py $(PYTEST_ARGS)
 	$(BIN)/python -m tests.e2e.desk_simulation $(SIMULATION_ARGS)
+
+pictures: $(STAMP)  ## Draw the pictures of the console for docs/ in Chromium
+	@$(BIN)/python -m tests.server.pictures
 
 lint: $(STAMP)  ## Check style, types, layers, spec/, docs/ and known vulnerabilities
 	$(BIN)/ruff check .

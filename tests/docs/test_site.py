@@ -43,6 +43,15 @@ def hook() -> ModuleType:
     return module
 
 
+def test_pictures_are_small_and_all_of_them_are_shown() -> None:
+    text = "".join(path.read_text("utf-8") for path in (*DOCS.glob("*.md"), ROOT / "README.md"))
+    found = [
+        each for kind in ("png", "webp", "svg") for each in (DOCS / "assets").glob(f"*.{kind}")
+    ]
+    assert [each.name for each in found if f"assets/{each.name})" not in text] == []
+    assert sum(each.stat().st_size for each in found) < 1_500_000
+
+
 @pytest.fixture
 def browser(tmp_path: Path) -> Callable[[str], str]:
     """Chromium without a network: give it an address, get the page as its scripts left it."""

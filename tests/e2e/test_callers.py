@@ -75,6 +75,7 @@ TASKLESS = {
     ("GET", "/whoami"),
     ("GET", "/openapi.json"),
     ("GET", "/console"),
+    ("GET", "/console/"),
     ("GET", "/console/{name}"),
     ("GET", "/docs"),
     ("GET", "/docs/{name}"),

@@ -20,6 +20,7 @@ from mail.api import MAILAgentTemplate, MAILSwarmTemplate
 from mail.core.tasks import TaskState
 from mail.db.base import EventRow, OutboxRow, Owner, Post, TaskRow
 from mail.db.memory import MemoryStore
+from mail.db.webhooks import WebhookRow
 from mail.factories.supervisor import LiteLLMSupervisorFunction
 from mail.llm import ScriptedModel, call
 from mail.llm.script_view import ScriptView
@@ -44,6 +45,7 @@ PAGES = ROOT / "src" / "mail" / "server" / "pages"
 AXE = (ROOT / "tests" / "support" / "axe" / "axe.min.js").read_text("utf-8")
 ALICE = Owner("test-swarm", "user", "alice")
 NOW = "2026-01-01T00:00:00+00:00"
+LATER = "2100-01-01T00:00:00+00:00"
 HOSTILE = (
     "<img src=x onerror=\"document.title='owned'\"></script><script>document.title='owned'</script>"
     " [click](javascript:document.title='owned') \u202egnp.exe \x1b[2J\x1b]0;owned\x07 &amp;"
@@ -175,7 +177,9 @@ class Stage:
 
     async def usable(self, width: int) -> None:
         """See that the page fits, and that axe-core finds nothing serious; then show it wide."""
-        assert await self.page.run("document.documentElement.scrollWidth") <= width
+        root = "document.documentElement"
+        assert await self.page.run(f"{root}.scrollWidth") <= width
+        assert await self.page.run(f"{root}.scrollHeight <= innerHeight")  # the bar stays
         await self.page.run(AXE)
         found = await self.page.run("axe.run().then(({violations}) => violations)")
         serious = [one for one in found if one["impact"] in ("serious", "critical")]
@@ -294,6 +298,8 @@ async def test_the_page_has_its_parts_and_a_strict_policy(stage: Stage) -> None:
     assert {name for name in seen if name.endswith("js")} == files
     for name in ("nothing.js", "LICENSE-htm", "..%2Fdocs.js", "console.html"):
         assert (await stage.http.get(f"/console/{name}")).status_code == 404
+    slash = await stage.http.get("/console/", follow_redirects=True)
+    assert (slash.status_code, slash.text) == (200, answer.text)
 
 
 @pytest.mark.parametrize("path", ["/console", "/console/app.js", "/docs/docs.js"])
@@ -734,6 +740,30 @@ async def test_mail_for_other_swarms_is_tried_again_and_discarded(stage: Stage) 
     assert await stage.store.list_outbox("test-swarm") == []
     await stage.visit("#/registry", "admin")
     await stage.shows("test-swarm", ".cards")
+    assert stage.page.problems == []
+
+
+async def test_what_the_webhook_has_not_taken_is_sent_again_and_discarded(stage: Stage) -> None:
+    row = TaskRow(ODD, str(ALICE), (str(ALICE),), NOW, "supervisor", TaskState.COMPLETED)
+    lost = WebhookRow("w1", "ended", ODD, str(ALICE), "{}", NOW, "dead", 9, "", HOSTILE)
+    waits = lost._replace(message_id="w2", state="waiting", next_at=LATER, last_error="")
+    await stage.store.post(Post(owner=ALICE, task=row, webhooks=(lost, waits)))
+    await stage.visit("#/outbox", "admin")
+    await stage.shows("None is set up", ".webhook")
+    await stage.shows("given up", ".webhook .cards")
+    await stage.shows("<img src=x", ".webhook .problem-text")
+    await stage.click("Send now", ".webhook")
+    await stage.page.until("!document.querySelector('.webhook .dead')")
+    rows = await stage.store.list_webhooks("test-swarm", 0, 10)
+    assert [(one.state, one.attempts) for one in rows] == [("waiting", 0), ("waiting", 9)]
+    for left in (1, 0):
+        await stage.click("Discard", ".webhook")
+        await stage.click("Discard", "dialog")
+        await stage.page.until(f"document.querySelectorAll('.webhook li').length === {left}")
+    assert await stage.store.list_webhooks("test-swarm", 0, 10) == []
+    shown = await stage.page.run("document.querySelector('#app').innerHTML")
+    assert not set("\x1b\x07\u202e") & set(shown)
+    assert await stage.page.run("document.querySelectorAll('#app img[src=x]').length") == 0
     assert stage.page.problems == []
 
 

@@ -152,6 +152,7 @@ def test_every_route_declares_its_audience(app: FastAPI) -> None:
     assert declared == {
         ("GET", "/"): [],
         ("GET", "/console"): [],
+        ("GET", "/console/"): [],
         ("GET", "/console/{name}"): [],
         ("GET", "/docs"): [],
         ("GET", "/docs/{name}"): [],

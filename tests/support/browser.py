@@ -91,15 +91,19 @@ class Page:
     async def look(self, width: int, height: int, *, dark: bool = False) -> None:
         """Give the tab another size, and another colour scheme."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        await self._call("Emulation.setEmulatedMedia", features=[scheme])
+        still = {"name": "prefers-reduced-motion", "value": "reduce"}
+        await self._call("Emulation.setEmulatedMedia", features=[scheme, still])
         await self._call(
             "Emulation.setDeviceMetricsOverride",
             width=width, height=height, deviceScaleFactor=1, mobile=False,
         )  # fmt: skip
 
-    async def picture(self) -> bytes:
-        """Return what the tab shows, as a PNG."""
-        found = await self._call("Page.captureScreenshot", format="png")
+    async def picture(self, quality: int | None = None) -> bytes:
+        """Return what the tab shows, as a PNG; with a quality (0 to 100) as WebP."""
+        kind: dict[str, Any] = {"format": "png"}
+        if quality is not None:
+            kind = {"format": "webp", "quality": quality}
+        found = await self._call("Page.captureScreenshot", **kind)
         return base64.b64decode(found["data"])
 
     async def listen(self) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 from fastapi import Depends
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from mail.net.types import GetRootResponse
 from mail.server.deps import PUBLIC
@@ -102,6 +102,12 @@ async def console_page(request: Request) -> Response:
     headers = {"Content-Security-Policy": _CONSOLE_POLICY, "Cache-Control": "no-cache"}
     headers["Referrer-Policy"] = "no-referrer"
     return _part(request, "console/console.html", "text/html", headers)
+
+
+@console.get("/console/", dependencies=[Depends(PUBLIC)])
+async def console_with_slash() -> Response:
+    """Lead to the console; the parts of the page are named relative to its address."""
+    return RedirectResponse("../console", 308)
 
 
 @console.get("/console/{name}", dependencies=[Depends(PUBLIC)])

@@ -55,7 +55,7 @@ export function Tokens({ api, caller }) {
     <${Page} title="Tokens" error=${error} found=${found}
       tools=${html`<button class="main" onClick=${() => setDialog({ kind: "new" })}>New token</button>`}>
       <p class="hint">The server has only their hashes. A new token is shown once.</p>
-      <div class="scroll-x" tabindex="0" role="region" aria-label="Tokens"><table class="left">
+      <div class="scroll-x" tabindex="0" role="region" aria-label="Tokens"><table class="left acting">
         <thead><tr><th>Hash</th><th>Role</th><th>Id</th><th>Label</th><th>State</th><th>Made</th><th>Expires</th><th><span class="unseen">Action</span></th></tr></thead>
         <tbody>${tokens.map((one) => html`<tr key=${one.hash} class=${one.state === "valid" ? "" : "past"}>
           <td><code>${one.hash}</code></td>
@@ -209,43 +209,96 @@ function Discover({ api, onDone, onClose }) {
   `;
 }
 
-export function Outbox({ api }) {
+const STATES = { waiting: "waits", delivered: "waits for its answer", dead: "given up" };
+
+/** The state of something that is to be delivered, in words and a colour. */
+function Delivery({ state }) {
+  const kind = { dead: "down", delivered: "up" }[state] ?? "";
+  return html`<span class=${`health ${kind}`}>${STATES[state] ?? state}</span>`;
+}
+
+/** How often it was tried, and when it is again. */
+const attemptsOf = ({ attempts, next_at }) =>
+  `${amount(attempts)} attempt${attempts === 1 ? "" : "s"}${next_at ? ` · again ${dateOf(next_at)}` : ""}`;
+
+/** Return what one reads, tries again and discards at a path, in pages. */
+function useDeliveries(api, path) {
   const [after, setAfter] = useState(0);
+  const [found, error, refresh, setError] = useRead(() => api.get(path, { after }), [api, after]);
+  return {
+    found, error, refresh, setError,
+    retry: (number) => async () => {
+      await api.send("POST", `${path}/${number}/retry`, undefined, api.once(uniqueId()));
+      await refresh();
+    },
+    discard: async ({ id }) => {
+      await api.open(`${path}/${id}`, { method: "DELETE" });
+      await refresh();
+    },
+    pages: html`
+      <p class="more">
+        ${after > 0 && html`<button onClick=${() => setAfter(0)}>First page</button>`}
+        ${found?.next_after && html`<button onClick=${() => setAfter(found.next_after)}>Next page</button>`}
+      </p>`,
+  };
+}
+
+const linkOf = (one) => html`<a href=${linkTo(one.task_id, one.owner.slice(0, one.owner.lastIndexOf("@")))}><${Say} text=${one.task_id} most=${60} /></a>`;
+
+export function Outbox({ api }) {
   const [dialog, setDialog] = useState(null);
-  const [found, error, refresh, setError] = useRead(() => api.get("outbox", { after }), [api, after]);
-  const retry = (number) => async () => {
-    await api.send("POST", `outbox/${number}/retry`, undefined, api.once(uniqueId()));
-    await refresh();
-  };
-  const discard = async ({ id }) => {
-    await api.open(`outbox/${id}`, { method: "DELETE" });
-    await refresh();
-  };
+  const { found, error, setError, retry, discard, pages } = useDeliveries(api, "outbox");
   return html`
     <${Page} title="Outbox" error=${error} found=${found}>
+      <h2>Other swarms</h2>
       <p class="hint">Mail for other swarms that is not done with, oldest first.</p>
       ${found?.mail.length === 0 && html`<p class="empty">Nothing waits.</p>`}
       <ul class="cards">${found?.mail.map((one) => html`<li key=${one.id} class=${one.state}>
         <strong>${amount(one.id)} · <${Say} text=${one.kind} most=${40} /> to <${Say} text=${one.peer} most=${120} /></strong>
-        <span class=${`health ${one.state === "dead" ? "down" : one.state === "delivered" ? "up" : ""}`}>${{
-          waiting: "waits", delivered: "waits for its answer", dead: "given up",
-        }[one.state] ?? one.state}</span>
+        <${Delivery} state=${one.state} />
         <span class="hint">from <${Say} text=${one.sender ?? "the server"} most=${80} /> in${" "}
-          <a href=${linkTo(one.task_id, one.owner.slice(0, one.owner.lastIndexOf("@")))}><${Say} text=${one.task_id} most=${60} /></a>${" "}
-          of <${Say} text=${one.owner} most=${80} /> · ${amount(one.attempts)} attempt${one.attempts === 1 ? "" : "s"}${
-          one.next_at && ` · again ${dateOf(one.next_at)}`}</span>
+          ${linkOf(one)} of <${Say} text=${one.owner} most=${80} /> · ${attemptsOf(one)}</span>
         ${one.last_error && html`<span class="problem-text"><${Say} text=${one.last_error} most=${600} /></span>`}
         <span class="actions">
           ${one.state !== "delivered" && html`<${Work} kind="small" run=${retry(one.id)} onError=${setError}>Try now<//>`}
           ${one.state === "dead" && html`<button class="small danger" onClick=${() => setDialog(one)}>Discard</button>`}
         </span>
       </li>`)}</ul>
-      <p class="more">
-        ${after > 0 && html`<button onClick=${() => setAfter(0)}>First page</button>`}
-        ${found?.next_after && html`<button onClick=${() => setAfter(found.next_after)}>Next page</button>`}
-      </p>
+      ${pages}
+      <${Webhook} api=${api} />
     <//>
     ${dialog && html`<${Ask} title="Discard this mail?" doing="Discard" text=${`Mail ${dialog.id} is never delivered then.`}
+      run=${() => discard(dialog)} onClose=${() => setDialog(null)} />`}
+  `;
+}
+
+/** The program that is told when somebody is needed, and what it has not taken. */
+function Webhook({ api }) {
+  const [dialog, setDialog] = useState(null);
+  const { found, error, setError, retry, discard, pages } = useDeliveries(api, "webhook");
+  return html`
+    <section class="webhook" aria-label="Webhook">
+      <h2>Webhook</h2>
+      <${Problem} error=${error} />
+      ${found && (found.url
+        ? html`<p class="hint"><${Say} text=${found.url} most=${300} /> is told of ${found.events.join(", ")}. What it has not
+            taken, oldest first:</p>`
+        : html`<p class="hint">None is set up: no program is told when somebody is needed.</p>`)}
+      ${found?.url && found.messages.length === 0 && html`<p class="empty">It has taken everything.</p>`}
+      <ul class="cards">${found?.messages.map((one) => html`<li key=${one.id} class=${one.state}>
+        <strong>${amount(one.id)} · <${Say} text=${one.event} most=${40} /></strong>
+        <${Delivery} state=${one.state} />
+        <span class="hint">${linkOf(one)} of <${Say} text=${one.owner} most=${80} /> ·${" "}
+          <span title=${dateOf(one.created_at)}>${age(one.created_at)}</span> · ${attemptsOf(one)}</span>
+        ${one.last_error && html`<span class="problem-text"><${Say} text=${one.last_error} most=${600} /></span>`}
+        <span class="actions">
+          <${Work} kind="small" run=${retry(one.id)} onError=${setError}>Send now<//>
+          <button class="small danger" onClick=${() => setDialog(one)}>Discard</button>
+        </span>
+      </li>`)}</ul>
+      ${pages}
+    </section>
+    ${dialog && html`<${Ask} title="Discard this message?" doing="Discard" text=${`The webhook is not told of message ${dialog.id} then.`}
       run=${() => discard(dialog)} onClose=${() => setDialog(null)} />`}
   `;
 }

@@ -136,13 +136,17 @@ function Shell({ session, onLogout }) {
     n: startTask,
   });
   const open = route.view === "tasks" && route.id;
+  const nav = useRef();
+  useEffect(() => { // on a phone not all names are in sight
+    nav.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [route.view]);
   return html`
     <header class="bar">
       <a class="brand" href="#/tasks">
         <img src="console/mark.svg" alt="MAIL" width="28" height="28" />
         <${Say} text=${swarm?.name ?? "MAIL"} most=${60} />
       </a>
-      <nav aria-label="Views">
+      <nav ref=${nav} aria-label="Views">
         ${views.map(([name, title]) => html`
           <a href=${`#/${name}`} aria-current=${(View ? route.view : "tasks") === name ? "page" : undefined}>${title}${name === "approvals" && waiting > 0 && html` <b class="count">${waiting < MANY ? waiting : `${MANY - 1}+`}</b>`}</a>
         `)}

@@ -13,7 +13,7 @@ export function Memories({ api, id }) {
       <div class="list-side">
         <div class="title"><h1>Memories</h1></div>
         <p class="hint">What the agents are told of your preferences. Answers to approvals teach them.
-          ${found && !found.learning.enabled && html` <${Say} text=${found.learning.reason ?? ""} most=${300} />`}</p>
+          ${found && !found.learning.enabled && html` Learning is off: <${Say} text=${found.learning.reason ?? "no reason is known"} most=${300} />.`}</p>
         <${Problem} error=${error} />
         ${found?.memories.length === 0 && html`<p class="empty">There are none.</p>`}
         <ul class="letters">

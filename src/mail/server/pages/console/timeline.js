@@ -19,6 +19,7 @@ export const MODES = {
 /** Return how far apart the agents of a diagram stand, in pixels. */
 const columnFor = (count) => (innerWidth < NARROW ? 116 : count > 4 ? 144 : 176);
 
+const since = (milliseconds) => (milliseconds < 1 ? "0 s" : `+${duration(milliseconds)}`);
 const sinceStart = (event, start) => Math.max(0, Date.parse(event.data.timestamp) - Date.parse(start));
 
 /** Show the rows that are in sight of a scroller, each of one height, and ask the log for them. */
@@ -112,7 +113,7 @@ function Timeline({ start, ...rest }) {
         ${said.actor && html`<b><${Say} text=${said.actor} most=${80} /></b>${" "}`}
         <span class="did"><${Say} text=${said.did} most=${120} /></span>
         ${said.facts.map((fact) => html`<small class="fact">${fact}</small>`)}
-        <time title=${dateOf(event.data.timestamp)}>+${duration(sinceStart(event, start))}</time>
+        <time title=${dateOf(event.data.timestamp)}>${since(sinceStart(event, start))}</time>
       </span>
       <span class="text"><${Say} text=${said.text} /></span>
     `;
@@ -140,7 +141,7 @@ function Sequence({ log, actors, start, ...rest }) {
   const width = GUTTER + column * Math.max(1, names.length);
   const shown = (event) => {
     const said = describe(event);
-    const time = html`<time title=${dateOf(event.data.timestamp)}>+${duration(sinceStart(event, start))}</time>`;
+    const time = html`<time title=${dateOf(event.data.timestamp)}>${since(sinceStart(event, start))}</time>`;
     return { tone: said.tone, inside: html`${time}<span class="unseen">${inWords(said)}</span>` };
   };
   const head = () => names.map((name) => html`
@@ -188,7 +189,8 @@ function Drawn({ event, y, place, width, column }) {
   }
   const x = place.get(at) ?? GUTTER + column / 2;
   const did = said.did.replace("model replied", "model").replace(/^calls (.*)$/, "$1()");
-  const text = cut([did, ...said.facts].join(" · "), column - 14);
+  const facts = said.facts.filter((fact) => fact !== "reasoning"); // there is no room for it
+  const text = cut([did, ...facts].join(" · "), column - 14);
   const wide = Math.min(column - 6, text.length * LETTER + 14);
   return html`
     <g class=${`drawn box ${said.tone}`}>
@@ -216,7 +218,7 @@ function Waterfall({ log, start, ...rest }) {
     const from = begin - Date.parse(start);
     return html`
       <span class="label"></span>
-      <span class="scale">${[0, 1, 2, 3].map((quarter) => html`<span>+${duration(Math.max(0, from + (length * quarter) / 4))}</span>`)}</span>
+      <span class="scale">${[0, 1, 2, 3].map((quarter) => html`<span>${since(Math.max(0, from + (length * quarter) / 4))}</span>`)}</span>
     `;
   };
   const shown = (event, range) => {
