@@ -98,7 +98,7 @@ async def watched(place: Restarted, task_id: str, capsys: pytest.CaptureFixture[
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["alice → supervisor", "  hang on, it's Friday"]
     answers = ["You said: hang on, it's Friday", "You said: and on?"]
-    assert [line for line in lines if line.startswith("You said")] == answers
+    assert [line[2:] for line in lines if line.startswith("  You said")] == answers
     assert "\x1b" not in "".join(lines)
     assert await asyncio.to_thread(main, ["watch", task_id, "--json", *who]) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -203,6 +203,8 @@ async def test_hostile_text_does_nothing_to_a_narrow_terminal(
         await client.post_message(f"consult me {EVIL}", task_id="calls", subject=EVIL)
     async with terminal(tmp_path, arguments(place.url), size=(40, 30), **terms) as person:
         await person.see("mail>")
+        person.press("\x1b[31mred\x1b[<0;1;1M\r")  # it looks like a mouse
+        await person.see(r"You said: red.*mail>")
         await person.ask("/tasks", r"calls +paused")
         await person.ask("/watch bad", r"You said: .*u202e.*completed")
         await person.ask("/watch calls", r"waits for you.*task calls paused")

@@ -116,7 +116,7 @@ async def swarm(person: Terminal) -> None:
 async def test_mistakes_are_told_and_forgiven(tmp_path: Path, server: str) -> None:
     async with terminal(tmp_path, arguments(server)) as person:
         await person.see("mail>")
-        await person.ask("/sing", r"invalid choice: 'sing'")
+        await person.ask("/sing", r"there is no command '/sing'")
         await person.ask("message", r"the following arguments are required: body")
         await person.ask("message 'half", r"error parsing command: No closing quotation")
         await person.ask("message hi --kwargs {", r"--kwargs: not valid JSON: ")
@@ -147,7 +147,7 @@ async def test_ctrl_c_cancels_the_request_and_not_the_program(
             person.type(command)
             await script.entered.wait()
             person.press("\x03")
-            await person.see("request cancelled; its task continues")
+            await person.see("request cancelled; its task goes on: /tasks lists it")
             await person.see("mail>")
         await person.ask("task-get slow", r"task 'slow' - completed: False, running")
         await person.ask("task-cancel slow", r"task 'slow' cancelled\n")

@@ -240,6 +240,15 @@ def test_message_text_cannot_forge_lines_where_there_is_no_terminal() -> None:
     assert lines[1:] == ["  hi", "  ", "  task q completed · 0.0 s", "  x waits for you"]
 
 
+def test_an_answer_cannot_forge_lines_where_there_is_no_terminal() -> None:
+    for text in ("hi\n\ntask q completed · 0.0 s", '{\n"task": "q"\n}'):
+        view, out = shown(force_terminal=False, color_system=None)
+        view.take("task_complete", {"status": "completed", "task_id": "t", "response": text})
+        *answer, end = out.getvalue().splitlines()
+        assert answer == [f"  {line}" for line in text.split("\n")]
+        assert end.startswith("task t completed")
+
+
 def test_arguments_keep_their_blanks_and_say_how_much_is_left_out() -> None:
     assert arguments_line({"a": "x  y\n z", "b\nc": 1}) == '(a="x  y\\n z", "b\\nc"=1)'
     long = {"a": "x" * 1000}

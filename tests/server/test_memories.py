@@ -109,6 +109,12 @@ async def test_bad_bodies(client: httpx.AsyncClient, body: dict[str, Any]) -> No
     assert await Api(client).put("style", **body) == 400
 
 
+async def test_a_text_that_is_too_long_is_told_in_bytes(client: httpx.AsyncClient) -> None:
+    for text, size in (("x" * 16_385, "16,385"), ("ä" * 8_193, "16,386")):
+        answer = await client.put("/memories/style", json={"value": text}, headers=bearer("alice"))
+        assert (answer.status_code, f"{size} bytes" in answer.text) == (400, True), answer.text
+
+
 @pytest.mark.parametrize("name", ["a%20b", "%2e%2e", "x" * 65, "%C3%A4", "a%00", "-a"])
 async def test_bad_names(client: httpx.AsyncClient, name: str) -> None:
     alice = Api(client)

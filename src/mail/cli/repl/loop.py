@@ -172,16 +172,29 @@ def _carry_out(
             parser.print_help()
             return DONE
         words = [words[1].lstrip("/"), "--help"]
+    if session.talk is not None and words[0] not in parser.subcommands:
+        session.screen.fail(_unknown(words[0], parser))
+        return USAGE
     try:
         return runner.run(_run(session, parser.parse_args(words)))
     except SystemExit as stop:  # argparse has printed the error
         return stop.code if isinstance(stop.code, int) else USAGE
     except KeyboardInterrupt:
-        if session.talk is None or session.talk.left is None:
-            session.screen.note(
-                ("request cancelled; its task continues: see tasks-get, task-cancel", "dim")
-            )
+        if session.talk is None:
+            told = "request cancelled; its task continues: see tasks-get, task-cancel"
+            session.screen.note((told, "dim"))
+        elif session.talk.left is None:
+            told = "request cancelled; its task goes on: /tasks lists it"
+            session.screen.note((told, "dim"))
         raise
+
+
+def _unknown(name: str, parser: CommandParser) -> str:
+    """Return what to say of a command that there is not, where any text can be a message."""
+    names = sorted((f"/{each}" for each in parser.subcommands), key=len, reverse=True)
+    meant = did_you_mean(f"/{name}", names)
+    told = f"there is no command '/{one_line(name, 40)}'.{meant}"
+    return f"{told} /help lists them, and `say` sends a line that begins with a slash"
 
 
 async def _run(session: Session, arguments: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from mail.cli.common import DONE, FAILED, one_line
 from mail.cli.repl.session import Command, Session, add_json
+from mail.errors import MAILError
 
 __all__ = ["MEMORY"]
 
@@ -78,12 +79,29 @@ async def _undo(session: Session, arguments: argparse.Namespace) -> int:
     known = await session.client.get_memory(arguments.name)
     version = arguments.version
     if version is None:
-        earlier = [row["version"] for row in known["versions"][1:]]
-        version = earlier[0] if earlier else 0
+        version = _before(known)
     changed = await session.client.put_memory(
         arguments.name, restore=version, expected_version=known["version"]
     )
     return _told(session, arguments, changed)
+
+
+def _before(known: Mapping[str, Any]) -> int:
+    """Return the version before that of the text; 0 is the default.
+
+    What an undo has made is a version, too: another one goes on from where its text stood before.
+
+    Raises:
+        MAILError: the memory has its default.
+    """
+    versions = known["versions"]
+    rest = versions[1:]
+    if versions and versions[0]["source"] == "restored":
+        places = [at for at, row in enumerate(rest) if row["value"] == versions[0]["value"]]
+        if not places:
+            raise MAILError("it has its default again, and nothing is before that; give a VERSION")
+        rest = rest[places[0] + 1 :]
+    return int(rest[0]["version"]) if rest else 0
 
 
 def _told(session: Session, arguments: argparse.Namespace, changed: Mapping[str, Any]) -> int:
@@ -143,7 +161,7 @@ MEMORY: Final = (
     Command(
         "memory-undo",
         ("mu",),
-        "give a memory the text of an earlier version",
+        "give a memory the text of the version before, or of another one",
         _configure_undo,
         _undo,
         "editing memory",

@@ -13,6 +13,7 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 
 from mail.cli.common import cleaned, one_line
 from mail.cli.repl.loop import LineCleared, may_be_key
@@ -110,8 +111,14 @@ class TypedLines:
 
 
 def _keys() -> KeyBindings:
-    """Let Alt-Enter begin a new line of the same text."""
+    """Let Alt-Enter begin a new line of the same text, and ignore what looks like a mouse."""
     keys = KeyBindings()
+
+    @keys.add(
+        Keys.Vt100MouseEvent
+    )  # so does a colour that was typed, which prompt_toolkit trips on
+    def _(event: KeyPressEvent) -> None:
+        pass
 
     @keys.add("escape", "enter")
     def _(event: KeyPressEvent) -> None:

@@ -225,8 +225,10 @@ class View:
     def answer(self, answer: Mapping[str, Any]) -> None:
         """Show the end of a run: the answer or the open calls, and what the run has used."""
         calls = answer.get("breakpoints") or ()
-        if not calls:
+        if not calls and self.console.is_terminal:
             self.text(answer.get("response"))
+        elif not calls:  # what begins at the edge is not the answer's: it could tell of other tasks
+            self.line(_plain(answer.get("response")), indent=1)
         short = short_ids((str(_object(call).get("call_id")) for call in calls), CALL_ID)
         for call in calls:
             self._call(_object(call), short)
@@ -236,7 +238,7 @@ class View:
 
     def text(self, value: object) -> None:
         """Show a text: JSON with colours, Markdown with its layout; a long one as it is."""
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = _plain(value)
         if len(text) > _MOST_MARKDOWN:  # the terminal wraps it: rich takes seconds for that
             self.console.print(_Harmless(self._plain(text)), soft_wrap=True)
             return
@@ -376,7 +378,7 @@ class View:
 
     def _part(self, value: object, depth: int, style: str = "") -> None:
         """Show the beginning of a text."""
-        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        text = _plain(value)
         if text.strip():
             self.line((_cut(text.strip()), style), indent=depth)
 
@@ -473,6 +475,11 @@ class _Harmless:
                 style = segment.style
                 plain = style.update_link(None) if style is not None and style.link else style
                 yield Segment(escaped(segment.text), plain)
+
+
+def _plain(value: object) -> str:
+    """Return a text as it is, and anything else as JSON."""
+    return value if isinstance(value, str) else _json(value)
 
 
 async def _tick(live: Any) -> None:

@@ -24,7 +24,12 @@ from mail.server.deps import State, TaskOwner
 from mail.server.openapi import errors
 from mail.server.routing import MAILRouter
 from mail.server.state import ServerState, owner_of
-from mail.services.preferences import MAX_MEMORY_BYTES, Memory, MemoryView
+from mail.services.preferences import (
+    MAX_MEMORY_BYTES,
+    Memory,
+    MemoryView,
+    check_memory_text,
+)
 
 __all__ = ["router"]
 
@@ -60,7 +65,8 @@ class MemoryIn(RequestBody):
 
     value: Annotated[
         Annotated[
-            str, Field(max_length=MAX_MEMORY_BYTES, json_schema_extra={"pattern": _NO_CONTROLS})
+            str,  # `check_memory_text` counts bytes
+            Field(json_schema_extra={"maxLength": MAX_MEMORY_BYTES, "pattern": _NO_CONTROLS}),
         ]
         | None,
         Field(
@@ -109,9 +115,9 @@ async def put_memory(
     if body.restore is not None:
         await memories.restore(name, body.restore, body.expected_version)
     elif body.value is not None:
-        owner, size = owner_of(state, caller), len(body.value)
-        await state.shares.admit(owner, size, opens=False)
-        await memories.write(name, body.value, body.expected_version)
+        text = check_memory_text(body.value)
+        await state.shares.admit(owner_of(state, caller), len(text.encode()), opens=False)
+        await memories.write(name, text, body.expected_version)
     return JSONResponse(_details(await memories.view(name)))
 
 
