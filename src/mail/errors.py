@@ -394,14 +394,23 @@ class StepFailed(AgentError):
 
 
 class ModelError(MAILError):
-    """A model call failed for good; the text is the provider's reason, without secrets."""
+    """A model call failed for good; the text is the provider's reason, without secrets.
+
+    ``most_attempts`` is how often a call that fails like this is tried at most, if less than usual.
+    """
 
     def __init__(
-        self, message: str, *, status: int | None = None, retry_after: float | None = None
+        self,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+        most_attempts: int | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
+        self.most_attempts = most_attempts
 
 
 class ToolError(MAILError, ValueError):

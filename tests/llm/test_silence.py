@@ -4,7 +4,10 @@ import asyncio
 
 import pytest
 
-from mail.llm.silence import Silence
+from mail.llm.profiles import Profile
+from mail.llm.retry import RetryPolicy
+from mail.llm.settings import LLMSettings
+from mail.llm.silence import Patience, Silence, patience_of, too_late
 
 
 async def soon(value: str, seconds: float = 0.0) -> str:
@@ -78,3 +81,43 @@ async def test_signs_of_life_begin_the_wait_anew() -> None:
     assert await silence.wait(slow()) == "at last"
     with pytest.raises(TimeoutError):
         await silence.wait(asyncio.Event().wait())
+
+
+EFFORT = LLMSettings.resolve(reasoning_effort="low")
+
+
+@pytest.mark.parametrize(
+    ("settings", "profile", "silence", "total", "thinks"),
+    [
+        (LLMSettings(), Profile(), 120.0, 600.0, False),
+        (EFFORT, Profile(), 600.0, 1800.0, True),
+        (LLMSettings(), Profile(thinks="default"), 600.0, 1800.0, True),
+        (LLMSettings(), Profile(thinks="asked"), 120.0, 600.0, False),
+        (LLMSettings(), Profile(wire="responses", thinks="asked"), 600.0, 1800.0, True),
+        (LLMSettings(), Profile(silence=300.0, total=900.0), 300.0, 900.0, False),
+        (EFFORT, Profile(stream=False, silence=300.0, total=3600.0), None, 3600.0, True),
+        (LLMSettings(timeout=5.0, deadline=7.0), Profile(thinks="always"), 5.0, 7.0, True),
+        (LLMSettings(timeout=5.0), Profile(stream=False), 5.0, 600.0, False),
+    ],
+)
+def test_a_model_is_waited_for_as_long_as_it_needs(
+    settings: LLMSettings, profile: Profile, silence: float | None, total: float, thinks: bool
+) -> None:
+    patience = patience_of(settings, profile)
+    assert patience == Patience(silence=silence, total=total, thinks=thinks)
+    assert patience.read > (total if silence is None else silence)
+
+
+@pytest.mark.parametrize(("thinks", "attempts"), [(True, 2), (False, 6)])
+def test_thinking_is_not_paid_for_again_and_again(thinks: bool, attempts: int) -> None:
+    error = too_late(thinks)
+    waited = [RetryPolicy().pause(error, made, 1000.0) is not None for made in range(1, 8)]
+    assert waited.count(True) == attempts - 1
+
+
+async def test_without_a_limit_only_the_end_counts() -> None:
+    silence = Silence(None, asyncio.get_running_loop().time() + 0.3)
+    assert await silence.wait(soon("there", 0.1)) == "there"
+    with pytest.raises(TimeoutError):
+        await silence.wait(asyncio.Event().wait())
+    silence.close()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -201,6 +203,14 @@ async def test_signs_of_life_do_not_extend_the_deadline(thinker: Thinker) -> Non
     assert len(thinker.asked) <= 2
 
 
+async def test_a_model_that_thought_in_silence_is_asked_once_more(thinker: Thinker) -> None:
+    way = WAYS["responses"]
+    thinker.replies["responses"] = [(0.0, way.alive), (FOREVER, way.reply("Never."))]
+    with pytest.raises(ModelError, match=LATE):
+        await answer("responses", way, RetryPolicy(base=0.001), timeout=0.3)
+    assert len(thinker.asked) == 2
+
+
 async def test_the_deadline_includes_the_preparation(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on = threading.Event()
     monkeypatch.setattr(litellm_model, "load_parts", lambda wires: go_on.wait(30.0))
@@ -212,3 +222,15 @@ async def test_the_deadline_includes_the_preparation(monkeypatch: pytest.MonkeyP
     finally:
         go_on.set()
     assert asyncio.get_running_loop().time() - begun < 10.0
+
+
+def test_connections_are_probed_while_they_are_silent() -> None:
+    code = (
+        "import socket\nfrom mail.llm.litellm_model import load_library\nload_library()\n"
+        "from litellm.llms.custom_httpx import http_handler\n"
+        "make = http_handler.build_aiohttp_keepalive_socket_factory()\n"
+        "made = make((socket.AF_INET, socket.SOCK_STREAM, 0))\n"
+        "print(made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "1"

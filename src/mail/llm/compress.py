@@ -249,7 +249,7 @@ class Compressor:
         self._length_of = length_of
         self._count = count
         self._remembered = remembered
-        self._lengths: dict[str, int | None] = {}
+        self._lengths: dict[str, int] = {}
         self._frame = ("", "", 0)
         self._records: OrderedDict[tuple[str, str], _Record] = OrderedDict()
 
@@ -287,7 +287,10 @@ class Compressor:
         if model not in self._lengths:
             if len(self._lengths) >= _KNOWN_LENGTHS:
                 self._lengths.clear()
-            self._lengths[model] = await asyncio.to_thread(self._length_of, model)
+            length = await asyncio.to_thread(self._length_of, model)
+            if length is None:  # the first call may find it out
+                return None
+            self._lengths[model] = length
         return self._lengths[model]
 
     @asynccontextmanager

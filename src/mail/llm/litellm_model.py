@@ -23,13 +23,14 @@ from mail.errors import ModelError
 from mail.llm.completions import field_of
 from mail.llm.failures import ReportedError, model_error
 from mail.llm.fallback import with_unaccepted
+from mail.llm.ollama import chat_name, fitted, is_ollama, keep_from_asking, look_up
 from mail.llm.profiles import PROXY_PREFIX, Profile, profile_of
 from mail.llm.provider_env import check_surroundings
 from mail.llm.recording import asking
 from mail.llm.remote import Guard
 from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
-from mail.llm.silence import Silence, listen_to
+from mail.llm.silence import LONGEST, Patience, Silence, listen_to, patience_of, too_late
 from mail.llm.wires import decoder_of, encoded
 from mail.redaction import redact_foreign
 
@@ -48,15 +49,19 @@ T = TypeVar("T")
 
 _NO_KEY: Final = "the-user-token-is-in-the-header"
 _CONNECT_SECONDS: Final = 10.0
-_SLACK_SECONDS: Final = 5.0
 _PREPARING_SECONDS: Final = 0.02
 _PREPARED_AT_ONCE: Final = 4
 _READY: Final = "_loaded_by_mail"
-_LOCAL_ONLY: Final = {
+_ENVIRONMENT: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
     "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
     # Else the library would read a .env file into this process in the middle of its work.
     "LITELLM_MODE": "PRODUCTION",
+    # A connection whose other end has vanished ends after two minutes, however long silence is.
+    "AIOHTTP_SO_KEEPALIVE": "True",
+    "AIOHTTP_TCP_KEEPIDLE": "60",
+    "AIOHTTP_TCP_KEEPINTVL": "15",
+    "AIOHTTP_TCP_KEEPCNT": "4",
 }
 # The library warns of records that it made itself.
 _OWN_WARNINGS: Final = (
@@ -94,7 +99,7 @@ def load_library() -> Any:
     if litellm is not None and getattr(litellm, _READY, False):
         return litellm
     with _IMPORTING:
-        for name, value in _LOCAL_ONLY.items():
+        for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         for message in _OWN_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
@@ -102,6 +107,7 @@ def load_library() -> Any:
         litellm.suppress_debug_info = True  # it prints advertisements to standard output otherwise
         _listen()
         _take_over_log(litellm)
+        keep_from_asking()
         setattr(litellm, _READY, True)
     return litellm
 
@@ -183,13 +189,22 @@ class LiteLLMModel:
             name = request.model.removeprefix(PROXY_PREFIX)
             request = replace(request, model=PROXY_PREFIX + name)
 
-        deadline = request.settings.deadline
         rules = current_call().models
+
+        def deadline() -> float:
+            return self._total(request)
 
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
             return with_unaccepted(self._attempt(request, seconds, rules), request.model)
 
         return retrying(attempt, self._retry, deadline, self._sleep, model=request.model)
+
+    def _total(self, request: ModelRequest) -> float:
+        """Return how long a call may take; the first attempt finds it out."""
+        profile = self._profiles.get((request.model, request.tool_format))
+        if profile is None:
+            return request.settings.deadline or LONGEST
+        return patience_of(request.settings, profile).total
 
     def _prepared(self, request: ModelRequest) -> "_Call":
         """Build one attempt; each has arguments of its own, because the library changes them."""
@@ -199,33 +214,56 @@ class LiteLLMModel:
         key = (request.model, request.tool_format)
         profile = self._profiles.get(key)
         if profile is None:
-            profile = profile_of(litellm, request.model, request.tool_format)
+            profile = profile_of(litellm, chat_name(request.model), request.tool_format)
             load_parts([profile.wire])
             if profile.wire == "responses":
                 _stream_unknown(litellm, request.model)
             self._profiles[key] = profile
-        arguments = encoded(request, profile) | _around(request)
+        if is_ollama(request.model):
+            profile = fitted(litellm, profile, request.model)
+            request = replace(request, model=chat_name(request.model))
+        patience = patience_of(request.settings, profile)
+        arguments = encoded(request, profile) | _around(request, patience)
         headers = arguments.pop("extra_headers", {}) | _authorization(request)
         if headers:
             arguments["extra_headers"] = headers
         call = litellm.aresponses if profile.wire == "responses" else litellm.acompletion
         if profile.wire != "responses":
             arguments["stream_options"] = {"include_usage": True}
-        return _Call(litellm, call, profile.wire, arguments)
+        return _Call(litellm, call, profile.wire, arguments, patience)
+
+    async def _ready(self, request: ModelRequest, end: float) -> "_Call":
+        """Return an attempt, ready to be made.
+
+        Raises:
+            TimeoutError: it was not ready at the end, in the loop's time.
+        """
+        if (request.model, request.tool_format) in self._profiles:
+            return self._prepared(request)
+        # The first call to a model: importing its parts takes seconds.
+        return await _aside(partial(self._prepared, request), end)
+
+    async def _informed(self, call: "_Call", request: ModelRequest, watch: Silence) -> "_Call":
+        """Return an attempt that goes by what the model's own server says of it."""
+        if not is_ollama(request.model):
+            return call
+        news = await watch.wait(watch.start(look_up(call.litellm, request.model)))
+        return self._prepared(request) if news else call
 
     async def _attempt(
         self, request: ModelRequest, seconds: float, rules: ModelRules | None
     ) -> AsyncGenerator[Delta, None]:
         loop = asyncio.get_running_loop()
-        end = loop.time() + seconds
-        watch = Silence(request.settings.timeout, end)
+        started, end = loop.time(), loop.time() + seconds
+        watch: Silence | None = None
         guard = Guard(rules)
+        call: _Call | None = None
         stream: Any = None
         try:
-            if (request.model, request.tool_format) in self._profiles:
-                call = self._prepared(request)
-            else:  # the first call to a model: importing its parts takes seconds
-                call = await _aside(partial(self._prepared, request), end)
+            call = await self._ready(request, end)
+            watch = Silence(call.patience.silence, min(end, started + call.patience.total))
+            if rules is None:  # else only checked requests are made
+                call = await self._informed(call, request, watch)
             guard.take(call.litellm, request.model, call.wire, call.arguments)
             decode = decoder_of(call.wire)
             stream = await watch.wait(_opened(call, watch))
@@ -240,13 +278,14 @@ class LiteLLMModel:
                 yield delta
             _check_finished(stream)
         except TimeoutError as error:
-            raise ModelError("model call failed: the provider did not answer in time") from error
+            raise too_late(call is not None and call.patience.thinks) from error
         except Exception as error:  # noqa: BLE001 - the library raises whatever its providers raise
             began = stream is not None
             told = model_error(error, [request.user_token], began=began)
             raise guard.refusal() or told from None
         finally:
-            watch.close()
+            if watch is not None:
+                watch.close()
             if stream is not None:
                 await _close(stream)
             await guard.aclose()
@@ -260,6 +299,7 @@ class _Call:
     function: Callable[..., Any]
     wire: Wire
     arguments: dict[str, Any]
+    patience: Patience
 
 
 async def _aside(work: Callable[[], T], end: float) -> T:
@@ -304,15 +344,14 @@ def _authorization(request: ModelRequest) -> dict[str, str]:
     return {"Authorization": f"Bearer {request.user_token}"}
 
 
-def _around(request: ModelRequest) -> dict[str, Any]:
+def _around(request: ModelRequest, patience: Patience) -> dict[str, Any]:
     """Return the arguments that every call has, whatever its format."""
     import httpx
 
-    silence = request.settings.timeout + _SLACK_SECONDS
     return {
         **({"api_key": _NO_KEY} if _authorization(request) else {}),
         "stream": True,
-        "timeout": httpx.Timeout(silence, connect=_CONNECT_SECONDS),
+        "timeout": httpx.Timeout(patience.read, connect=_CONNECT_SECONDS),
         "drop_params": True,
         "max_retries": 0,
         "num_retries": 0,

@@ -48,7 +48,8 @@ class RetryPolicy:
         limited = error.status == _RATE_LIMITED
         if not limited and not _may_heal(error.status):
             return None
-        if attempt >= (self.rate_limit_attempts if limited else self.attempts):
+        most = self.rate_limit_attempts if limited else self.attempts
+        if attempt >= min(most, error.most_attempts or most):
             return None
         wait = 0.0
         if error.retry_after is not None:
@@ -69,7 +70,7 @@ def _may_heal(status: int | None) -> bool:
 async def retrying(
     attempt: Callable[[float], AsyncGenerator[Delta, None]],
     policy: RetryPolicy,
-    deadline: float,
+    deadline: float | Callable[[], float],
     sleep: Sleep = asyncio.sleep,
     *,
     model: str = "",
@@ -81,25 +82,31 @@ async def retrying(
     Args:
         attempt: Starts an attempt that may take so many seconds.
         policy: What to try again.
-        deadline: The seconds that all attempts and pauses may take together.
+        deadline: The seconds that all attempts and pauses may take together; asked for again
+            after each attempt, which may find out how long the model needs.
         sleep: Waits between attempts.
         model: The model's name, for the log.
 
     Raises:
         ModelError: of the last attempt.
     """
-    end = time.monotonic() + deadline
+    begun_at = time.monotonic()
+
+    def left() -> float:
+        total = deadline() if callable(deadline) else deadline
+        return begun_at + total - time.monotonic()
+
     made = 0
     while True:
         begun = False
         try:
-            async with aclosing(attempt(end - time.monotonic())) as deltas:
+            async with aclosing(attempt(left())) as deltas:
                 async for delta in deltas:
                     begun = True
                     yield delta
         except ModelError as error:
             made += 1
-            pause = policy.pause(error, made, end - time.monotonic())
+            pause = policy.pause(error, made, left())
             if pause is None:
                 raise
             _log.info(

@@ -50,6 +50,7 @@ _FORCED_SILENT: Final = {"forced_any": "unless_thinking", "forced_named": "off"}
 _FORCED_OK: Final = {"forced_any": "ok", "forced_named": "ok"}
 _UNLESS_THINKING: Final = {"forced_any": "unless_thinking", "forced_named": "unless_thinking"}
 _DISABLED: Final = {"thinking": {"type": "disabled"}}
+_LOADS: Final = {"silence": 300.0, "total": 1200.0}
 _LONG: Final = {"silence": 600.0, "total": 1800.0}
 
 _MISTRAL_NAMES: Final = "(mistral|ministral|magistral|devstral|codestral|mixtral)"
@@ -376,14 +377,19 @@ _HOSTS: Final = (
         models="gpt-oss",
         provider="ollama(_chat)?",
         model="gpt-oss",
-        fields={**_EFFORT_ONLY, **_FORCED_AUTO, "efforts": _TO_HIGH},
+        fields={**_EFFORT_ONLY, **_FORCED_AUTO, **_LOADS, "efforts": _TO_HIGH},
         source="ollama#17837; ollama#17859",
     ),
     Row(
         id="ollama",
         models="all others",
         provider="ollama(_chat)?",
-        fields={**_EFFORT_ONLY, **_FORCED_AUTO, "efforts": ("none", "low", "medium", "high")},
+        fields={
+            **_EFFORT_ONLY,
+            **_FORCED_AUTO,
+            **_LOADS,
+            "efforts": ("none", "low", "medium", "high"),
+        },
         source="LiteLLM llms/ollama/chat; openclaude#1371",
     ),
     Row(

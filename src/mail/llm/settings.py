@@ -26,14 +26,14 @@ class LLMSettings:
     """What a call asks for beside its messages.
 
     ``timeout`` is the longest silence of the provider in seconds, ``deadline`` the longest a call
-    may take with all its retries.
+    may take with all its retries; None is as long as the model needs.
     """
 
     reasoning_effort: str | None = None
     thinking_budget: int | None = None
     max_tokens: int | None = None
-    timeout: float = 120.0
-    deadline: float = 600.0
+    timeout: float | None = None
+    deadline: float | None = None
 
     @property
     def effort(self) -> str | None:

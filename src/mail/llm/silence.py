@@ -9,15 +9,73 @@ import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-__all__ = ["Silence", "listen_to"]
+from mail.errors import ModelError
+from mail.llm.profiles import Profile
+from mail.llm.settings import LLMSettings
+
+__all__ = ["LONGEST", "Patience", "Silence", "listen_to", "patience_of", "too_late"]
 
 T = TypeVar("T")
 Alive = Callable[[], None]
 
 _alive: ContextVar[Alive | None] = ContextVar("mail_alive", default=None)
 _HEARD: Final = "_heard_by_mail"
+
+_USUAL_SILENCE: Final = 120.0
+_USUAL_TOTAL: Final = 600.0
+_THINKING_SILENCE: Final = 600.0
+_THINKING_TOTAL: Final = 1800.0
+LONGEST: Final = 3600.0
+"""How long a call may take in seconds of which nobody knows yet how long it may."""
+_SLACK: Final = 5.0
+_PAID_ATTEMPTS: Final = 2
+_TOO_LATE: Final = "model call failed: the provider did not answer in time"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long a call is waited for, in seconds.
+
+    ``silence`` bounds the time in which nothing arrives, None if that says nothing; ``total`` the
+    call with its retries. ``thinks`` tells whether the model is paid for what it does in silence.
+    """
+
+    silence: float | None
+    total: float
+    thinks: bool
+
+    @property
+    def read(self) -> float:
+        """What a library may wait for the next byte; we are to give up before it does."""
+        return (self.total if self.silence is None else self.silence) + _SLACK
+
+
+def patience_of(settings: LLMSettings, profile: Profile) -> Patience:
+    """Return how long a call is waited for: as set, or else as long as such a model takes.
+
+    A reply that is not streamed arrives at once, after any time.
+    """
+    thinks = profile.thinks in ("default", "always") or (
+        settings.effort is not None or (profile.wire == "responses" and profile.thinks != "no")
+    )
+    silence, total = settings.timeout, settings.deadline
+    if silence is None and profile.stream:
+        silence = max(_THINKING_SILENCE if thinks else _USUAL_SILENCE, profile.silence or 0.0)
+    if total is None:
+        total = max(_THINKING_TOTAL if thinks else _USUAL_TOTAL, profile.total or 0.0)
+    return Patience(silence=silence, total=total, thinks=thinks)
+
+
+def too_late(thinks: bool) -> ModelError:
+    """Return the error of a call that was waited for long enough.
+
+    A model that thinks is paid for what it did meanwhile: it is asked only once more.
+    """
+    most = _PAID_ATTEMPTS if thinks else None
+    return ModelError(_TOO_LATE, most_attempts=most)
 
 
 class Silence:

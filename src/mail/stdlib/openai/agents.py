@@ -24,7 +24,7 @@ from mail.llm.recording import asking
 from mail.llm.remote import Guard
 from mail.llm.request import Delta, ModelRequest
 from mail.llm.retry import RetryPolicy, Sleep, retrying
-from mail.llm.silence import Silence
+from mail.llm.silence import Silence, listen_to, patience_of, too_late
 from mail.llm.wires import decoder_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ __all__ = [
 
 _PREFIX: Final = "openai/"
 _CONNECT_SECONDS: Final = 10.0
-_SLACK_SECONDS: Final = 5.0
 _REASONS = re.compile(r"(?:ft:)?(?:o\d|gpt-[5-9](?!.*-chat)|codex|computer-use)")
 # What the library would import in the middle of its first call, on the event loop.
 _SLOW_PARTS: Final = ("openai", "openai.resources.chat", "openai.resources.responses")
@@ -84,9 +83,8 @@ class OpenAIModel:
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
             return self._attempt(request, seconds, rules)
 
-        return retrying(
-            attempt, self._retry, request.settings.deadline, self._sleep, model=request.model
-        )
+        total = patience_of(request.settings, self._profile_for(request)).total
+        return retrying(attempt, self._retry, total, self._sleep, model=request.model)
 
     async def aclose(self) -> None:
         """Close the client and its connections; a later call makes a new one."""
@@ -98,20 +96,21 @@ class OpenAIModel:
         self, request: ModelRequest, seconds: float, rules: ModelRules | None
     ) -> AsyncGenerator[Delta, None]:
         loop = asyncio.get_running_loop()
-        watch = Silence(request.settings.timeout, loop.time() + seconds)
+        patience = patience_of(request.settings, self._profile_for(request))
+        watch = Silence(patience.silence, loop.time() + seconds)
         decode = decoder_of(self._wire)
         finished = False
         stream: Any = None
         try:
             client = await self._open_client(rules)
-            stream = await watch.wait(self._ask(client, request))
+            stream = await watch.wait(watch.start(self._ask(client, request, patience.read)))
             while (piece := await watch.wait(anext(stream, None))) is not None:
                 self._guard.check()
                 delta = decode(piece)
                 finished = finished or delta.finish is not None
                 yield delta
         except TimeoutError as error:
-            raise ModelError("model call failed: the provider did not answer in time") from error
+            raise too_late(patience.thinks) from error
         except Exception as error:  # noqa: BLE001 - the library passes on what its transport raises
             began = stream is not None
             told = model_error(error, [request.user_token], began=began)
@@ -134,11 +133,12 @@ class OpenAIModel:
             self._client, self._loop = self._guard.openai_client(), loop
         return self._client
 
-    async def _ask(self, client: "openai.AsyncOpenAI", request: ModelRequest) -> Any:
+    async def _ask(
+        self, client: "openai.AsyncOpenAI", request: ModelRequest, silence: float
+    ) -> Any:
         """Begin a call and return its stream."""
         import httpx
 
-        silence = request.settings.timeout + _SLACK_SECONDS
         around = {"stream": True, "timeout": httpx.Timeout(silence, connect=_CONNECT_SECONDS)}
         if self._wire == "responses":
             arguments = responses.encode(request, self._profile_for(request))
@@ -170,6 +170,7 @@ def _bare(model: str) -> str:
 def _load() -> None:
     for part in _SLOW_PARTS:
         importlib.import_module(part)
+    listen_to(importlib.import_module("httpx").AsyncHTTPTransport)
 
 
 class OpenAIOptions(TypedDict, total=False):
