@@ -16,6 +16,7 @@ from mail.cli import (
     init,
     login,
     mcp,
+    models,
     outbox,
     ping,
     register,
@@ -67,6 +68,9 @@ COMMANDS: Final = (
     Command("login", "keep your token for a MAIL server", login.configure_login, login.run_login),
     Command("logout", "forget that token", login.configure_logout, login.run_logout),
     Command("mcp", "be an MCP server whose tools ask a MAIL server", mcp.configure, mcp.run),
+    Command(
+        "models", "check a model, and show what is known of models", models.configure, models.run
+    ),
     Command("ping", "check whether a MAIL server is reachable", ping.configure, ping.run),
     Command("db-init", "create the tables of a PostgreSQL database", db.configure, db.run),
     Command("token", "create, list and revoke access tokens", token.configure, token.run),

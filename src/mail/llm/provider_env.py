@@ -9,10 +9,19 @@ from urllib.parse import SplitResult, urlsplit
 from mail.errors import ModelError
 from mail.llm.request import ToolFormat
 
-__all__ = ["ModelUse", "check_surroundings", "configured_address", "model_warnings", "provider_of"]
+__all__ = [
+    "ModelUse",
+    "check_surroundings",
+    "configured_address",
+    "missing_variables",
+    "model_problem",
+    "model_warnings",
+    "provider_of",
+]
 
 _PROXY: Final = "litellm_proxy"
 _PROXY_ADDRESS: Final = "LITELLM_PROXY_API_BASE"
+_PROXY_KEY: Final = "LITELLM_PROXY_API_KEY"
 _OPENAI: Final = "openai"
 _OPENAI_KEY: Final = "OPENAI_API_KEY"
 # In the order in which the library looks at them.
@@ -53,7 +62,7 @@ def check_surroundings(litellm: Any, model: str, tool_format: ToolFormat, *, in_
     _check_address(_ADDRESSES.get(provider, ()))
     if provider == _PROXY and not in_name:
         # The library would send the key of OpenAI to the proxy.
-        _check_key("LITELLM_PROXY_API_KEY", litellm.api_key)
+        _check_key(_PROXY_KEY, litellm.api_key)
     # With the other format OpenAI's own client says so, and knows more kinds of keys.
     if provider == _OPENAI and tool_format == "responses" and not os.environ.get(_IDENTITY):
         _check_key(_OPENAI_KEY, litellm.api_key or litellm.openai_key)
@@ -84,7 +93,7 @@ def model_warnings(litellm: Any, uses: Iterable[ModelUse]) -> list[str]:
     """
     found: dict[tuple[str, str], list[str]] = {}
     for use in uses:
-        problem = _problem(litellm, use)
+        problem = model_problem(litellm, use, in_name=use.use_proxy)
         if problem:
             found.setdefault((use.model, problem), []).append(use.agent)
     return [
@@ -93,11 +102,17 @@ def model_warnings(litellm: Any, uses: Iterable[ModelUse]) -> list[str]:
     ]
 
 
-def _problem(litellm: Any, use: ModelUse) -> str | None:
-    name = use.model.removeprefix(f"{_PROXY}/")
-    model = f"{_PROXY}/{name}" if use.use_proxy else use.model
+def model_problem(litellm: Any, use: ModelUse, *, in_name: bool) -> str | None:
+    """Return why the environment makes calls of a model fail, or None.
+
+    Args:
+        litellm: The library.
+        use: Which agent asks which model.
+        in_name: Whether calls through the proxy carry the token of whoever asked.
+    """
+    model = _full_name(use)
     try:
-        check_surroundings(litellm, model, use.tool_format, in_name=use.use_proxy)
+        check_surroundings(litellm, model, use.tool_format, in_name=in_name)
     except ModelError as error:
         return str(error).removeprefix(_FAILED)
     try:
@@ -105,14 +120,29 @@ def _problem(litellm: Any, use: ModelUse) -> str | None:
     except litellm.BadRequestError:
         return "LiteLLM has no such provider; write provider/model, such as openai/gpt-5-mini"
     # Of what the library lists, only keys are needed in every set-up.
-    missing = [
-        variable
-        for variable in litellm.validate_environment(model=model)["missing_keys"]
-        if variable.endswith(_KEY_SUFFIX)
+    missing = [name for name in _unset(litellm, model) if name.endswith(_KEY_SUFFIX)]
+    return f"{' or '.join(missing)} is not set" if missing else None
+
+
+def missing_variables(litellm: Any, use: ModelUse) -> list[str]:
+    """Return the environment variables that calls of a model may need and that are not set."""
+    model = _full_name(use)
+    if provider_of(litellm, model) != _PROXY:
+        return _unset(litellm, model)
+    given = (os.environ.get(_PROXY_ADDRESS), os.environ.get(_PROXY_KEY) or litellm.api_key)
+    return [
+        name for name, value in zip((_PROXY_ADDRESS, _PROXY_KEY), given, strict=True) if not value
     ]
-    if not missing or (_OPENAI_KEY in missing and os.environ.get(_IDENTITY)):
-        return None
-    return f"{' or '.join(missing)} is not set"
+
+
+def _full_name(use: ModelUse) -> str:
+    name = use.model.removeprefix(f"{_PROXY}/")
+    return f"{_PROXY}/{name}" if use.use_proxy else use.model
+
+
+def _unset(litellm: Any, model: str) -> list[str]:
+    missing: list[str] = litellm.validate_environment(model=model)["missing_keys"]
+    return [] if _OPENAI_KEY in missing and os.environ.get(_IDENTITY) else missing
 
 
 def provider_of(litellm: Any, model: str) -> str:

@@ -37,6 +37,7 @@ _AROUND_FIELD: Final = 6
 _DEEPEST: Final = 64
 _SHORTEST_SECRET: Final = 8
 _OPAQUE: Final = re.compile(r"[^\s/@:'\"]{2000,}")
+_SSL_CONTEXT: Final = re.compile(r" ssl:<[^<>]*>")
 _NOT_SENT: Final = "recorded, and not sent"
 _BAD_REQUEST: Final = 400
 _DATA: Final = "data:"
@@ -135,7 +136,8 @@ class RecordedCall:
 
     def failed(self, error: BaseException) -> None:
         """Record why no answer came."""
-        self.error = _clean(f"{type(error).__name__}: {error}", self._secrets)
+        text = _SSL_CONTEXT.sub("", f"{type(error).__name__}: {error}")
+        self.error = _clean(text, self._secrets)
         self.seconds = time.monotonic() - self._begun
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,0 +1,412 @@
+"""``mail models``: what is known of models, and a check of one with a real conversation."""
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from mail.cli.common import (
+    DONE,
+    FAILED,
+    USAGE,
+    cleaned,
+    config_path,
+    one_line,
+    positive,
+    print_table,
+)
+from mail.cli.swarms import find_code, stdout_to_stderr
+from mail.config.env import CONFIG_PATH, overridden
+from mail.core.suggest import hinted
+from mail.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mail.api import MAILAgent
+    from mail.core.agents import AgentFunction
+    from mail.llm.provider_env import ModelUse
+    from mail.llm.request import ToolFormat
+    from mail.testing.model_check import Finding, ModelCheck
+
+__all__ = ["configure", "run"]
+
+_SECONDS: Final = 300.0
+_CHECKER: Final = "check"
+_STAND_IN: Final = "not-set-0123456789"
+_NO_ADDRESS: Final = "https://address-not-set.invalid"
+_ADDRESS_ENDS: Final = ("_BASE", "_URL", "_ENDPOINT", "_HOST")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommands."""
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.set_defaults(work=_list)
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB")
+    listing = verbs.add_parser("list", help="list what is known of models (the default)")
+    listing.set_defaults(work=_list)
+    show = verbs.add_parser("show", help="show what is known of one model")
+    show.add_argument("model", metavar="MODEL", help="for example openai/gpt-5-mini")
+    show.set_defaults(work=_show)
+    check = verbs.add_parser("check", help="have a tiny conversation with a model")
+    check.add_argument("model", metavar="MODEL", nargs="?", help="by default the agent's model")
+    check.add_argument("--agent", metavar="NAME", help="as this agent of your swarm asks it")
+    check.add_argument(
+        "--swarm",
+        metavar="[FILE/]NAME",
+        help="the agent's swarm, a swarms file, or both (default: the server's)",
+    )
+    check.add_argument("-c", "--config", metavar="PATH", help="configuration file")
+    check.add_argument(
+        "--effort", metavar="EFFORT", help="without --agent: reasoning_effort of the model"
+    )
+    check.add_argument(
+        "--dry-run", action="store_true", help="show what would be sent, and send nothing"
+    )
+    check.add_argument("--show-request", action="store_true", help="show what was sent, too")
+    check.add_argument(
+        *("-t", "--timeout"),
+        type=positive,
+        default=_SECONDS,
+        metavar="SECONDS",
+        help=f"the longest that it may take (default {_SECONDS:g})",
+    )
+    check.set_defaults(work=_check)
+    for verb in (show, check):
+        verb.add_argument(
+            "--tool-format",
+            choices=("completions", "responses"),
+            help="without --agent: the tool format (default responses)",
+        )
+    for verb in (listing, show, check):
+        # Or the default of the verb would come before what was said in front of it.
+        verb.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON"
+        )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the subcommand.
+
+    Raises:
+        ConfigError: an argument or a setting is invalid.
+    """
+    code: int = arguments.work(arguments)
+    return code
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    """Print the rows of the table of models."""
+    from mail.llm.rows import ROWS
+
+    if arguments.json:
+        print(json.dumps([_fields(row) for row in ROWS], indent=2))
+        return DONE
+    lines = [("ROW", "PROVIDER", "MODELS", "FORCED TOOLS", "THINKS", "EFFORTS", "CHECKED")]
+    lines += [
+        (
+            row.id,
+            row.provider,
+            one_line(row.models, 50),
+            "/".join(str(row.fields.get(name, "?")) for name in ("forced_any", "forced_named")),
+            str(row.fields.get("thinks", "?")),
+            " ".join(row.fields.get("efforts", "?")),
+            row.checked,
+        )
+        for row in ROWS
+    ]
+    print_table(lines)
+    return DONE
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    """Print the profile of one model."""
+    profile = _profile(arguments.model, arguments.tool_format or "responses")
+    if arguments.json:
+        print(json.dumps({"model": arguments.model, **profile}, indent=2))
+        return DONE
+    lines = [("FIELD", "VALUE")]
+    lines += [(name, _said(value)) for name, value in profile.items()]
+    print_table([tuple(map(cleaned, line)) for line in lines])
+    return DONE
+
+
+def _profile(model: str, tool_format: "ToolFormat") -> dict[str, Any]:
+    from mail.llm.litellm_model import load_library
+    from mail.llm.profiles import profile_of
+
+    with stdout_to_stderr():
+        return _fields(profile_of(load_library(), model, tool_format))
+
+
+def _fields(record: Any) -> dict[str, Any]:
+    return {field.name: _plain(getattr(record, field.name)) for field in fields(record)}
+
+
+def _plain(value: Any) -> Any:
+    """Return data for JSON."""
+    if isinstance(value, Mapping):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _said(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value in ("", None, {}) else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Subject:
+    """What is checked: an agent function, the model that it asks, and whether it ends tasks.
+
+    ``llm`` is the model that it is to ask in place of its own.
+    """
+
+    title: str
+    function: "AgentFunction"
+    use: "ModelUse"
+    llm: str | None = None
+    ends: bool = True
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from mail.llm.litellm_model import load_library
+    from mail.llm.provider_env import missing_variables, model_problem
+
+    with stdout_to_stderr():
+        subject = _subject(arguments)
+        litellm = load_library()
+        problem = model_problem(litellm, subject.use, in_name=False)
+        missing = missing_variables(litellm, subject.use)
+    if problem and not missing:
+        raise ConfigError(f"model '{subject.use.model}' cannot be used: {problem}")
+    row = _row(litellm, subject.use)
+    sends = not (problem or arguments.dry_run)
+    with stdout_to_stderr(), _quiet(), _stand_ins([] if sends else missing):
+        check = asyncio.run(_converse(subject, arguments.timeout, send=sends))
+    check.findings.append(row)
+    if sends:
+        return _tell(arguments, subject, check)
+    return _tell_unsent(arguments, subject, check, problem, missing)
+
+
+def _row(litellm: Any, use: "ModelUse") -> "Finding":
+    """Tell what MAIL goes by."""
+    from mail.llm.profiles import PROXY_PREFIX, profile_of
+    from mail.testing.model_check import Finding
+
+    name = use.model.removeprefix(PROXY_PREFIX)
+    proxied = use.use_proxy or name != use.model
+    profile = profile_of(litellm, PROXY_PREFIX + name if proxied else name, use.tool_format)
+    text = f"row {profile.row} of 'mail models', wire format {profile.wire}"
+    return Finding("profile", "ok", text)
+
+
+def _subject(arguments: argparse.Namespace) -> _Subject:
+    """Return what is to be checked.
+
+    Raises:
+        ConfigError: there is no such agent or swarm, or the arguments do not fit together.
+    """
+    if arguments.agent is None and arguments.swarm is None:
+        return _bare(arguments)
+    for flag in ("effort", "tool_format"):
+        if getattr(arguments, flag):
+            name = flag.replace("_", "-")
+            raise ConfigError(f"--{name} goes without --agent: an agent has settings of its own")
+    agent, place = _agent(arguments)
+    own = agent.agent_params
+    asked = str(own.get("llm", getattr(agent.function, "llm", "")))
+    llm = arguments.model or asked
+    if not arguments.model:
+        _check_asks_provider(agent.name, llm, own)
+    from mail.llm.provider_env import ModelUse
+
+    use_proxy = bool(own.get("use_proxy", getattr(agent.function, "use_proxy", False)))
+    use = ModelUse(agent.name, llm, agent.tool_format, use_proxy)
+    title = f"{llm}, as {agent.name} of {place} asks it"
+    return _Subject(title, agent.function, use, arguments.model, agent.can_complete_tasks)
+
+
+def _check_asks_provider(agent: str, llm: str, params: Mapping[str, Any]) -> None:
+    from mail.llm.resolve import is_scripted
+
+    if not llm or is_scripted(llm) or params.get("model") is not None:
+        raise ConfigError(
+            f"agent '{agent}' asks no provider's model; name one to check the agent with: "
+            f"mail models check MODEL --agent {agent}"
+        )
+
+
+def _bare(arguments: argparse.Namespace) -> _Subject:
+    from mail.factories import LiteLLMSupervisorFunction
+    from mail.llm.provider_env import ModelUse
+    from mail.llm.resolve import is_scripted
+
+    model = arguments.model
+    if not model:
+        raise ConfigError("name a model, such as openai/gpt-5-mini, or an agent with --agent")
+    if is_scripted(model):
+        raise ConfigError(f"'{model}' is a script; there is no provider to check")
+    tool_format: ToolFormat = arguments.tool_format or "responses"
+    function = LiteLLMSupervisorFunction(
+        name=_CHECKER,
+        comm_targets=[],
+        tools=[],
+        llm=model,
+        tool_format=tool_format,
+        reasoning_effort=arguments.effort,
+        use_proxy=False,
+    )
+    return _Subject(model, function, ModelUse(_CHECKER, model, tool_format, use_proxy=False))
+
+
+def _agent(arguments: argparse.Namespace) -> "tuple[MAILAgent, str]":
+    """Return an agent of a swarm in a file, and where it is."""
+    from mail.api import MAILSwarmTemplate
+
+    file, name = _place(arguments)
+    find_code(Path.cwd(), file.parent)
+    template = MAILSwarmTemplate.from_swarm_json_file(name, file)
+    swarm = template.instantiate({"user_token": ""}, print_llm_streams=False)
+    wanted = arguments.agent or swarm.entrypoint
+    agents = {agent.name: agent for agent in swarm.agents}
+    if wanted not in agents:
+        text = f"swarm '{name}' of {file} has no agent '{wanted}', but {', '.join(agents)}"
+        raise ConfigError(hinted(text, wanted, agents))
+    return agents[wanted], f"{name} ({file})"
+
+
+def _place(arguments: argparse.Namespace) -> tuple[Path, str]:
+    """Return the swarms file and the swarm in it."""
+    from mail.config.server import ServerConfig, resolve_swarms_file
+    from mail.swarms_json.utils import load_swarms_json_from_file
+
+    with overridden(CONFIG_PATH, config_path(arguments.config)):
+        served = ServerConfig().swarm
+    given: str = arguments.swarm or served.name
+    before, _, after = given.rpartition("/")
+    if before and Path(before).is_file():
+        return Path(before), after
+    if not Path(given).is_file():
+        return resolve_swarms_file(served), given
+    names = [swarm["name"] for swarm in load_swarms_json_from_file(given)]
+    if served.name in names or len(names) == 1:
+        return Path(given), served.name if served.name in names else names[0]
+    raise ConfigError(f"{given} has {len(names)} swarms: say which, --swarm {given}/{names[0]}")
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep log lines from being printed: the findings say what they would."""
+    nowhere = logging.NullHandler()
+    logging.getLogger().addHandler(nowhere)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(nowhere)
+
+
+@contextmanager
+def _stand_ins(missing: list[str]) -> Iterator[None]:
+    """Set the variables that are not set, so that a request can be made that is not sent."""
+    for name in missing:
+        os.environ[name] = _NO_ADDRESS if name.endswith(_ADDRESS_ENDS) else _STAND_IN
+    try:
+        yield
+    finally:
+        for name in missing:
+            os.environ.pop(name, None)
+
+
+async def _converse(subject: _Subject, timeout: float, *, send: bool) -> "ModelCheck":
+    from mail.llm.litellm_model import close_clients
+    from mail.testing.model_check import check_model
+
+    try:
+        return await check_model(
+            subject.function,
+            subject.use.agent,
+            llm=subject.llm,
+            ends=subject.ends,
+            send=send,
+            timeout=timeout,
+        )
+    finally:
+        await close_clients()
+
+
+def _tell(arguments: argparse.Namespace, subject: _Subject, check: "ModelCheck") -> int:
+    """Print what was found."""
+    if arguments.json:
+        found = {
+            "ok": check.ok,
+            **_about(subject),
+            "findings": [finding._asdict() for finding in check.findings],
+            "usage": check.usage.to_dict(),
+            "seconds": round(check.seconds, 3),
+        }
+        if arguments.show_request:
+            found["requests"] = [call.to_dict() for call in check.requests]
+        print(json.dumps(found, indent=2))
+    else:
+        print(cleaned(subject.title))
+        for part, status, text in check.findings:
+            print(f"{status:<8} {part:<11} {one_line(text, 1000)}")
+        if arguments.show_request:
+            _print_requests(call.text() for call in check.requests)
+    return DONE if check.ok else FAILED
+
+
+def _tell_unsent(
+    arguments: argparse.Namespace,
+    subject: _Subject,
+    check: "ModelCheck",
+    problem: str | None,
+    missing: list[str],
+) -> int:
+    """Print what would be sent."""
+    if arguments.json:
+        found = {
+            "ok": False if problem else check.ok,
+            **_about(subject),
+            "problem": problem,
+            "missing": missing if problem else [],
+            "findings": [finding._asdict() for finding in check.findings],
+            "requests": [call.to_dict() for call in check.requests],
+        }
+        print(json.dumps(found, indent=2))
+    else:
+        print(cleaned(subject.title))
+        reason = f"{problem}; nothing was sent" if problem else "nothing was sent"
+        print(f"{'error' if problem else 'ok':<8} {'request':<11} {one_line(reason, 1000)}")
+        for part, status, text in check.findings:
+            print(f"{status:<8} {part:<11} {one_line(text, 1000)}")
+        _print_requests(call.request_text() for call in check.requests)
+    if problem:
+        return USAGE
+    return DONE if check.ok else FAILED
+
+
+def _about(subject: _Subject) -> dict[str, Any]:
+    use = subject.use
+    return {
+        "model": use.model,
+        "agent": None if use.agent == _CHECKER else use.agent,
+        "tool_format": use.tool_format,
+        "use_proxy": use.use_proxy,
+    }
+
+
+def _print_requests(texts: Iterator[str]) -> None:
+    for number, text in enumerate(texts, 1):
+        print(f"\n--- request {number} ---\n{cleaned(text)}")
