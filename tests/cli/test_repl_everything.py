@@ -100,6 +100,19 @@ EVERY: dict[str, list[tuple[str, str]]] = {
     ],
     "outbox-retry": [("outbox-retry 7", r"error retrying mail: (?!HTTP)no mail 7 waits")],
     "outbox-discard": [("outbox-discard 7", r"error discarding mail: (?!HTTP)no mail 7 ")],
+    "set-aside": [
+        ("/set-aside one", r"no mail of this task is set aside\n"),
+        ("/sas one --json", r'"mail": \[\]'),
+        ("/set-aside none", r"error getting mail: (?!HTTP)"),
+    ],
+    "set-aside-retry": [("/set-aside-retry one 7", r"error retrying mail: (?!HTTP)")],
+    "set-aside-discard": [("/sad one 7", r"error discarding mail: (?!HTTP)")],
+    "webhook": [
+        ("/webhook", r"there is no webhook\nnothing waits for the webhook\n"),
+        ("/wh --json", r'"messages": \[\]'),
+    ],
+    "webhook-retry": [("/webhook-retry 7", r"error retrying message: (?!HTTP)")],
+    "webhook-discard": [("/webhook-discard 7", r"error discarding message: (?!HTTP)")],
     "tasks-get": [
         ("tasks-get", r"found 6 tasks:\n"),
         ("tsg --json", r'"task_owner": "admin:root@test-swarm"'),

@@ -200,6 +200,11 @@ async def test_mail_that_was_set_aside_is_listed_tried_again_and_discarded(
         assert head.split() == ["ID", "AGENT", "FROM", "WRITTEN", "SUBJECT", "REASON"]
         assert row.split()[:3] == [str(first), "supervisor", "alice"]
         assert "crashed 5 times" in row
+        prompt = ("client", at_server[1], *at_server[2:], "set-aside")
+        assert await mail(*prompt, "one") == 0
+        told = capsys.readouterr().out.splitlines()
+        assert told[0] == f"{first}  request of alice for supervisor  New Message · Hi \\u001b[31m"
+        assert told[1].startswith("  the server crashed 5 times") and len(told) == 4
         assert await mail("tasks", "retry", "one", str(first)) == 2
         assert "only the server that runs a task can do that" in capsys.readouterr().err
         assert await mail("tasks", "retry", "one", str(first), *at_server) == 0

@@ -38,7 +38,9 @@ from tests.server.kit import config, put_aside, registry_file, running_server
 from tests.support.browser import Page, opened
 from tests.support.hooks import SECRET, receiving
 
-ASSETS: Final = Path(__file__).parents[2] / "docs" / "assets"
+ROOT: Final = Path(__file__).parents[2]
+ASSETS: Final = ROOT / "docs" / "assets"
+AXE: Final = (ROOT / "tests" / "support" / "axe" / "axe.min.js").read_text("utf-8")
 SWARM: Final = "harbour"
 INES: Final = Owner(SWARM, "user", "ines")
 PEOPLE: Final = {
@@ -372,6 +374,11 @@ _EDIT: Final = (
     "field.dispatchEvent(new Event('input', {bubbles: true}));"
     "setTimeout(() => $$('.diff').at(-1).scrollIntoView({block: 'center'}), 100);"
 )
+_SERIOUS: Final = (
+    "axe.run().then(({violations}) => violations"
+    ".filter(({impact}) => ['serious', 'critical'].includes(impact))"
+    ".map(({id, nodes}) => `${id}: ${nodes[0].html.slice(0, 200)}`))"
+)
 _EXTENT: Final = "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
 _TASK: Final = "#/tasks/high-water"
 VIEWS: Final = {
@@ -455,7 +462,7 @@ async def show(
 
 
 async def draw_all(harbour: Harbour, page: Page, folder: Path, only: list[str]) -> list[str]:
-    """Draw every view in each window, and return what does not fit."""
+    """Draw every view in each window; return what does not fit, and what axe-core finds serious."""
     problems = []
     for name, view in VIEWS.items():
         for size in (WIDE, NARROW) if not only or name in only else ():
@@ -464,8 +471,10 @@ async def draw_all(harbour: Harbour, page: Page, folder: Path, only: list[str]) 
                 path = folder / f"{name}-{size[0]}{'-dark' if dark else ''}.png"
                 path.write_bytes(await page.picture())
                 wide, high = await page.run(_EXTENT)
-                if wide > size[0] or high > size[1] or page.problems:
-                    problems.append(f"{path.name}: {wide} by {high} pixels; {page.problems}")
+                await page.run(AXE)
+                found = [*page.problems, *await page.run(_SERIOUS)]
+                if wide > size[0] or high > size[1] or found:
+                    problems.append(f"{path.name}: {wide} by {high} pixels; {found}")
     return problems
 
 

@@ -12,6 +12,7 @@ from mail.cli.repl.desk import DESK
 from mail.cli.repl.memory import MEMORY
 from mail.cli.repl.screen import event_count, exit_code, show_answer, show_event, show_task
 from mail.cli.repl.session import Command, Session, add_json, calls_of
+from mail.cli.repl.undelivered import UNDELIVERED
 from mail.errors import ConfigError
 
 __all__ = [
@@ -750,6 +751,7 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *_MESSAGES,
     *_TASKS,
     *APPROVALS,
+    *UNDELIVERED,
     *MEMORY,
     *DESK,
     *_SWARMS,
