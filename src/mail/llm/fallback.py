@@ -1,18 +1,454 @@
-"""What is made of a provider's refusal: a reply that the agent can mend."""
+"""What is made of a provider's refusal: another try in the provider's own way, or a reply.
 
+A refusal that names something we can change alters the model's profile. That is no retry: the
+request was not one that could heal, and the changed one goes out at once. What was changed is
+remembered for the address, the key and the model, so that a process is refused once.
+"""
+
+import hashlib
 import json
 import logging
 import re
-from collections.abc import AsyncGenerator, Iterator
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
-from typing import Any, Final
+from dataclasses import dataclass, field, replace
+from functools import cache
+from threading import Lock
+from typing import Any, Final, NamedTuple
 
 from mail.llm.failures import Named, RefusedCall
+from mail.llm.profiles import Profile
 from mail.llm.request import CallPiece, Delta
+from mail.llm.settings import EFFORTS
 
-__all__ = ["with_unaccepted"]
+__all__ = ["Adaptations", "Changed", "Place", "Tries", "process_adaptations", "with_unaccepted"]
 
 _log = logging.getLogger(__name__)
+
+_REFUSALS: Final = frozenset({400, 404, 422, 501})
+_MOST_TRIES: Final = 6
+_MOST_PLACES: Final = 1024
+
+
+class Place(NamedTuple):
+    """Where something was learnt; the key is only there as a hash."""
+
+    address: str
+    key: str
+    model: str
+    tool_format: str
+
+    @classmethod
+    def of(cls, address: str, key: str, model: str, tool_format: str) -> "Place":
+        """Return the place of calls with a key."""
+        digest = hashlib.sha256(key.encode("utf-8", "replace")).hexdigest()[:16]
+        return cls(address, digest, model, tool_format)
+
+
+class Changed(NamedTuple):
+    """What a refusal changes.
+
+    ``kind`` names the change, ``fields`` are those of the profile, ``refused`` tells people what
+    the model refused. What is not ``lasting`` holds for the call under way alone: another task's
+    history may be fine.
+    """
+
+    kind: str
+    fields: Mapping[str, Any]
+    refused: str
+    lasting: bool = True
+
+
+@dataclass(slots=True)
+class Tries:
+    """What one call has gone through: its changes, and the profile of its last try.
+
+    ``base`` is the model's profile from tables and settings, ``fields`` are the changes for this
+    call alone.
+    """
+
+    kinds: set[str] = field(default_factory=set)
+    fields: dict[str, Any] = field(default_factory=dict)
+    base: Profile | None = None
+    used: Profile | None = None
+
+
+class Adaptations:
+    """What models turned out to accept, for all agents of a process. Threads may share it."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[Place, dict[str, Changed]] = OrderedDict()
+        self._lock = Lock()
+
+    def __bool__(self) -> bool:
+        return bool(self._known)
+
+    def changes(self, model: str) -> tuple[Changed, ...]:
+        """Return what was changed for a model, wherever it is."""
+        with self._lock:
+            found = [known for place, known in self._known.items() if place.model == model]
+        return tuple(changed for known in found for changed in known.values())
+
+    def applied(self, place: Place, profile: Profile) -> Profile:
+        """Return a profile with what was learnt of the model since."""
+        with self._lock:
+            known = self._known.get(place)
+            if known is None:
+                return profile
+            self._known.move_to_end(place)
+            fields: dict[str, Any] = {}
+            for changed in known.values():
+                fields |= changed.fields if changed.lasting else {}
+        return replace(profile, **fields)
+
+    def another_way(self, place: Place, tries: Tries, error: RefusedCall) -> bool:
+        """Change what is sent after a refusal; tell whether there is anything left to change.
+
+        Args:
+            place: Where the call went.
+            tries: What it has gone through; takes the change.
+            error: The refusal of the last try.
+        """
+        base, used = tries.base, tries.used
+        if base is None or used is None or error.status not in _REFUSALS:
+            return False
+        if len(tries.kinds) == _MOST_TRIES:
+            return False
+        if replace(self.applied(place, base), **tries.fields) != used:
+            tries.kinds.add(f"learnt by another call {len(tries.kinds)}")
+            return True
+        changed = _changed(used, error.named, tries.kinds | self._lasting(place))
+        if changed is None:
+            return False
+        tries.kinds.add(changed.kind)
+        if not changed.lasting:
+            tries.fields |= changed.fields
+        if self._learn(place, changed):
+            _tell(place, changed, error)
+        return True
+
+    def _lasting(self, place: Place) -> set[str]:
+        with self._lock:
+            known = self._known.get(place, {})
+            return {kind for kind, changed in known.items() if changed.lasting}
+
+    def _learn(self, place: Place, changed: Changed) -> bool:
+        """Remember a change; tell whether it is new."""
+        with self._lock:
+            known = self._known.setdefault(place, {})
+            new = changed.kind not in known
+            known[changed.kind] = changed
+            self._known.move_to_end(place)
+            while len(self._known) > _MOST_PLACES:
+                self._known.popitem(last=False)
+        return new
+
+
+def _tell(place: Place, changed: Changed, error: RefusedCall) -> None:
+    """Log a change, with what to set so that not even the first call is refused."""
+    settings = ", ".join(f"{name} = {_toml(value)}" for name, value in changed.fields.items())
+    known = {"model": place.model, "reason": str(error)}
+    if changed.lasting:
+        known["remedy"] = f'set [models."{place.model}"] {settings} in mail.toml'
+    when = "from now on" if changed.lasting else "this time"
+    _log.warning(
+        "a model refused %s; it is asked another way %s", changed.refused, when, extra=known
+    )
+
+
+@cache
+def process_adaptations() -> Adaptations:
+    """Return what this process has learnt; the models of all its agents share it."""
+    return Adaptations()
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        pairs = ", ".join(f"{json.dumps(key)} = {_toml(inner)}" for key, inner in value.items())
+        return f"{{{pairs}}}"
+    return json.dumps(list(value) if isinstance(value, tuple) else value)
+
+
+_Fields = Mapping[str, Any] | None
+
+
+class _Rule(NamedTuple):
+    """What to change after a refusal whose text a pattern finds.
+
+    ``fields`` returns what to change, or None where that would change nothing.
+    """
+
+    kind: str
+    pattern: str
+    fields: Callable[[Profile, Named, re.Match[str]], _Fields]
+    refused: str
+    lasting: bool = True
+
+
+def _changed(profile: Profile, named: Named, done: set[str]) -> Changed | None:
+    """Return the first change that a refusal calls for and that was not tried yet."""
+    text = f"{named.param} | {named.code} | {named.text}"
+    for rule in _RULES:
+        found = re.search(rule.pattern, text, re.IGNORECASE | re.DOTALL)
+        if found is None:
+            continue
+        fields = rule.fields(profile, named, found) or {}
+        kind = f"{rule.kind} {found[0].lower()}" if rule.kind == _ARGUMENTS else rule.kind
+        news = any(getattr(profile, name) != value for name, value in fields.items())
+        if news and kind not in done:
+            return Changed(kind, fields, rule.refused, rule.lasting)
+    return None
+
+
+def _set(**fields: Any) -> Callable[[Profile, Named, re.Match[str]], _Fields]:
+    return lambda profile, named, found: fields
+
+
+_TO_AUTO: Final = {"forced_any": "auto", "forced_named": "auto"}
+
+
+def _thinking_off(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
+    """Force calls without thinking, where that can be switched off or is only asked for."""
+    if profile.off_switch:
+        return {"forced_any": "off", "forced_named": "off"}
+    if profile.thinks == "asked":
+        return {"forced_any": "unless_thinking", "forced_named": "off"}
+    return None
+
+
+def _one_tool(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
+    """Offer only the tool that must be called, where a model may be made to call any."""
+    return {"forced_named": "one"} if profile.forced_named in ("ok", "off") else None
+
+
+def _never_off(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
+    """Leave thinking on: the model cannot do without."""
+    fields: dict[str, Any] = {"off_switch": {}, "thinks": "always"}
+    fields |= {
+        name: "auto"
+        for name in ("forced_any", "forced_named")
+        if getattr(profile, name) in ("off", "unless_thinking")
+    }
+    return fields
+
+
+def _supported_efforts(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
+    """Take the efforts that a refusal lists, as the provider spells them."""
+    listed = re.findall(r"[\"'`]([a-z]{2,20})[\"'`]", found["listed"])
+    if not listed or not set(listed) <= _EFFORT_WORDS:
+        return None
+    return {"efforts": tuple(sorted(set(listed), key=_EFFORT_ORDER.index))}
+
+
+def _no_effort(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
+    fields: dict[str, Any] = {"effort_via": "none"}
+    if profile.effort_via in ("adaptive", "thinking_budget") and profile.thinks == "asked":
+        fields["thinks"] = "no"
+    return fields
+
+
+def _over_responses(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
+    """Speak the format that the provider names; LiteLLM has a route for it at its providers."""
+    if profile.wire != "completions":
+        return None
+    return {
+        "wire": "responses",
+        "thinks": "default" if profile.thinks == "no" else profile.thinks,
+        "effort_via": "reasoning",
+        "send_back": "always",
+    }
+
+
+def _shorter_ids(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
+    longest = int(found["longest"])
+    return {"longest_id": longest} if 9 <= longest < profile.longest_id else None
+
+
+def _by_level(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
+    """Tell the effort in words where a number of tokens is refused."""
+    return {"effort_via": "reasoning_effort"} if profile.effort_via == "thinking_budget" else None
+
+
+def _other_thinking(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
+    """Change from a budget to an effort that the model adapts to, or back."""
+    refused = found["kind"].lower()
+    if refused == "disabled":
+        return _never_off(profile, named, found)
+    other = {
+        "enabled": ("thinking_budget", "adaptive"),
+        "adaptive": ("adaptive", "thinking_budget"),
+    }
+    mine, instead = other[refused]
+    return {"effort_via": instead} if profile.effort_via == mine else None
+
+
+_LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
+    "block_binding": {"block_binding": "", "headers": {}},
+    "cache_control": {"cache_marks": False},
+    "enable_thinking": {"off_switch": {}, "on_switch": {}},
+    "reasoning_content": {"send_back": "never"},
+    "summary": {"summary": False},
+    "thinking_blocks": {"send_back": "never"},
+}
+"""What to change where one of our additions is unknown to a provider."""
+_EFFORT_ORDER: Final = (*EFFORTS, "default")
+_EFFORT_WORDS: Final = frozenset(_EFFORT_ORDER)
+_OPTIONAL: Final = frozenset(
+    {"include", "parallel_tool_calls", "store", "stream_options", "tool_stream", "verbosity"}
+)
+"""Arguments that can be left out without changing what is asked."""
+_EFFORT_NAMES: Final = frozenset({"effort", "reasoning", "reasoning_effort", "thinking"})
+
+
+def _without(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
+    """Leave out what the provider does not know."""
+    path = next(filter(None, found.groups()))
+    for name in reversed(re.findall(r"[a-z_]+", path.lower())):
+        if name in _LEFT_OUT:
+            return _LEFT_OUT[name]
+        if name == "tool_choice":
+            return _TO_AUTO | {"omit_auto": True}
+        if name in _OPTIONAL:
+            return {"without": tuple(dict.fromkeys((*profile.without, name)))}
+        if name in _EFFORT_NAMES:
+            return _by_level(profile, named, found) or _no_effort(profile, named, found)
+    return None
+
+
+def _must_force(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
+    """Force every call: the server reads no calls that it did not force."""
+    return {"forced_any": "ok", "forced_named": "ok", "no_auto": True}
+
+
+def _bound(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
+    """Have thoughts dropped that are bound to what was said before and has changed since."""
+    if profile.effort_via != "adaptive" or profile.block_binding:
+        return None
+    return {"block_binding": "drop_block", "headers": {**profile.headers, **_BINDING_HEADER}}
+
+
+_BINDING_HEADER: Final = {"anthropic-beta": "thinking-binding-controls-2026-08-01"}
+_ARGUMENTS: Final = "argument"
+_NO: Final = r"(\bnot\b|n't\b|incompatible|must be|\bonly\b|unsupported|invalid|\bset to\b)"
+_CHOICE: Final = r"(tool[_ ]?choice|forced tool use)"
+_THINKING: Final = r"\b(thinking|reasoning)\b"
+_ARGUMENT: Final = (
+    r"([\w.\[\]]+): extra inputs are not permitted"
+    r"|(?:unsupported|unknown|unrecognized|unexpected)(?: request)? (?:argument|parameter|field)"
+    r"(?:\(s\)|s)?(?: supplied)?\W{1,4}([\w.\[\]]+)"
+    r"|not support (?:the )?parameters?:? \W{0,3}([\w.]+)"
+    r"|property '([\w.]+)' is (?:unsupported|not allowed)"
+    r"|properties are not allowed \('([\w.]+)'"
+)
+
+_RULES: Final = (
+    _Rule(
+        "summary",
+        r"reasoning\.summary|reasoning summar",
+        _set(summary=False),
+        "a summary of its reasoning",
+    ),
+    _Rule(
+        "stream",
+        r"^stream \||verified to stream|'stream' does not support|streaming is not supported",
+        _set(stream=False),
+        "to stream its reply",
+    ),
+    _Rule("nine", r"\b3280\b|length of 9\b", _set(call_id="nine"), "the ids of calls"),
+    _Rule(
+        "ids",
+        r"(?:call_id|\bid)\b.{0,80}too long.{0,40}maximum length (?P<longest>\d{1,4})\b",
+        _shorter_ids,
+        "the length of the ids of calls",
+    ),
+    _Rule(
+        "bridge",
+        r"after role 'tool'",
+        _set(bridge="(noted)"),
+        "a user's message behind a tool's result",
+    ),
+    _Rule(
+        "thoughts back",
+        r"reasoning_content\W.{0,80}(must be passed back|is missing)",
+        _set(send_back="always", fill_reasoning=True),
+        "a history without its reasoning",
+    ),
+    _Rule(
+        "content",
+        r"missing field `content`",
+        _set(null_content=False),
+        "a call without text",
+    ),
+    _Rule("binding", r"bound to a different conversation", _bound, "its earlier thinking"),
+    _Rule(
+        "thoughts",
+        r"bound to a different conversation|invalid `signature`|encrypted[_ ]content|"
+        r"thought.?signature",
+        _set(send_back="never", signed_ids=False),
+        "its earlier thinking",
+        lasting=False,
+    ),
+    _Rule(
+        "auto",
+        r"[\"'`]auto[\"'`] tool[_ ]choice requires",
+        _must_force,
+        "calls that are not forced",
+    ),
+    _Rule(
+        "kind of thinking",
+        r"thinking\.type\.(?P<kind>enabled|disabled|adaptive)\W{1,3}is not supported",
+        _other_thinking,
+        "how it is asked to think",
+    ),
+    _Rule(
+        "always thinks",
+        r"only type=enabled|only works in thinking mode|must be enabled",
+        _never_off,
+        "not to think",
+    ),
+    _Rule(
+        "choice while thinking",
+        rf"{_CHOICE}.{{0,200}}{_THINKING}|{_THINKING}.{{0,200}}{_CHOICE}",
+        _thinking_off,
+        "to be forced to call a tool while it thinks",
+    ),
+    _Rule(
+        "choice of one",
+        r"tool_choice 'specified'|toolChoice\.tool\b",
+        _one_tool,
+        "to be forced to call a certain tool",
+    ),
+    _Rule(
+        "choice",
+        rf"{_CHOICE}.{{0,200}}{_NO}|{_NO}.{{0,200}}{_CHOICE}",
+        _set(**_TO_AUTO),
+        "to be forced to call a tool",
+    ),
+    _Rule("format", r"/v1/responses\b", _over_responses, "tools over chat completions"),
+    _Rule(
+        "efforts",
+        r"(?:supported values are|(?:effort|think|reason).{0,200}?must be(?: one of)?)"
+        r"(?P<listed>[^.;]{1,200})",
+        _supported_efforts,
+        "the effort",
+    ),
+    _Rule(
+        "effort",
+        r"reasoning[._ ]?effort|not support thinking|think(ing)? (value|level)\b",
+        _no_effort,
+        "an effort",
+    ),
+    _Rule(
+        "budget",
+        r"thinking[_. ]budget|budget_tokens|budget \d+ is invalid",
+        _by_level,
+        "the thinking budget",
+    ),
+    _Rule(_ARGUMENTS, _ARGUMENT, _without, "an argument that it does not know"),
+)
+"""What refusals ask for. The first that applies counts, so those of one thing come first."""
+
 
 _UNACCEPTED: Final = "tool_use_failed"
 _NO_CALL: Final = "did not call"

@@ -7,9 +7,11 @@ import logging
 import os
 import sys
 import threading
+import time
 import warnings
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
 from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -21,17 +23,17 @@ from mail.core.usage import Usage
 from mail.egress.client import AsideThreads
 from mail.errors import ModelError
 from mail.llm.completions import field_of
-from mail.llm.failures import ReportedError, model_error
-from mail.llm.fallback import with_unaccepted
+from mail.llm.failures import RefusedCall, ReportedError, model_error
+from mail.llm.fallback import Adaptations, Place, Tries, process_adaptations, with_unaccepted
 from mail.llm.ollama import chat_name, fitted, is_ollama, keep_from_asking, look_up
 from mail.llm.profiles import PROXY_PREFIX, Profile, profile_of
-from mail.llm.provider_env import check_surroundings
+from mail.llm.provider_env import check_surroundings, configured_address
 from mail.llm.recording import asking
-from mail.llm.remote import Guard
+from mail.llm.remote import Guard, who_is_asked
 from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
 from mail.llm.silence import LONGEST, Patience, Silence, listen_to, patience_of, too_late
-from mail.llm.wires import decoder_of, encoded
+from mail.llm.wires import decoder_of, encoded, pieces_of
 from mail.redaction import redact_foreign
 
 __all__ = [
@@ -176,11 +178,18 @@ class LiteLLMModel:
     Args:
         retry: What is tried again.
         sleep: Waits between attempts.
+        adaptations: What models turned out to accept; by default all agents of a process share it.
     """
 
-    def __init__(self, retry: RetryPolicy | None = None, sleep: Sleep = asyncio.sleep) -> None:
+    def __init__(
+        self,
+        retry: RetryPolicy | None = None,
+        sleep: Sleep = asyncio.sleep,
+        adaptations: Adaptations | None = None,
+    ) -> None:
         self._retry = retry or RetryPolicy()
         self._sleep = sleep
+        self._adaptations = process_adaptations() if adaptations is None else adaptations
         self._profiles: dict[tuple[str, str], Profile] = {}
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
@@ -189,13 +198,13 @@ class LiteLLMModel:
             name = request.model.removeprefix(PROXY_PREFIX)
             request = replace(request, model=PROXY_PREFIX + name)
 
-        rules = current_call().models
+        rules, tries = current_call().models, Tries()
 
         def deadline() -> float:
             return self._total(request)
 
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
-            return with_unaccepted(self._attempt(request, seconds, rules), request.model)
+            return self._in_its_way(request, seconds, rules, tries)
 
         return retrying(attempt, self._retry, deadline, self._sleep, model=request.model)
 
@@ -206,7 +215,40 @@ class LiteLLMModel:
             return request.settings.deadline or LONGEST
         return patience_of(request.settings, profile).total
 
-    def _prepared(self, request: ModelRequest) -> "_Call":
+    async def _in_its_way(
+        self, request: ModelRequest, seconds: float, rules: ModelRules | None, tries: Tries
+    ) -> AsyncGenerator[Delta, None]:
+        """Make an attempt, and after a refusal another one in the way that the provider wants."""
+        end = time.monotonic() + seconds
+        while True:
+            said = False
+            try:
+                attempt = self._attempt(request, end - time.monotonic(), rules, tries)
+                async with aclosing(with_unaccepted(attempt, request.model)) as deltas:
+                    async for delta in deltas:
+                        said = said or bool(delta.text or delta.reasoning or delta.calls)
+                        yield delta
+            except RefusedCall as error:
+                place = _place(load_library(), request)
+                if said or not self._adaptations.another_way(place, tries, error):
+                    raise
+            else:
+                return
+
+    def _adapted(
+        self, litellm: Any, request: ModelRequest, profile: Profile, tries: Tries
+    ) -> Profile:
+        """Return a profile with what the provider's refusals have changed."""
+        tries.base, now = profile, profile
+        if self._adaptations:
+            now = self._adaptations.applied(_place(litellm, request), profile)
+        tries.used = now = replace(now, **tries.fields) if tries.fields else now
+        if tries.kinds and now.wire != profile.wire:
+            load_parts([now.wire])
+            _stream_unknown(litellm, request.model)
+        return now
+
+    def _prepared(self, request: ModelRequest, tries: Tries) -> "_Call":
         """Build one attempt; each has arguments of its own, because the library changes them."""
         litellm = load_library()
         in_name = bool(_authorization(request))
@@ -222,36 +264,41 @@ class LiteLLMModel:
         if is_ollama(request.model):
             profile = fitted(litellm, profile, request.model)
             request = replace(request, model=chat_name(request.model))
+        profile = self._adapted(litellm, request, profile, tries)
         patience = patience_of(request.settings, profile)
         arguments = encoded(request, profile) | _around(request, patience)
         headers = arguments.pop("extra_headers", {}) | _authorization(request)
         if headers:
             arguments["extra_headers"] = headers
         call = litellm.aresponses if profile.wire == "responses" else litellm.acompletion
-        if profile.wire != "responses":
+        if not profile.stream:
+            arguments["stream"] = False
+        elif profile.wire != "responses" and "stream_options" not in profile.without:
             arguments["stream_options"] = {"include_usage": True}
         return _Call(litellm, call, profile.wire, arguments, patience)
 
-    async def _ready(self, request: ModelRequest, end: float) -> "_Call":
+    async def _ready(self, request: ModelRequest, end: float, tries: Tries) -> "_Call":
         """Return an attempt, ready to be made.
 
         Raises:
             TimeoutError: it was not ready at the end, in the loop's time.
         """
-        if (request.model, request.tool_format) in self._profiles:
-            return self._prepared(request)
-        # The first call to a model: importing its parts takes seconds.
-        return await _aside(partial(self._prepared, request), end)
+        if (request.model, request.tool_format) in self._profiles and not tries.kinds:
+            return self._prepared(request, tries)
+        # The first call to a model, or in a way: importing its parts takes seconds.
+        return await _aside(partial(self._prepared, request, tries), end)
 
-    async def _informed(self, call: "_Call", request: ModelRequest, watch: Silence) -> "_Call":
+    async def _informed(
+        self, call: "_Call", request: ModelRequest, watch: Silence, tries: Tries
+    ) -> "_Call":
         """Return an attempt that goes by what the model's own server says of it."""
         if not is_ollama(request.model):
             return call
         news = await watch.wait(watch.start(look_up(call.litellm, request.model)))
-        return self._prepared(request) if news else call
+        return self._prepared(request, tries) if news else call
 
     async def _attempt(
-        self, request: ModelRequest, seconds: float, rules: ModelRules | None
+        self, request: ModelRequest, seconds: float, rules: ModelRules | None, tries: Tries
     ) -> AsyncGenerator[Delta, None]:
         loop = asyncio.get_running_loop()
         started, end = loop.time(), loop.time() + seconds
@@ -260,14 +307,13 @@ class LiteLLMModel:
         call: _Call | None = None
         stream: Any = None
         try:
-            call = await self._ready(request, end)
+            call = await self._ready(request, end, tries)
             watch = Silence(call.patience.silence, min(end, started + call.patience.total))
             if rules is None:  # else only checked requests are made
-                call = await self._informed(call, request, watch)
+                call = await self._informed(call, request, watch, tries)
             guard.take(call.litellm, request.model, call.wire, call.arguments)
             decode = decoder_of(call.wire)
-            stream = await watch.wait(_opened(call, watch))
-            let_through(stream, call.wire)
+            stream = await watch.wait(_begun(call, watch))
             while (piece := await watch.wait(anext(stream, None))) is not None:
                 guard.check()
                 delta = decode(piece)
@@ -337,6 +383,15 @@ def _stream_unknown(litellm: Any, model: str) -> None:
         litellm.register_model({f"{provider}/{name}": known})
 
 
+def _place(litellm: Any, request: ModelRequest) -> Place:
+    """Return where a request goes, and in whose name."""
+    provider, key, base = who_is_asked(litellm, request.model)
+    address = configured_address(provider) or base or ""
+    key = request.user_token if _authorization(request) else key
+    key = key or os.environ.get(f"{provider.upper()}_API_KEY", "")
+    return Place.of(address, key, request.model, request.tool_format)
+
+
 def _authorization(request: ModelRequest) -> dict[str, str]:
     """Return the caller's token as a header: the library keeps a client for every key it gets."""
     if not request.use_proxy or not request.user_token:
@@ -357,6 +412,15 @@ def _around(request: ModelRequest, patience: Patience) -> dict[str, Any]:
         "num_retries": 0,
         "_skip_mcp_handler": True,  # the library would look for tools at an MCP gateway
     }
+
+
+async def _begun(call: _Call, watch: Silence) -> Any:
+    """Begin the call and return its stream, or what looks like one."""
+    opened = await _opened(call, watch)
+    if not call.arguments["stream"]:
+        return _Whole(pieces_of(opened, call.wire))
+    let_through(opened, call.wire)
+    return opened
 
 
 async def _opened(call: _Call, watch: Silence) -> Any:
@@ -508,6 +572,19 @@ _LET_THROUGH: Final[Mapping[Wire, Callable[[Any], None]]] = MappingProxyType(
         "anthropic": _anthropic_events,
     }
 )
+
+
+class _Whole:
+    """A reply that was not streamed, read like a stream."""
+
+    def __init__(self, pieces: Iterator[Any]) -> None:
+        self._pieces = pieces
+
+    async def __anext__(self) -> Any:
+        return next(self._pieces, None)
+
+    async def aclose(self) -> None:
+        """Close nothing: the reply is here."""
 
 
 class _Spoken:

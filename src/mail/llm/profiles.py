@@ -58,6 +58,7 @@ class Profile:
         off_switch: Arguments that switch thinking off where it is not left to the model.
         on_switch: Arguments that a call needs in which the model thinks.
         omit_auto: Whether the tool choice ``auto`` is left out: some servers refuse the word.
+        no_auto: Whether every call is forced, because the server reads no calls that are not.
         raw_choice: Whether the tool choice goes around LiteLLM, which would change it.
         bridge: Assistant text between a tool's result and a user's message, where the provider
             wants one; empty for none.
@@ -101,6 +102,7 @@ class Profile:
     off_switch: Mapping[str, Any] = field(default_factory=dict)
     on_switch: Mapping[str, Any] = field(default_factory=dict)
     omit_auto: bool = False
+    no_auto: bool = False
     raw_choice: bool = False
     bridge: str = ""
     call_id: Literal["any", "nine"] = "any"

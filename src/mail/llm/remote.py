@@ -16,7 +16,7 @@ from mail.llm.profiles import PROXY_PREFIX
 from mail.llm.provider_env import configured_address
 from mail.llm.request import Wire
 
-__all__ = ["Guard", "check_remote_llm"]
+__all__ = ["Guard", "check_remote_llm", "who_is_asked"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+-]*(?:/[A-Za-z0-9][A-Za-z0-9._:@+-]*)*")
 _HOST: Final = re.compile(
@@ -111,7 +111,7 @@ class Guard:
         """
         if self._rules is None:
             return
-        provider, key, base = _asked(litellm, model)
+        provider, key, base = who_is_asked(litellm, model)
         if provider not in self._rules.providers:
             text = f"the provider {provider or 'of this model'} is not allowed here"
             raise ModelError(f"model call failed: {text} ({_PROVIDERS_SETTING})", status=400)
@@ -166,7 +166,7 @@ class Guard:
             await self._client.close()
 
 
-def _asked(litellm: Any, model: str) -> tuple[str, str | None, str | None]:
+def who_is_asked(litellm: Any, model: str) -> tuple[str, str | None, str | None]:
     """Return the provider that the library will ask, its key and its address."""
     try:
         _, provider, key, base = litellm.get_llm_provider(model=model)

@@ -1,21 +1,46 @@
 """The codecs of the wire formats: a model's profile says which one it is spoken to in."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from mail.llm import anthropic, completions, responses
+from mail.llm.completions import field_of
 from mail.llm.profiles import Profile, merged
 from mail.llm.request import Delta, ModelRequest, Wire
 
-__all__ = ["decoder_of", "encoded"]
+__all__ = ["decoder_of", "encoded", "pieces_of"]
 
 
 def encoded(request: ModelRequest, profile: Profile) -> dict[str, Any]:
     """Build the arguments of LiteLLM's call in the model's wire format."""
     arguments = merged(_ENCODERS[profile.wire](request, profile), profile.arguments)
+    if profile.no_auto and request.tools and arguments.get("tool_choice", "auto") == "auto":
+        arguments["tool_choice"] = "required"
     if profile.headers:
         arguments = merged({"extra_headers": profile.headers}, arguments)
     return {name: value for name, value in arguments.items() if name not in profile.without}
+
+
+def pieces_of(reply: Any, wire: Wire) -> Iterator[Any]:
+    """Yield a reply that was not streamed as the pieces of a stream, for the wire's decoder."""
+    if wire != "responses":
+        choices = field_of(reply, "choices") or ()
+        yield {
+            "choices": [
+                {"delta": field_of(one, "message"), "finish_reason": field_of(one, "finish_reason")}
+                for one in choices
+            ],
+            "usage": field_of(reply, "usage"),
+        }
+        return
+    for at, item in enumerate(field_of(reply, "output") or ()):
+        for kind, texts in (("reasoning_summary_text", "summary"), ("output_text", "content")):
+            for part in field_of(item, texts) or ():
+                text = field_of(part, "text") or field_of(part, "refusal") or ""
+                yield {"type": f"response.{kind}.delta", "delta": text}
+        yield {"type": "response.output_item.added", "output_index": at, "item": item}
+        yield {"type": "response.output_item.done", "output_index": at, "item": item}
+    yield {"type": "response.completed", "response": reply}
 
 
 def decoder_of(wire: Wire) -> Callable[[Any], Delta]:

@@ -1,0 +1,493 @@
+"""Refusals that name something change it: one more try in the provider's way, remembered."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mail.core.call_context import NullSink
+from mail.errors import ModelError
+from mail.llm.ask import collect
+from mail.llm.failures import Named, RefusedCall
+from mail.llm.fallback import Adaptations, Place, Tries
+from mail.llm.litellm_model import LiteLLMModel, close_clients
+from mail.llm.profiles import UNKNOWN, Profile
+from mail.llm.resolve import model_for
+from mail.llm.retry import RetryPolicy
+from mail.llm.script import call, otherwise, say, think, when
+from mail.llm.settings import LLMSettings
+from tests.llm.refusing import Answer, RefusingProvider
+from tests.llm.support import ask
+from tests.providers.swarms import Path, lead_swarm, run
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from mail.llm.request import ModelReply
+    from tests.support.provider.record import Seen
+
+ONCE = RetryPolicy(attempts=1, rate_limit_attempts=1, base=0.001, cap=0.01)
+KEY = "sk-environment-key-0123456789"
+NAMED = {"type": "function", "function": {"name": "look_up"}}
+CALL = {
+    "id": "call_1234567890",
+    "type": "function",
+    "function": {"name": "look_up", "arguments": '{"word": "x"}'},
+}
+HISTORY = [
+    {"role": "user", "content": "hi"},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "call_1234567890", "content": "ok"},
+    {"role": "user", "content": "and now"},
+]
+
+
+def settings(**given: Any) -> LLMSettings:
+    return LLMSettings.resolve(timeout=90, deadline=90, **given)
+
+
+class Unlisted:
+    """A server with the API of OpenAI's and a provider's manners, whose models no row knows."""
+
+    def __init__(self, provider: RefusingProvider, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.provider = provider
+        self.known = Adaptations()
+        self._patch = monkeypatch
+
+    def be(self, personality: str) -> None:
+        root = self.provider.root_of(personality) if personality else self.provider.root_url
+        for name in ("OPENAI_API_BASE", "OPENAI_BASE_URL", "LITELLM_PROXY_API_BASE"):
+            self._patch.setenv(name, f"{root}/v1")
+
+    async def reply(self, model: str, **changes: object) -> ModelReply:
+        request = ask(model=model, **({"settings": settings()} | changes))
+        one = LiteLLMModel(ONCE, adaptations=self.known)
+        return await collect(one.stream(request), NullSink())
+
+    @property
+    def statuses(self) -> list[int | None]:
+        return [seen.status for seen in self.provider.requests]
+
+    @property
+    def last(self) -> Seen:
+        return self.provider.requests[-1]
+
+
+@pytest.fixture
+async def unlisted(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Unlisted]:
+    async with RefusingProvider(script=[otherwise(think("Hm."), say("Done."))]) as running:
+        for name in ("OPENAI_API_KEY", "LITELLM_PROXY_API_KEY"):
+            monkeypatch.setenv(name, KEY)
+        yield Unlisted(running, monkeypatch)
+        await close_clients()
+
+
+ROWS: list[tuple[str, str, dict[str, Any], int, dict[str, Any]]] = [
+    ("mistral", "some", {"messages": HISTORY}, 3, {"tool_choice": "required"}),
+    ("deepseek", "deepseek-v4-ours", {}, 1, {"tool_choice": "auto"}),
+    ("deepseek", "deepseek-v4-ours", {"tool_choice": NAMED}, 1, {"tool_choice": "auto"}),
+    ("qwen", "qwen3.6-plus-ours", {}, 1, {"tool_choice": "auto"}),
+    ("kimi", "kimi-k2.6-ours", {"tool_choice": NAMED}, 2, {"tool_choice": "auto"}),
+    (
+        "kimi",
+        "kimi-k3-ours",
+        {"messages": HISTORY, "tool_choice": NAMED},
+        2,
+        {"tool_choice": "required"},
+    ),
+    ("zai", "glm-ours", {}, 1, {"tool_choice": "auto"}),
+    ("vllm-bare", "ours", {"tool_choice": "auto"}, 1, {"tool_choice": "required"}),
+    ("nim-bare", "ours", {"tool_choice": "auto"}, 1, {"tool_choice": "required"}),
+    ("xai", "grok-4-ours", {"settings": settings(reasoning_effort="low")}, 1, {}),
+    (
+        "groq",
+        "qwen/qwen-ours",
+        {"settings": settings(reasoning_effort="low"), "tool_choice": "auto"},
+        1,
+        {"reasoning_effort": "default"},
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("personality", "model", "changes", "refused", "last"),
+    ROWS,
+    ids=[f"{row[0]}-{n}" for n, row in enumerate(ROWS)],
+)
+async def test_a_model_that_no_row_knows_is_asked_in_its_way(
+    unlisted: Unlisted,
+    personality: str,
+    model: str,
+    changes: dict[str, Any],
+    refused: int,
+    last: dict[str, Any],
+) -> None:
+    unlisted.be(personality)
+    reply = await unlisted.reply(f"openai/{model}", **changes)
+    assert reply.text == "Done."
+    assert unlisted.statuses[-1] == 200
+    assert len(unlisted.statuses) == 1 + refused
+    assert all(status in (400, 422) for status in unlisted.statuses[:-1])
+    assert last.items() <= unlisted.last.body.items()
+    await unlisted.reply(f"openai/{model}", **changes)  # another agent of the process
+    assert unlisted.statuses[-1] == 200
+    assert len(unlisted.statuses) == 2 + refused
+
+
+async def test_what_is_refused_is_remembered_for_an_address_a_key_and_a_model(
+    unlisted: Unlisted, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING", logger="mail.llm.fallback")
+    unlisted.be("zai")
+    for _ in range(2):
+        await unlisted.reply("openai/glm-ours")
+    assert unlisted.statuses == [400, 200, 200]
+    (told,) = caplog.records
+    assert told.getMessage().startswith("a model refused to be forced to call a tool;")
+    assert vars(told)["remedy"] == (
+        'set [models."openai/glm-ours"] forced_any = "auto", forced_named = "auto" in mail.toml'
+    )
+    assert vars(told)["reason"].endswith("(HTTP 400): Tool choice must be auto")
+    await unlisted.reply("openai/glm-theirs")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-another-key-0123456789")
+    await unlisted.reply("openai/glm-ours")
+    assert unlisted.statuses == [400, 200, 200, 400, 200, 400, 200]
+    assert "sk-" not in repr(vars(unlisted.known))
+    assert [one.kind for one in unlisted.known.changes("openai/glm-theirs")] == ["choice"]
+
+
+async def test_agents_that_begin_together_learn_from_one_another(unlisted: Unlisted) -> None:
+    unlisted.be("zai")
+    replies = await asyncio.gather(*(unlisted.reply("openai/glm-ours") for _ in range(5)))
+    assert [reply.text for reply in replies] == ["Done."] * 5
+    assert sorted(filter(None, unlisted.statuses)) == [200] * 5 + [400] * 5
+
+
+async def test_a_call_that_is_refused_in_another_way_fails_with_that(unlisted: Unlisted) -> None:
+    unlisted.be("")
+    said = {"error": {"message": "The image is too large.", "type": "invalid_request_error"}}
+    unlisted.provider.answers = [Answer(400, said)] * 2
+    with pytest.raises(ModelError, match="The image is too large") as caught:
+        await unlisted.reply("openai/ours")
+    assert (caught.value.status, len(unlisted.statuses)) == (400, 1)
+    assert not unlisted.known
+
+
+async def test_a_provider_that_refuses_all_is_not_asked_for_ever(unlisted: Unlisted) -> None:
+    unlisted.be("")
+    texts = [
+        "tool_choice is not supported",
+        "'stream' does not support true",
+        "Unexpected role 'user' after role 'tool'",
+        "Tool call id must have a length of 9.",
+        "Unsupported parameter: 'store'",
+        "Unsupported parameter: 'include'",
+        "Unsupported parameter: 'stream_options'",
+        "missing field `content`",
+    ]
+    unlisted.provider.answers = [Answer(400, {"error": {"message": text}}) for text in texts]
+    with pytest.raises(ModelError, match="stream_options"):
+        await unlisted.reply("openai/ours")
+    assert len(unlisted.statuses) == 7
+
+
+@pytest.mark.parametrize("status", [401, 403, 413, 429, 500])
+async def test_only_refusals_of_a_request_change_it(unlisted: Unlisted, status: int) -> None:
+    unlisted.be("")
+    said = {"error": {"message": "tool_choice is not supported"}}
+    unlisted.provider.answers = [Answer(status, said)] * 2
+    with pytest.raises(ModelError, match="tool_choice"):
+        await unlisted.reply("openai/ours")
+    assert len(unlisted.statuses) == 1
+
+
+@pytest.mark.parametrize("tool_format", ["completions", "responses"])
+async def test_a_reply_that_may_not_be_streamed_comes_whole(
+    unlisted: Unlisted, tool_format: str
+) -> None:
+    unlisted.be("")
+    unlisted.provider.script = [otherwise(think("Hm."), say("So. "), call("look_up", word="x"))]
+    said = {
+        "message": "Your organization must be verified to stream this model.",
+        "type": "invalid_request_error",
+        "param": "stream",
+        "code": "unsupported_value",
+    }
+    unlisted.provider.refusals = [
+        lambda body: Answer(400, {"error": said}) if body.get("stream") else None
+    ]
+    reply = await unlisted.reply("openai/gpt-5-mini", tool_format=tool_format)
+    assert unlisted.statuses == [400, 200]
+    assert (reply.text, reply.wire) == ("So. ", tool_format)
+    assert [(one.name, one.arguments) for one in reply.calls] == [("look_up", '{"word": "x"}')]
+    assert reply.usage is not None
+    assert reply.usage.total_tokens > 0
+    assert "stream_options" not in unlisted.last.body
+
+
+async def test_a_forced_end_that_is_answered_in_text_completes_the_task(
+    unlisted: Unlisted,
+) -> None:
+    unlisted.be("zai")
+    unlisted.provider.script = [
+        when(subject="maximum_steps").then(say("It is the best I have.")),
+        otherwise(call("look_up", word="liam")),
+    ]
+    path = Path("completions", "openai/glm-that-ends", "completions")
+    swarm = lead_swarm(path, reasoning_effort=None, timeout=90, deadline=90)
+    try:
+        outcome = await run(swarm, "Who is it?", streamed=False, max_steps=2)
+    finally:
+        await swarm.shutdown()
+    assert (outcome.subject, outcome.body) == ("::task_complete::", "It is the best I have.")
+    assert unlisted.statuses[0] == 400
+    assert set(unlisted.statuses[1:]) == {200}
+    assert {seen.body["tool_choice"] for seen in unlisted.provider.requests[1:]} == {"auto"}
+
+
+async def test_groqs_refusal_of_text_at_a_forced_end_completes_the_task(
+    unlisted: Unlisted,
+) -> None:
+    unlisted.be("")
+    unlisted.provider.script = [otherwise(call("look_up", word="liam"))]
+    text = "It is the best I have."
+    error = {
+        "message": "Tool choice is required, but model did not call a tool",
+        "code": "tool_use_failed",
+        "failed_generation": text,
+    }
+
+    def refuse(body: dict[str, Any]) -> Answer | None:
+        forced = isinstance(body.get("tool_choice"), dict)
+        return Answer(400, {"error": error}) if forced else None
+
+    unlisted.provider.refusals = [refuse]
+    swarm = lead_swarm(
+        Path("completions", "openai/like-groq", "completions"), timeout=90, deadline=90
+    )
+    try:
+        outcome = await run(swarm, "Who is it?", streamed=False, max_steps=2)
+    finally:
+        await swarm.shutdown()
+    assert (outcome.subject, outcome.body) == ("::task_complete::", text)
+    assert unlisted.statuses.count(400) == 1
+
+
+def test_models_of_one_process_share_what_they_learnt() -> None:
+    one, other = model_for("openai/a"), model_for("openai/b")
+    assert vars(one)["_adaptations"] is vars(other)["_adaptations"]
+    assert vars(LiteLLMModel())["_adaptations"] is vars(one)["_adaptations"]
+
+
+THINKING = Profile(
+    wire="anthropic",
+    thinks="asked",
+    forced_any="ok",
+    forced_named="ok",
+    effort_via="thinking_budget",
+    send_back="thinking",
+)
+HYBRID = replace(UNKNOWN, off_switch={"thinking": {"type": "disabled"}}, thinks="default")
+ADAPTIVE = replace(THINKING, effort_via="adaptive", thinks="always", forced_any="auto")
+BOUND = (
+    "messages.1.content.0: Invalid `signature` in `thinking` block. The block is bound to a "
+    "different conversation. Remove the block, or set `thinking.block_binding`..."
+)
+
+
+@pytest.mark.parametrize(
+    ("profile", "named", "fields"),
+    [
+        (UNKNOWN, Named("x", "reasoning.summary"), {"summary": False}),
+        (
+            UNKNOWN,
+            Named("Your organization must be verified to generate reasoning summaries."),
+            {"summary": False},
+        ),
+        (
+            UNKNOWN,
+            Named(
+                "Unsupported value: 'minimal' is not supported with the 'o3' model. Supported "
+                "values are: 'low', 'medium', and 'high'.",
+                "reasoning.effort",
+            ),
+            {"efforts": ("low", "medium", "high")},
+        ),
+        (
+            UNKNOWN,
+            Named(
+                'invalid think value: "minimal" (must be "high", "medium", "low", "max", true, or '
+                "false)"
+            ),
+            {"efforts": ("low", "medium", "high", "max")},
+        ),
+        (UNKNOWN, Named('"llama3.1:8b" does not support thinking'), {"effort_via": "none"}),
+        (
+            UNKNOWN,
+            Named("Unsupported parameter: 'reasoning.effort' is not supported with this model."),
+            {"effort_via": "none"},
+        ),
+        (
+            HYBRID,
+            Named("Thinking mode does not support this tool_choice"),
+            {"forced_any": "off", "forced_named": "off"},
+        ),
+        (
+            THINKING,
+            Named("Thinking may not be enabled when tool_choice forces tool use."),
+            {"forced_any": "unless_thinking", "forced_named": "off"},
+        ),
+        (
+            UNKNOWN,
+            Named('tool_choice: type "tool" and "any" are not supported for this model.'),
+            {"forced_any": "auto", "forced_named": "auto"},
+        ),
+        (
+            UNKNOWN,
+            Named("x does not support forced tool use (tool_choice='required'). Use 'auto'."),
+            {"forced_any": "auto", "forced_named": "auto"},
+        ),
+        (
+            UNKNOWN,
+            Named("This model doesn't support the toolConfig.toolChoice.any field."),
+            {"forced_any": "auto", "forced_named": "auto"},
+        ),
+        (
+            UNKNOWN,
+            Named("This model doesn't support the toolConfig.toolChoice.tool field."),
+            {"forced_named": "one"},
+        ),
+        (
+            UNKNOWN,
+            Named("Only 'auto' tool_choice is supported in response API with Harmony"),
+            {"forced_any": "auto", "forced_named": "auto"},
+        ),
+        (
+            THINKING,
+            Named('"thinking.type.enabled" is not supported for this model. Use "adaptive".'),
+            {"effort_via": "adaptive"},
+        ),
+        (
+            replace(HYBRID, forced_any="off"),
+            Named('"thinking.type.disabled" is not supported for this model.'),
+            {"off_switch": {}, "thinks": "always", "forced_any": "auto"},
+        ),
+        (
+            replace(HYBRID, forced_named="off"),
+            Named("invalid thinking: only type=enabled is allowed for this model"),
+            {"off_switch": {}, "thinks": "always", "forced_named": "auto"},
+        ),
+        (
+            ADAPTIVE,
+            Named(BOUND),
+            {
+                "block_binding": "drop_block",
+                "headers": {"anthropic-beta": "thinking-binding-controls-2026-08-01"},
+            },
+        ),
+        (
+            replace(ADAPTIVE, block_binding="drop_block"),
+            Named(BOUND),
+            {"send_back": "never", "signed_ids": False},
+        ),
+        (
+            replace(ADAPTIVE, block_binding="drop_block"),
+            Named("thinking.adaptive.block_binding: Extra inputs are not permitted"),
+            {"block_binding": "", "headers": {}},
+        ),
+        (
+            replace(UNKNOWN, send_back="always"),
+            Named("Could not decrypt the provided encrypted_content."),
+            {"send_back": "never", "signed_ids": False},
+        ),
+        (
+            replace(UNKNOWN, send_back="thinking"),
+            Named("messages.1.assistant.reasoning_content: Extra inputs are not permitted"),
+            {"send_back": "never"},
+        ),
+        (
+            replace(UNKNOWN, send_back="thinking"),
+            Named(
+                "'messages.2' : for 'role:assistant' property 'reasoning_content' is unsupported"
+            ),
+            {"send_back": "never"},
+        ),
+        (
+            UNKNOWN,
+            Named(
+                "Invalid 'input[149].call_id': string too long. Expected a string with maximum "
+                "length 40, but got a string with length 86 instead.",
+                "input[149].call_id",
+            ),
+            {"longest_id": 40},
+        ),
+        (
+            THINKING,
+            Named("The thinking budget (52428) is invalid."),
+            {"effort_via": "reasoning_effort"},
+        ),
+        (UNKNOWN, Named("Unrecognized request argument supplied: store"), {"without": ("store",)}),
+        (
+            UNKNOWN,
+            Named("Validation: Unsupported parameter(s): `stream_options`"),
+            {"without": ("stream_options",)},
+        ),
+        (
+            UNKNOWN,
+            Named("openai does not support parameters: ['reasoning_effort'], for model=x."),
+            {"effort_via": "none"},
+        ),
+        (
+            UNKNOWN,
+            Named("The `reasoning_content` in the thinking mode must be passed back to the API."),
+            {"send_back": "always", "fill_reasoning": True},
+        ),
+        (UNKNOWN, Named("The message is not polite."), None),
+        (UNKNOWN, Named("Unsupported parameter: 'max_tokens'"), None),
+        (UNKNOWN, Named("temperature must be 'low'"), None),
+        (replace(UNKNOWN, efforts=("low",)), Named("Supported values are: 'cat'."), None),
+    ],
+)
+def test_what_a_refusal_names_is_changed(
+    profile: Profile, named: Named, fields: dict[str, Any] | None
+) -> None:
+    known, place, tries = Adaptations(), Place.of("", KEY, "m", "completions"), Tries()
+    tries.base = tries.used = profile
+    changed = known.another_way(place, tries, RefusedCall(named.text, status=400, named=named))
+    assert changed is (fields is not None)
+    made = {name: value for one in known.changes("m") for name, value in one.fields.items()}
+    assert made == (fields or {})
+
+
+async def test_reasoning_that_one_history_lost_is_not_lost_to_others(
+    unlisted: Unlisted, caplog: pytest.LogCaptureFixture
+) -> None:
+    known, place = Adaptations(), Place.of("", KEY, "m", "completions")
+    base = replace(UNKNOWN, send_back="always")
+    refused = RefusedCall("x", status=400, named=Named("bad encrypted_content"))
+    tries = Tries(base=base, used=base)
+    caplog.set_level(logging.WARNING, logger="mail.llm.fallback")
+    assert known.another_way(place, tries, refused)
+    assert tries.fields["send_back"] == "never"
+    assert known.applied(place, base) == base
+    assert "this time" in caplog.text
+    assert not known.another_way(place, replace_used(tries, base), refused)
+
+
+def replace_used(tries: Tries, base: Profile) -> Tries:
+    tries.used = replace(base, **tries.fields)
+    return tries
+
+
+def test_what_is_remembered_is_bounded() -> None:
+    known = Adaptations()
+    refused = RefusedCall("x", status=400, named=Named("tool_choice is not supported"))
+    places = [Place.of("", KEY, f"m{n}", "completions") for n in range(1100)]
+    for place in places:
+        assert known.another_way(place, Tries(base=UNKNOWN, used=UNKNOWN), refused)
+    assert known.applied(places[0], UNKNOWN) == UNKNOWN
+    assert known.applied(places[-1], UNKNOWN).forced_any == "auto"
