@@ -7,6 +7,7 @@ import base64
 import json
 import re
 import socketserver
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -67,8 +68,19 @@ class _Controller(Controller):
 
 
 @contextmanager
-def smtp_server(password: str | None = None) -> Iterator[tuple[Inbox, int]]:
-    """Run an SMTP server; yield what it gets, and its port."""
+def smtp_server(
+    password: str | None = None,
+    *,
+    security: str = "none",
+    context: ssl.SSLContext | None = None,
+) -> Iterator[tuple[Inbox, int]]:
+    """Run an SMTP server; yield what it gets, and its port.
+
+    Args:
+        password: What clients must know; none is asked for without it.
+        security: As in the settings of the mailbox.
+        context: What it encrypts with.
+    """
 
     def check(server: object, session: object, envelope: object, how: str, data: object) -> Any:
         good = isinstance(data, LoginPassword) and data.password == (password or "").encode()
@@ -76,8 +88,12 @@ def smtp_server(password: str | None = None) -> Iterator[tuple[Inbox, int]]:
 
     inbox = Inbox()
     inbox.guarded = password is not None
-    login = {"auth_require_tls": False, "authenticator": check, "server_hostname": "localhost"}
-    controller = _Controller(inbox, hostname="127.0.0.1", port=0, **login)
+    options: dict[str, Any] = {"auth_require_tls": False, "authenticator": check}
+    if security != "none":
+        options["ssl_context" if security == "tls" else "tls_context"] = context
+    controller = _Controller(
+        inbox, hostname="127.0.0.1", port=0, server_hostname="localhost", **options
+    )
     controller.start()
     try:
         yield inbox, controller.port
@@ -116,15 +132,31 @@ class _Imap(socketserver.StreamRequestHandler):
                 name = f"UID {name}"
             method = getattr(self, f"do_{name.replace(' ', '_').lower()}", None)
             self.tell(f"{tag} " + (method(arguments) if method else "BAD unknown command"))
+            if name == "STARTTLS" and method is not None:
+                self.encrypt()
             if name == "LOGOUT":
                 return
+
+    def encrypt(self) -> None:
+        """Go on encrypted; what was read before is forgotten."""
+        self.connection = self.server.context.wrap_socket(self.connection, server_side=True)
+        self.rfile = self.connection.makefile("rb")
+        self.wfile = self.connection.makefile("wb", buffering=0)
+
+    def finish(self) -> None:
+        super().finish()
+        self.connection.close()  # the server knows of the one before encryption alone
 
     def tell(self, text: str) -> None:
         self.wfile.write(text.encode() + b"\r\n")
 
     def do_capability(self, arguments: str) -> str:
-        self.tell("* CAPABILITY IMAP4rev1")
+        offered = " STARTTLS" if self.server.security == "starttls" else ""
+        self.tell(f"* CAPABILITY IMAP4rev1{offered}")
         return "OK done"
+
+    def do_starttls(self, arguments: str) -> str:
+        return "OK go on" if self.server.security == "starttls" else "BAD unknown command"
 
     def do_login(self, arguments: str) -> str:
         user, password = _strings(arguments)
@@ -202,6 +234,9 @@ def _strings(arguments: str) -> list[str]:
 class _Threads(socketserver.ThreadingTCPServer):
     allow_reuse_address, daemon_threads, block_on_close = True, True, False
 
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Keep quiet about clients that hang up."""
+
 
 @contextmanager
 def _serving(server: socketserver.TCPServer) -> Iterator[int]:
@@ -216,10 +251,16 @@ def _serving(server: socketserver.TCPServer) -> Iterator[int]:
 
 
 @contextmanager
-def imap_server(box: ImapMailbox) -> Iterator[int]:
-    """Run an IMAP server with a mailbox; yield its port."""
+def imap_server(
+    box: ImapMailbox, *, security: str = "none", context: ssl.SSLContext | None = None
+) -> Iterator[int]:
+    """Run an IMAP server with a mailbox, encrypted as `smtp_server` is; yield its port."""
     server = _Threads(("127.0.0.1", 0), _Imap)
-    server.box = box  # type: ignore[attr-defined]
+    server.box, server.security, server.context = box, security, context
+    if security == "tls":
+        server.socket = context.wrap_socket(
+            server.socket, server_side=True, do_handshake_on_connect=False
+        )
     with _serving(server) as port:
         yield port
 

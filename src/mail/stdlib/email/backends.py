@@ -183,10 +183,19 @@ def _told(error: Exception) -> str:
         text = error.smtp_error
         shown = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
         return f"the mail server answered {error.smtp_code} {one_line(shown, 200)}"
+    if isinstance(error, (imaplib.IMAP4.error, smtplib.SMTPNotSupportedError)):
+        return f"the mail server refused: {one_line(str(error), 200)}"
+    return _told_of_connection(error)
+
+
+def _told_of_connection(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "the mail server did not answer in time"
-    if isinstance(error, imaplib.IMAP4.error):
-        return f"the mail server refused: {one_line(str(error), 200)}"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the mail server's certificate is refused: {one_line(error.verify_message, 200)}"
+    if isinstance(error, ssl.SSLError):
+        reason = one_line(error.reason or type(error).__name__, 100)
+        return f"no encrypted connection to the mail server could be made ({reason})"
     return f"the mail server cannot be reached ({type(error).__name__})"
 
 
