@@ -324,6 +324,12 @@ class TestMemories:
         with pytest.raises(ProtocolError, match="limit"):
             await memories.write("one_more", "x")
         await memories.write("style", "declared by the swarm")
+        await memories.delete("style")
+        for number in range(MAX_MEMORIES):  # there is room again, however many there have been
+            await memories.delete(f"m{number}")
+            await memories.write(f"another{number}", "x")
+        with pytest.raises(ProtocolError, match="limit"):
+            await memories.write("one_more", "x")
 
     async def test_prompts_are_made_in_no_time_of_hostile_texts(self) -> None:
         memories = self.memories()

@@ -20,6 +20,11 @@ _MOST_CALLS: Final = 4
 
 _MEMORY: Final = "preferences"
 
+_ONLY_AWAITED: Final = (
+    "this model answers in its event loop only: a call that waits for it there would never end; "
+    "use `ainvoke`"
+)
+
 
 class Asked(NamedTuple):
     """A model's reply: its text, and its calls as (id, name, arguments)."""
@@ -80,7 +85,7 @@ class _Model(BaseChatModel):
         return self.bind(tools=declared, tool_choice=_choice(tool_choice), **kwargs)
 
     def _generate(self, messages: list[BaseMessage], *args: Any, **kwargs: Any) -> ChatResult:
-        raise NotImplementedError("this model is asked in an event loop: use ainvoke")
+        raise RuntimeError(_ONLY_AWAITED)
 
     async def _agenerate(
         self, messages: list[BaseMessage], *args: Any, **kwargs: Any

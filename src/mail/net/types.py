@@ -621,6 +621,13 @@ class Approval(TypedDict):
     expires_at: Annotated[str | None, Field(description="Until when it can be answered.")]
     action_request: Annotated[ApprovalRequest, Field(description="The call as the agent made it.")]
     config: Annotated[ApprovalConfig, Field(description="Which answers are allowed.")]
+    approvers: Annotated[
+        list[str],
+        Field(
+            description="Who may answer it: `owner`, `admin`, `user:ID`, `participant:NAME`.",
+            examples=[["owner", "admin"]],
+        ),
+    ]
     description: Annotated[str, Field(description="What it is about, in Markdown.")]
     answer: Annotated[ApprovalAnswer | None, Field(description="The answer.")]
     answered_by: Annotated[

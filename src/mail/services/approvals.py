@@ -79,6 +79,7 @@ def approval_record(found: StoredApproval) -> dict[str, Any]:
         "expires_at": row.expires_at or None,
         "action_request": from_json(row.request),
         "config": {name: bool(config[name]) for name in ALLOWS.values()},
+        "approvers": row.approvers.split(),
         "description": row.description,
         "answer": None if row.answer is None else from_json(row.answer),
         "answered_by": row.answered_by or None,
@@ -190,7 +191,10 @@ class _Deadlines:
         return max(_LEAST_SECONDS, soonest - time.monotonic())
 
     async def _ended(self, found: StoredApproval) -> bool:
-        """End one; False to try it again, unless somebody was faster."""
+        """End one; False if it was not ended, so that it is looked at again later.
+
+        One that somebody has closed meanwhile is not due then, and is forgotten.
+        """
         known = {"approval_id": found.row.approval_id}
         try:
             await self._act(found)

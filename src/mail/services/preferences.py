@@ -46,6 +46,7 @@ MAX_MEMORY_BYTES: Final = 16 * 1024
 """What a memory may take."""
 
 MAX_MEMORIES: Final = 64
+_MOST_NAMES: Final = 4_096  # of a deleted memory the number of its last version is kept
 """How many memories an owner may have beside those that the swarm declares."""
 
 _PLACEHOLDER: Final = re.compile(rf"\{{memory:({MEMORY_NAME.pattern})\}}")
@@ -320,7 +321,11 @@ class Memories:
         return await self._memory(name, added[-1], waiting.get(name, 0))
 
     async def _check_room(self) -> None:
-        if len(await self.store.preferences(self.owner)) >= MAX_MEMORIES:
+        rows = await self.store.preferences(self.owner)
+        known = sum(row.source != "deleted" for row in rows)
+        if len(rows) >= _MOST_NAMES:
+            raise ProtocolError(f"there have been {_MOST_NAMES:,} names of memories; use one again")
+        if known >= MAX_MEMORIES:
             raise ProtocolError(f"there are {MAX_MEMORIES} memories already, which is the limit")
 
     async def _commit(self, change: PreferenceChange) -> None:

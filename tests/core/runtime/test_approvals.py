@@ -117,6 +117,7 @@ async def test_an_accepted_call_runs_once_with_its_arguments(store) -> None:
     runtime = make(post, [("send", {"to": "bob", "text": "hi"})], store=store)
     [record] = await start(runtime, 1)
     assert record["kind"] == "approval" and record["status"] == "open"
+    assert record["approvers"] == ["owner", "admin"]
     assert record["action_request"] == {"action": "send", "args": {"to": "bob", "text": "hi"}}
     assert record["config"] == dict.fromkeys(
         ("allow_accept", "allow_edit", "allow_ignore", "allow_respond"), True
@@ -573,4 +574,75 @@ async def test_plain_text_answers_no_agent_whose_answers_need_an_approval(store)
     assert (record["agent"], record["action_request"]["action"]) == ("worker", "send_response")
     events = (await runtime.read_task("task-1")).events
     assert not any("the secret" in str(e.extra) for e in events if e.kind == "new_message")
+    await runtime.shutdown()
+
+
+async def test_plain_text_does_not_stand_for_a_breakpoint_tool() -> None:
+    replies = iter(
+        [
+            [(TEXT_TOOL, {"content": "All done!"})],
+            [("task_complete", {"finish_message": "All done!"})],
+        ]
+    )
+    core = supervisor(agent_from(lambda messages, choice: next(replies)), ())
+    runtime = runtime_of({"supervisor": core}, breakpoint_tools=["task_complete"])
+    [record] = await start(runtime, 1)
+    assert (record["kind"], record["action_request"]["action"]) == ("breakpoint", "task_complete")
+    await runtime.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("given", "ran", "told"),
+    [
+        ({"type": "accept"}, [{"to": "bob"}], "sent to bob"),
+        (
+            {"type": "edit", "args": {"action": "send", "args": {"to": "eve"}}},
+            [{"to": "eve"}],
+            "sent to eve",
+        ),
+        ({"type": "response", "args": "not yet"}, [], "not yet | SUCCESS: nothing on that day"),
+        ({"type": "ignore"}, [], "ignored the call of 'send'"),
+    ],
+    ids=["accept", "edit", "response", "ignore"],
+)
+async def test_a_completing_action_that_is_held_ends_the_task_when_it_is_run(
+    given, ran, told, store
+) -> None:
+    post = Post()
+    send = [("send", {"to": "bob"}), ("look", {})]
+    core = supervisor(script(send, [("look", {})]), ())
+    core.actions = post.actions()
+    core.actions["send"].completes = True
+    runtime = runtime_of({"supervisor": core}, store=store)
+    [record] = await start(runtime, 1)
+    assert post.looked == 0  # a call of the same reply completes the task
+    await answer(runtime, record, given)
+    task, response = await end_of(runtime)
+    assert task.status is TaskState.COMPLETED and post.sent == ran
+    assert told in response
+    await runtime.shutdown()
+
+
+@pytest.mark.parametrize("how", ["ignored", "expired"])
+async def test_the_call_of_an_agent_that_has_gone_can_end(how, store) -> None:
+    post = Post(Approval(ttl=0.2 if how == "expired" else None))
+    asked = [("send_request", {"target": "worker", "subject": "s", "body": "go"})]
+    clerk = worker(script([("send", {"to": "bob"})]), ("supervisor",))
+    clerk.actions = post.actions()
+    agents = {"supervisor": supervisor(script(asked), ("worker",)), "worker": clerk}
+    runtime = runtime_of(agents, store=store)
+    [record] = await start(runtime, 1)
+    await runtime.shutdown()
+    runtime = runtime_of({"supervisor": supervisor(script(), ())}, store=store)
+    await runtime.start()
+    if how == "ignored":
+        for given in ({"type": "accept"}, {"type": "response", "args": "no"}):
+            with pytest.raises(UnknownAgent, match="ignore the call"):
+                await answer(runtime, record, given)
+        await answer(runtime, record, {"type": "ignore"})
+    task, response = await end_of(runtime)
+    assert task.status is TaskState.COMPLETED and post.sent == []
+    assert "agent 'worker', whose call waited, has left the swarm" in response
+    [closed] = await runtime.get_approvals("all", "", 10)
+    assert closed["status"] == how
     await runtime.shutdown()

@@ -56,8 +56,10 @@ async def _show_whole(session: Session, arguments: argparse.Namespace) -> int:
     waits = f"waits for an answer, {_left(approval['expires_at'])}".removesuffix(", ")
     view.line((one_line(request["action"]), "bold yellow"), f" {outcome(approval) or waits}")
     facts = ("approval_id", "task_id", "agent", "call_id", "created_at", "expires_at")
-    known = {name: approval[name] for name in facts}  # type: ignore[literal-required]
-    for name, value in (known | {"owner": "{role}:{id}".format(**approval["owner"])}).items():
+    known = {name: value for name, value in approval.items() if name in facts}
+    known["owner"] = "{role}:{id}".format(**approval["owner"])
+    known["approvers"] = ", ".join(approval["approvers"])
+    for name, value in known.items():
         if value is not None:
             view.line((f"{name}: ", "dim"), one_line(str(value), _WHOLE_ID), indent=1)
     _part(view, "description", approval["description"])
@@ -95,8 +97,18 @@ def _show(session: Session, view: View, short: str, approval: "Approval") -> Non
         return
     slash = "/" if session.before == "/" else ""
     possible = " ".join(f"{slash}{way}" for way in ways(config))
-    parts = [f"{one_line(approval['agent'])} waits", possible, _left(approval["expires_at"])]
+    parts = [
+        f"{one_line(approval['agent'])} waits{_for_whom(approval)}",
+        possible,
+        _left(approval["expires_at"]),
+    ]
     view.line((" · ".join(part for part in parts if part), "dim"), indent=1)
+
+
+def _for_whom(approval: "Approval") -> str:
+    """Return who must answer, if that is not the owner of the task."""
+    others = approval["approvers"]
+    return "" if "owner" in others else f" for {one_line(', '.join(others))}"
 
 
 def _left(expires_at: str | None) -> str:

@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -124,14 +124,28 @@ async def _search(session: Session, arguments: argparse.Namespace) -> int:
 
 async def _threads(session: Session, arguments: argparse.Namespace) -> int:
     page = await session.client.get_threads(arguments.after, arguments.limit)
+    lines = [
+        (each["id"], each["title"], f"created by {each['creator_id']}, {each['created_at'][:16]}")
+        for each in page["threads"]
+    ]
+    return _show_page(session, arguments, page, lines, "threads")
+
+
+def _show_page(
+    session: Session,
+    arguments: argparse.Namespace,
+    page: Mapping[str, Any],
+    lines: Sequence[tuple[str, str, str]],
+    command: str,
+) -> int:
+    """Show a page of a list, each line as (id, name, what else), and how to see the next one."""
     if session.wants_json(arguments):
         session.screen.show_json(page)
         return DONE
-    for thread in page["threads"]:
-        about = f"  created by {thread['creator_id']}, {thread['created_at'][:16]}"
-        session.screen.say(f"{thread['id']}  {one_line(thread['title'])}", (about, "dim"))
+    for name, title, about in lines:
+        session.screen.say(f"{name}  {one_line(title)}", (f"  {about}", "dim"))
     if page["next_after"] is not None:
-        session.screen.note((f"more: threads --after {page['next_after']}", "dim"))
+        session.screen.note((f"more: {command} --after {page['next_after']}", "dim"))
     return DONE
 
 
@@ -199,15 +213,11 @@ async def _teammate_broadcast(session: Session, arguments: argparse.Namespace) -
 
 async def _files(session: Session, arguments: argparse.Namespace) -> int:
     page = await session.client.get_files(arguments.after, arguments.limit)
-    if session.wants_json(arguments):
-        session.screen.show_json(page)
-        return DONE
-    for file in page["files"]:
-        about = f"  {file['size']:,} bytes, {file['media_type']}"
-        session.screen.say(f"{file['id']}  {one_line(file['filename'])}", (about, "dim"))
-    if page["next_after"] is not None:
-        session.screen.note((f"more: files --after {page['next_after']}", "dim"))
-    return DONE
+    lines = [
+        (each["id"], each["filename"], f"{each['size']:,} bytes, {each['media_type']}")
+        for each in page["files"]
+    ]
+    return _show_page(session, arguments, page, lines, "files")
 
 
 async def _upload(session: Session, arguments: argparse.Namespace) -> int:

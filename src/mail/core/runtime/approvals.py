@@ -145,7 +145,7 @@ async def _description(approval: Approval, task_text: str, call: AgentToolCall) 
                 said = await said if inspect.isawaitable(said) else said
         except StoreError:
             raise
-        except Exception:  # a person is asked all the same
+        except Exception:  # code of others may fail in any way; a person is asked all the same
             logger.exception("the description of a call of '%s' failed", call.tool_name)
     text = said if said is not None else default_description(task_text, call)
     return _cut(storable(str(text)).replace("\0", ""))

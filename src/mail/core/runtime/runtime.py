@@ -246,7 +246,8 @@ class MAILRuntime(Federation, RuntimeViews):
             if self._gateway is not None:
                 self._gateway.wake(())  # mail may wait from the last time
             self._recovered = True
-            if self._context.holds:
+            # A paused task may have held calls of tools that nothing in the swarm holds any more.
+            if self._context.holds or any(row.state is TaskState.PAUSED for row in rows):
                 self._watch_deadlines()
         finally:
             self._opening = None

@@ -798,7 +798,7 @@ def prepare_decision(
 
     Raises:
         ApprovalClosed, ApprovalError, Forbidden: see `mail.core.runtime.approvals.check_answer`.
-        UnknownAgent: the agent is not in the swarm any more.
+        UnknownAgent: the agent is not in the swarm any more, so its call can only be ignored.
     """
     answer = check_answer(task, asked, answer, by, context)
     call = task.calls[(asked.agent, asked.call_id)]
@@ -806,7 +806,7 @@ def prepare_decision(
         raise ApprovalClosed(asked.status)
     if call.agent not in context.agents:
         if not swarm_of(create_agent_address(call.agent)):
-            raise UnknownAgent(f"agent '{call.agent}', whose call '{call.call_id}' is, has gone")
+            return _end_for_the_gone(task, asked, call, answer, by, context, mail_delivery)
         result = {"call_id": call.call_id, "content": answer.text}
         resumption = prepare_resumption(task, result, context, mail_delivery, by)
         resumption.by = by
@@ -823,6 +823,33 @@ def prepare_decision(
         resumption.before.append(call)
         _record(resumption, call, answer.text, here=True)
         _wake(resumption, context, mail_delivery)
+    return resumption
+
+
+def _end_for_the_gone(
+    task: ActiveTask,
+    asked: ApprovalRow,
+    call: CallRow,
+    answer: Answer,
+    by: Answerer,
+    context: RuntimeContext,
+    mail_delivery: MailDelivery,
+) -> Resumption:
+    """End the run of a call whose agent is not in the swarm any more, as nobody can go on with it.
+
+    Raises:
+        UnknownAgent: the answer is one that the agent would have to act on.
+    """
+    late = by.role == "system"
+    if answer.type != "ignore" and not late:
+        raise UnknownAgent(
+            f"agent '{call.agent}', whose call '{call.call_id}' is, has gone; to end the task, "
+            "ignore the call if that is allowed, or cancel the task"
+        )
+    resumption = Resumption(task, [], Mail(task), by=by)
+    resumption.close(asked, Answer("ignore"), by, late=late)
+    told = f"The workflow has ended: agent '{call.agent}', whose call waited, has left the swarm."
+    _ignore(resumption, call, told, context, mail_delivery)
     return resumption
 
 
@@ -862,16 +889,16 @@ def _ignore(
     task = resumption.task
     others = [each for each in task.asked_calls() if each != call and each.agent in context.agents]
     resumption.before.extend((call, *others))
-    _record(resumption, call, IGNORED, here=True)
+    here = call.agent in context.agents
+    _record(resumption, call, IGNORED, here=here)
     for each in others:
         _record(resumption, each, CANCELLED, here=True)
         asked = task.approvals.get((each.agent, each.call_id))
         if asked is not None:
             resumption.asked.append(asked)
             resumption.approvals.append(asked._replace(status="cancelled", answered_at=task.now()))
-    _send_decision(
-        resumption, call.agent, Control(ControlKind.END, reason=told), context, mail_delivery
-    )
+    agent = call.agent if here else context.finisher
+    _send_decision(resumption, agent, Control(ControlKind.END, reason=told), context, mail_delivery)
 
 
 def _send_decision(

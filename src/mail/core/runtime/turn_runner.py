@@ -190,10 +190,10 @@ def take_text(turn: Turn, turn_result: TurnResult, reply: Reply, context: Runtim
 
 
 def _is_held(turn: Turn, asker: Origin | None, context: RuntimeContext) -> bool:
-    """Tell whether text would do what a tool does whose calls need an approval."""
+    """Tell whether text would do what a tool does whose calls wait for a person."""
     answers = asker is not None and asker.address_type == "agent" and not turn.finishing
     tool = "send_response" if answers else "task_complete"
-    return context.approval_for(turn.agent, tool) is not None
+    return tool in context.breakpoint_tools or context.approval_for(turn.agent, tool) is not None
 
 
 def _speak(turn: Turn, turn_result: TurnResult, text: str, context: RuntimeContext) -> None:
