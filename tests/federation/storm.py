@@ -76,9 +76,9 @@ class Storm:
                 try:
                     await self._forth(reader, up_writer, back)
                 finally:
+                    up_writer.transport.abort()  # before the wait, which may be cancelled
                     back.cancel()
                     await asyncio.gather(back, return_exceptions=True)
-                    up_writer.transport.abort()
         finally:
             writer.transport.abort()
             self._tasks.discard(task)

@@ -38,9 +38,9 @@ class CuttingProxy:
                 try:
                     await self._back(up_reader, writer)
                 finally:
+                    up_writer.transport.abort()  # before the wait, which may be cancelled
                     there.cancel()
                     await asyncio.gather(there, return_exceptions=True)
-                    up_writer.transport.abort()
         finally:
             writer.transport.abort()
             self.tasks.discard(task)
