@@ -1,5 +1,7 @@
 """What goes to the newest models, as LiteLLM puts it on the wire, and what comes back from them."""
 
+import json
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -8,7 +10,9 @@ import pytest
 from mail.core.call_context import NullSink
 from mail.llm.ask import ask as ask_whole
 from mail.llm.ask import history_entries
-from mail.llm.litellm_model import LiteLLMModel
+from mail.llm.litellm_model import LiteLLMModel, load_library
+from mail.llm.profiles import profile_of
+from mail.llm.settings import LLMSettings
 from tests.llm.recording import Recorder, recorder
 from tests.llm.streams import anthropic_events, responses_events
 from tests.llm.support import ask
@@ -112,3 +116,197 @@ async def test_entries_that_do_not_say_who_sealed_them_go_to_anyone(recorded: Re
     for model in ("openai/gpt-5-mini", "xai/grok-4.5"):
         body = await recorded.sent(model, tool_format="responses", messages=history)
         assert body["input"][1:3] == [SEALED, CALL]
+
+
+# --- Claude ---
+
+NAMED = {"type": "function", "name": "look_up"}
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
+USE = {"type": "tool_use", "id": "t1", "name": "look_up", "input": {"word": "sun"}}
+THOUGHTFUL = [
+    USER,
+    {"role": "assistant", "content": [THOUGHT, USE]},
+    {"role": "tool", "name": "look_up", "content": "SUCCESS", "tool_call_id": "t1"},
+]
+BINDING = "thinking-binding-controls-2026-08-01"
+SHOWN = {"type": "adaptive", "display": "summarized"}
+BOUND = SHOWN | {"block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+NEWEST = ["claude-opus-5-5", "claude-sonnet-5-5", "claude-fable-5-1", "claude-opus-6-20270101"]
+LOW = LLMSettings.resolve("low")
+
+
+def _kinds(body: dict[str, Any]) -> list[str]:
+    """Return the kinds of block in the first reply of a history."""
+    return [block["type"] for block in body["messages"][1]["content"]]
+
+
+@pytest.mark.parametrize("model", NEWEST)
+@pytest.mark.parametrize("choice", ["required", NAMED])
+@pytest.mark.parametrize("effort", [None, "low"])
+async def test_claude_that_cannot_be_forced_is_not_and_keeps_thinking(
+    recorded: Recorder, model: str, choice: Any, effort: str | None
+) -> None:
+    settings = LLMSettings.resolve(effort)
+    asked = {"messages": THOUGHTFUL, "tool_choice": choice, "settings": settings}
+    body = await recorded.sent(f"anthropic/{model}", **asked)
+    assert body["tool_choice"] == {"type": "auto"}
+    assert body["thinking"] == BOUND
+    assert body.get("output_config", {}).get("effort") == effort
+    assert BINDING in recorded.headers[-1]["anthropic-beta"]
+    assert _kinds(body) == ["thinking", "tool_use"]
+
+
+@pytest.mark.parametrize("choice", ["required", NAMED])
+async def test_a_proxy_is_not_asked_to_force_claude_either(recorded: Recorder, choice: Any) -> None:
+    asked = {"messages": THOUGHTFUL, "tool_choice": choice}
+    body = await recorded.sent("litellm_proxy/anthropic/claude-opus-5-5", **asked)
+    assert body["tool_choice"] == "auto"
+    assert body["thinking"] == BOUND
+    assert "signature" in str(body["messages"])
+    assert BINDING in recorded.headers[-1]["anthropic-beta"]
+
+
+async def test_at_azure_thoughts_are_not_said_to_be_bound(recorded: Recorder) -> None:
+    body = await recorded.sent("azure_ai/claude-opus-5-5", messages=THOUGHTFUL)
+    assert "block_binding" not in str(body)
+    assert body["tool_choice"] == {"type": "auto"}
+    assert _kinds(body) == ["thinking", "tool_use"]
+
+
+@pytest.mark.parametrize("model", ["claude-opus-5", "claude-sonnet-5", "claude-haiku-5-5"])
+async def test_claude_that_thinks_by_default_ends_without_thinking(
+    recorded: Recorder, model: str
+) -> None:
+    for settings in (LLMSettings(), LOW):
+        asked = {"messages": THOUGHTFUL, "tool_choice": NAMED, "settings": settings}
+        body = await recorded.sent(f"anthropic/{model}", **asked)
+        assert body["tool_choice"]["name"] == "look_up"
+        assert body["thinking"] == {"type": "disabled"}
+        assert "output_config" not in body
+        assert _kinds(body) == ["tool_use"]
+
+
+@pytest.mark.parametrize("model", ["claude-opus-5", "claude-sonnet-5"])
+async def test_claude_that_thinks_by_default_keeps_its_thoughts_without_an_effort(
+    recorded: Recorder, model: str
+) -> None:
+    body = await recorded.sent(f"anthropic/{model}", messages=THOUGHTFUL)
+    assert body["tool_choice"] == {"type": "any"}
+    assert "thinking" not in body
+    assert _kinds(body) == ["thinking", "tool_use"]
+    body = await recorded.sent(f"anthropic/{model}", messages=THOUGHTFUL, settings=LOW)
+    assert body["tool_choice"] == {"type": "auto"}
+    assert body["thinking"] == SHOWN
+    assert body["output_config"] == {"effort": "low"}
+    assert _kinds(body) == ["thinking", "tool_use"]
+
+
+async def test_claude_that_always_thinks_is_never_told_not_to(recorded: Recorder) -> None:
+    for model in ("claude-fable-5", "claude-mythos-5"):
+        for settings in (LLMSettings(), LOW, LLMSettings.resolve("none")):
+            asked = {"messages": THOUGHTFUL, "tool_choice": NAMED, "settings": settings}
+            body = await recorded.sent(f"anthropic/{model}", **asked)
+            assert body.get("thinking", {}).get("type") != "disabled"
+            assert _kinds(body) == ["thinking", "tool_use"]
+
+
+async def test_thoughts_that_were_not_asked_for_stay_away_from_claude_that_asks_first(
+    recorded: Recorder,
+) -> None:
+    body = await recorded.sent("anthropic/claude-opus-4-8", messages=THOUGHTFUL)
+    assert (_kinds(body), "thinking" in body) == (["tool_use"], False)
+    assert "anthropic-beta" not in recorded.headers[-1]
+
+
+@pytest.mark.parametrize(
+    ("model", "most"), [("claude-zeta-9", 64_000), ("claude-opus-5-5", 128_000)]
+)
+async def test_claude_that_the_tables_lack_may_write_long_replies(
+    recorded: Recorder, model: str, most: int
+) -> None:
+    assert (await recorded.sent(f"anthropic/{model}"))["max_tokens"] == most
+    short = LLMSettings(max_tokens=100)
+    assert (await recorded.sent(f"anthropic/{model}", settings=short))["max_tokens"] == 100
+
+
+# --- OpenAI and xAI, over Responses ---
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "reasoning"),
+    [
+        ("openai/gpt-5-mini", None, {"summary": "auto"}),
+        ("openai/gpt-5-mini", "minimal", {"summary": "auto", "effort": "minimal"}),
+        ("openai/gpt-5.4", "minimal", {"summary": "auto", "effort": "low"}),
+        ("openai/gpt-6-astra", "minimal", {"summary": "auto", "effort": "low"}),
+        ("openai/gpt-5-pro", None, {"summary": "auto"}),
+        ("openai/gpt-5-pro", "low", {"summary": "auto", "effort": "high"}),
+        ("openai/o3", "minimal", {"summary": "auto", "effort": "low"}),
+        ("openai/gpt-5-chat-latest", "low", None),
+        ("xai/grok-4.20-0309-reasoning", None, None),
+        ("xai/grok-4.20-0309-reasoning", "high", None),
+        ("xai/grok-4.5", None, None),
+        ("xai/grok-4.5", "minimal", {"effort": "low"}),
+        ("xai/grok-4.3", "high", {"effort": "high"}),
+        ("xai/grok-9-new", "high", None),
+    ],
+)
+async def test_an_effort_is_sent_only_if_it_is_asked_for_and_taken(
+    recorded: Recorder, model: str, effort: str | None, reasoning: Any
+) -> None:
+    settings = LLMSettings.resolve(effort)
+    body = await recorded.sent(model, tool_format="responses", settings=settings)
+    assert body.get("reasoning") == reasoning
+    assert body["store"] is False
+    if "chat" not in model:
+        assert body["include"] == ["reasoning.encrypted_content"]
+
+
+async def test_grok_that_the_tables_lack_gets_its_reasoning_back(recorded: Recorder) -> None:
+    asked = {"tool_format": "responses", "messages": [USER, SEALED, CALL, OUTPUT]}
+    body = await recorded.sent("xai/grok-9-new", **asked)
+    assert SEALED in body["input"]
+
+
+async def test_a_call_that_gemini_signed_fits_into_openais_ids(recorded: Recorder) -> None:
+    signed = "call_1__thought__" + "A+/=" * 200
+    function = {"name": "look_up", "arguments": "{}"}
+    history = [
+        USER,
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": signed, "type": "function", "function": function}],
+        },
+        {"role": "tool", "name": "look_up", "content": "SUCCESS", "tool_call_id": signed},
+    ]
+    for model in ("openai/gpt-5-mini", "anthropic/claude-opus-5-5"):
+        body = await recorded.sent(model, tool_format="responses", messages=history)
+        text = json.dumps(body)
+        assert "__thought__" not in text
+        ids = re.findall(r'"(?:call_id|tool_use_id)": "([^"]+)"', text)
+        assert ids
+        assert max(map(len, ids)) <= 64
+
+
+@pytest.mark.parametrize(
+    ("model", "wire"),
+    [
+        ("openai/gpt-5", "completions"),
+        ("openai/gpt-5.2", "completions"),
+        ("openai/gpt-5.4", "responses"),
+        ("openai/gpt-5.6", "responses"),
+        ("openai/gpt-6-astra", "responses"),
+        ("openai/gpt-5-pro", "responses"),
+        ("litellm_proxy/openai/gpt-6-sol", "responses"),
+    ],
+)
+def test_models_that_call_tools_only_over_responses_are_asked_there(
+    monkeypatch: pytest.MonkeyPatch, model: str, wire: str
+) -> None:
+    for name in ("OPENAI_BASE_URL", "OPENAI_API_BASE"):
+        monkeypatch.delenv(name, raising=False)
+    assert profile_of(load_library(), model, "completions").wire == wire
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    if not model.startswith("litellm_proxy/"):  # a server of one's own may lack it
+        assert profile_of(load_library(), model, "completions").wire == "completions"

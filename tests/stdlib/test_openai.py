@@ -23,6 +23,7 @@ from mail.stdlib.openai import (
     OpenAIResponsesAgentFunction,
     OpenAIResponsesSupervisorFunction,
 )
+from tests.llm.support import Recorder
 from tests.support.provider import FakeProvider, Fault, Search
 
 KEY = "sk-environment-key-0123456789"
@@ -188,6 +189,52 @@ async def test_the_settings_reach_the_api(
     body = provider.requests[0].body
     assert (body[field], body["tool_choice"]) == (900, "auto")
     assert (body.get("reasoning_effort") or body["reasoning"]["effort"]) == "low"
+
+
+@pytest.mark.parametrize(
+    ("model", "tools", "wire"),
+    [
+        ("gpt-5-mini", [NESTED], "completions"),
+        ("gpt-5.4", [NESTED], "responses"),
+        ("openai/gpt-6-astra", [NESTED], "responses"),
+        ("ft:gpt-5.6:ours", [NESTED], "responses"),
+        ("gpt-6-sol", [], "completions"),
+    ],
+)
+@pytest.mark.parametrize("own", [True, False])
+async def test_models_that_call_no_tools_in_chats_are_asked_over_responses(
+    provider: FakeProvider,
+    clerk: Clerks,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    tools: list[Any],
+    wire: str,
+    own: bool,
+) -> None:
+    monkeypatch.setattr("mail.stdlib.openai.agents.asks_openai", lambda: own)
+    options = {"comm_targets": [], "tools": tools, "reasoning_effort": "minimal"}
+    agent = clerk(OpenAIChatCompletionsAgentFunction, model=model, **options)
+    await agent([user("Hi")], "auto")
+    (seen,) = provider.requests
+    assert seen.wire == (wire if own else "completions")
+    assert seen.body.get("store", "unsaid") == (False if own else "unsaid")
+
+
+async def test_a_model_that_does_not_stream_is_asked_for_a_whole_reply(
+    provider: FakeProvider, clerk: Clerks
+) -> None:
+    provider.script = [
+        when(tool_result="count").then(say("Three.")),
+        otherwise(think("Count."), call("count", item="pears")),
+    ]
+    agent = clerk(OpenAIResponsesAgentFunction, model="gpt-5-pro")
+    sink = Recorder()
+    enter_call(CallContext(sink=sink))
+    _, (made,) = await agent([user("How many pears?")], "auto")
+    history = [user("How many?"), *made.responses, made.create_response_msg("3")]
+    text, _ = await agent(history, "auto")
+    assert (text, sink.texts, made.reasoning) == ("Three.", ["Three."], ["Count."])
+    assert not any(seen.body.get("stream") for seen in provider.requests)
 
 
 async def test_a_tool_of_the_provider_is_passed_on_and_told(

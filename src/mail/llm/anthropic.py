@@ -25,7 +25,7 @@ from mail.llm.request import (
     Speech,
     Thought,
 )
-from mail.llm.thinking import THINKING, may_think, thinking_arguments
+from mail.llm.thinking import THINKING, forced_by, may_think, thinking_arguments
 from mail.llm.tools import tools_for
 
 __all__ = ["INTERLEAVED", "assistant_message", "decode", "encode", "server_tool", "with_results"]
@@ -34,6 +34,7 @@ INTERLEAVED: Final = {"anthropic-beta": "interleaved-thinking-2025-05-14"}
 """The header that lets a model think between its tool calls."""
 
 _LEAST_BUDGET: Final = 1024
+_THINK_UNASKED: Final = ("default", "always")
 _SERVER_CALL: Final = "srvtoolu_"
 _EVENT_NAMES: Final[Mapping[str, str]] = {
     "web_search": "web_search_call",
@@ -46,9 +47,9 @@ _EVENT_NAMES: Final[Mapping[str, str]] = {
 def encode(request: ModelRequest, profile: Profile) -> dict[str, Any]:
     """Build the keyword arguments of LiteLLM's chat call to a Claude model.
 
-    A model that thinks cannot be forced to call a tool. So a call that forces one tool is made
-    without thinking, and so is one with a budget in a turn that began without thinking, which the
-    provider would refuse.
+    Most models that think cannot be forced to call a tool. So a call that forces one tool is made
+    without thinking, or where a model always thinks, leaves it the choice. A call with a budget in
+    a turn that began without thinking would be refused, so it is made without.
 
     Args:
         request: The question; nothing in it is changed or shared with the result.
@@ -57,20 +58,29 @@ def encode(request: ModelRequest, profile: Profile) -> dict[str, Any]:
     """
     settings = request.settings
     exchanges = conversation(request.messages, profile)
-    able = may_think(request.tool_choice, exchanges, profile)
-    asked = thinking_arguments(settings, profile, least=_LEAST_BUDGET) if able else {}
-    messages = list(_messages(exchanges, keep_thinking=bool(asked)))
+    forced = forced_by(request.tool_choice, profile)
+    off = forced == "off" or (settings.effort == "none" and profile.thinks == "default")
+    if off:
+        asked = plain_copy(profile.off_switch)
+    elif may_think(request.tool_choice, exchanges, profile):
+        asked = thinking_arguments(settings, profile, least=_LEAST_BUDGET)
+    else:
+        asked = {}
+    thinks = not off and (bool(asked) or profile.thinks in _THINK_UNASKED)
+    messages = list(_messages(exchanges, keep_thinking=thinks and profile.send_back != "never"))
     messages[:0] = _system(request, messages)
     if profile.cache_marks:
         mark_for_cache(messages)
     wire: dict[str, Any] = {"model": request.model, "messages": messages} | asked
     if asked and profile.effort_via == "thinking_budget":  # others do so by themselves
         wire["extra_headers"] = dict(INTERLEAVED)
-    if settings.max_tokens is not None:
-        wire["max_tokens"] = settings.max_tokens
+    most = settings.max_tokens or profile.max_tokens
+    if most is not None:
+        wire.setdefault("max_tokens", most)
     if request.tools:
         wire["tools"] = tools_for(request.tools, "anthropic")
-        wire["tool_choice"] = tool_choice(request.tool_choice, request.tools, free=bool(asked))
+        free = forced == "auto" or (thinks and bool(asked) and forced in (None, "unless_thinking"))
+        wire["tool_choice"] = tool_choice(request.tool_choice, request.tools, free=free)
     return wire
 
 

@@ -11,10 +11,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal
-from urllib.parse import urlsplit
 
 from mail.core.agents import ToolChoice
-from mail.llm.provider_env import configured_address
+from mail.llm.provider_env import asks_openai
 from mail.llm.request import ToolFormat, Wire
 from mail.llm.rows import ROWS, Row
 from mail.llm.settings import EFFORTS, LLMSettings
@@ -53,6 +52,7 @@ class Profile:
     Attributes:
         wire: The format in which it is spoken to.
         tools: Whether it can call tools at all.
+        chat_tools: Whether it can call them over chat completions too, however it thinks.
         forced_any: How "call any tool" is asked for.
         forced_named: How one certain tool is asked for.
         off_switch: Arguments that switch thinking off where it is not left to the model.
@@ -97,6 +97,7 @@ class Profile:
 
     wire: Wire = "completions"
     tools: bool = True
+    chat_tools: bool = True
     forced_any: Forced = "ok"
     forced_named: Forced = "ok"
     off_switch: Mapping[str, Any] = field(default_factory=dict)
@@ -224,6 +225,8 @@ _OPENAI: Final = "openai"
 _OWN_NAMES: Final = re.compile(r"(ft:)?(gpt-\d|o\d|codex|computer-use)")
 _COMPATIBLE: Final = "openai-compatible"
 _CLAUDE: Final = "claude"
+_UNLISTED_CLAUDE: Final = 64_000
+"""The longest reply of a Claude model that LiteLLM does not know, and would cut at 4,096 tokens."""
 _BLOCK_HOSTS: Final = frozenset({_ANTHROPIC, "azure_ai", "vertex_ai"})
 """Whose Claude models LiteLLM speaks to in Anthropic's own message blocks."""
 _MARKED_HOSTS: Final = frozenset({*_BLOCK_HOSTS, "bedrock"})
@@ -259,7 +262,8 @@ class _Known:
 
     def fields(self, set_already: Mapping[str, Any], tool_format: ToolFormat) -> dict[str, Any]:
         """Return the fields of a profile, as far as the tables and those set already tell."""
-        wire: Wire = set_already.get("wire") or self.wire(tool_format)
+        chats = bool(set_already.get("chat_tools", True))
+        wire: Wire = set_already.get("wire") or self.wire(tool_format, chat_tools=chats)
         asks = "thinking" in (
             _asked(self.litellm.get_supported_openai_params, model=self.model) or ()
         )
@@ -282,11 +286,13 @@ class _Known:
             via = "adaptive" if self.is_claude and self._adapts() else "thinking_budget"
             fields |= {"effort_via": via, "send_back": "thinking"}
             fields |= {"forced_any": "unless_thinking", "forced_named": "off"}
+        if wire == "anthropic" and not self._table.get("max_output_tokens"):
+            fields["max_tokens"] = _UNLISTED_CLAUDE
         if self._table.get("supports_forced_tool_use") is False:
             fields |= {"forced_any": "auto", "forced_named": "auto"}
         return fields
 
-    def wire(self, tool_format: ToolFormat) -> Wire:
+    def wire(self, tool_format: ToolFormat, *, chat_tools: bool = True) -> Wire:
         """Return the format of the model's provider that suits an agent's tool format.
 
         Claude models are spoken to in Anthropic's blocks, whatever the tool format is;
@@ -295,7 +301,9 @@ class _Known:
         """
         if self.provider in _BLOCK_HOSTS and self.is_claude:
             return "anthropic"
-        if tool_format == "responses" and (self.proxied or self._has_responses()):
+        imitated = self.provider == _OPENAI and not self.proxied and not asks_openai()
+        wanted = tool_format == "responses" or not (chat_tools or imitated)
+        if wanted and (self.proxied or self._has_responses()):
             return "responses"
         return "completions"
 
@@ -332,8 +340,7 @@ class _Known:
 
 def _is_elsewhere(litellm: Any, name: str) -> bool:
     """Tell whether a model is none of OpenAI's, but of a server that speaks like OpenAI's."""
-    address = configured_address(_OPENAI)
-    if not address or urlsplit(address).hostname == "api.openai.com":
+    if asks_openai():
         return False
     known = name in litellm.model_cost or f"{_OPENAI}/{name}" in litellm.model_cost
     return not known and _OWN_NAMES.match(name) is None

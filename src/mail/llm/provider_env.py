@@ -11,6 +11,7 @@ from mail.llm.request import ToolFormat
 
 __all__ = [
     "ModelUse",
+    "asks_openai",
     "check_surroundings",
     "configured_address",
     "missing_variables",
@@ -23,6 +24,7 @@ _PROXY: Final = "litellm_proxy"
 _PROXY_ADDRESS: Final = "LITELLM_PROXY_API_BASE"
 _PROXY_KEY: Final = "LITELLM_PROXY_API_KEY"
 _OPENAI: Final = "openai"
+_OPENAI_HOST: Final = "api.openai.com"
 _OPENAI_KEY: Final = "OPENAI_API_KEY"
 # In the order in which the library looks at them.
 _ADDRESSES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -73,6 +75,12 @@ def configured_address(provider: str) -> str | None:
     usual = (f"{provider.upper()}_API_BASE",)
     values = (os.environ.get(name) for name in _ADDRESSES.get(provider, usual))
     return next(filter(None, values), None)
+
+
+def asks_openai() -> bool:
+    """Tell whether calls to OpenAI go there, and not to a server that speaks like it."""
+    address = configured_address(_OPENAI)
+    return not address or urlsplit(address).hostname == _OPENAI_HOST
 
 
 class ModelUse(NamedTuple):

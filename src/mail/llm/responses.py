@@ -27,6 +27,7 @@ from mail.llm.request import (
     Speech,
     Thought,
 )
+from mail.llm.thinking import forced_by
 from mail.llm.tools import choice_name, tools_for
 
 __all__ = ["BUILTIN_ITEMS", "decode", "encode", "history_items", "marked", "parts_of"]
@@ -57,33 +58,51 @@ def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
 
     Args:
         request: The question; nothing in it is changed or shared with the result.
-        profile: What the model accepts and needs. If it reasons, a summary and the encrypted text
-            are asked for.
+        profile: What the model accepts and needs. If it reasons, the encrypted text is asked for,
+            and a summary where it gives one.
     """
     settings = request.settings
-    reasoning = profile.thinks != "no"
-    items = list(_items(request, profile, keep_reasoning=reasoning))
+    forced = forced_by(request.tool_choice, profile)
+    reasons = profile.thinks != "no"
+    items = list(_items(request, profile))
     wire: dict[str, Any] = {"model": request.model, "input": items, "store": False}
     if items and items[0].get("role") == "system":
         wire["instructions"] = _plain_text(items.pop(0))
     elif request.system:
         wire["instructions"] = request.system
     include = []
-    if reasoning:
-        effort = settings.reasoning_effort or "medium"
-        wire["reasoning"] = {"effort": effort, "summary": "auto"}
+    if reasons:
         include.append("reasoning.encrypted_content")
+    effort = settings.reasoning_effort if forced != "off" else None
+    if reasoning := _asked(effort, profile):
+        wire["reasoning"] = reasoning
+    if forced == "off":
+        wire |= plain_copy(profile.off_switch)
     if settings.max_tokens is not None:
         wire["max_output_tokens"] = settings.max_tokens
     if request.tools:
         tools = tools_for(request.tools, "responses")
+        free = forced == "auto" or (forced == "unless_thinking" and effort is not None)
         wire["tools"] = tools
-        wire["tool_choice"] = _tool_choice(request.tool_choice, tools)
+        wire["tool_choice"] = "auto" if free else _tool_choice(request.tool_choice, tools)
         if any(tool.get("type") == "code_interpreter" for tool in tools):
             include.append("code_interpreter_call.outputs")
     if include:
         wire["include"] = include
     return wire
+
+
+def _asked(effort: str | None, profile: Profile) -> dict[str, Any]:
+    """Return what is asked of a model that reasons; its effort is its own unless one is asked for.
+
+    Many models refuse an effort, or some of them, and what a provider has set is often more.
+    """
+    if profile.thinks == "no":
+        return {}
+    asked = {"summary": "auto"} if profile.summary else {}
+    if effort is not None and profile.effort_via == "reasoning":
+        asked["effort"] = profile.nearest(effort)
+    return asked
 
 
 def _tool_choice(choice: ToolChoice, tools: Sequence[Mapping[str, Any]]) -> ToolChoice:
@@ -98,15 +117,14 @@ def _tool_choice(choice: ToolChoice, tools: Sequence[Mapping[str, Any]]) -> Tool
     return {"type": "function", "name": name}
 
 
-def _items(
-    request: ModelRequest, profile: Profile, *, keep_reasoning: bool
-) -> Iterator[dict[str, Any]]:
-    reader = _reader(request)
+def _items(request: ModelRequest, profile: Profile) -> Iterator[dict[str, Any]]:
+    kept = profile.thinks != "no" and profile.send_back != "never"
+    reader = _reader(request) if kept else None
     for exchange in conversation(request.messages, profile):
         if isinstance(exchange, Said):
             yield plain_copy(exchange.message)
             continue
-        yield from _reply_items(exchange, reader if keep_reasoning else None)
+        yield from _reply_items(exchange, reader)
         for call, result in zip(exchange.calls, exchange.results, strict=True):
             yield {"type": "function_call_output", "call_id": call.id, "output": result}
 

@@ -79,7 +79,8 @@ _CLAUDE_ALWAYS: Final = {
     "send_back": "always",
 }
 _CLAUDE_DEFAULT: Final = {
-    **_FORCED_OFF,
+    "forced_any": "unless_thinking",
+    "forced_named": "off",
     "thinks": "default",
     "off_switch": _DISABLED,
     "effort_via": "adaptive",
@@ -98,7 +99,13 @@ _WHATS_NEW: Final = (
     "https://platform.claude.com/docs/en/models/opus-5-5/whats-new-opus-5-5; litellm#39151"
 )
 
-_XAI: Final = {**_FORCED_OK, "thinks": "always", "send_back": "always", "store": False}
+_XAI: Final = {
+    **_FORCED_OK,
+    "thinks": "always",
+    "send_back": "always",
+    "summary": False,  # it sends one anyway
+    "store": False,
+}
 _XAI_EFFORT: Final = {**_XAI, "effort_via": "reasoning"}
 _XAI_DOCS: Final = "https://docs.x.ai/developers/model-capabilities/text/reasoning"
 
@@ -128,7 +135,8 @@ _EFFORT_ONLY: Final = {**_FORCED_OK, "wire": "completions", "effort_via": "reaso
 
 _OPENAI_HOSTS: Final = "openai|azure"
 _GPT: Final = {"effort_via": "reasoning"}
-_GPT_LONG: Final = {**_GPT, "thinks": "always", "silence": 600.0, "total": 3600.0}
+_GPT_RESPONSES: Final = {**_GPT, "chat_tools": False}
+_GPT_LONG: Final = {**_GPT_RESPONSES, "thinks": "always", "silence": 600.0, "total": 3600.0}
 _OPENAI_EFFORTS: Final = "https://models.dev; big-AGI#1159; opencode#26268"
 
 _HOSTS: Final = (
@@ -718,7 +726,7 @@ _MAKERS: Final = (
         id="claude-always",
         models="Claude Fable 5, Mythos 5, Mythos Preview",
         model=r"claude-(fable-5|mythos-5|mythos-preview)",
-        fields={**_CLAUDE_ALWAYS, **_FORCED_OK},
+        fields={**_CLAUDE_ALWAYS, **_UNLESS_THINKING},
         source="langchain-aws#1141; LiteLLM's tables (thinking_always_on)",
     ),
     Row(
@@ -788,7 +796,7 @@ _MAKERS: Final = (
         models="gpt-6-astra, gpt-6.1-sol, gpt-6.2-astra",
         provider=_OPENAI_HOSTS,
         model=r"^gpt-(6(\.\d)?-astra|6\.[1-9]-sol)",
-        fields={**_GPT, "thinks": "always", "efforts": _TO_MAX},
+        fields={**_GPT_RESPONSES, "thinks": "always", "efforts": _TO_MAX},
         source="litellm#34569; apidog 2026-11-18; langchain#40330",
     ),
     Row(
@@ -796,7 +804,7 @@ _MAKERS: Final = (
         models="gpt-5.6, gpt-6",
         provider=_OPENAI_HOSTS,
         model=r"^gpt-(5\.6|6)",
-        fields={**_GPT, "thinks": "default", "efforts": ("none", *_TO_MAX)},
+        fields={**_GPT_RESPONSES, "thinks": "default", "efforts": ("none", *_TO_MAX)},
         source="LibreChat#14231; litellm#34569",
     ),
     Row(
@@ -808,12 +816,20 @@ _MAKERS: Final = (
         source=_OPENAI_EFFORTS,
     ),
     Row(
-        id="gpt-5.2",
-        models="gpt-5.2 to gpt-5.5",
+        id="gpt-5.4",
+        models="gpt-5.4, gpt-5.5",
         provider=_OPENAI_HOSTS,
-        model=r"^gpt-5\.[2-5]",
+        model=r"^gpt-5\.[45]",
+        fields={**_GPT_RESPONSES, "thinks": "asked", "efforts": ("none", *_TO_HIGH, "xhigh")},
+        source=f"pipecat#4043; openai-openapi#541; {_OPENAI_EFFORTS}",
+    ),
+    Row(
+        id="gpt-5.2",
+        models="gpt-5.2, gpt-5.3",
+        provider=_OPENAI_HOSTS,
+        model=r"^gpt-5\.[23]",
         fields={**_GPT, "thinks": "asked", "efforts": ("none", *_TO_HIGH, "xhigh")},
-        source=f"pipecat#4043; {_OPENAI_EFFORTS}",
+        source=_OPENAI_EFFORTS,
     ),
     Row(
         id="gpt-5.1",

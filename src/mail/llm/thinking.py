@@ -5,17 +5,24 @@ from typing import Any, Final
 
 from mail.core.agents import ToolChoice
 from mail.llm.history import Replied, Said
-from mail.llm.profiles import Profile
+from mail.llm.profiles import Forced, Profile
 from mail.llm.request import Wire
 from mail.llm.settings import LLMSettings
 from mail.llm.tools import choice_name
 
-__all__ = ["THINKING", "began_with_thinking", "may_think", "thinking_arguments"]
+__all__ = ["THINKING", "began_with_thinking", "forced_by", "may_think", "thinking_arguments"]
 
 _ASKED: Final = ("adaptive", "thinking_budget")
 
 THINKING: Final = frozenset({"thinking", "redacted_thinking"})
 """The kinds of block in which Claude thinks."""
+
+
+def forced_by(choice: ToolChoice, profile: Profile) -> Forced | None:
+    """Return how a model is made to follow a tool choice; None if the choice forces nothing."""
+    if choice in ("auto", "none"):
+        return None
+    return profile.forced_any if choice_name(choice) is None else profile.forced_named
 
 
 def may_think(choice: ToolChoice, exchanges: Sequence[Said | Replied], profile: Profile) -> bool:
@@ -28,7 +35,7 @@ def may_think(choice: ToolChoice, exchanges: Sequence[Said | Replied], profile: 
     """
     if profile.effort_via not in _ASKED:
         return False
-    if choice_name(choice) is not None and profile.forced_named == "off":
+    if forced_by(choice, profile) == "off":
         return False
     if not profile.signed or profile.effort_via == "adaptive":
         return True
@@ -47,13 +54,10 @@ def thinking_arguments(
             is told to.
         least: The smallest budget that the provider takes.
     """
+    if profile.effort_via == "adaptive":
+        return _adaptive_arguments(settings.effort, profile)
     if settings.effort == "none":
         return {}
-    if profile.effort_via == "adaptive":
-        shown = {"type": "adaptive", "display": "summarized"}
-        if settings.effort is None:
-            return {}
-        return {"thinking": shown, "reasoning_effort": profile.nearest(settings.effort)}
     if settings.thinking_budget is None:
         return {}
     budget = max(settings.thinking_budget, least, profile.least_budget)
@@ -63,6 +67,23 @@ def thinking_arguments(
         return {}  # no room for an answer
     thinking = {"type": "enabled", "budget_tokens": budget}
     return {"thinking": thinking, "max_tokens": settings.cap_beside(budget)}
+
+
+def _adaptive_arguments(effort: str | None, profile: Profile) -> dict[str, Any]:
+    """Return what is asked of a model that adapts.
+
+    What it thought before is bound to the conversation before that, which a summary or another
+    prompt changes. Each call says that such thoughts are to be dropped: else it would be refused.
+    """
+    if effort == "none" and profile.thinks != "always":
+        return {}
+    thinking: dict[str, Any] = {"type": "adaptive", "display": "summarized"}
+    if profile.block_binding:
+        thinking["block_binding"] = {"prefix_mismatch_behavior": profile.block_binding}
+    elif effort is None:
+        return {}
+    asked = {"thinking": thinking}
+    return asked if effort is None else {**asked, "reasoning_effort": profile.nearest(effort)}
 
 
 def began_with_thinking(exchanges: Sequence[Said | Replied], wire: Wire) -> bool:

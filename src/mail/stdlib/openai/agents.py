@@ -7,8 +7,8 @@ MAIL's side is the same as with `mail.factories`: its tools are offered, text al
 import asyncio
 import importlib
 import re
-from collections.abc import AsyncGenerator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
 from mail.core.agents import ToolChoice
 from mail.core.call_context import ModelRules, current_call
@@ -17,15 +17,15 @@ from mail.errors import ConfigError, ModelError
 from mail.factories.action import ActionAgentFunction
 from mail.factories.base import LiteLLMAgentFunction, ReasoningEffort, ToolFormat, parameters_of
 from mail.factories.supervisor import SupervisorFunction
-from mail.llm import completions, responses
 from mail.llm.failures import model_error
-from mail.llm.profiles import Profile
+from mail.llm.profiles import Profile, row_of
+from mail.llm.provider_env import asks_openai
 from mail.llm.recording import asking
 from mail.llm.remote import Guard
 from mail.llm.request import Delta, ModelRequest
 from mail.llm.retry import RetryPolicy, Sleep, retrying
 from mail.llm.silence import Silence, listen_to, patience_of, too_late
-from mail.llm.wires import decoder_of
+from mail.llm.wires import decoder_of, encoded
 
 if TYPE_CHECKING:
     import openai
@@ -41,7 +41,9 @@ __all__ = [
 
 _PREFIX: Final = "openai/"
 _CONNECT_SECONDS: Final = 10.0
-_REASONS = re.compile(r"(?:ft:)?(?:o\d|gpt-[5-9](?!.*-chat)|codex|computer-use)")
+_OPENAI: Final = "openai"
+_TUNED: Final = "ft:"
+_REASONS = re.compile(r"(?:o\d|gpt-[5-9](?!.*-chat)|codex|computer-use)")
 # What the library would import in the middle of its first call, on the event loop.
 _SLOW_PARTS: Final = ("openai", "openai.resources.chat", "openai.resources.responses")
 
@@ -53,7 +55,8 @@ class OpenAIModel:
     call is made; the client made then is kept until `aclose`.
 
     Args:
-        wire: Which API is spoken: ``completions`` or ``responses``.
+        wire: Which API is spoken: ``completions`` or ``responses``. OpenAI's newest models call
+            tools only over the latter, so there they are spoken to like that in any case.
         reasons: Whether the model reasons, for the Responses API; None goes by its name.
         retry: What is tried again.
         sleep: Waits between attempts.
@@ -83,7 +86,7 @@ class OpenAIModel:
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
             return self._attempt(request, seconds, rules)
 
-        total = patience_of(request.settings, self._profile_for(request)).total
+        total = patience_of(request.settings, self._profile(request)).total
         return retrying(attempt, self._retry, total, self._sleep, model=request.model)
 
     async def aclose(self) -> None:
@@ -96,14 +99,16 @@ class OpenAIModel:
         self, request: ModelRequest, seconds: float, rules: ModelRules | None
     ) -> AsyncGenerator[Delta, None]:
         loop = asyncio.get_running_loop()
-        patience = patience_of(request.settings, self._profile_for(request))
+        profile = self._profile(request)
+        patience = patience_of(request.settings, profile)
         watch = Silence(patience.silence, loop.time() + seconds)
-        decode = decoder_of(self._wire)
+        decode = decoder_of(profile.wire)
         finished = False
         stream: Any = None
         try:
             client = await self._open_client(rules)
-            stream = await watch.wait(watch.start(self._ask(client, request, patience.read)))
+            opened = self._ask(client, request, profile, patience.read)
+            stream = await watch.wait(watch.start(opened))
             while (piece := await watch.wait(anext(stream, None))) is not None:
                 self._guard.check()
                 delta = decode(piece)
@@ -134,33 +139,66 @@ class OpenAIModel:
         return self._client
 
     async def _ask(
-        self, client: "openai.AsyncOpenAI", request: ModelRequest, silence: float
+        self, client: "openai.AsyncOpenAI", request: ModelRequest, profile: Profile, silence: float
     ) -> Any:
         """Begin a call and return its stream."""
         import httpx
 
-        around = {"stream": True, "timeout": httpx.Timeout(silence, connect=_CONNECT_SECONDS)}
-        if self._wire == "responses":
-            arguments = responses.encode(request, self._profile_for(request))
+        timeout = httpx.Timeout(silence, connect=_CONNECT_SECONDS)
+        arguments = encoded(request, profile) | {"model": _bare(request.model)}
+        if profile.wire == "responses":
             call: Any = client.responses.create
         else:
-            arguments = completions.encode(request)
             if "max_tokens" in arguments:  # the old name, which reasoning models refuse
                 arguments["max_completion_tokens"] = arguments.pop("max_tokens")
             arguments["stream_options"] = {"include_usage": True}
             call = client.chat.completions.create
-        arguments["model"] = _bare(request.model)
         with asking(request.model):
-            return await call(**arguments, **around)
+            if profile.stream:
+                return await call(**arguments, stream=True, timeout=timeout)
+            return _Whole(await call(**arguments, timeout=timeout))
 
-    def _profile_for(self, request: ModelRequest) -> Profile:
-        return Profile(wire="responses", thinks="asked" if self._reasons_for(request) else "no")
-
-    def _reasons_for(self, request: ModelRequest) -> bool:
-        if self._reasons is not None:
-            return self._reasons
+    def _profile(self, request: ModelRequest) -> Profile:
+        """Return what a model accepts and needs; LiteLLM's tables are not loaded for that."""
+        name = _bare(request.model).removeprefix(_TUNED)
+        fields: dict[str, Any] = dict(row_of(_OPENAI, name).fields)
         asked = request.settings.reasoning_effort is not None
-        return asked or _REASONS.match(_bare(request.model)) is not None
+        if self._reasons is not None:
+            fields["thinks"] = "asked" if self._reasons else "no"
+        elif "thinks" not in fields:
+            fields["thinks"] = "asked" if asked or _REASONS.match(name) else "no"
+        own = asks_openai()
+        bridged = own and bool(request.tools) and not fields.get("chat_tools", True)
+        responses = self._wire == "responses" or bridged
+        return Profile(
+            **fields
+            | {
+                "wire": "responses" if responses else "completions",
+                "effort_via": "reasoning" if responses else "reasoning_effort",
+                "send_back": "always" if responses else "never",
+                "store": False if own else None,
+            }
+        )
+
+
+class _Whole:
+    """A reply that came in one piece, as a stream."""
+
+    def __init__(self, response: Any) -> None:
+        text = {"type": "response.output_text.delta", "delta": response.output_text}
+        end = {"type": f"response.{response.status}", "response": response}
+        self._events = iter((text, end))
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Mapping[str, Any]:
+        for event in self._events:
+            return event
+        raise StopAsyncIteration
+
+    async def close(self) -> None:
+        """Do nothing: all of it has arrived."""
 
 
 def _bare(model: str) -> str:
@@ -262,6 +300,9 @@ class _OpenAISupervisor(_OpenAIFunction, SupervisorFunction):
 
 class OpenAIChatCompletionsAgentFunction(_OpenAIAgent):
     """An agent over OpenAI's Chat Completions API.
+
+    OpenAI's newest models refuse tools there; those of them that OpenAI serves itself are asked
+    over its Responses API.
 
     Args:
         name: The agent's name.
