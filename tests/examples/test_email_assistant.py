@@ -562,6 +562,26 @@ async def test_6_a_text_without_an_id_ends_without_marking_anything(world: World
     assert world.unread == 1
 
 
+@pytest.mark.parametrize(
+    ("wish", "to", "text"),
+    [
+        ("Write to Ben that I am late", "ben@example.org", "Hello Ben, I am late"),
+        ("please email to Zoë, I am early", "zoe@example.org", "Hello Zoë, I am early"),
+        ("Please tell cy@d.org: lunch at noon?", "cy@d.org", "Hello cy, lunch at noon?"),
+    ],
+)
+async def test_6_a_wish_becomes_a_draft_to_whom_it_names(
+    world: World, wish: str, to: str, text: str
+) -> None:
+    run = await world.swarm.open_run(wish, task_id="one")
+    assert (await run.result()).status == "paused"
+    [held] = await world.held()
+    args = {"email_id": "new", "response_text": text, "email_address": to}
+    assert held["action_request"] == {"action": "send_email_tool", "args": args}
+    assert (await world.answer("accept")).status == "completed"
+    assert [message["To"] for message in world.sent] == [to]
+
+
 # --- emails as text -------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """Plays the email assistant: sorts by keywords, looks into the calendar, drafts, asks, finishes."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +14,9 @@ _IGNORED = re.compile(r"\bnewsletter\b|\bunsubscribe\b|\bspecial offer\b", re.IG
 _NOTICE = re.compile(r"\bmaintenance\b|\bout of office\b|\bfor your information\b", re.IGNORECASE)
 _MEETING = re.compile(
     r"\b(?:meet|meeting|lunch|call)\b.*?\b(\d{2}-\d{2}-\d{4})\b", re.I | re.DOTALL
+)
+_WISH = re.compile(
+    r"^> (?:please )?(?:write|tell|email)(?: to)? ([\w.+@-]*\w),?(?: that|:)? (.+)", re.I | re.M
 )
 _UNKNOWN = re.compile(r"\bbudget\b|\bprice\b|\bdecide\b", re.IGNORECASE)
 _FIELD = r"\*\*{}\*\*: (.*?)\s*$"
@@ -34,6 +38,8 @@ def _response(view: ScriptView) -> Sequence[Call]:
         following = _after(result.tool, result.content, email)
         if following is not None:
             return [following]
+    if _wish(email):
+        return [_answer(email, _wish(email))]
     wanted = _MEETING.search(email)
     if wanted:
         return [call("check_calendar_tool", dates=[wanted[1]])]
@@ -70,12 +76,24 @@ def _meeting(email: str) -> Call:
 
 
 def _answer(email: str, text: str) -> Call:
+    to, greeting = _address("From", email), "Thank you for your email."
+    if _wish(email):
+        name = _WISH.findall(email)[0][0]
+        plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+        to = name if "@" in name else f"{plain.lower() or 'nobody'}@example.org"
+        greeting = f"Hello {name.partition('@')[0]},"
     return call(
         "send_email_tool",
-        email_id=_field("ID", email),
-        response_text=f"Thank you for your email. {text[:_LONGEST]}",
-        email_address=_address("From", email),
+        email_id=_field("ID", email) or "new",
+        response_text=f"{greeting} {text[:_LONGEST]}",
+        email_address=to,
     )
+
+
+def _wish(email: str) -> str:
+    """Return what somebody is to be told, if the text is no email but such a wish; else no text."""
+    found = None if _field("From", email) else _WISH.search(email)
+    return found[2] if found else ""
 
 
 def _field(name: str, email: str) -> str:
