@@ -326,6 +326,8 @@ def test_the_subcommand_that_does_not_know_an_option_says_so(
 def test_a_word_that_is_no_command_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fly", "away"]) == 2
     assert "there is no command 'fly'. `mail` lists the commands\n" in capsys.readouterr().err
+    assert main(["validate", "swarms.json"]) == 2
+    assert "'validate'. Did you mean 'mail swarms validate'? `mail`" in capsys.readouterr().err
 
 
 def test_a_fault_that_nobody_foresaw_is_printed_without_its_secrets(

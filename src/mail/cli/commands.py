@@ -169,9 +169,24 @@ class _Parser(argparse.ArgumentParser):
         )
         if found:
             names = [command.name for command in COMMANDS]
-            message = f"there is no command '{found[2]}'.{did_you_mean(found[2], names)}"
-            message += " `mail` lists the commands"
+            meant = self._verbs_like(found[2]) or did_you_mean(found[2], names)
+            message = f"there is no command '{found[2]}'.{meant} `mail` lists the commands"
         super().error(message)
+
+    def _verbs_like(self, verb: str) -> str:
+        """Return a suggestion for a verb without its command: ``validate`` is of ``swarms``."""
+        commands = _verbs(self).items()
+        found = [f"'mail {name} {verb}'" for name, sub in commands if verb in _verbs(sub)]
+        return f" Did you mean {' or '.join(found)}?" if found else ""
+
+
+def _verbs(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the commands of a parser by their names."""
+    found: dict[str, argparse.ArgumentParser] = {}
+    for action in parser._actions:  # noqa: SLF001 - argparse tells it nowhere else
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            found |= action.choices
+    return found
 
 
 def _build_parser() -> argparse.ArgumentParser:

@@ -139,7 +139,7 @@ function Shell({ session, onLogout }) {
   const nav = useRef();
   useEffect(() => { // on a phone not all names are in sight
     nav.current.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
-  }, [route.view]);
+  }, [route.view, waiting > 0]);
   return html`
     <header class="bar">
       <a class="brand" href="#/tasks">
