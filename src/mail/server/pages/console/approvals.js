@@ -312,7 +312,7 @@ export function Approvals({ api, id, news }) {
           ${["open", "all"].map((name) => html`<button class="chip" aria-pressed=${status === name} onClick=${() => setStatus(name)}>${name}</button>`)}
         </div>
         <${Problem} error=${error} />
-        ${found && rows.length === 0 && html`<p class="empty">${status === "open" ? "Nothing waits for you." : "There were none yet."}</p>`}
+        ${found && rows.length === 0 && html`<p class="empty">${status === "open" ? "Nothing waits for you. Calls that need a person's approval come here." : "There were none yet."}</p>`}
         <ul class="letters">
           ${rows.map((one) => html`<li key=${one.approval_id}>
             <a href=${`#/approvals/${encodeURIComponent(one.approval_id)}`} class=${one.status === "open" ? "unread" : ""} aria-current=${one === chosen ? "true" : undefined}>

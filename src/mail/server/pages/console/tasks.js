@@ -145,7 +145,8 @@ export function Tasks({ list, caller, onNew }) {
       ${!list.loaded && !error && html`<p class="empty">Loading …</p>`}
       ${list.loaded && shown.length === 0 && !(list.all && list.cursor) &&
       html`<p class="empty">
-        ${list.records.size || narrowed ? "No task here matches." : "No tasks yet. Start one: press n."}
+        ${list.records.size || narrowed ? "No task here matches."
+          : onNew ? "No tasks yet. Start one with New task, or press n." : "No tasks yet. Your messages to agents begin them."}
       </p>`}
       <ul class="tasks">
         ${shown.map((record) => html`<${Row} key=${keyOf(record)} record=${record} />`)}
