@@ -326,3 +326,17 @@ def test_help_loads_no_library() -> None:
         "sys.exit(any(name in sys.modules for name in heavy))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_was_adapted_comes_with_a_remedy(
+    provider: FakeProvider, models: Callable[..., Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{provider.root_of('deepseek')}/v1")
+    code, told = models("check", "openai/our-own-model")
+    assert code == 0, told
+    assert 'adapted  forced end  HTTP 400, "Failed to deserialize' in told
+    assert "went through with other messages" in told
+    assert (
+        "adapted  remedy      to spare the refusal, set "
+        '[models."openai/our-own-model"] null_content = false in mail.toml'
+    ) in told

@@ -93,6 +93,18 @@ async def test_the_exact_request_and_its_answer_are_recorded(
     assert shown == "[redacted]"
 
 
+async def test_a_request_that_leaves_with_the_first_piece_is_recorded(
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "the words of a key for Gemini")
+    monkeypatch.setenv("GEMINI_API_BASE", provider.root_of("gemini"))
+    with recorded_calls() as calls:
+        await answer(asked("completions", model="gemini/gemini-2.5-pro"))
+    assert [one.status for one in calls] == [200]
+    assert calls[0].url.startswith(provider.root_of("gemini"))
+    assert "words of a key" not in everything(calls)
+
+
 async def test_calls_of_openais_own_client_are_recorded(provider: FakeProvider) -> None:
     model = OpenAIModel("responses", retry=ONCE)
     with recorded_calls() as calls:

@@ -59,6 +59,13 @@ class Changed(NamedTuple):
     refused: str
     lasting: bool = True
 
+    def remedy(self, model: str) -> str | None:
+        """Return what to set so that not even a model's first call is refused, if that can be."""
+        if not self.lasting:
+            return None
+        settings = ", ".join(f"{name} = {_toml(value)}" for name, value in self.fields.items())
+        return f'set [models."{model}"] {settings} in mail.toml'
+
 
 @dataclass(slots=True)
 class Tries:
@@ -147,10 +154,9 @@ class Adaptations:
 
 def _tell(place: Place, changed: Changed, error: RefusedCall) -> None:
     """Log a change, with what to set so that not even the first call is refused."""
-    settings = ", ".join(f"{name} = {_toml(value)}" for name, value in changed.fields.items())
     known = {"model": place.model, "reason": str(error)}
-    if changed.lasting:
-        known["remedy"] = f'set [models."{place.model}"] {settings} in mail.toml'
+    if remedy := changed.remedy(place.model):
+        known["remedy"] = remedy
     when = "from now on" if changed.lasting else "this time"
     _log.warning(
         "a model refused %s; it is asked another way %s", changed.refused, when, extra=known

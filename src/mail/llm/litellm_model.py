@@ -314,7 +314,9 @@ class LiteLLMModel:
             guard.take(call.litellm, request.model, call.wire, call.arguments)
             decode = decoder_of(call.wire)
             stream = await watch.wait(_begun(call, watch))
-            while (piece := await watch.wait(anext(stream, None))) is not None:
+            with asking(request.model), watch.hearing():  # Gemini is asked with the first piece
+                piece = await watch.wait(anext(stream, None))
+            while piece is not None:
                 guard.check()
                 delta = decode(piece)
                 if delta.usage is not None and delta.usage.cost is None:
@@ -322,6 +324,7 @@ class LiteLLMModel:
                     price = _price(call.litellm, request.model, delta.usage, given)
                     delta.usage = replace(delta.usage, cost=price)
                 yield delta
+                piece = await watch.wait(anext(stream, None))
             _check_finished(stream)
         except TimeoutError as error:
             raise too_late(call is not None and call.patience.thinks) from error

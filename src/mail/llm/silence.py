@@ -7,7 +7,8 @@ transports of HTTP hand on what they received.
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -130,6 +131,15 @@ class Silence:
         context = copy_context()
         context.run(_alive.set, self.alive)
         return self._loop.create_task(call, context=context)
+
+    @contextmanager
+    def hearing(self) -> Iterator[None]:
+        """Take every byte of the responses to requests within this block as a sign of life."""
+        token = _alive.set(self.alive)
+        try:
+            yield
+        finally:
+            _alive.reset(token)
 
     def alive(self) -> None:
         """Begin the wait under way anew: there was a sign of life that is not waited for."""

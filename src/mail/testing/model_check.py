@@ -17,6 +17,7 @@ from mail.core.call_context import CallContext, enter_call
 from mail.core.tools.call import AgentToolCall, problem_of_arguments
 from mail.core.usage import Usage
 from mail.errors import AgentError, ModelError
+from mail.llm.fallback import process_adaptations
 from mail.llm.recording import RecordedCall, RecordedCalls, recorded_calls
 
 __all__ = ["Finding", "ModelCheck", "check_model"]
@@ -116,6 +117,7 @@ async def check_model(
             check.findings.append(Finding("time", "error", text))
         check.seconds = time.monotonic() - begun
     if send:
+        check.findings += _remedies(requests)
         check.findings += _of_all(check, talk.reasoned)
     return check
 
@@ -227,6 +229,15 @@ def _of_reply(
     return Finding(part, "warning", f"answered in text in place of a call of {wanted} ({how})")
 
 
+def _remedies(requests: Sequence[RecordedCall]) -> Iterator[Finding]:
+    """Tell what to set so that not even the first call is refused."""
+    learnt = process_adaptations()
+    for model in dict.fromkeys(call.model for call in requests if _is_refusal(call.status)):
+        remedies = (changed.remedy(model) for changed in learnt.changes(model))
+        for remedy in dict.fromkeys(filter(None, remedies)):
+            yield Finding("remedy", "adapted", f"to spare the refusal, {remedy}")
+
+
 def _choice_sent(body: Any) -> str:
     """Return the tool choice of a request in words."""
     choice = body.get("tool_choice") if isinstance(body, dict) else None
@@ -302,7 +313,7 @@ def _of_all(check: ModelCheck, reasoned: bool) -> Iterator[Finding]:
         yield Finding("address", "ok", answered[0].url)
         yield Finding("thinking", "ok", _thinking(answered[0].body, reasoned))
         kinds = {call.answer_headers.get("content-type", "").partition(";")[0] for call in answered}
-        streamed = any("stream" in kind for kind in kinds)
+        streamed = any("stream" in kind or "ndjson" in kind for kind in kinds)
         text = "replies are streamed" if streamed else f"replies come whole ({', '.join(kinds)})"
         yield Finding("streaming", "ok", text)
         yield _of_usage(usage)
