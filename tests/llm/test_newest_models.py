@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from mail.core.call_context import NullSink
+from mail.llm.ask import agent_output, history_entries
 from mail.llm.ask import ask as ask_whole
-from mail.llm.ask import history_entries
 from mail.llm.litellm_model import LiteLLMModel, load_library
 from mail.llm.profiles import profile_of
 from mail.llm.settings import LLMSettings
@@ -310,3 +310,60 @@ def test_models_that_call_tools_only_over_responses_are_asked_there(
     monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
     if not model.startswith("litellm_proxy/"):  # a server of one's own may lack it
         assert profile_of(load_library(), model, "completions").wire == "completions"
+
+
+# --- the tools of MCP servers that Anthropic calls ---
+
+MCP_USE = {
+    "type": "mcp_tool_use",
+    "id": "mcptoolu_1",
+    "name": "echo",
+    "server_name": "our/server",
+    "input": {"word": "sun"},
+}
+MCP_RESULT = {
+    "type": "mcp_tool_result",
+    "tool_use_id": "mcptoolu_1",
+    "is_error": False,
+    "content": [{"type": "text", "text": "sun sun"}],
+}
+
+
+def _spelled(events: list[Any]) -> list[Any]:
+    """Return events in which the arguments of an MCP server's tool stream in."""
+    spelled = []
+    for event in events:
+        block = event.get("content_block", {})
+        if block.get("type") != "mcp_tool_use":
+            spelled.append(event)
+            continue
+        spelled.append({**event, "content_block": {**block, "input": {}}})
+        piece = {"type": "input_json_delta", "partial_json": json.dumps(block["input"])}
+        at = event["index"]
+        spelled.append({"type": "content_block_delta", "index": at, "delta": piece})
+    return spelled
+
+
+async def test_calls_of_mcp_servers_are_told_kept_and_sent_back(recorded: Recorder) -> None:
+    blocks = [THOUGHT, MCP_USE, MCP_RESULT, {"type": "text", "text": "Sun."}, USE]
+    recorded.events = _spelled(anthropic_events(*blocks))
+    reply = await recorded.reply("anthropic/claude-opus-5-5")
+    _, (told, called) = agent_output(reply)
+    assert (told.tool_name, called.tool_name) == ("mcp_call", "look_up")
+    assert told.tool_args == {
+        "name": "echo",
+        "server_label": "our/server",
+        "arguments": {"word": "sun"},
+        "status": "completed",
+        "output": "sun sun",
+    }
+    entry = history_entries(reply)["completion"]
+    assert entry["content"] == blocks
+    recorded.events = ()
+    history = [USER, entry, THOUGHTFUL[2]]
+    body = await recorded.sent("anthropic/claude-opus-5-5", messages=history)
+    assert body["messages"][1]["content"] == blocks
+    orphan = {"role": "assistant", "content": [MCP_RESULT, USE]}  # as earlier releases kept it
+    history = [USER, orphan, THOUGHTFUL[2]]
+    body = await recorded.sent("anthropic/claude-opus-5-5", messages=history)
+    assert _kinds(body) == ["tool_use"]

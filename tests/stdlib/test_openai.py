@@ -397,7 +397,7 @@ async def test_without_a_key_nothing_is_sent(
 async def test_a_silent_provider_is_given_up(provider: FakeProvider, clerk: Clerks) -> None:
     provider.faults.extend([Fault(silence=30), Fault(silence=30)])
     agent = clerk(
-        OpenAIResponsesAgentFunction, timeout=0.2, retry=RetryPolicy(attempts=2, base=0.001)
+        OpenAIResponsesAgentFunction, timeout=0.8, retry=RetryPolicy(attempts=2, base=0.001)
     )
     with pytest.raises(ModelError, match="did not answer in time"):
         await agent([user("Hi")])

@@ -11,7 +11,14 @@ from typing import Any, Final
 from pydantic_core import to_json
 
 from mail.llm.completions import field_of, mark_for_cache, read_chunk, tool_choice, tool_results
-from mail.llm.history import Replied, Said, conversation, parse_arguments_text, plain_copy
+from mail.llm.history import (
+    Replied,
+    Said,
+    conversation,
+    parse_arguments_text,
+    plain_copy,
+    text_of,
+)
 from mail.llm.profiles import Profile
 from mail.llm.request import (
     BuiltinCall,
@@ -28,14 +35,25 @@ from mail.llm.request import (
 from mail.llm.thinking import THINKING, forced_by, may_think, thinking_arguments
 from mail.llm.tools import tools_for
 
-__all__ = ["INTERLEAVED", "assistant_message", "decode", "encode", "server_tool", "with_results"]
+__all__ = [
+    "INTERLEAVED",
+    "assistant_message",
+    "decode",
+    "encode",
+    "mcp_as_server_tool",
+    "server_tool",
+    "with_results",
+]
 
 INTERLEAVED: Final = {"anthropic-beta": "interleaved-thinking-2025-05-14"}
 """The header that lets a model think between its tool calls."""
 
 _LEAST_BUDGET: Final = 1024
 _THINK_UNASKED: Final = ("default", "always")
-_SERVER_CALL: Final = "srvtoolu_"
+_MCP_CALL: Final = "mcptoolu_"
+_SERVER_CALLS: Final = ("srvtoolu_", _MCP_CALL)
+_USES: Final = ("server_tool_use", "mcp_tool_use")
+_OUTSIDE: Final = ("redacted_thinking", "mcp_tool_use")
 _EVENT_NAMES: Final[Mapping[str, str]] = {
     "web_search": "web_search_call",
     "code_execution": "code_interpreter_call",
@@ -122,10 +140,12 @@ def _finished(blocks: Sequence[dict[str, Any]], *, paused: bool) -> list[dict[st
     No message may end in thinking, and only a paused one in a call whose result is still to come.
     """
     found = {block.get("tool_use_id") for block in blocks}
+    used = {block.get("id") for block in blocks if block.get("type") in _USES}
     whole = [
         block
         for block in blocks
-        if paused or block.get("type") != "server_tool_use" or block.get("id") in found
+        if (paused or block.get("type") not in _USES or block.get("id") in found)
+        and (block.get("type") != "mcp_tool_result" or block.get("tool_use_id") in used)
     ]
     while whole and whole[-1].get("type") in THINKING:
         whole.pop()
@@ -151,10 +171,13 @@ def _chat_messages(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]
         if kind == "tool_use":
             calls.append(_chat_call(block))
             continue
-        if calls or kind == "redacted_thinking":
+        if calls or kind in _OUTSIDE:
             yield from flush()
-        if kind == "redacted_thinking":  # inside of content it would be dropped
+        if kind == "redacted_thinking":  # inside of content both would be dropped
             yield {"role": "assistant", "content": None, "thinking_blocks": [block]}
+        elif kind == "mcp_tool_use":  # LiteLLM passes on what stands there, whatever it is
+            whole = {"compaction_blocks": [block]}
+            yield {"role": "assistant", "content": None, "provider_specific_fields": whole}
         else:
             content.append(block)
     yield from flush()
@@ -179,9 +202,19 @@ def decode(chunk: Any) -> Delta:
 
 
 def _marked(call: CallPiece) -> CallPiece:
-    if not call.id.startswith(_SERVER_CALL):
+    if not call.id.startswith(_SERVER_CALLS):
         return call
     return CallPiece(call.index, call.id, call.name, call.arguments, builtin=True)
+
+
+def mcp_as_server_tool(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a call of an MCP server's tool in a shape that LiteLLM reads: it knows no such block.
+
+    Args:
+        block: The ``mcp_tool_use`` block; the name gets the server's in front.
+    """
+    name = f"{block.get('server_name') or ''}/{block.get('name') or ''}"
+    return {"type": "server_tool_use", "id": block.get("id") or "", "name": name, "input": {}}
 
 
 def server_tool(
@@ -191,11 +224,13 @@ def server_tool(
 
     Args:
         call_id: Its id.
-        name: The provider's name of the tool.
+        name: The provider's name of the tool; that of an MCP server has the server's in front.
         arguments: What the model gave it, as JSON text.
         result: The provider's block with what came out, if it came.
     """
     given = parse_arguments_text(arguments)
+    if call_id.startswith(_MCP_CALL):
+        return _mcp_call(call_id, name, given, result)
     event = _EVENT_NAMES.get(name, "server_tool_use")
     if event == "web_search_call":
         shown: dict[str, Any] = {"query": given.get("query", "")}
@@ -206,6 +241,19 @@ def server_tool(
     found = result.get("content") if result is not None else None
     native = {"type": "server_tool_use", "id": call_id, "name": name, "input": given}
     return BuiltinCall(call_id, event, shown | _found(found), native)
+
+
+def _mcp_call(
+    call_id: str, name: str, given: dict[str, Any], result: Mapping[str, Any] | None
+) -> BuiltinCall:
+    server, _, tool = name.rpartition("/")
+    status = "incomplete" if result is None else "failed" if result.get("is_error") else "completed"
+    shown: dict[str, Any] = {"name": tool, "server_label": server, "arguments": given}
+    shown["status"] = status
+    if result is not None:
+        shown["output"] = text_of(result)
+    native = {"type": "mcp_tool_use", "id": call_id, "name": tool, "server_name": server}
+    return BuiltinCall(call_id, "mcp_call", shown, native | {"input": given})
 
 
 def with_results(parts: Sequence[Part]) -> tuple[Part, ...]:
@@ -220,7 +268,9 @@ def with_results(parts: Sequence[Part]) -> tuple[Part, ...]:
         if not isinstance(part, BuiltinCall):
             return part
         given = to_json(part.native["input"]).decode()
-        return server_tool(part.id, part.native["name"], given, results.get(part.id))
+        server = part.native.get("server_name")
+        name = part.native["name"] if server is None else f"{server}/{part.native['name']}"
+        return server_tool(part.id, name, given, results.get(part.id))
 
     return tuple(map(shown, parts))
 

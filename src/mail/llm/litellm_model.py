@@ -22,6 +22,7 @@ from mail.core.call_context import ModelRules, current_call
 from mail.core.usage import Usage
 from mail.egress.client import AsideThreads
 from mail.errors import ModelError
+from mail.llm.anthropic import mcp_as_server_tool
 from mail.llm.completions import field_of
 from mail.llm.failures import RefusedCall, ReportedError, model_error
 from mail.llm.fallback import Adaptations, Place, Tries, process_adaptations, with_unaccepted
@@ -555,9 +556,21 @@ def _anthropic_events(stream: Any) -> None:
         kind = chunk.get("type")
         if kind == "error":
             raise ReportedError(chunk)
-        return parse(owner(), _known_end(chunk) if kind == "message_delta" else chunk)
+        if kind == "message_delta":
+            chunk = _known_end(chunk)
+        elif kind == "content_block_start":
+            chunk = _known_block(chunk)
+        return parse(owner(), chunk)
 
     reader.chunk_parser = read
+
+
+def _known_block(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the start of a block in a shape that the library knows; it drops MCP calls."""
+    block = chunk.get("content_block") or {}
+    if block.get("type") != "mcp_tool_use":
+        return chunk
+    return {**chunk, "content_block": mcp_as_server_tool(block)}
 
 
 def _known_end(chunk: Mapping[str, Any]) -> Mapping[str, Any]:
