@@ -324,7 +324,6 @@ class TestMemories:
         with pytest.raises(ProtocolError, match="limit"):
             await memories.write("one_more", "x")
         await memories.write("style", "declared by the swarm")
-        await memories.delete("style")
         for number in range(MAX_MEMORIES):  # there is room again, however many there have been
             await memories.delete(f"m{number}")
             await memories.write(f"another{number}", "x")

@@ -322,7 +322,7 @@ class Memories:
 
     async def _check_room(self) -> None:
         rows = await self.store.preferences(self.owner)
-        known = sum(row.source != "deleted" for row in rows)
+        known = sum(row.source != "deleted" and row.name not in self.defaults for row in rows)
         if len(rows) >= _MOST_NAMES:
             raise ProtocolError(f"there have been {_MOST_NAMES:,} names of memories; use one again")
         if known >= MAX_MEMORIES:
