@@ -164,6 +164,8 @@ async def test_calls_that_wait_are_decided_at_the_prompt(
         await person.ask("/approvals --all", r"ignored by user:alice.*accepted by user:alice")
         await person.ask("/new send_admin", r"task \S{8} paused")
         ids = await calls()
+        await person.ask("/approvals", r"supervisor waits for admin · /approve")
+        await person.ask(f"/approvals {ids['ann']}", r"approvers: admin.*description:")
         await person.ask(f"/ok {ids['ann']}", r"error approving: this call is approved by others")
         person.press("/ok " + ids["ben"][:5] + "\t")
         await person.see(ids["ben"][-12:])
