@@ -16,6 +16,7 @@ from mail.llm.litellm_model import LiteLLMModel, close_clients, load_library, lo
 from mail.llm.ollama import NUM_CTX
 from mail.llm.retry import RetryPolicy
 from mail.llm.settings import LLMSettings
+from tests.llm.streams import library
 from tests.llm.support import ask
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ async def ollama(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Ollama]:
     """An Ollama server that the environment points to."""
     server = Ollama()
     await asyncio.to_thread(load_parts)
+    library()  # its filter of warnings
     async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
         address = "http://{}:{}".format(*listening.sockets[0].getsockname())
         monkeypatch.setenv("OLLAMA_API_BASE", address)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
-import subprocess
-import sys
+import socket
 import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -224,13 +224,38 @@ async def test_the_deadline_includes_the_preparation(monkeypatch: pytest.MonkeyP
     assert asyncio.get_running_loop().time() - begun < 10.0
 
 
+async def test_a_provider_that_blocks_its_threads_blocks_nobody_elses(
+    thinker: Thinker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, blocked = threading.Event(), threading.Semaphore(0)
+
+    def credentials(*given: Any, **named: Any) -> Any:
+        blocked.release()
+        go_on.wait(30.0)
+        raise OSError("no credentials")
+
+    deepseek = importlib.import_module("litellm.llms.deepseek.chat.transformation")
+    monkeypatch.setattr(deepseek.DeepSeekChatConfig, "get_complete_url", credentials)
+    thinker.replies["comments"] = [(0.0, WAYS["comments"].reply("Hello."))]
+    stuck = [asyncio.create_task(answer("deepseek", WAYS["deepseek"])) for _ in range(40)]
+    try:
+        while not blocked.acquire(blocking=False):
+            await asyncio.sleep(0.01)
+        async with asyncio.timeout(10.0):
+            await asyncio.gather(*(asyncio.to_thread(len, "") for _ in range(40)))
+            assert (await answer("comments", WAYS["comments"], timeout=10.0)).text == "Hello."
+        assert not go_on.is_set()
+    finally:
+        for task in stuck:
+            task.cancel()
+        await asyncio.wait(stuck)
+        go_on.set()
+
+
 def test_connections_are_probed_while_they_are_silent() -> None:
-    code = (
-        "import socket\nfrom mail.llm.litellm_model import load_library\nload_library()\n"
-        "from litellm.llms.custom_httpx import http_handler\n"
-        "make = http_handler.build_aiohttp_keepalive_socket_factory()\n"
-        "made = make((socket.AF_INET, socket.SOCK_STREAM, 0))\n"
-        "print(made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE))"
-    )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == "1"
+    load_parts()
+    handler = importlib.import_module("litellm.llms.custom_httpx.http_handler")
+    make = handler.build_aiohttp_keepalive_socket_factory()
+    with make((socket.AF_INET, socket.SOCK_STREAM, 0)) as made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60

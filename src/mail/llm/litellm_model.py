@@ -12,15 +12,13 @@ import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
-from contextvars import copy_context
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar
 
 from mail.core.call_context import ModelRules, current_call
 from mail.core.usage import Usage
-from mail.egress.client import AsideThreads
 from mail.errors import ModelError
 from mail.llm.anthropic import mcp_as_server_tool
 from mail.llm.completions import field_of
@@ -33,7 +31,16 @@ from mail.llm.recording import asking
 from mail.llm.remote import Guard, who_is_asked
 from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
-from mail.llm.silence import LONGEST, Patience, Silence, listen_to, patience_of, too_late
+from mail.llm.silence import (
+    LONGEST,
+    Patience,
+    Silence,
+    aside,
+    give_threads_to,
+    listen_to,
+    patience_of,
+    too_late,
+)
 from mail.llm.wires import decoder_of, encoded, pieces_of
 from mail.redaction import redact_foreign
 
@@ -53,7 +60,6 @@ T = TypeVar("T")
 _NO_KEY: Final = "the-user-token-is-in-the-header"
 _CONNECT_SECONDS: Final = 10.0
 _PREPARING_SECONDS: Final = 0.02
-_PREPARED_AT_ONCE: Final = 4
 _READY: Final = "_loaded_by_mail"
 _ENVIRONMENT: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -69,8 +75,10 @@ _ENVIRONMENT: Final = {
 # The library warns of records that it made itself.
 _OWN_WARNINGS: Final = (
     r"(?s)Pydantic serializer warnings:.*ResponseAPIUsage",
-    r"Item '\w+' on TypedDict class '\w+' is using the `ReadOnly` qualifier",
+    r"Items? '.+' on TypedDict class '\w+' (?:is|are) using the `ReadOnly` qualifier",
 )
+# Where the library prepares calls in the threads of the event loop.
+_IN_THREADS: Final = ("litellm.main", "litellm.responses.main")
 _LOGGERS: Final = ("LiteLLM", "LiteLLM Proxy", "LiteLLM Router")
 _LOG_SETTING: Final = "LITELLM_LOG"
 # What the library would import in the middle of its first call, on the event loop.
@@ -110,6 +118,7 @@ def load_library() -> Any:
         litellm.suppress_debug_info = True  # it prints advertisements to standard output otherwise
         _listen()
         _take_over_log(litellm)
+        give_threads_to(*(importlib.import_module(name) for name in _IN_THREADS))
         keep_from_asking()
         setattr(litellm, _READY, True)
     return litellm
@@ -287,7 +296,8 @@ class LiteLLMModel:
         if (request.model, request.tool_format) in self._profiles and not tries.kinds:
             return self._prepared(request, tries)
         # The first call to a model, or in a way: importing its parts takes seconds.
-        return await _aside(partial(self._prepared, request, tries), end)
+        async with asyncio.timeout_at(end):
+            return await aside(partial(self._prepared, request, tries))
 
     async def _informed(
         self, call: "_Call", request: ModelRequest, watch: Silence, tries: Tries
@@ -350,25 +360,6 @@ class _Call:
     wire: Wire
     arguments: dict[str, Any]
     patience: Patience
-
-
-async def _aside(work: Callable[[], T], end: float) -> T:
-    """Do what blocks for seconds in threads that nobody else needs.
-
-    Args:
-        work: It goes on if it takes too long; its result is lost then.
-        end: When it must be done, in the loop's time.
-
-    Raises:
-        TimeoutError: it took too long.
-    """
-    async with asyncio.timeout_at(end):
-        return await asyncio.wrap_future(_threads().submit(partial(copy_context().run, work)))
-
-
-@cache
-def _threads() -> AsideThreads:
-    return AsideThreads(_PREPARED_AT_ONCE, "mail-models")
 
 
 def _stream_unknown(litellm: Any, model: str) -> None:
@@ -434,7 +425,8 @@ async def _opened(call: _Call, watch: Silence) -> Any:
     ever awaits. So a cancellation leaves it the moment that the preparation takes.
     """
     with asking(call.arguments["model"]):
-        opening = watch.start(call.function(**call.arguments))
+        provider = call.arguments["model"].partition("/")[0]
+        opening = watch.start(call.function(**call.arguments), provider)
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:

@@ -59,7 +59,12 @@ def keep_from_asking() -> None:
 
 
 def _free() -> dict[str, Any]:
-    return {"input_cost_per_token": 0.0, "output_cost_per_token": 0.0}
+    return {
+        "input_cost_per_token": 0.0,
+        "output_cost_per_token": 0.0,
+        "cache_creation_input_token_cost": 0.0,
+        "cache_read_input_token_cost": 0.0,
+    }
 
 
 async def look_up(litellm: Any, model: str) -> bool:

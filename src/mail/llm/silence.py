@@ -11,19 +11,36 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from mail.egress.client import AsideThreads
 from mail.errors import ModelError
 from mail.llm.profiles import Profile
 from mail.llm.settings import LLMSettings
 
-__all__ = ["LONGEST", "Patience", "Silence", "listen_to", "patience_of", "too_late"]
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+__all__ = [
+    "LONGEST",
+    "Patience",
+    "Silence",
+    "aside",
+    "give_threads_to",
+    "listen_to",
+    "patience_of",
+    "too_late",
+]
 
 T = TypeVar("T")
 Alive = Callable[[], None]
 
 _alive: ContextVar[Alive | None] = ContextVar("mail_alive", default=None)
+_provider: ContextVar[str] = ContextVar("mail_provider", default="")
 _HEARD: Final = "_heard_by_mail"
+_THREADS: Final = 4
+_MOST_PROVIDERS: Final = 128
 
 _USUAL_SILENCE: Final = 120.0
 _USUAL_TOTAL: Final = 600.0
@@ -123,13 +140,15 @@ class Silence:
         finally:
             self._task = None
 
-    def start(self, call: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    def start(self, call: Coroutine[Any, Any, T], provider: str = "") -> "asyncio.Task[T]":
         """Start a call; every byte of the responses to its requests is a sign of life from now on.
 
-        That needs transports that are listened to, see `listen_to`.
+        That needs transports that are listened to, see `listen_to`. What blocks goes into the
+        threads of its provider, see `give_threads_to`.
         """
         context = copy_context()
         context.run(_alive.set, self.alive)
+        context.run(_provider.set, provider)
         return self._loop.create_task(call, context=context)
 
     @contextmanager
@@ -206,3 +225,59 @@ def listen_to(*transports: Any) -> None:
     for transport in transports:
         if not hasattr(transport.handle_async_request, _HEARD):
             transport.handle_async_request = heard(transport.handle_async_request)
+
+
+@lru_cache(_MOST_PROVIDERS)
+def _threads_of(provider: str) -> AsideThreads:
+    return AsideThreads(_THREADS, "mail-models")
+
+
+async def aside(work: Callable[[], T]) -> T:
+    """Do what blocks in threads of the provider of the call under way, and of nobody else."""
+    future = _threads_of(_provider.get()).submit(partial(copy_context().run, work))
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        future.add_done_callback(_drop)
+        raise
+
+
+def _drop(future: "Future[Any]") -> None:
+    """Close a coroutine that nobody waits for any more."""
+    if not future.cancelled() and future.exception() is None:
+        made = future.result()
+        if asyncio.iscoroutine(made):
+            made.close()
+
+
+class _Instead:
+    """Something with a few names of its own; all others are those of what it stands for."""
+
+    def __init__(self, original: Any, **own: Any) -> None:
+        self._original = original
+        self.__dict__.update(own)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._original, name)
+
+
+def give_threads_to(*modules: Any) -> None:
+    """Let modules that do blocking work in the event loop's threads do it in those of a provider.
+
+    Some providers are asked for credentials before a call: one that does not answer would occupy
+    the threads in which everybody's files are read and names are resolved.
+
+    Args:
+        modules: They import `asyncio` and take the loop from its ``get_event_loop``.
+    """
+
+    def run_in_executor(executor: Any, work: Callable[..., T], *given: Any) -> Awaitable[T]:
+        if executor is not None or not _provider.get():  # not one of our calls
+            return asyncio.get_running_loop().run_in_executor(executor, work, *given)
+        return aside(partial(work, *given))
+
+    def get_event_loop() -> Any:
+        return _Instead(asyncio.get_running_loop(), run_in_executor=run_in_executor)
+
+    for module in modules:
+        module.asyncio = _Instead(asyncio, get_event_loop=get_event_loop)
