@@ -3,12 +3,25 @@
 import dataclasses
 import re
 from datetime import date
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mail.errors import ConfigError
+from mail.factories import LiteLLMAgentFunction
 from mail.llm.history import conversation
-from mail.llm.profiles import ROWS, Profile, Row, profile_of, row_of
+from mail.llm.profiles import (
+    ROWS,
+    Profile,
+    Row,
+    checked_fields,
+    configured_models,
+    effort_note,
+    overrides_for,
+    profile_of,
+    row_of,
+)
 from mail.llm.settings import EFFORTS, LLMSettings
 from mail.llm.wires import encoded
 from tests.llm.streams import library
@@ -257,3 +270,88 @@ def test_an_unlisted_server_needs_no_code(monkeypatch: pytest.MonkeyPatch) -> No
     assert profile_of(library(), "openai/gpt-5-mini", "responses").wire == "responses"
     monkeypatch.setenv("OPENAI_BASE_URL", "https://api.openai.com/v1")
     assert profile_of(library(), "openai/our-model", "responses").wire == "responses"
+
+
+TOML = """
+[models."litellm_proxy/ours"]
+like = "anthropic/claude-sonnet-4-5"
+silence = 300
+
+[models."openai/local"]
+wire = "completions"
+forced_any = "auto"
+efforts = ["low", "high"]
+arguments = { extra_body = { chat_template_kwargs = { thinking = true } } }
+"""
+
+
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    (tmp_path / "mail.toml").write_text(text)
+    monkeypatch.setenv("MAIL_CONFIG_PATH", str(tmp_path / "mail.toml"))
+
+
+def test_operators_set_fields_in_the_configuration_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configured(tmp_path, monkeypatch, TOML)
+    given = overrides_for("litellm_proxy/ours", {})
+    found = profile_of(library(), "litellm_proxy/ours", "responses", given)
+    assert (found.wire, found.silence, found.effort_via) == ("anthropic", 300.0, "thinking_budget")
+    own = overrides_for(
+        "litellm_proxy/openai/local", {"forced_any": "ok"}
+    )  # the agent's come first
+    found = profile_of(library(), "litellm_proxy/openai/local", "responses", own)
+    assert (found.wire, found.forced_any, found.efforts) == ("completions", "ok", ("low", "high"))
+    sent = encoded(ask(), found)
+    assert sent["extra_body"] == {"chat_template_kwargs": {"thinking": True}}
+    assert overrides_for("openai/gpt-5", {}) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[models."m"]\nwier = "completions"', r"""\[models."m"\] has no field 'wier'.*, wire"""),
+        ('[models."m"]\nwire = "chat"', "'wire': must be 'completions'"),
+        ('[models."m"]\nrow = "x"', "has no field 'row'"),
+        ('[models."m"]\nlike = 3', "'like' must be the name of a model"),
+        ("models = 3", "'models' must be a table"),
+        ('[models]\nm = "x"', "must be a table of fields"),
+    ],
+)
+def test_fields_that_no_profile_has_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, told: str
+) -> None:
+    configured(tmp_path, monkeypatch, text)
+    with pytest.raises(ConfigError, match=told):
+        configured_models()
+
+
+def test_an_agent_sets_fields_of_its_own() -> None:
+    def agent(**fields: object) -> LiteLLMAgentFunction:
+        return LiteLLMAgentFunction("a", [], [], "openai/gpt-5", model_profile=fields)
+
+    assert agent(forced_any="auto").model_profile == {"forced_any": "auto"}
+    with pytest.raises(ConfigError, match="agent 'a': model_profile has no field 'forced'"):
+        agent(forced="auto")
+
+
+def test_no_field_is_lost_on_the_way() -> None:
+    fields = {"efforts": ["low"], "headers": {"x": "y"}, "like": "openai/gpt-5", "total": 5}
+    assert checked_fields(fields, "here") == {**fields, "efforts": ("low",)}
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "told"),
+    [
+        ("zai/glm-5.3", "medium", "so it gets 'high'"),
+        ("xai/grok-4.20", "low", "takes no effort"),
+        ("openai/gpt-5", "none", "so it gets 'minimal'"),
+        ("openai/gpt-5", "low", None),
+        ("anthropic/claude-sonnet-4-5", "xhigh", None),
+        ("zai/glm-5.3", None, None),
+    ],
+)
+def test_a_changed_effort_is_told(model: str, effort: str | None, told: str | None) -> None:
+    settings = LLMSettings.resolve(effort)
+    note = effort_note(settings, profile_of(library(), model, "responses"))
+    assert (note is None) if told is None else told in str(note)

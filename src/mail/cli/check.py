@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -121,6 +121,7 @@ def _check_settings(
 ) -> tuple["ServerConfig", list[Finding]]:
     """Return the settings and their errors; an invalid table gets its defaults."""
     from mail.config.toml import find_config_file, read_config
+    from mail.llm.profiles import configured_models
 
     path = None
     try:
@@ -131,6 +132,7 @@ def _check_settings(
     tables = _Tables(flags, [])
     config = _server(tables)
     _client_and_actions(tables)
+    tables.note(configured_models)
     findings = [Finding(_PART, "error", text) for text in tables.mistakes or ()]
     if not findings:
         text = str(path) if path else "there is no mail.toml; the defaults apply"
@@ -147,6 +149,14 @@ class _Tables:
     def __init__(self, flags: Mapping[str, Mapping[str, Any]], mistakes: list[str] | None) -> None:
         self._flags = flags
         self.mistakes = mistakes
+
+    def note(self, read: Callable[[], object]) -> None:
+        """Collect the error of tables that have no model."""
+        try:
+            read()
+        except ConfigError as error:
+            if self.mistakes is not None:
+                self.mistakes.append(str(error))
 
     def make(self, model: "type[FileBacked]", **nested: Any) -> Any:
         """Return the model, or its defaults if it is invalid."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["FILE_NAME", "FileBacked", "WrongSettings", "find_config_file", "read_config"]
 
 FILE_NAME: Final = "mail.toml"
-_TOP_TABLES: Final = ("client", "server", "stdlib")
+_TOP_TABLES: Final = ("client", "models", "server", "stdlib")
 _EXPECTED: Final = {
     "bool_type": "true or false",
     "dict_type": "a table",

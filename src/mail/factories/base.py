@@ -33,6 +33,7 @@ from mail.factories.checks import (
 )
 from mail.llm.ask import agent_output, ask
 from mail.llm.compress import Compressor
+from mail.llm.profiles import checked_fields
 from mail.llm.request import ChatModel, ModelRequest, ToolFormat
 from mail.llm.resolve import model_for
 from mail.llm.settings import LLMSettings
@@ -68,6 +69,7 @@ class CallOptions(TypedDict, total=False):
     """The keyword-only options of `LiteLLMAgentFunction`, for subclasses that pass them on."""
 
     model: ChatModel | None
+    model_profile: Mapping[str, Any] | None
     timeout: float | None
     deadline: float | None
 
@@ -245,6 +247,8 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         print_llm_streams: False keeps this agent off the console, whatever the runtime says.
         default_tool_choice: Used in place of the runtime's choice, unless that forces one tool.
         model: Answers in place of the model that ``llm`` names (for tests).
+        model_profile: Fields of the model's profile that differ from the table of models
+            (`mail.llm.profiles.Profile`), and ``like``, the name of a model that it is like.
         timeout: The longest silence of the provider in seconds; 120 when None.
         deadline: The longest that a call may take in seconds, with all its retries; 600 when None.
 
@@ -279,6 +283,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
         default_tool_choice: ToolChoice | None = None,
         *,
         model: ChatModel | None = None,
+        model_profile: Mapping[str, Any] | None = None,
         timeout: float | None = None,
         deadline: float | None = None,
     ) -> None:
@@ -302,6 +307,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             self.settings = LLMSettings.resolve(
                 reasoning_effort, thinking_budget, max_tokens, timeout, deadline
             )
+            self.model_profile = checked_fields(model_profile or {}, "model_profile")
             self.model = model or model_for(llm)
         self.tool_specs = self._specs()
         self._compressor = Compressor()
@@ -391,6 +397,7 @@ class LiteLLMAgentFunction(MAILAgentFunction):
             tool_choice="required" if call.only_offered else self._choice(tool_choice),
             tool_format=self.tool_format,
             settings=self.settings,
+            profile={} if call.llm else self.model_profile,
             use_proxy=self.use_proxy,
             user_token=self.user_token,
             step=call.step,

@@ -25,7 +25,13 @@ from mail.llm.completions import field_of
 from mail.llm.failures import RefusedCall, ReportedError, model_error
 from mail.llm.fallback import Adaptations, Place, Tries, process_adaptations, with_unaccepted
 from mail.llm.ollama import chat_name, fitted, is_ollama, keep_from_asking, look_up
-from mail.llm.profiles import PROXY_PREFIX, Profile, profile_of
+from mail.llm.profiles import (
+    PROXY_PREFIX,
+    Profile,
+    effort_note,
+    overrides_for,
+    profile_of,
+)
 from mail.llm.provider_env import check_surroundings, configured_address
 from mail.llm.recording import asking
 from mail.llm.remote import Guard, who_is_asked
@@ -266,7 +272,10 @@ class LiteLLMModel:
         key = (request.model, request.tool_format)
         profile = self._profiles.get(key)
         if profile is None:
-            profile = profile_of(litellm, chat_name(request.model), request.tool_format)
+            own = overrides_for(request.model, request.profile)
+            profile = profile_of(litellm, chat_name(request.model), request.tool_format, own)
+            if note := effort_note(request.settings, profile):
+                _log.warning("%s: %s", request.model, note)
             load_parts([profile.wire])
             if profile.wire == "responses":
                 _stream_unknown(litellm, request.model)

@@ -9,24 +9,36 @@ import re
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
+from functools import cache
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from pydantic import TypeAdapter, ValidationError
+
+from mail.config.toml import find_config_file, read_config
 from mail.core.agents import ToolChoice
+from mail.core.schema import problem_text
+from mail.errors import ConfigError
 from mail.llm.provider_env import asks_openai
 from mail.llm.request import ToolFormat, Wire
 from mail.llm.rows import ROWS, Row
 from mail.llm.settings import EFFORTS, LLMSettings
 
 __all__ = [
+    "LIKE",
     "PROXY_PREFIX",
     "ROWS",
     "UNKNOWN",
     "Forced",
     "Profile",
     "Row",
+    "checked_fields",
+    "configured_models",
     "effort_arguments",
+    "effort_note",
     "merged",
+    "overrides_for",
     "profile_of",
     "row_of",
 ]
@@ -154,6 +166,16 @@ class Profile:
         return EFFORTS[min(places, key=lambda at: (abs(at - asked), abs(at - high)))]
 
 
+_SETTABLE: Final = tuple(
+    sorted(one.name for one in fields_of(Profile) if one.name not in ("row", "source", "checked"))
+)
+
+
+@cache
+def _adapter() -> TypeAdapter[Profile]:
+    return TypeAdapter(Profile)
+
+
 UNKNOWN: Final = Profile()
 """The profile of a model of which nothing is known: no thinking, any choice, an effort as it is."""
 
@@ -169,11 +191,25 @@ def effort_arguments(settings: LLMSettings, profile: Profile) -> dict[str, Any]:
     if not path:
         return {"reasoning_effort": value}
     *outer, name = path.split(".")
-    if name.endswith(("max_tokens", "budget")):
+    if name.endswith(_NUMBERS):
         value = settings.thinking_budget
     for key in reversed([place, *outer, name]):
         value = {key: value}
     return dict(value)
+
+
+def effort_note(settings: LLMSettings, profile: Profile) -> str | None:
+    """Return a line for the log if a model gets another effort than was asked for."""
+    asked = settings.effort
+    if asked is None:
+        return None
+    if profile.effort_via == "none":
+        return f"the model takes no effort, so '{asked}' is not sent"
+    counted = profile.effort_via == "thinking_budget" or profile.effort_via.endswith(_NUMBERS)
+    sent = profile.nearest(asked)
+    if counted or sent == asked or (asked == "none" and profile.thinks in ("no", "asked")):
+        return None
+    return f"the model does not take the effort '{asked}', so it gets '{sent}'"
 
 
 def merged(arguments: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,6 +222,69 @@ def merged(arguments: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, A
         else:
             both[key] = deepcopy(value)
     return both
+
+
+_NUMBERS: Final = ("max_tokens", "budget")
+"""Ends of the paths whose value is a number of tokens."""
+
+LIKE: Final = "like"
+"""The field that names another model, which one is like."""
+
+
+def checked_fields(given: object, place: str) -> dict[str, Any]:
+    """Return fields of a profile that somebody sets, once they make sense.
+
+    Args:
+        given: Fields of `Profile` with their values, as TOML or JSON has them, and `LIKE`.
+        place: What errors call them.
+
+    Raises:
+        ConfigError: an unknown field, or a value of the wrong type.
+    """
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{place} must be a table of fields")
+    fields = dict(given)
+    like = fields.pop(LIKE, "x")
+    if not isinstance(like, str) or not like.strip():
+        raise ConfigError(f"{place} '{LIKE}' must be the name of a model")
+    for name in fields:
+        if name not in _SETTABLE:
+            text = f"{place} has no field '{name}'; the fields are {', '.join(_SETTABLE)}"
+            raise ConfigError(text)
+    try:
+        checked = _adapter().validate_python(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{place} '{where}': {problem_text(first)}") from None
+    found = {name: getattr(checked, name) for name in fields}
+    return found if LIKE not in given else {LIKE: like, **found}
+
+
+def configured_models() -> dict[str, dict[str, Any]]:
+    """Return the fields that the ``[models."NAME"]`` tables of ``mail.toml`` set, by model.
+
+    Raises:
+        ConfigError: the file cannot be read, or a table sets what no profile has.
+    """
+    path = find_config_file()
+    tables = read_config(path).get("models", {})
+    if not isinstance(tables, dict):
+        raise ConfigError(f"{path}: 'models' must be a table")
+    return {
+        name: checked_fields(table, f'{path}: [models."{name}"]') for name, table in tables.items()
+    }
+
+
+def overrides_for(model: str, own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the operator sets for a model, and before it what its agent sets.
+
+    Raises:
+        ConfigError: see `configured_models`.
+    """
+    tables = configured_models()
+    named = tables.get(model) or tables.get(model.removeprefix(PROXY_PREFIX)) or {}
+    return {**named, **own}
 
 
 def row_of(provider: str, name: str) -> Row:
@@ -209,7 +308,7 @@ def profile_of(
             model, whose profile it is then.
     """
     given = dict(overrides)
-    known = _Known.look_up(litellm, model, str(given.pop("like", "")))
+    known = _Known.look_up(litellm, model, str(given.pop(LIKE, "")))
     row = row_of(known.provider, known.name)
     fields = {**row.fields, **given}
     fields = {**known.fields(fields, tool_format), **fields}

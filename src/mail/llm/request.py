@@ -37,7 +37,8 @@ class ModelRequest:
 
     ``messages`` is an agent's history without the system prompt, in any mix of formats; ``tools``
     are tool declarations in either style (a `mail.llm.tools.ToolSet` is converted only once). With
-    ``use_proxy`` the call goes to a LiteLLM proxy in the name of ``user_token``. ``step`` names the
+    ``use_proxy`` the call goes to a LiteLLM proxy in the name of ``user_token``. ``profile`` are
+    fields of the model's `mail.llm.profiles.Profile` that the agent sets itself. ``step`` names the
     turn; it is the same text when the turn is run again.
     """
 
@@ -48,6 +49,7 @@ class ModelRequest:
     tool_choice: ToolChoice = "auto"
     tool_format: ToolFormat = "completions"
     settings: LLMSettings = field(default_factory=LLMSettings)
+    profile: Mapping[str, Any] = field(default_factory=dict)
     use_proxy: bool = False
     user_token: str = field(default="", repr=False)
     step: str = ""

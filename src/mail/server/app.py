@@ -32,6 +32,7 @@ from mail.core.runtime.scheduler import TurnLimit
 from mail.db.base import Store, SwarmClaim
 from mail.db.urls import open_store
 from mail.errors import ConfigError
+from mail.llm.profiles import configured_models
 from mail.net.webhook import WebhookSettings
 from mail.server.cors import Cors
 from mail.server.errors import as_it_is, install_error_handlers
@@ -120,6 +121,7 @@ def create_app(
     """
     config = config or ServerConfig()
     check_settings()
+    configured_models()
     name = config.swarm.name if template is None else template.name
     owned = None if store is not None else _make_store(config, SwarmClaim(name, lambda: _stop(app)))
     used = store or owned
