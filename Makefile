@@ -27,7 +27,7 @@ endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-federation serve test soak lint format docs pictures openapi fuzz bench abuse conformance lock clean
+.PHONY: help demo demo-federation serve test soak lint format docs pictures models-table openapi fuzz bench abuse conformance lock clean
 
 help:  ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ lint: $(STAMP)  ## Check style, types, layers, spec/, docs/ and known vulnerabil
 format: $(STAMP)  ## Format the code and apply safe fixes
 	$(BIN)/ruff check --fix-only .
 	$(BIN)/ruff format .
+
+models-table: $(STAMP)  ## Write the table of models in docs/models.md from its rows
+	$(BIN)/python scripts/models_table.py
 
 openapi: $(STAMP)  ## Write spec/openapi.yaml from the routes
 	$(BIN)/python scripts/openapi.py

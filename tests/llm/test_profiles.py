@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import runpy
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,18 @@ def test_each_row_sets_known_fields_and_tells_its_source(row: Row) -> None:
 def test_rows_have_names_of_their_own_and_the_last_fits_every_model() -> None:
     assert len({row.id for row in ROWS}) == len(ROWS)
     assert row_of("", "").id == ROWS[-1].id == "default"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_no_row_hides_another(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    if row.id == "openai-compatible":
+        monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
+    assert profile_of(library(), row.example, "responses").row == row.id
+
+
+def test_the_page_shows_the_rows() -> None:
+    script = Path(__file__).parents[2] / "scripts" / "models_table.py"
+    assert runpy.run_path(str(script))["main"](["--check"]) == 0, "run 'make models-table'"
 
 
 def test_what_is_set_comes_before_row_and_tables() -> None:

@@ -7,7 +7,7 @@ those of makers. `mail.llm.profiles.Profile` says what the fields mean.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 __all__ = ["ROWS", "Row"]
 
@@ -18,21 +18,25 @@ class Row:
 
     Attributes:
         id: Its name.
-        models: The same in words, for people.
+        example: The name of one of its models.
+        models: All of them in words, for people.
         provider: A pattern of the whole name of LiteLLM's provider, in lower case.
         model: A pattern of a part of the model's name without provider and proxy, in lower case.
         fields: Fields of a `mail.llm.profiles.Profile`.
         source: Where the facts come from.
         checked: When they were looked up (ISO date).
+        tested: How the row is tested: against a strict ``fake`` provider, or by the ``request``.
     """
 
     id: str
+    example: str
     models: str
     provider: str = ".*"
     model: str = ""
     fields: Mapping[str, Any]
     source: str
     checked: str = "2026-11-23"
+    tested: Literal["fake", "request"] = "fake"
 
     def fits(self, provider: str, name: str) -> bool:
         """Tell whether the row is about a model."""
@@ -143,6 +147,7 @@ _HOSTS: Final = (
     # --- OpenRouter: the maker of the model decides ---------------------------------------------
     Row(
         id="openrouter-claude-bound",
+        example="openrouter/anthropic/claude-opus-5.5",
         models="Claude Opus/Sonnet 5.5, Fable/Mythos 5.1 and 5.2",
         provider="openrouter",
         model=_BOUND_NAMES,
@@ -159,6 +164,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openrouter-claude-adaptive",
+        example="openrouter/anthropic/claude-opus-4.8",
         models="Claude Opus 4.6 and later, the Claude 5 family",
         provider="openrouter",
         model=r"claude-((opus|sonnet)-4[.-][6-9]|[a-z]+-([5-9]|[1-9]\d)(?!\d))",
@@ -175,6 +181,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openrouter-claude",
+        example="openrouter/anthropic/claude-sonnet-4.5",
         models="other Claude models",
         provider="openrouter",
         model="claude",
@@ -190,6 +197,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openrouter-zai",
+        example="openrouter/z-ai/glm-5",
         models="GLM",
         provider="openrouter",
         model="^z-ai/",
@@ -203,6 +211,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openrouter-gemini",
+        example="openrouter/google/gemini-3-pro-preview",
         models="Gemini",
         provider="openrouter",
         model="^google/",
@@ -211,6 +220,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openrouter-mistral",
+        example="openrouter/mistralai/mistral-medium-3.5",
         models="Mistral",
         provider="openrouter",
         model=_MISTRAL_NAMES,
@@ -219,6 +229,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openrouter-openai",
+        example="openrouter/openai/gpt-5.5",
         models="GPT",
         provider="openrouter",
         model="^openai/(?!gpt-oss)",
@@ -227,6 +238,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openrouter-xai",
+        example="openrouter/x-ai/grok-4.5",
         models="Grok",
         provider="openrouter",
         model="^x-ai/",
@@ -240,6 +252,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openrouter",
+        example="openrouter/deepseek/deepseek-v4",
         models="all others",
         provider="openrouter",
         fields={**_ROUTED, **_ROUTED_EFFORT},
@@ -248,6 +261,7 @@ _HOSTS: Final = (
     # --- Amazon Bedrock --------------------------------------------------------------------------
     Row(
         id="bedrock-claude-bound",
+        example="bedrock/us.anthropic.claude-opus-5-5",
         models="Claude Opus/Sonnet 5.5, Fable/Mythos 5.1 and 5.2",
         provider="bedrock.*",
         model=_BOUND_NAMES,
@@ -256,6 +270,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="bedrock-claude-haiku",
+        example="bedrock/us.anthropic.claude-haiku-5-5",
         models="Claude Haiku 5.5",
         provider="bedrock.*",
         model=r"claude-haiku-5[.-]5",
@@ -264,6 +279,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="bedrock-claude-adaptive",
+        example="bedrock/us.anthropic.claude-opus-4-8",
         models="Claude Opus 4.8, the Claude 5 family",
         provider="bedrock.*",
         model=r"claude-(opus-4[.-]8|(opus|sonnet|fable|haiku)-5(?!\d))",
@@ -272,6 +288,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="bedrock-claude",
+        example="bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0",
         models="other Claude models",
         provider="bedrock.*",
         model="claude",
@@ -280,6 +297,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="bedrock-llama",
+        example="bedrock/meta.llama3-1-70b-instruct-v1:0",
         models="Llama",
         provider="bedrock.*",
         model="llama",
@@ -288,6 +306,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="bedrock-gpt-oss",
+        example="bedrock/openai.gpt-oss-120b-1:0",
         models="gpt-oss",
         provider="bedrock.*",
         model="gpt-oss",
@@ -296,6 +315,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="bedrock-deepseek-r1",
+        example="bedrock/us.deepseek.r1-v1:0",
         models="DeepSeek R1",
         provider="bedrock.*",
         model=r"deepseek[.-]r1",
@@ -305,6 +325,7 @@ _HOSTS: Final = (
     # --- other hosts -----------------------------------------------------------------------------
     Row(
         id="groq-qwen",
+        example="groq/qwen/qwen3-32b",
         models="Qwen 3",
         provider="groq",
         model="qwen3",
@@ -317,6 +338,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="groq-gpt-oss",
+        example="groq/openai/gpt-oss-120b",
         models="gpt-oss",
         provider="groq",
         model="gpt-oss",
@@ -325,6 +347,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="groq",
+        example="groq/llama-3.3-70b-versatile",
         models="all others",
         provider="groq",
         fields={**_FORCED_OK, "wire": "completions", "effort_via": "none"},
@@ -332,6 +355,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="nim-mistral",
+        example="nvidia_nim/mistralai/mistral-small-4-119b-2603",
         models="Mistral",
         provider="nvidia_nim",
         model=_MISTRAL_NAMES,
@@ -345,6 +369,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="nim",
+        example="nvidia_nim/meta/llama-3.3-70b-instruct",
         models="all others",
         provider="nvidia_nim",
         fields={
@@ -359,6 +384,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="vllm-mistral",
+        example="hosted_vllm/mistralai/Mistral-Small-4",
         models="Mistral",
         provider="hosted_vllm|vllm",
         model=_MISTRAL_NAMES,
@@ -367,6 +393,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="vllm-gpt-oss",
+        example="hosted_vllm/openai/gpt-oss-120b",
         models="gpt-oss",
         provider="hosted_vllm|vllm",
         model="gpt-oss",
@@ -375,6 +402,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="vllm",
+        example="hosted_vllm/Qwen/Qwen3-32B",
         models="all others",
         provider="hosted_vllm|vllm",
         fields=_EFFORT_ONLY,
@@ -382,6 +410,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="ollama-gpt-oss",
+        example="ollama_chat/gpt-oss:20b",
         models="gpt-oss",
         provider="ollama(_chat)?",
         model="gpt-oss",
@@ -390,6 +419,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="ollama",
+        example="ollama_chat/qwen3",
         models="all others",
         provider="ollama(_chat)?",
         fields={
@@ -402,6 +432,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openai-compatible",
+        example="openai/our-model",
         models="a model that LiteLLM's tables lack, at an OPENAI_BASE_URL of your own",
         provider="openai-compatible",
         fields=_EFFORT_ONLY,
@@ -412,6 +443,7 @@ _HOSTS: Final = (
 _MAKERS: Final = (
     Row(
         id="mistral",
+        example="mistral/mistral-medium-latest",
         models="Mistral",
         provider="mistral|codestral",
         fields=_MISTRAL,
@@ -419,6 +451,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="mistral-elsewhere",
+        example="azure_ai/mistral-medium-2505",
         models="Mistral at other hosts",
         model=_MISTRAL_NAMES,
         fields={key: value for key, value in _MISTRAL.items() if key != "wire"},
@@ -426,6 +459,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="deepseek-v4",
+        example="deepseek/deepseek-v4-pro",
         models="DeepSeek V4",
         provider="deepseek|",
         model=r"deepseek-(v4|flash)",
@@ -447,6 +481,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="deepseek-reasoner",
+        example="deepseek/deepseek-reasoner",
         models="DeepSeek Reasoner (until 2026-07-24)",
         provider="deepseek|",
         model="deepseek-(reasoner|r1)",
@@ -464,6 +499,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="deepseek",
+        example="deepseek/deepseek-chat",
         models="other DeepSeek models",
         provider="deepseek",
         fields={
@@ -477,6 +513,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="qwen-instruct",
+        example="dashscope/qwen3-coder-plus",
         models="Qwen without thinking: coder, instruct, max preview",
         provider="dashscope",
         model="coder|instruct|qwen3-max-preview|qwen(-|2)",
@@ -485,6 +522,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="qwen-thinking",
+        example="dashscope/qwen3-next-80b-a3b-thinking",
         models="Qwen that always thinks",
         provider="dashscope",
         model="-thinking",
@@ -493,6 +531,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="qwen",
+        example="dashscope/qwen3.7-plus",
         models="Qwen 3.5 and later",
         provider="dashscope",
         fields={
@@ -508,6 +547,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="kimi-k2.7",
+        example="moonshot/kimi-k2.7-code",
         models="Kimi K2.7",
         provider="moonshot|",
         model=r"kimi-k2[.-]7",
@@ -525,6 +565,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="kimi-k2",
+        example="moonshot/kimi-k2.6",
         models="Kimi K2.5 and K2.6",
         provider="moonshot|",
         model=r"kimi-k2[.-][56]",
@@ -544,6 +585,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="kimi-k3",
+        example="moonshot/kimi-k3",
         models="Kimi K3",
         provider="moonshot|",
         model="kimi-k3",
@@ -564,6 +606,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="zai-5.3",
+        example="zai/glm-5.3",
         models="GLM 5.3",
         provider="zai",
         model=r"glm-5[.-]3",
@@ -577,6 +620,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="zai-5.2",
+        example="zai/glm-5.2",
         models="GLM 5.2",
         provider="zai",
         model=r"glm-5[.-]2",
@@ -591,16 +635,25 @@ _MAKERS: Final = (
     ),
     Row(
         id="zai-thinking",
+        example="zai/glm-4.7",
         models="GLM 4.6, 4.7, 5 and 5.1",
         provider="zai",
         model=r"glm-(4[.-][67]|5)",
         fields={**_ZAI_THINKS, "thinks": "default", "off_switch": {"extra_body": _DISABLED}},
         source=f"{_ZAI_SOURCE}; hermes-webui exp-v0.52.105",
     ),
-    Row(id="zai", models="other GLM models", provider="zai", fields=_ZAI, source=_ZAI_SOURCE),
+    Row(
+        id="zai",
+        example="zai/glm-4.5",
+        models="other GLM models",
+        provider="zai",
+        fields=_ZAI,
+        source=_ZAI_SOURCE,
+    ),
     # --- Gemini ----------------------------------------------------------------------------------
     Row(
         id="gemini-2.5-flash",
+        example="gemini/gemini-2.5-flash",
         models="Gemini 2.5 Flash",
         provider=_GEMINI_HOSTS,
         model=r"gemini-2\.5-flash",
@@ -609,6 +662,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gemini-2.5",
+        example="gemini/gemini-2.5-pro",
         models="Gemini 2.5 Pro",
         provider=_GEMINI_HOSTS,
         model=r"gemini-2\.5",
@@ -617,6 +671,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gemini-new-flash",
+        example="gemini/gemini-3.8-flash",
         models="Gemini 3.7 and 3.8 Flash, Gemini 4",
         provider=_GEMINI_HOSTS,
         model=r"gemini-(3\.[78]-flash|[4-9])",
@@ -625,6 +680,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gemini-3-flash",
+        example="gemini/gemini-3.5-flash",
         models="Gemini 3 to 3.6 Flash",
         provider=_GEMINI_HOSTS,
         model=r"gemini-3(\.\d)?-flash",
@@ -633,6 +689,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gemini-3",
+        example="gemini/gemini-3.1-pro-preview",
         models="other Gemini 3 models",
         provider=_GEMINI_HOSTS,
         model="gemini-3",
@@ -641,6 +698,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gemini",
+        example="gemini/gemini-2.0-flash",
         models="other Gemini models",
         provider=_GEMINI_HOSTS,
         model="gemini",
@@ -650,6 +708,7 @@ _MAKERS: Final = (
     # --- xAI -------------------------------------------------------------------------------------
     Row(
         id="xai-multi-agent",
+        example="xai/grok-4.20-multi-agent",
         models="Grok 4.20 Multi-Agent",
         provider="xai",
         model="multi-agent",
@@ -663,6 +722,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="xai-4.3",
+        example="xai/grok-4.3",
         models="Grok 4.3",
         provider="xai",
         model=r"grok-4\.3",
@@ -671,6 +731,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="xai-4.5",
+        example="xai/grok-4.5",
         models="Grok 4.5",
         provider="xai",
         model=r"grok-4\.5|grok-build-latest",
@@ -679,6 +740,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="xai-4.6",
+        example="xai/grok-4.6",
         models="Grok 4.6 and 4.7",
         provider="xai",
         model=r"grok-4\.[67]",
@@ -687,6 +749,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="xai",
+        example="xai/grok-4.20-reasoning",
         models="other Grok models",
         provider="xai",
         fields={**_XAI, "effort_via": "none"},
@@ -695,6 +758,7 @@ _MAKERS: Final = (
     # --- Claude at Anthropic, Vertex AI, Azure AI and behind proxies -----------------------------
     Row(
         id="claude-bound-azure",
+        example="azure_ai/claude-opus-5-5",
         models="Claude Opus/Sonnet 5.5, Fable/Mythos 5.1 and 5.2 at Azure AI",
         provider="azure_ai",
         model=f"{_BOUND_NAMES}|{_NEWER_CLAUDE}",
@@ -703,6 +767,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="claude-bound-always",
+        example="anthropic/claude-opus-5-5",
         models="Claude Opus/Sonnet 5.5, Fable/Mythos 5.1 and 5.2",
         model=_BOUND_NAMES,
         fields={**_CLAUDE_ALWAYS, **_BINDING},
@@ -710,6 +775,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="claude-bound",
+        example="anthropic/claude-haiku-5-5",
         models="Claude Haiku 5.5",
         model=r"claude-haiku-5[.-]5",
         fields={**_CLAUDE_DEFAULT, **_BINDING},
@@ -717,6 +783,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="claude-new",
+        example="anthropic/claude-opus-6",
         models="Claude after 5.1 not named here",
         model=_NEWER_CLAUDE,
         fields={**_CLAUDE_ALWAYS, **_BINDING},
@@ -724,6 +791,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="claude-always",
+        example="anthropic/claude-fable-5",
         models="Claude Fable 5, Mythos 5, Mythos Preview",
         model=r"claude-(fable-5|mythos-5|mythos-preview)",
         fields={**_CLAUDE_ALWAYS, **_UNLESS_THINKING},
@@ -731,6 +799,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="claude-default-on",
+        example="anthropic/claude-opus-5",
         models="Claude Opus 5, Sonnet 5",
         model=r"claude-(opus|sonnet)-5",
         fields=_CLAUDE_DEFAULT,
@@ -738,6 +807,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="claude-adaptive",
+        example="anthropic/claude-opus-4-8",
         models="Claude Opus 4.7, 4.8",
         model=r"claude-opus-4[.-][78]",
         fields=_CLAUDE_ASKED,
@@ -745,6 +815,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="claude",
+        example="anthropic/claude-sonnet-4-5",
         models="other Claude models",
         model="claude",
         fields={},
@@ -753,6 +824,7 @@ _MAKERS: Final = (
     # --- OpenAI ----------------------------------------------------------------------------------
     Row(
         id="gpt-5-pro",
+        example="openai/gpt-5-pro",
         models="gpt-5-pro",
         model=r"(^|/)gpt-5-pro",
         provider=_OPENAI_HOSTS,
@@ -761,6 +833,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="o-pro",
+        example="openai/o3-pro",
         models="o1-pro, o3-pro",
         provider=_OPENAI_HOSTS,
         model="^o[13]-pro",
@@ -769,6 +842,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gpt-pro",
+        example="openai/gpt-5.5-pro",
         models="gpt-5.2-pro and later",
         provider=_OPENAI_HOSTS,
         model=r"^gpt-.*-pro",
@@ -777,6 +851,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gpt-5-chat",
+        example="openai/gpt-5-chat-latest",
         models="gpt-5-chat",
         provider=_OPENAI_HOSTS,
         model="^gpt-5-chat",
@@ -785,6 +860,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gpt-chat-latest",
+        example="openai/gpt-5.2-chat-latest",
         models="gpt-…-chat-latest",
         provider=_OPENAI_HOSTS,
         model="chat-latest",
@@ -793,6 +869,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gpt-6-astra",
+        example="openai/gpt-6-astra",
         models="gpt-6-astra, gpt-6.1-sol, gpt-6.2-astra",
         provider=_OPENAI_HOSTS,
         model=r"^gpt-(6(\.\d)?-astra|6\.[1-9]-sol)",
@@ -801,6 +878,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gpt-6",
+        example="openai/gpt-6-sol",
         models="gpt-5.6, gpt-6",
         provider=_OPENAI_HOSTS,
         model=r"^gpt-(5\.6|6)",
@@ -809,6 +887,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gpt-codex",
+        example="openai/gpt-5-codex",
         models="gpt-5-codex, gpt-5.1-codex",
         provider=_OPENAI_HOSTS,
         model=r"^gpt-5(\.1)?-codex(?!-max)",
@@ -817,6 +896,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gpt-5.4",
+        example="openai/gpt-5.5",
         models="gpt-5.4, gpt-5.5",
         provider=_OPENAI_HOSTS,
         model=r"^gpt-5\.[45]",
@@ -825,6 +905,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gpt-5.2",
+        example="openai/gpt-5.2",
         models="gpt-5.2, gpt-5.3",
         provider=_OPENAI_HOSTS,
         model=r"^gpt-5\.[23]",
@@ -833,6 +914,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gpt-5.1",
+        example="openai/gpt-5.1",
         models="gpt-5.1",
         provider=_OPENAI_HOSTS,
         model=r"^gpt-5\.1",
@@ -841,6 +923,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gpt-5",
+        example="openai/gpt-5-mini",
         models="gpt-5, -mini, -nano",
         provider=_OPENAI_HOSTS,
         model=r"^gpt-5(?!\.)",
@@ -849,6 +932,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="o-series",
+        example="openai/o4-mini",
         models="o1, o3, o4-mini",
         provider=_OPENAI_HOSTS,
         model=r"^o[134](-|$)",
@@ -857,6 +941,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="openai",
+        example="openai/gpt-4.1",
         models="others at OpenAI",
         provider="openai",
         fields={},
@@ -867,6 +952,12 @@ _MAKERS: Final = (
 ROWS: Final[tuple[Row, ...]] = (
     *_HOSTS,
     *_MAKERS,
-    Row(id="default", models="all others", fields={}, source="LiteLLM's tables"),
+    Row(
+        id="default",
+        example="together_ai/some-model",
+        models="all others",
+        fields={},
+        source="LiteLLM's tables",
+    ),
 )
 """The table; the first row that fits counts, and the last fits every model."""
