@@ -137,10 +137,11 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _profile(model: str, tool_format: "ToolFormat") -> dict[str, Any]:
     from mail.llm.litellm_model import load_library
-    from mail.llm.profiles import profile_of
+    from mail.llm.profiles import overrides_for, profile_of
 
     with stdout_to_stderr():
-        return _fields(profile_of(load_library(), model, tool_format))
+        given = overrides_for(model, {})
+        return _fields(profile_of(load_library(), model, tool_format, given))
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -201,12 +202,13 @@ def _check(arguments: argparse.Namespace) -> int:
 
 def _row(litellm: Any, use: "ModelUse") -> "Finding":
     """Tell what MAIL goes by."""
-    from mail.llm.profiles import PROXY_PREFIX, profile_of
+    from mail.llm.profiles import PROXY_PREFIX, overrides_for, profile_of
     from mail.testing.model_check import Finding
 
     name = use.model.removeprefix(PROXY_PREFIX)
     proxied = use.use_proxy or name != use.model
-    profile = profile_of(litellm, PROXY_PREFIX + name if proxied else name, use.tool_format)
+    model = PROXY_PREFIX + name if proxied else name
+    profile = profile_of(litellm, model, use.tool_format, overrides_for(model, {}))
     text = f"row {profile.row} of 'mail models', wire format {profile.wire}"
     return Finding("profile", "ok", text)
 
