@@ -48,8 +48,9 @@ soak: $(STAMP)  ## Test servers for half an hour: without PostgreSQL for a while
 	OUTAGE_SECONDS=20 $(BIN)/python -m pytest -s tests/e2e/test_outage.py $(PYTEST_ARGS)
 	$(BIN)/python -m tests.e2e.desk_simulation $(SIMULATION_ARGS)
 
-pictures: $(STAMP)  ## Draw the pictures of the console for docs/ in Chromium
+pictures: $(STAMP)  ## Draw the pictures of the console and the prompt for docs/, with Chromium
 	@$(BIN)/python -m tests.server.pictures
+	@$(BIN)/python -m tests.cli.picture
 
 lint: $(STAMP)  ## Check style, types, layers, spec/, docs/ and known vulnerabilities
 	$(BIN)/ruff check .

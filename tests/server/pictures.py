@@ -64,6 +64,23 @@ SEND: Final = MAILAction(
     lambda arguments: f"sent to {arguments['to']}",
     approval=Approval(feedback={"edit": "response_preferences"}),
 )
+TIDES: Final = MAILAction(
+    "read_tides",
+    "Read the tide table.",
+    {
+        "type": "object",
+        "properties": {
+            "day": {"type": "string"},
+            "quays": {"type": "array", "items": {"type": "string"}},
+        },
+        "required": ["day"],
+    },
+    lambda arguments: '{"high water": "15:10", "metres": {"north": 4.2, "south": 3.9}}',
+)
+HIGH_WATER: Final = (
+    "High water is at **15:10**; see [the table](https://harbour.example/tides).\n\n"
+    "| Quay | Height |\n| --- | --- |\n| north | 4.2 m |\n| south | 3.9 m |"
+)
 CREW: Final = {
     "harbourmaster": ("tides", "berths", "pilots", "letters"),
     "tides": ("harbourmaster", "berths", "forecast@weather"),
@@ -77,10 +94,28 @@ CREW: Final = {
 # --- the swarm ----------------------------------------------------------------------------------
 
 
+def _tell_tides(view: ScriptView) -> Any:
+    """Have high water looked up, and tell it in Markdown."""
+    if view.new_results and view.new_results[0].tool == "read_tides":
+        body = "At 15:10: 4.2 m at the north quay, 3.9 m at the south quay."
+        return call("send_response", target="harbourmaster", subject="Re: Friday", body=body)
+    if view.body.startswith("At 15:10"):
+        return call("task_complete", finish_message=HIGH_WATER)
+    if view.mail_from("harbourmaster") and "quays" in view.body:
+        return call("read_tides", day="Friday", quays=["north", "south"])
+    if "high water" in view.body:
+        body = "When is high water on Friday, and how high is it?\nPlease for both quays."
+        return call("send_request", target="tides", subject="Friday", body=body)
+    return None
+
+
 async def _answer(view: ScriptView) -> Any:
     """Do what the task's words ask for."""
-    if view.new_results and "send_mail" in str(view.new_results[0].tool):
+    if view.new_results and view.new_results[0].tool == "send_mail":
         return call("task_complete", finish_message="The captain knows.")
+    if told := _tell_tides(view):
+        await asyncio.sleep(0.4)
+        return told
     if "berth of the Marigold" in view.body:
         subject = "Your berth on Friday"
         return call("send_mail", to="captain@marigold.example", subject=subject, text=MAIL)
@@ -102,7 +137,7 @@ def _swarm(name: str, crew: Mapping[str, Sequence[str]]) -> MAILSwarmTemplate:
             name=agent,
             factory=LiteLLMSupervisorFunction,
             comm_targets=list(targets),
-            actions=[SEND] if agent == entrypoint else [],
+            actions={entrypoint: [SEND], "tides": [TIDES]}.get(agent, []),
             agent_params={"llm": "scripted", "model": model},
             enable_entrypoint=agent == entrypoint,
             enable_interswarm=agent == "tides",
@@ -230,7 +265,7 @@ class Harbour:
 
 
 @asynccontextmanager
-async def _harbour_served() -> AsyncIterator[Harbour]:
+async def harbour_served() -> AsyncIterator[Harbour]:
     store = MemoryStore()
     for who, role in PEOPLE.items():
         row = TokenRow(hash_token(TOKENS[who]), role, who, _ago(days=9), label="work")
@@ -501,7 +536,7 @@ async def draw_documented(harbour: Harbour, page: Page) -> None:
 async def run(arguments: argparse.Namespace) -> list[str]:
     """Start the server and the browser, draw what is asked for, and return what does not fit."""
     with tempfile.TemporaryDirectory() as folder:
-        async with _harbour_served() as harbour, opened(Path(folder)) as page:
+        async with harbour_served() as harbour, opened(Path(folder)) as page:
             if arguments.all is None:
                 await draw_documented(harbour, page)
                 return []
