@@ -519,6 +519,8 @@ class Model:
                 continue
             if since:
                 moment = self.times.get(key) or self._time_in(told, key, count)
+                if told is None and not moment:  # of the letters that nobody has seen, the later
+                    moment = since + "+" * (self.places[key] > self.places[args["since"]])
                 if moment <= since:
                     continue
             yield key, not self._is_unread(key, me)

@@ -7,6 +7,7 @@ token is shown once, when it is made. Docs: ``docs/cli.md``.
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from unicodedata import category
 
 from mail.auth.callers import check_caller_id, hash_token, new_token
 from mail.core.suggest import hinted
@@ -26,6 +27,7 @@ __all__ = [
 MOST_DAYS: Final = 36500
 """A token that expires does so before this many days."""
 
+_CONTROL: Final = frozenset({"Cc", "Cs"})
 _SHOWN_HASH: Final = 12
 _LEAST_PREFIX: Final = 4
 
@@ -46,7 +48,7 @@ async def create_token(
         ProtocolError: the id cannot be a caller's.
         ConfigError: the label has control characters.
     """
-    if not label.isprintable():
+    if any(category(sign) in _CONTROL for sign in label):
         raise ConfigError("the label of a token must not contain control characters")
     token, now = new_token(), datetime.now(UTC)
     row = TokenRow(

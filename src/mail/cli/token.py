@@ -10,7 +10,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Final
 
-from mail.cli.common import config_path, positive, print_table
+from mail.cli.common import config_path, one_line, positive, print_table
 from mail.cli.stores import add_store_flags, missing_file, opened, server_settings
 from mail.config.env import CONFIG_PATH, overridden
 from mail.errors import ConfigError
@@ -149,7 +149,7 @@ async def _list(store: "Store", arguments: argparse.Namespace) -> None:
                 row.created_at[:19],
                 expires,
                 kind_of_token(row, declared) or "-",
-                row.label,
+                one_line(row.label),
             )
         )
     print_table(table)

@@ -4,10 +4,10 @@ import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from typing import Annotated, Final, Literal, cast
+from typing import Annotated, Any, Final, Literal, cast
 
 from fastapi import Depends, Path, Query
-from pydantic import Field
+from pydantic import ConfigDict, Field
 from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -187,8 +187,16 @@ async def _place(state: ServerState, cursor: str) -> tuple[Owner, str]:
 # --- tokens -----------------------------------------------------------------------------------
 
 
+_PARTICIPANTS_ARE_AGENTS: Final[list[Any]] = [
+    {"properties": {"role": {"const": "agent"}}},
+    {"properties": {"participant": {"not": {"const": True}}}},
+]
+
+
 class TokenIn(RequestBody):
     """A token to make."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": _PARTICIPANTS_ARE_AGENTS})
 
     role: Annotated[Literal["user", "admin", "agent"], Field(description="The caller's role.")]
     id: Annotated[
