@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mail.core.call_context import NullSink
+from mail.errors import ModelError
 from mail.llm.ask import agent_output, history_entries
 from mail.llm.ask import ask as ask_whole
 from mail.llm.litellm_model import LiteLLMModel, load_library
@@ -262,6 +263,14 @@ async def test_an_effort_is_sent_only_if_it_is_asked_for_and_taken(
         assert body["include"] == ["reasoning.encrypted_content"]
 
 
+async def test_a_model_that_cannot_call_tools_is_not_asked(recorded: Recorder) -> None:
+    asked = {"tool_format": "responses"}
+    with pytest.raises(ModelError, match="cannot call tools") as refused:
+        await recorded.reply("xai/grok-4.20-multi-agent-0309", **asked)
+    assert (refused.value.status, recorded.bodies) == (400, [])
+    await recorded.sent("xai/grok-4.20-multi-agent-0309", tools=[], **asked)
+
+
 async def test_grok_that_the_tables_lack_gets_its_reasoning_back(recorded: Recorder) -> None:
     asked = {"tool_format": "responses", "messages": [USER, SEALED, CALL, OUTPUT]}
     body = await recorded.sent("xai/grok-9-new", **asked)
@@ -297,6 +306,7 @@ async def test_a_call_that_gemini_signed_fits_into_openais_ids(recorded: Recorde
         ("openai/gpt-5.4", "responses"),
         ("openai/gpt-5.6", "responses"),
         ("openai/gpt-6-astra", "responses"),
+        ("openai/gpt-7-sol", "responses"),
         ("openai/gpt-5-pro", "responses"),
         ("litellm_proxy/openai/gpt-6-sol", "responses"),
     ],

@@ -220,6 +220,14 @@ async def test_models_that_call_no_tools_in_chats_are_asked_over_responses(
     assert seen.body.get("store", "unsaid") == (False if own else "unsaid")
 
 
+async def test_a_switch_that_openai_lacks_reaches_another_server(
+    provider: FakeProvider, clerk: Clerks
+) -> None:
+    agent = clerk(OpenAIChatCompletionsSupervisorFunction, model="claude-opus-5")
+    await agent([user("Hi")], FORCED)
+    assert provider.requests[0].body["thinking"] == {"type": "disabled"}
+
+
 async def test_a_model_that_does_not_stream_is_asked_for_a_whole_reply(
     provider: FakeProvider, clerk: Clerks
 ) -> None:

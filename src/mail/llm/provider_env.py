@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
@@ -178,6 +179,7 @@ def _check_address(variables: Sequence[str]) -> None:
         raise _refused(f"{variable} must not contain a user name or password")
 
 
+@lru_cache(maxsize=32)
 def _split(address: str) -> SplitResult | None:
     try:
         parts = urlsplit(address)

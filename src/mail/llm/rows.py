@@ -879,9 +879,9 @@ _MAKERS: Final = (
     Row(
         id="gpt-6",
         example="openai/gpt-6-sol",
-        models="gpt-5.6, gpt-6",
+        models="gpt-5.6, gpt-6 and later",
         provider=_OPENAI_HOSTS,
-        model=r"^gpt-(5\.6|6)",
+        model=r"^gpt-(5\.[6-9]|[6-9])",
         fields={**_GPT_RESPONSES, "thinks": "default", "efforts": ("none", *_TO_MAX)},
         source="LibreChat#14231; litellm#34569",
     ),

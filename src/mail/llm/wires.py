@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
+from mail.errors import ModelError
 from mail.llm import anthropic, completions, responses
 from mail.llm.completions import field_of
 from mail.llm.profiles import Profile, merged
@@ -10,9 +11,18 @@ from mail.llm.request import Delta, ModelRequest, Wire
 
 __all__ = ["decoder_of", "encoded", "pieces_of"]
 
+_BAD_REQUEST: Final = 400
+
 
 def encoded(request: ModelRequest, profile: Profile) -> dict[str, Any]:
-    """Build the arguments of LiteLLM's call in the model's wire format."""
+    """Build the arguments of LiteLLM's call in the model's wire format.
+
+    Raises:
+        ModelError: the model cannot call tools.
+    """
+    if request.tools and not profile.tools:
+        text = f"model call failed: {request.model} cannot call tools; agents need a model that can"
+        raise ModelError(text, status=_BAD_REQUEST)
     arguments = merged(_ENCODERS[profile.wire](request, profile), profile.arguments)
     if profile.no_auto and request.tools and arguments.get("tool_choice", "auto") == "auto":
         arguments["tool_choice"] = "required"

@@ -7,8 +7,8 @@ MAIL's side is the same as with `mail.factories`: its tools are offered, text al
 import asyncio
 import importlib
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from mail.core.agents import ToolChoice
 from mail.core.call_context import ModelRules, current_call
@@ -25,7 +25,7 @@ from mail.llm.remote import Guard
 from mail.llm.request import Delta, ModelRequest
 from mail.llm.retry import RetryPolicy, Sleep, retrying
 from mail.llm.silence import Silence, listen_to, patience_of, too_late
-from mail.llm.wires import decoder_of, encoded
+from mail.llm.wires import decoder_of, encoded, pieces_of
 
 if TYPE_CHECKING:
     import openai
@@ -149,6 +149,9 @@ class OpenAIModel:
         if profile.wire == "responses":
             call: Any = client.responses.create
         else:
+            if "thinking" in arguments:  # of a server that speaks like OpenAI's
+                more = {"thinking": arguments.pop("thinking")}
+                arguments["extra_body"] = more | arguments.get("extra_body", {})
             if "max_tokens" in arguments:  # the old name, which reasoning models refuse
                 arguments["max_completion_tokens"] = arguments.pop("max_tokens")
             arguments["stream_options"] = {"include_usage": True}
@@ -156,7 +159,8 @@ class OpenAIModel:
         with asking(request.model):
             if profile.stream:
                 return await call(**arguments, stream=True, timeout=timeout)
-            return _Whole(await call(**arguments, timeout=timeout))
+            whole = await call(**arguments, timeout=timeout)
+            return _Whole(pieces_of(whole, profile.wire))
 
     def _profile(self, request: ModelRequest) -> Profile:
         """Return what a model accepts and needs; LiteLLM's tables are not loaded for that."""
@@ -184,18 +188,11 @@ class OpenAIModel:
 class _Whole:
     """A reply that came in one piece, as a stream."""
 
-    def __init__(self, response: Any) -> None:
-        text = {"type": "response.output_text.delta", "delta": response.output_text}
-        end = {"type": f"response.{response.status}", "response": response}
-        self._events = iter((text, end))
+    def __init__(self, pieces: Iterator[Any]) -> None:
+        self._pieces = pieces
 
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Mapping[str, Any]:
-        for event in self._events:
-            return event
-        raise StopAsyncIteration
+    async def __anext__(self) -> Any:
+        return next(self._pieces, None)
 
     async def close(self) -> None:
         """Do nothing: all of it has arrived."""
