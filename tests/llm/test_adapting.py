@@ -229,6 +229,20 @@ async def test_a_reply_that_may_not_be_streamed_comes_whole(
     assert "stream_options" not in unlisted.last.body
 
 
+async def test_what_ollama_refuses_is_changed_under_either_of_its_names(
+    unlisted: Unlisted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OLLAMA_API_BASE", unlisted.provider.root_of("ollama"))
+    said = '"qwen3-ours" does not support thinking'
+    unlisted.provider.refusals = [
+        lambda body: Answer(400, {"error": said}) if body.get("think") else None
+    ]
+    for name in ("ollama/qwen3-ours", "ollama_chat/qwen3-ours"):
+        settled = settings(reasoning_effort="low")
+        assert (await unlisted.reply(name, settings=settled)).text == "Done."
+    assert unlisted.statuses == [400, 200, 400, 200]
+
+
 async def test_a_forced_end_that_is_answered_in_text_completes_the_task(
     unlisted: Unlisted,
 ) -> None:

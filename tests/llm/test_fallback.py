@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import json
 import logging
 import os
 import subprocess
 import sys
+import threading
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -332,3 +336,41 @@ async def test_the_librarys_own_warnings_are_ours_at_debug_and_have_no_secrets(
     assert [record.levelname for record in told] == ["DEBUG", "DEBUG"]
     assert told[0].getMessage() == "LiteLLM: merged blocks with sk-[redacted] and [redacted]"
     assert vars(told[0])["said_as"] == "WARNING"
+
+
+@pytest.mark.parametrize("tool_format", ["completions", "responses"])
+async def test_a_call_given_up_while_it_is_prepared_leaves_nothing_behind(
+    provider: RefusingProvider, monkeypatch: pytest.MonkeyPatch, tool_format: str
+) -> None:
+    llm = LiteLLMModel(QUICK)
+    patient = ask(
+        model="openai/gpt-5-mini", tool_format=tool_format, settings=LLMSettings(timeout=90)
+    )
+    await collect(llm.stream(patient), NullSink())  # else the first call's imports take the time
+    from litellm.litellm_core_utils.litellm_logging import Logging
+
+    began, go_on = threading.Event(), threading.Event()
+    note = Logging.update_environment_variables
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            began.set()
+            go_on.wait(30)
+        return note(*args, **kwargs)
+
+    monkeypatch.setattr(Logging, "update_environment_variables", slow)
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        asking = asyncio.create_task(collect(llm.stream(patient), NullSink()))
+        while not began.is_set():
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        await asyncio.wait([asking])
+        assert asking.cancelled()
+        monkeypatch.setattr(Logging, "update_environment_variables", note)
+        go_on.set()
+        await collect(llm.stream(patient), NullSink())  # the thread is done by then, or soon
+        await asyncio.sleep(0.2)
+        gc.collect()
+    assert [str(one.message) for one in warned if "never awaited" in str(one.message)] == []
+    assert len(provider.requests) == 2

@@ -65,7 +65,6 @@ T = TypeVar("T")
 
 _NO_KEY: Final = "the-user-token-is-in-the-header"
 _CONNECT_SECONDS: Final = 10.0
-_PREPARING_SECONDS: Final = 0.02
 _READY: Final = "_loaded_by_mail"
 _ENVIRONMENT: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -282,8 +281,8 @@ class LiteLLMModel:
             self._profiles[key] = profile
         if is_ollama(request.model):
             profile = fitted(litellm, profile, request.model)
-            request = replace(request, model=chat_name(request.model))
         profile = self._adapted(litellm, request, profile, tries)
+        request = replace(request, model=chat_name(request.model))
         patience = patience_of(request.settings, profile)
         arguments = encoded(request, profile) | _around(request, patience)
         headers = arguments.pop("extra_headers", {}) | _authorization(request)
@@ -428,21 +427,14 @@ async def _begun(call: _Call, watch: Silence) -> Any:
 
 
 async def _opened(call: _Call, watch: Silence) -> Any:
-    """Begin the call and return its stream.
-
-    The library prepares a call in a thread; cancelled there, it would drop a coroutine that nobody
-    ever awaits. So a cancellation leaves it the moment that the preparation takes.
-    """
+    """Begin the call and return its stream."""
     with asking(call.arguments["model"]):
         provider = call.arguments["model"].partition("/")[0]
         opening = watch.start(call.function(**call.arguments), provider)
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
-        try:
-            await asyncio.wait([opening], timeout=_PREPARING_SECONDS)
-        finally:
-            opening.cancel()
+        opening.cancel()
         await asyncio.wait([opening])
         if not opening.cancelled() and opening.exception() is None:
             await _close(opening.result())
