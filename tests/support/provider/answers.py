@@ -114,7 +114,7 @@ class Answers:
             wire=asked.wire,
             headers=asked.headers,
             issued=self._issued,
-            accepts=personality.accepts,
+            dialect=personality.dialect,
         )
         if problems:
             raise Refused(400, "; ".join(problems))

@@ -14,6 +14,7 @@ from typing import Any
 from tests.support.provider import thinking as claude
 from tests.support.provider import validate_profiles as check
 from tests.support.provider.steps import AnyStep
+from tests.support.provider.validate_completions import OPENAI, Dialect
 from tests.support.provider.validate_profiles import Asked, Check, Efforts, Refusal
 from tests.support.provider.wire import Traits
 
@@ -43,7 +44,7 @@ class Personality:
     Args:
         name: Its name, also in its path.
         rules: What it refuses, in the order in which it looks.
-        accepts: Keys of assistant messages that it takes beside OpenAI's.
+        dialect: How its chat completions differ from OpenAI's.
         traits: How it writes its replies.
         thinks: Whether a request makes the model think; otherwise its thoughts leave no trace.
         unanswered: Looks at a reply that the model made, which the provider may refuse to send.
@@ -54,7 +55,7 @@ class Personality:
 
     name: str
     rules: Sequence[Rule] = ()
-    accepts: frozenset[str] = frozenset()
+    dialect: Dialect = OPENAI
     traits: Traits = _USUAL
     thinks: Callable[[Asked], bool] = lambda asked: True
     unanswered: Callable[[Asked, Sequence[AnyStep]], Refusal | None] = lambda asked, steps: None
@@ -259,7 +260,7 @@ _PROXY = (
     Rule(check.proxy_forced, "LiteLLM llms/anthropic/common_utils.py; litellm#39151", "2026-08-18"),
     Rule(check.proxy_params, "litellm#9892, #40714", "2026-09-11"),
 )
-_REASONING = frozenset({"reasoning_content"})
+_REASONING = Dialect(keys=frozenset({"reasoning_content"}))
 
 
 def _router_thinks(asked: Asked) -> bool:
@@ -292,6 +293,7 @@ PERSONALITIES = _made(
     Personality(
         name="mistral",
         rules=_MISTRAL,
+        dialect=Dialect(choices=frozenset({"any"})),
         traits=Traits(ids="nine", whole_calls=True),
         thinks=lambda asked: False,
         address=("MISTRAL_AZURE_API_BASE", "/v1"),
@@ -309,7 +311,7 @@ PERSONALITIES = _made(
     Personality(
         name="deepseek",
         rules=_DEEPSEEK,
-        accepts=_REASONING,
+        dialect=_REASONING,
         traits=Traits(comment="keep-alive"),
         thinks=check.deepseek_thinks,
         address=("DEEPSEEK_API_BASE", "/v1"),
@@ -317,28 +319,28 @@ PERSONALITIES = _made(
     Personality(
         name="qwen",
         rules=_QWEN,
-        accepts=_REASONING,
+        dialect=_REASONING,
         thinks=check.qwen_thinks,
         address=("DASHSCOPE_API_BASE", "/v1"),
     ),
     Personality(
         name="kimi",
         rules=_KIMI,
-        accepts=_REASONING,
+        dialect=_REASONING,
         thinks=check.kimi_thinks,
         address=("MOONSHOT_API_BASE", "/v1"),
     ),
     Personality(
         name="xai",
         rules=_XAI,
-        accepts=_REASONING,
+        dialect=_REASONING,
         traits=Traits(whole_calls=True),
         address=("XAI_API_BASE", "/v1"),
     ),
     Personality(
         name="zai",
         rules=_ZAI,
-        accepts=_REASONING,
+        dialect=_REASONING,
         traits=Traits(whole_calls=True),
         address=("ZAI_API_BASE", "/v1"),
     ),
@@ -346,7 +348,7 @@ PERSONALITIES = _made(
     Personality(
         name="groq",
         rules=_GROQ,
-        accepts=frozenset({"reasoning"}),
+        dialect=Dialect(keys=frozenset({"reasoning"})),
         traits=Traits(thoughts="reasoning"),
         unanswered=check.groq_unanswered,
         address=("GROQ_API_BASE", "/v1"),
@@ -354,7 +356,7 @@ PERSONALITIES = _made(
     Personality(
         name="openrouter",
         rules=_ROUTER,
-        accepts=frozenset({"reasoning", "reasoning_content", "reasoning_details"}),
+        dialect=Dialect(keys=frozenset({"reasoning", "reasoning_content", "reasoning_details"})),
         traits=Traits(thoughts="reasoning", comment="OPENROUTER PROCESSING"),
         thinks=_router_thinks,
         address=("OPENROUTER_API_BASE", "/v1"),
@@ -362,13 +364,13 @@ PERSONALITIES = _made(
     Personality(
         name="vllm",
         rules=(Rule(check.vllm_harmony, "vllm#53626, #23227", "2026-08-24"),),
-        accepts=frozenset({"reasoning", "reasoning_content"}),
+        dialect=Dialect(keys=frozenset({"reasoning", "reasoning_content"})),
         address=("HOSTED_VLLM_API_BASE", "/v1"),
     ),
     Personality(
         name="vllm-bare",
         rules=(_PARSERLESS,),
-        accepts=frozenset({"reasoning", "reasoning_content"}),
+        dialect=Dialect(keys=frozenset({"reasoning", "reasoning_content"})),
         address=("HOSTED_VLLM_API_BASE", "/v1"),
     ),
     Personality(

@@ -19,7 +19,7 @@ class Seen:
 
     ``first_token_at`` is the reading of `time.perf_counter` when the first piece of the reply's
     content was written (of a plain reply: the reply). ``personality`` is the provider that it came
-    to, ``named`` the model where the path names it.
+    to, ``named`` the model where the path names it, ``refusal`` what was said in place of a reply.
     """
 
     n: int
@@ -32,6 +32,7 @@ class Seen:
     outcome: str | None = None
     personality: str = ""
     named: str | None = None
+    refusal: str = ""
     first_token_at: float | None = None
 
     @property

@@ -88,7 +88,7 @@ class FakeProvider:
         self.port = port
         self._answers = Answers(script, key=key, usage=usage, proxy=proxy)
         self._log = Log(log)
-        self._token_delay = token_delay
+        self.token_delay = token_delay
         self._runner: web.AppRunner | None = None
         self._changed = asyncio.Condition()
 
@@ -219,6 +219,7 @@ class FakeProvider:
         except Refused as refusal:
             seen.status = refusal.status
             seen.outcome = "fault" if fault.status else "refused"
+            seen.refusal = str(refusal)
             headers = refusal.headers
             if refusal.retry_after is not None:
                 headers["Retry-After"] = str(refusal.retry_after)
@@ -258,7 +259,7 @@ class FakeProvider:
         response = web.StreamResponse(headers={"Content-Type": wire.media})
         await response.prepare(request)
         await _live(response, fault, reply, wire)
-        delay = fault.token_delay or self._token_delay
+        delay = fault.token_delay or self.token_delay
         pings = fault.pings
         for event in _written(wire, reply, fault):
             if event is None:

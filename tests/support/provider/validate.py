@@ -1,6 +1,6 @@
 """The checks of a real provider: what it answers with 400."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any
 
 from tests.support.provider import (
@@ -11,6 +11,7 @@ from tests.support.provider import (
 )
 from tests.support.provider.inbound import WireName
 from tests.support.provider.issued import Issued
+from tests.support.provider.validate_completions import OPENAI, Dialect
 
 __all__ = ["problems_of"]
 
@@ -21,7 +22,7 @@ def problems_of(
     wire: WireName = "completions",
     headers: Mapping[str, str] | None = None,
     issued: Issued | None = None,
-    accepts: Set[str] = frozenset(),
+    dialect: Dialect = OPENAI,
 ) -> list[str]:
     """Return what is wrong with the body of a request.
 
@@ -30,7 +31,7 @@ def problems_of(
         wire: Its format.
         headers: By their names in lower case; without them, headers are not checked.
         issued: What this provider wrote before, if that is known.
-        accepts: Keys of assistant chat messages that it takes beside OpenAI's.
+        dialect: How its chat completions differ from OpenAI's.
     """
     issued = issued or Issued()
     if wire == "responses":
@@ -39,4 +40,4 @@ def problems_of(
         return validate_anthropic.problems_of(body, headers, issued)
     if wire in ("gemini", "ollama"):
         return validate_native.problems_of(body, wire)
-    return validate_completions.problems_of(body, accepts)
+    return validate_completions.problems_of(body, dialect)

@@ -2,10 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["problems_of", "strict_problems"]
+__all__ = ["OPENAI", "Dialect", "problems_of", "strict_problems"]
 
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _KEYS = {
@@ -17,12 +18,23 @@ _KEYS = {
 }
 
 
-def problems_of(body: Mapping[str, Any], accepts: Set[str] = frozenset()) -> list[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialect:
+    """What a provider takes beside OpenAI's: keys of assistant messages, and tool choices."""
+
+    keys: frozenset[str] = frozenset()
+    choices: frozenset[str] = frozenset()
+
+
+OPENAI = Dialect()
+
+
+def problems_of(body: Mapping[str, Any], dialect: Dialect = OPENAI) -> list[str]:
     """Return what is wrong with the body of a chat-completions request.
 
     Args:
         body: The request.
-        accepts: Keys of assistant messages that the provider takes beside OpenAI's.
+        dialect: How the provider differs from OpenAI.
     """
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
@@ -30,21 +42,21 @@ def problems_of(body: Mapping[str, Any], accepts: Set[str] = frozenset()) -> lis
     if not isinstance(body.get("model"), str):
         return ["'model' must be a string"]
     return [
-        *_message_problems(messages, accepts),
+        *_message_problems(messages, dialect.keys),
         *_pairing_problems(messages),
         *_tool_problems(body.get("tools")),
-        *_choice_problems(body.get("tool_choice"), body.get("tools") or []),
+        *_choice_problems(body.get("tool_choice"), body.get("tools") or [], dialect.choices),
     ]
 
 
-def _message_problems(messages: Sequence[Any], accepts: Set[str]) -> Iterator[str]:
+def _message_problems(messages: Sequence[Any], keys: frozenset[str]) -> Iterator[str]:
     for at, message in enumerate(messages):
         where = f"messages[{at}]"
         if not isinstance(message, dict) or message.get("role") not in _KEYS:
             yield f"{where}: no message with a known role"
             continue
         role = message["role"]
-        known = _KEYS[role] | (accepts if role == "assistant" else frozenset())
+        known = _KEYS[role] | (keys if role == "assistant" else frozenset())
         for key in message.keys() - known:
             yield f"{where}: unknown parameter '{key}' for role '{role}'"
         if role == "assistant" and message.get("tool_calls"):
@@ -132,7 +144,9 @@ def strict_problems(schema: Any, path: str = "$") -> Iterator[str]:
         yield from strict_problems(value, f"{path}.{key}")
 
 
-def _choice_problems(choice: Any, tools: Sequence[dict[str, Any]]) -> Iterator[str]:
+def _choice_problems(
+    choice: Any, tools: Sequence[dict[str, Any]], more: frozenset[str]
+) -> Iterator[str]:
     if choice is None:
         return
     if not tools:
@@ -143,5 +157,5 @@ def _choice_problems(choice: Any, tools: Sequence[dict[str, Any]]) -> Iterator[s
             yield "'tool_choice' must name a function: {type, function: {name}}"
         elif name not in [(tool.get("function") or {}).get("name") for tool in tools]:
             yield f"'tool_choice' names the tool '{name}', which is not offered"
-    elif choice not in ("auto", "none", "required"):
+    elif choice not in {"auto", "none", "required", *more}:
         yield f"'tool_choice' is '{choice}'"
