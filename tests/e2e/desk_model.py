@@ -172,6 +172,7 @@ class Model:
     _words: dict[str, list[LetterKey]] = field(default_factory=lambda: defaultdict(list))
     _owed: dict[str, dict[LetterKey, None]] = field(default_factory=lambda: defaultdict(dict))
     _undo: list[tuple[Any, Any, bool, Any]] = field(default_factory=list)
+    _audience: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     # --- going back -------------------------------------------------------------------------------
 
@@ -926,8 +927,19 @@ class Model:
         self._put(self.pending, number, turn)
         return number
 
-    def act(self, number: int) -> None:
-        """Let an agent have its turn."""
+    def audiences(
+        self, number: int, before: Mapping[int, tuple[str, ...]]
+    ) -> list[Mapping[int, tuple[str, ...]]]:
+        """Return to whom an agent's answers may go: who is in a thread, or was just before."""
+        owing = self._owing.get(self.pending[number].task, ())
+        threads = {self.letters[key].thread for key in owing} & self.members.keys()
+        now = {each: self.members[each] for each in threads}
+        earlier = {each: before.get(each, now[each]) for each in threads}
+        return [now] if earlier == now else [now, earlier]
+
+    def act(self, number: int, audience: Mapping[int, tuple[str, ...]] | None = None) -> None:
+        """Let an agent have its turn; its answers in threads go to the audience."""
+        self._audience = self.members if audience is None else audience
         turn = self.pending[number]
         self._drop(self.pending, number)
         steps = self._steps[turn.task] + 1
@@ -989,7 +1001,7 @@ class Model:
             letter = self.letters[key]
             to: tuple[str, ...] = (letter.sender,)
             if letter.thread is not None:
-                to = tuple(each for each in self.members[letter.thread] if each != turn.agent)
+                to = tuple(each for each in self._audience[letter.thread] if each != turn.agent)
             kind = "direct" if letter.thread is None else "thread"
             made = key[0], 100 + key[1]
             self._post(made, _Letter(turn.agent, to, kind, text, letter.thread, ANY, key))

@@ -494,6 +494,7 @@ class _Order:
 
     def __post_init__(self) -> None:
         self._mark, self._before = self.model.mark(), len(self.model.letters)
+        self._members = dict(self.model.members)
         for _, answer in self.tail:
             messages = answer.body.get("messages", ()) if answer else ()
             texts = [each.get("content") for each in messages]
@@ -519,10 +520,11 @@ class _Order:
                 self.done.pop()
             model.back(mark)
         for number in list(model.pending):
-            model.act(number)
-            if self._is_in_order() and self.find(rest):
-                return True
-            model.back(mark)
+            for audience in model.audiences(number, self._members):
+                model.act(number, audience)
+                if self._is_in_order() and self.find(rest):
+                    return True
+                model.back(mark)
         unseen = all(answer is None for _, answer in rest)
         if unseen and not model.pending and self._fits():
             return True
