@@ -124,6 +124,14 @@ async def test_the_context_is_set_and_known(
     assert context_length(llm.replace("ollama_chat/", "ollama/")) == length
 
 
+async def test_the_context_can_be_set(ollama: Ollama) -> None:
+    ollama.shown = ABLE | {"parameters": "num_ctx 8192"}
+    own = {"arguments": {"num_ctx": 65_536}}
+    await answer("ollama/context-of-ones-own:1b", profile=own)
+    assert ollama.chats()[0]["options"]["num_ctx"] == 65_536
+    assert context_length("ollama_chat/context-of-ones-own:1b") == 65_536
+
+
 @pytest.mark.parametrize(
     ("able", "thinks"), [(["completion", "tools"], None), (["tools", "thinking"], True)]
 )

@@ -113,6 +113,10 @@ def _register(litellm: Any, name: str, shown: Mapping[str, Any]) -> None:
         _TOOLS: able is None or "tools" in able,
         _THINKING: able is None or "thinking" in able,
     }
+    _remember(litellm, name, entry)
+
+
+def _remember(litellm: Any, name: str, entry: Mapping[str, Any]) -> None:
     bare = name.removeprefix(_CHAT)
     for prefix in (_CHAT, _GENERATE):
         provider = prefix.rstrip("/")
@@ -136,10 +140,14 @@ def _known(litellm: Any, name: str) -> Mapping[str, Any]:
 
 def fitted(litellm: Any, profile: Profile, model: str) -> Profile:
     """Return the profile of an Ollama model as its server says what the model can do."""
-    known = _known(litellm, chat_name(model))
-    if not known.get(_SET_BY_MODEL):
+    name = chat_name(model)
+    known = _known(litellm, name)
+    asked = profile.arguments.get("num_ctx")
+    if asked is None and not known.get(_SET_BY_MODEL):
         size = known.get(_CONTEXT) or NUM_CTX
         profile = replace(profile, arguments={"num_ctx": size, **profile.arguments})
+    if known and isinstance(asked, int) and known[_CONTEXT] != asked:
+        _remember(litellm, name, {**known, _CONTEXT: asked})
     if not known.get(_THINKING, True):  # refused by the server
         profile = replace(profile, thinks="no", effort_via="none")
     return profile if known.get(_TOOLS, True) else replace(profile, tools=False)
