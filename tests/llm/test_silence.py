@@ -1,6 +1,8 @@
 """One timer for many waits."""
 
 import asyncio
+import socket
+import time
 
 import pytest
 
@@ -121,3 +123,27 @@ async def test_without_a_limit_only_the_end_counts() -> None:
     with pytest.raises(TimeoutError):
         await silence.wait(asyncio.Event().wait())
     silence.close()
+
+
+async def test_a_loop_that_was_held_up_listens_first() -> None:
+    loop = asyncio.get_running_loop()
+    here, there = socket.socketpair()
+    here.setblocking(False)
+    silence = watch(0.3)
+
+    def hold_up() -> None:
+        there.send(b"alive")
+        time.sleep(0.6)
+
+    async def answered() -> bytes:
+        piece = await loop.sock_recv(here, 10)
+        await asyncio.sleep(0)  # as through the layers of a library
+        await asyncio.sleep(0)
+        silence.alive()
+        await asyncio.sleep(0.1)
+        return piece
+
+    with here, there:
+        loop.call_later(0.05, hold_up)
+        assert await silence.wait(answered()) == b"alive"
+        silence.close()

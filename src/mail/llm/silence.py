@@ -39,6 +39,7 @@ Alive = Callable[[], None]
 _alive: ContextVar[Alive | None] = ContextVar("mail_alive", default=None)
 _provider: ContextVar[str] = ContextVar("mail_provider", default="")
 _HEARD: Final = "_heard_by_mail"
+_HELD_UP: Final = 0.1
 _THREADS: Final = 4
 _MOST_PROVIDERS: Final = 128
 
@@ -178,7 +179,10 @@ class Silence:
         self._timer = None
         if self._task is None:  # nobody waits now; the next wait sets a timer
             return
-        if self._loop.time() < self._due:
+        now = self._loop.time()
+        if now - self._due > _HELD_UP:  # then the loop did not listen: it may have to hear first
+            self._due = now + _HELD_UP
+        if now < self._due:
             self._set()
         else:
             self._expired = True
