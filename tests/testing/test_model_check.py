@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import httpx
+import pytest
 
 from mail.core.agents import AgentOutput, ToolChoice
 from mail.errors import ModelError
@@ -92,3 +93,24 @@ async def test_broken_arguments_are_told() -> None:
     assert (
         told(check)[0] == "warning tool call: the arguments of 'check_word' are not valid JSON: {"
     )
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({"tool_choice": "required"}, "ok required"),
+        ({"tool_choice": {"type": "any"}}, "ok any"),
+        ({"tool_choice": {"type": "function", "function": {"name": "x"}}}, "ok function x"),
+        ({"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}}, "ok any"),
+        ({"toolConfig": {"toolChoice": {"tool": {"name": "x"}}}}, "ok tool x"),
+        ({"toolConfig": {"functionCallingConfig": {"mode": "AUTO"}}}, "adapted auto"),
+        ({"tool_choice": "auto"}, "adapted auto"),
+        ({"tools": []}, "adapted none, so the model decides"),
+        ({"tool_choice": {"function": "odd"}}, "adapted None"),
+    ],
+)
+async def test_the_tool_choice_that_was_sent_is_told(body: dict[str, Any], said: str) -> None:
+    check = await check_model(asked(([(body, FINE)], [CALLED]), ([(body, FINE)], [ENDED])), "a")
+    status, choice = said.split(" ", 1)
+    assert check.findings[0].status == status
+    assert check.findings[0].text.endswith(f"(tool choice sent: {choice})")

@@ -241,10 +241,28 @@ def _remedies(requests: Sequence[RecordedCall]) -> Iterator[Finding]:
 def _choice_sent(body: Any) -> str:
     """Return the tool choice of a request in words."""
     choice = body.get("tool_choice") if isinstance(body, dict) else None
+    if choice is None:
+        choice = _native_choice(body)
     if not isinstance(choice, dict):
         return str(choice or "none, so the model decides")
-    named = choice.get("name") or (choice.get("function") or {}).get("name")
+    function = choice.get("function")
+    named = choice.get("name") or (function.get("name") if isinstance(function, dict) else "")
     return f"{choice.get('type')} {named}" if named else str(choice.get("type"))
+
+
+def _native_choice(body: Any) -> Any:
+    """Return the choice in a request of Gemini's own format, or of Bedrock's."""
+    found = body.get("toolConfig") if isinstance(body, dict) else None
+    found = found if isinstance(found, dict) else {}
+    gemini, bedrock = found.get("functionCallingConfig"), found.get("toolChoice")
+    if isinstance(gemini, dict):
+        names = gemini.get("allowedFunctionNames")
+        kind = str(gemini.get("mode", "auto")).lower()
+        return {"type": kind, "name": ", ".join(map(str, names)) if names else ""}
+    if isinstance(bedrock, dict) and bedrock:
+        kind, tool = next(iter(bedrock.items()))
+        return {"type": kind, "name": tool.get("name") if isinstance(tool, dict) else ""}
+    return None
 
 
 def _of_refusals(part: str, made: Sequence[RecordedCall], *, went_on: bool) -> Iterator[Finding]:
