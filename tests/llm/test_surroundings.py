@@ -9,6 +9,7 @@ from mail.llm.litellm_model import LiteLLMModel
 from mail.llm.request import ModelReply
 from mail.llm.retry import RetryPolicy
 from mail.redaction import redact_foreign as redact
+from mail.testing import recorded_calls
 from tests.llm.support import ask
 from tests.support.provider import FakeProvider
 
@@ -167,3 +168,34 @@ def test_what_only_looks_like_a_password_stays() -> None:
         '{"email":"a@b.org"}',
     ):
         assert redact(text) == text
+
+
+@pytest.mark.parametrize(
+    ("model", "said", "status"),
+    [
+        ("zai/glm-5.2", "ZAI_API_KEY is not set", 401),
+        ("moonshot/kimi-k3", "MOONSHOT_API_KEY is not set", 401),
+        ("dashscope/qwen3.7-max", "DASHSCOPE_API_KEY is not set", 401),
+        ("nvidia_nim/meta/llama-3.3-70b-instruct", "NVIDIA_NIM_API_KEY is not set", 401),
+        ("hosted_vllm/Qwen/Qwen3-8B", "HOSTED_VLLM_API_BASE is not set; without it", 400),
+        ("lm_studio/some-model", "LM_STUDIO_API_BASE is not set; without it", 400),
+    ],
+)
+async def test_openais_key_and_address_do_not_stand_in_for_those_of_others(
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch, model: str, said: str, status: int
+) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL")
+    with recorded_calls(send=False) as calls:
+        error = await refused(model=model)
+    assert str(error).startswith(f"model call failed: {said}")
+    assert error.status == status
+    assert not calls
+
+
+async def test_a_server_of_ones_own_needs_an_address_alone(
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOSTED_VLLM_API_BASE", provider.base_url)
+    await reply_of(model="hosted_vllm/Qwen/Qwen3-8B")
+    [seen] = provider.requests
+    assert "sk-environment" not in str(seen.headers)

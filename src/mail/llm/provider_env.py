@@ -36,6 +36,15 @@ _ADDRESSES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "azure": ("AZURE_API_BASE",),
     }
 )
+_ANYWHERE: Final = frozenset({"hosted_vllm", "lm_studio"})
+"""Servers of one's own, which have no usual address."""
+_OWN_CLIENTS: Final = frozenset(
+    {
+        *(_PROXY, _OPENAI, "ai21", "azure_ai", "chatgpt", "cometapi", "github_copilot"),
+        *("ragflow", "xinference"),
+    }
+)
+"""Whom the library counts among those that are like OpenAI, but asks in another way."""
 _FAILED: Final = "model call failed: "
 _KEY_SUFFIX: Final = "_API_KEY"
 _IDENTITY: Final = "OPENAI_IDENTITY_PROVIDER_ID"
@@ -69,6 +78,32 @@ def check_surroundings(litellm: Any, model: str, tool_format: ToolFormat, *, in_
     # With the other format OpenAI's own client says so, and knows more kinds of keys.
     if provider == _OPENAI and tool_format == "responses" and not os.environ.get(_IDENTITY):
         _check_key(_OPENAI_KEY, litellm.api_key or litellm.openai_key)
+    missing = _own_missing(litellm, model, provider)
+    if missing.endswith(_KEY_SUFFIX):
+        _check_key(missing, None)
+    elif missing:
+        raise _refused(f"{missing} is not set; without it the request would go to OpenAI")
+
+
+def _own_missing(litellm: Any, model: str, provider: str) -> str:
+    """Return the variable of a provider's own that is not set, where OpenAI's would be used.
+
+    The library asks many providers with OpenAI's client, which takes OpenAI's key, and OpenAI's
+    address, where it is given none.
+    """
+    if provider in _OWN_CLIENTS or provider not in litellm.openai_compatible_providers:
+        return ""
+    try:
+        _, _, key, address = litellm.get_llm_provider(model=model)
+    except litellm.BadRequestError:
+        return ""
+    name = provider.upper().replace("-", "_")
+    if provider in _ANYWHERE and not address:
+        return f"{name}_API_BASE"
+    if key or litellm.api_key:
+        return ""
+    listed = litellm.validate_environment(model=model)["missing_keys"]
+    return str(next((one for one in listed if one.endswith(_KEY_SUFFIX)), f"{name}{_KEY_SUFFIX}"))
 
 
 def configured_address(provider: str) -> str | None:
@@ -151,6 +186,8 @@ def _full_name(use: ModelUse) -> str:
 
 def _unset(litellm: Any, model: str) -> list[str]:
     missing: list[str] = litellm.validate_environment(model=model)["missing_keys"]
+    own = _own_missing(litellm, model, provider_of(litellm, model))
+    missing = [*missing, *([own] if own and own not in missing else [])]
     return [] if _OPENAI_KEY in missing and os.environ.get(_IDENTITY) else missing
 
 
