@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ from aiohttp import web
 from mail.core.call_context import NullSink
 from mail.errors import ModelError
 from mail.llm.ask import collect
-from mail.llm.litellm_model import LiteLLMModel, close_clients
+from mail.llm.litellm_model import LiteLLMModel, close_clients, load_parts
 from mail.llm.retry import RetryPolicy
 from tests.llm.support import ask
 
@@ -67,6 +68,7 @@ class Recorder:
 @asynccontextmanager
 async def recorder(patch: pytest.MonkeyPatch) -> AsyncIterator[Recorder]:
     """Serve on a loopback port that the environment names for all providers."""
+    await asyncio.to_thread(load_parts)  # seconds that no call has to spare
     recorded = Recorder()
     app = web.Application()
     app.router.add_post("/{path:.*}", recorded.serve)
