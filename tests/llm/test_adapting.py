@@ -20,6 +20,7 @@ from mail.llm.resolve import model_for
 from mail.llm.retry import RetryPolicy
 from mail.llm.script import call, otherwise, say, think, when
 from mail.llm.settings import LLMSettings
+from mail.stdlib.openai import OpenAIModel
 from tests.llm.refusing import Answer, RefusingProvider
 from tests.llm.support import ask
 from tests.providers.swarms import Path, lead_swarm, run
@@ -227,6 +228,18 @@ async def test_a_reply_that_may_not_be_streamed_comes_whole(
     assert reply.usage is not None
     assert reply.usage.total_tokens > 0
     assert "stream_options" not in unlisted.last.body
+
+
+async def test_agents_over_openais_own_library_learn_the_same(unlisted: Unlisted) -> None:
+    unlisted.be("openai-unverified")
+    request = ask(model="gpt-5-mini", tool_format="responses", settings=settings())
+    for _ in range(2):  # another agent of the process
+        model = OpenAIModel("responses", retry=ONCE)
+        assert (await collect(model.stream(request), NullSink())).text == "Done."
+        await model.aclose()
+    assert unlisted.statuses[-2:] == [200, 200]
+    assert set(unlisted.statuses[:-2]) == {400}
+    assert "stream" not in unlisted.last.body
 
 
 async def test_what_ollama_refuses_is_changed_under_either_of_its_names(

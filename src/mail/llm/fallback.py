@@ -9,6 +9,7 @@ import hashlib
 import json
 import logging
 import re
+import time
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
@@ -22,7 +23,7 @@ from mail.llm.profiles import Profile
 from mail.llm.request import CallPiece, Delta
 from mail.llm.settings import EFFORTS
 
-__all__ = ["Adaptations", "Changed", "Place", "Tries", "process_adaptations", "with_unaccepted"]
+__all__ = ["Adaptations", "Changed", "Place", "Tries", "in_its_way", "process_adaptations"]
 
 _log = logging.getLogger(__name__)
 
@@ -108,6 +109,18 @@ class Adaptations:
             for changed in known.values():
                 fields |= changed.fields if changed.lasting else {}
         return replace(profile, **fields)
+
+    def begin(self, place: Callable[[], Place], tries: Tries, base: Profile) -> Profile:
+        """Return the profile of a call's next try.
+
+        Args:
+            place: Returns where the call goes; only asked if anything was learnt at all.
+            tries: What the call has gone through; takes the profile.
+            base: The model's profile from tables and settings.
+        """
+        now = self.applied(place(), base) if self else base
+        tries.base, tries.used = base, replace(now, **tries.fields) if tries.fields else now
+        return tries.used
 
     def another_way(self, place: Place, tries: Tries, error: RefusedCall) -> bool:
         """Change what is sent after a refusal; tell whether there is anything left to change.
@@ -461,6 +474,36 @@ _NO_CALL: Final = "did not call"
 _NOT_WANTED: Final = "choice is none"
 _TAGGED: Final = re.compile(r"<function[=/]\s*([\w.-]{1,128})\s*[=>(,]?\s*")
 _MOST_CALLS: Final = 16
+
+
+async def in_its_way(
+    attempt: Callable[[float], AsyncGenerator[Delta, None]],
+    seconds: float,
+    another: Callable[[RefusedCall], bool],
+    model: str,
+) -> AsyncGenerator[Delta, None]:
+    """Yield the deltas of an attempt, and after a refusal those of one in the provider's way.
+
+    Args:
+        attempt: Starts a try that may take so many seconds.
+        seconds: How long all of them may take together.
+        another: Changes what is sent after a refusal; tells whether there is anything to change.
+        model: The model's name, for the log.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        said = False
+        try:
+            deltas = with_unaccepted(attempt(end - time.monotonic()), model)
+            async with aclosing(deltas):
+                async for delta in deltas:
+                    said = said or bool(delta.text or delta.reasoning or delta.calls)
+                    yield delta
+        except RefusedCall as error:
+            if said or not another(error):
+                raise
+        else:
+            return
 
 
 async def with_unaccepted(

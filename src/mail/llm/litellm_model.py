@@ -7,11 +7,9 @@ import logging
 import os
 import sys
 import threading
-import time
 import warnings
 import weakref
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
@@ -23,7 +21,7 @@ from mail.errors import ModelError
 from mail.llm.anthropic import mcp_as_server_tool
 from mail.llm.completions import field_of
 from mail.llm.failures import RefusedCall, ReportedError, model_error
-from mail.llm.fallback import Adaptations, Place, Tries, process_adaptations, with_unaccepted
+from mail.llm.fallback import Adaptations, Place, Tries, in_its_way, process_adaptations
 from mail.llm.ollama import chat_name, fitted, is_ollama, keep_from_asking, look_up
 from mail.llm.profiles import (
     PROXY_PREFIX,
@@ -218,8 +216,14 @@ class LiteLLMModel:
         def deadline() -> float:
             return self._total(request)
 
+        def another(error: RefusedCall) -> bool:
+            return self._adaptations.another_way(_place(load_library(), request), tries, error)
+
+        def one(seconds: float) -> AsyncGenerator[Delta, None]:
+            return self._attempt(request, seconds, rules, tries)
+
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
-            return self._in_its_way(request, seconds, rules, tries)
+            return in_its_way(one, seconds, another, request.model)
 
         return retrying(attempt, self._retry, deadline, self._sleep, model=request.model)
 
@@ -230,34 +234,11 @@ class LiteLLMModel:
             return request.settings.deadline or LONGEST
         return patience_of(request.settings, profile).total
 
-    async def _in_its_way(
-        self, request: ModelRequest, seconds: float, rules: ModelRules | None, tries: Tries
-    ) -> AsyncGenerator[Delta, None]:
-        """Make an attempt, and after a refusal another one in the way that the provider wants."""
-        end = time.monotonic() + seconds
-        while True:
-            said = False
-            try:
-                attempt = self._attempt(request, end - time.monotonic(), rules, tries)
-                async with aclosing(with_unaccepted(attempt, request.model)) as deltas:
-                    async for delta in deltas:
-                        said = said or bool(delta.text or delta.reasoning or delta.calls)
-                        yield delta
-            except RefusedCall as error:
-                place = _place(load_library(), request)
-                if said or not self._adaptations.another_way(place, tries, error):
-                    raise
-            else:
-                return
-
     def _adapted(
         self, litellm: Any, request: ModelRequest, profile: Profile, tries: Tries
     ) -> Profile:
         """Return a profile with what the provider's refusals have changed."""
-        tries.base, now = profile, profile
-        if self._adaptations:
-            now = self._adaptations.applied(_place(litellm, request), profile)
-        tries.used = now = replace(now, **tries.fields) if tries.fields else now
+        now = self._adaptations.begin(partial(_place, litellm, request), tries, profile)
         if tries.kinds and now.wire != profile.wire:
             load_parts([now.wire])
             _stream_unknown(litellm, request.model)

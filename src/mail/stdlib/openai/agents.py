@@ -6,8 +6,10 @@ MAIL's side is the same as with `mail.factories`: its tools are offered, text al
 
 import asyncio
 import importlib
+import os
 import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from mail.core.agents import ToolChoice
@@ -17,9 +19,10 @@ from mail.errors import ConfigError, ModelError
 from mail.factories.action import ActionAgentFunction
 from mail.factories.base import LiteLLMAgentFunction, ReasoningEffort, ToolFormat, parameters_of
 from mail.factories.supervisor import SupervisorFunction
-from mail.llm.failures import model_error
+from mail.llm.failures import RefusedCall, model_error
+from mail.llm.fallback import Place, Tries, in_its_way, process_adaptations
 from mail.llm.profiles import Profile, row_of
-from mail.llm.provider_env import asks_openai
+from mail.llm.provider_env import asks_openai, configured_address
 from mail.llm.recording import asking
 from mail.llm.remote import Guard
 from mail.llm.request import Delta, ModelRequest
@@ -77,14 +80,21 @@ class OpenAIModel:
         self._client: openai.AsyncOpenAI | None = None
         self._guard = Guard(None)
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._adaptations = process_adaptations()
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Ask the model; see `mail.llm.request.ChatModel.stream`."""
 
-        rules = current_call().models
+        rules, tries = current_call().models, Tries()
+
+        def another(error: RefusedCall) -> bool:
+            return self._adaptations.another_way(self._place(request), tries, error)
+
+        def one(seconds: float) -> AsyncGenerator[Delta, None]:
+            return self._attempt(request, seconds, rules, tries)
 
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
-            return self._attempt(request, seconds, rules)
+            return in_its_way(one, seconds, another, request.model)
 
         total = patience_of(request.settings, self._profile(request)).total
         return retrying(attempt, self._retry, total, self._sleep, model=request.model)
@@ -96,10 +106,11 @@ class OpenAIModel:
             await client.close()
 
     async def _attempt(
-        self, request: ModelRequest, seconds: float, rules: ModelRules | None
+        self, request: ModelRequest, seconds: float, rules: ModelRules | None, tries: Tries
     ) -> AsyncGenerator[Delta, None]:
         loop = asyncio.get_running_loop()
-        profile = self._profile(request)
+        place = partial(self._place, request)
+        profile = self._adaptations.begin(place, tries, self._profile(request))
         patience = patience_of(request.settings, profile)
         watch = Silence(patience.silence, loop.time() + seconds)
         decode = decoder_of(profile.wire)
@@ -154,13 +165,19 @@ class OpenAIModel:
                 arguments["extra_body"] = more | arguments.get("extra_body", {})
             if "max_tokens" in arguments:  # the old name, which reasoning models refuse
                 arguments["max_completion_tokens"] = arguments.pop("max_tokens")
-            arguments["stream_options"] = {"include_usage": True}
+            if profile.stream and "stream_options" not in profile.without:
+                arguments["stream_options"] = {"include_usage": True}
             call = client.chat.completions.create
         with asking(request.model):
             if profile.stream:
                 return await call(**arguments, stream=True, timeout=timeout)
             whole = await call(**arguments, timeout=timeout)
             return _Whole(pieces_of(whole, profile.wire))
+
+    def _place(self, request: ModelRequest) -> Place:
+        """Return where a request goes, and in whose name."""
+        key = os.environ.get("OPENAI_API_KEY", "")
+        return Place.of(configured_address(_OPENAI) or "", key, request.model, self._wire)
 
     def _profile(self, request: ModelRequest) -> Profile:
         """Return what a model accepts and needs; LiteLLM's tables are not loaded for that."""
