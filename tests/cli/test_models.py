@@ -340,3 +340,18 @@ def test_what_was_adapted_comes_with_a_remedy(
         "adapted  remedy      to spare the refusal, set "
         '[models."openai/our-own-model"] null_content = false in mail.toml'
     ) in told
+
+
+def test_what_mail_toml_says_of_a_model_counts(
+    provider: FakeProvider,
+    models: Callable[..., Told],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", f"{provider.root_of('deepseek')}/v1")
+    other = tmp_path / "other.toml"
+    other.write_text('[models."openai/another-model"]\nnull_content = false\n')
+    code, told = models("check", "openai/another-model", "-c", str(other))
+    assert code == 0, told
+    assert "remedy" not in told and "HTTP 400" not in told
+    assert "row openai-compatible" in told and "set by you: null_content" in told

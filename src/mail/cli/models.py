@@ -180,6 +180,11 @@ class _Subject:
 
 
 def _check(arguments: argparse.Namespace) -> int:
+    with overridden(CONFIG_PATH, config_path(arguments.config)):
+        return _checked(arguments)
+
+
+def _checked(arguments: argparse.Namespace) -> int:
     from mail.llm.litellm_model import load_library
     from mail.llm.provider_env import missing_variables, model_problem
 
@@ -190,7 +195,7 @@ def _check(arguments: argparse.Namespace) -> int:
         missing = missing_variables(litellm, subject.use)
     if problem and not missing:
         raise ConfigError(f"model '{subject.use.model}' cannot be used: {problem}")
-    row = _row(litellm, subject.use)
+    row = _row(litellm, subject)
     sends = not (problem or arguments.dry_run)
     with stdout_to_stderr(), _quiet(), _stand_ins([] if sends else missing):
         check = asyncio.run(_converse(subject, arguments.timeout, send=sends))
@@ -200,17 +205,19 @@ def _check(arguments: argparse.Namespace) -> int:
     return _tell_unsent(arguments, subject, check, problem, missing)
 
 
-def _row(litellm: Any, use: "ModelUse") -> "Finding":
+def _row(litellm: Any, subject: _Subject) -> "Finding":
     """Tell what MAIL goes by."""
     from mail.llm.profiles import PROXY_PREFIX, overrides_for, profile_of
     from mail.testing.model_check import Finding
 
-    name = use.model.removeprefix(PROXY_PREFIX)
-    proxied = use.use_proxy or name != use.model
-    model = PROXY_PREFIX + name if proxied else name
-    profile = profile_of(litellm, model, use.tool_format, overrides_for(model, {}))
+    use = subject.use
+    name = f"{PROXY_PREFIX}{use.model.removeprefix(PROXY_PREFIX)}" if use.use_proxy else use.model
+    own = {} if subject.llm else getattr(subject.function, "model_profile", {})
+    given = overrides_for(name, own)
+    profile = profile_of(litellm, name, use.tool_format, given)
     text = f"row {profile.row} of 'mail models', wire format {profile.wire}"
-    return Finding("profile", "ok", text)
+    also = f"; set by you: {', '.join(given)}" if given else ""
+    return Finding("profile", "ok", text + also)
 
 
 def _subject(arguments: argparse.Namespace) -> _Subject:
@@ -293,8 +300,7 @@ def _place(arguments: argparse.Namespace) -> tuple[Path, str]:
     from mail.config.server import ServerConfig, resolve_swarms_file
     from mail.swarms_json.utils import load_swarms_json_from_file
 
-    with overridden(CONFIG_PATH, config_path(arguments.config)):
-        served = ServerConfig().swarm
+    served = ServerConfig().swarm
     given: str = arguments.swarm or served.name
     before, _, after = given.rpartition("/")
     if before and Path(before).is_file():
