@@ -18,7 +18,7 @@ from mail.llm.compress import SUMMARY_TITLE
 from mail.llm.litellm_model import close_clients
 from tests.e2e.processes import warm_up
 from tests.providers.conversation import ANSWERS, Case, Conversation, kept
-from tests.support.provider import PERSONALITIES, FakeProvider
+from tests.support.provider import PERSONALITIES, FakeProvider, Seen
 
 KILLED = {"openai-responses", "openai-chat", "claude-fixed"}
 LOW = {"reasoning_effort": "low"}
@@ -138,3 +138,18 @@ def check_requests(provider: FakeProvider, case: Case) -> None:
     assert ends
     assert SUMMARY_TITLE in str(ends[-1].messages[:2])
     assert ends[-1].conversation.choice == "auto" or case.forced
+    for one in accepted:
+        check_silent_losses(one)
+
+
+def check_silent_losses(seen: Seen) -> None:
+    """Look for what providers take without a word, and do not do."""
+    if seen.personality.startswith("openai"):
+        assert seen.body.get("store") is False, "it would be kept"
+    if seen.personality == "gemini" and seen.conversation.tools:
+        config = seen.body.get("generationConfig", {}).get("thinkingConfig", {})
+        levels = "gemini-3" in seen.model and config
+        assert not levels or "thinkingLevel" in config, "an effort would be ignored"
+        assert seen.conversation.choice != "auto", "nothing would be forced"
+    if seen.personality == "ollama":
+        assert seen.body["options"].get("num_ctx"), "the history would be cut in front"
