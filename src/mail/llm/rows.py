@@ -197,6 +197,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openrouter-zai",
+        tested="request",
         example="openrouter/z-ai/glm-5",
         models="GLM",
         provider="openrouter",
@@ -211,6 +212,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openrouter-gemini",
+        tested="request",
         example="openrouter/google/gemini-3-pro-preview",
         models="Gemini",
         provider="openrouter",
@@ -220,6 +222,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openrouter-mistral",
+        tested="request",
         example="openrouter/mistralai/mistral-medium-3.5",
         models="Mistral",
         provider="openrouter",
@@ -229,6 +232,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openrouter-openai",
+        tested="request",
         example="openrouter/openai/gpt-5.5",
         models="GPT",
         provider="openrouter",
@@ -238,6 +242,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openrouter-xai",
+        tested="request",
         example="openrouter/x-ai/grok-4.5",
         models="Grok",
         provider="openrouter",
@@ -297,6 +302,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="bedrock-llama",
+        tested="request",
         example="bedrock/meta.llama3-1-70b-instruct-v1:0",
         models="Llama",
         provider="bedrock.*",
@@ -306,6 +312,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="bedrock-gpt-oss",
+        tested="request",
         example="bedrock/openai.gpt-oss-120b-1:0",
         models="gpt-oss",
         provider="bedrock.*",
@@ -315,6 +322,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="bedrock-deepseek-r1",
+        tested="request",
         example="bedrock/us.deepseek.r1-v1:0",
         models="DeepSeek R1",
         provider="bedrock.*",
@@ -384,6 +392,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="vllm-mistral",
+        tested="request",
         example="hosted_vllm/mistralai/Mistral-Small-4",
         models="Mistral",
         provider="hosted_vllm|vllm",
@@ -432,6 +441,7 @@ _HOSTS: Final = (
     ),
     Row(
         id="openai-compatible",
+        tested="request",
         example="openai/our-model",
         models="a model that LiteLLM's tables lack, at an OPENAI_BASE_URL of your own",
         provider="openai-compatible",
@@ -451,6 +461,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="mistral-elsewhere",
+        tested="request",
         example="azure_ai/mistral-medium-2505",
         models="Mistral at other hosts",
         model=_MISTRAL_NAMES,
@@ -481,6 +492,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="deepseek-reasoner",
+        tested="request",
         example="deepseek/deepseek-reasoner",
         models="DeepSeek Reasoner (until 2026-07-24)",
         provider="deepseek|",
@@ -499,6 +511,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="deepseek",
+        tested="request",
         example="deepseek/deepseek-chat",
         models="other DeepSeek models",
         provider="deepseek",
@@ -513,6 +526,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="qwen-instruct",
+        tested="request",
         example="dashscope/qwen3-coder-plus",
         models="Qwen without thinking: coder, instruct, max preview",
         provider="dashscope",
@@ -522,6 +536,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="qwen-thinking",
+        tested="request",
         example="dashscope/qwen3-next-80b-a3b-thinking",
         models="Qwen that always thinks",
         provider="dashscope",
@@ -644,6 +659,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="zai",
+        tested="request",
         example="zai/glm-4.5",
         models="other GLM models",
         provider="zai",
@@ -698,6 +714,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gemini",
+        tested="request",
         example="gemini/gemini-2.0-flash",
         models="other Gemini models",
         provider=_GEMINI_HOSTS,
@@ -708,6 +725,7 @@ _MAKERS: Final = (
     # --- xAI -------------------------------------------------------------------------------------
     Row(
         id="xai-multi-agent",
+        tested="request",
         example="xai/grok-4.20-multi-agent",
         models="Grok 4.20 Multi-Agent",
         provider="xai",
@@ -758,6 +776,7 @@ _MAKERS: Final = (
     # --- Claude at Anthropic, Vertex AI, Azure AI and behind proxies -----------------------------
     Row(
         id="claude-bound-azure",
+        tested="request",
         example="azure_ai/claude-opus-5-5",
         models="Claude Opus/Sonnet 5.5, Fable/Mythos 5.1 and 5.2 at Azure AI",
         provider="azure_ai",
@@ -860,6 +879,7 @@ _MAKERS: Final = (
     ),
     Row(
         id="gpt-chat-latest",
+        tested="request",
         example="openai/gpt-5.2-chat-latest",
         models="gpt-…-chat-latest",
         provider=_OPENAI_HOSTS,
@@ -954,6 +974,7 @@ ROWS: Final[tuple[Row, ...]] = (
     *_MAKERS,
     Row(
         id="default",
+        tested="request",
         example="together_ai/some-model",
         models="all others",
         fields={},
