@@ -194,6 +194,25 @@ async def test_a_provider_that_refuses_all_is_not_asked_for_ever(unlisted: Unlis
     with pytest.raises(ModelError, match="stream_options"):
         await unlisted.reply("openai/ours")
     assert len(unlisted.statuses) == 7
+    assert not unlisted.known
+
+
+async def test_text_that_an_error_quotes_changes_nothing_for_others(unlisted: Unlisted) -> None:
+    unlisted.be("")
+    bad = "tool_choice is not supported, streaming is not supported"
+    said = {"message": f"Invalid schema for function 'f': {bad!r} is not a type."}
+    unlisted.provider.refusals = [
+        lambda body: Answer(400, {"error": said}) if bad in str(body["tools"]) else None
+    ]
+    function = {"name": "f", "parameters": {"type": bad}}
+    tools = [{"type": "function", "function": function}]
+    with pytest.raises(ModelError, match="Invalid schema"):
+        await unlisted.reply("openai/ours", tools=tools)
+    refused = len(unlisted.statuses)
+    await unlisted.reply("openai/ours")
+    assert unlisted.statuses[refused:] == [200]
+    sent = unlisted.last.body
+    assert (sent["tool_choice"], sent["stream"]) == ("required", True)
 
 
 @pytest.mark.parametrize("status", [401, 403, 413, 429, 500])
@@ -485,6 +504,7 @@ def test_what_a_refusal_names_is_changed(
     known, place, tries = Adaptations(), Place.of("", KEY, "m", "completions"), Tries()
     tries.base = tries.used = profile
     changed = known.another_way(place, tries, RefusedCall(named.text, status=400, named=named))
+    known.keep(place, tries)
     assert changed is (fields is not None)
     made = {name: value for one in known.changes("m") for name, value in one.fields.items()}
     assert made == (fields or {})
@@ -499,6 +519,7 @@ async def test_reasoning_that_one_history_lost_is_not_lost_to_others(
     tries = Tries(base=base, used=base)
     caplog.set_level(logging.WARNING, logger="mail.llm.fallback")
     assert known.another_way(place, tries, refused)
+    known.keep(place, tries)
     assert tries.fields["send_back"] == "never"
     assert known.applied(place, base) == base
     assert "this time" in caplog.text
@@ -515,6 +536,8 @@ def test_what_is_remembered_is_bounded() -> None:
     refused = RefusedCall("x", status=400, named=Named("tool_choice is not supported"))
     places = [Place.of("", KEY, f"m{n}", "completions") for n in range(1100)]
     for place in places:
-        assert known.another_way(place, Tries(base=UNKNOWN, used=UNKNOWN), refused)
+        tries = Tries(base=UNKNOWN, used=UNKNOWN)
+        assert known.another_way(place, tries, refused)
+        known.keep(place, tries)
     assert known.applied(places[0], UNKNOWN) == UNKNOWN
     assert known.applied(places[-1], UNKNOWN).forced_any == "auto"

@@ -2,7 +2,8 @@
 
 A refusal that names something we can change alters the model's profile. That is no retry: the
 request was not one that could heal, and the changed one goes out at once. What was changed is
-remembered for the address, the key and the model, so that a process is refused once.
+remembered for the address, the key and the model, so that a process is refused once, but only if
+the model took the changed request: errors quote what they are about, which others may have written.
 """
 
 import hashlib
@@ -72,12 +73,13 @@ class Changed(NamedTuple):
 class Tries:
     """What one call has gone through: its changes, and the profile of its last try.
 
-    ``base`` is the model's profile from tables and settings, ``fields`` are the changes for this
-    call alone.
+    ``base`` is the model's profile from tables and settings, ``fields`` are the changes of this
+    call, and ``made`` those, each with the refusal, of which nobody knows yet whether they help.
     """
 
     kinds: set[str] = field(default_factory=set)
     fields: dict[str, Any] = field(default_factory=dict)
+    made: list[tuple[Changed, RefusedCall]] = field(default_factory=list)
     base: Profile | None = None
     used: Profile | None = None
 
@@ -142,11 +144,16 @@ class Adaptations:
         if changed is None:
             return False
         tries.kinds.add(changed.kind)
-        if not changed.lasting:
-            tries.fields |= changed.fields
-        if self._learn(place, changed):
-            _tell(place, changed, error)
+        tries.fields |= changed.fields
+        tries.made.append((changed, error))
         return True
+
+    def keep(self, place: Place, tries: Tries) -> None:
+        """Remember what was changed in a call that the model took."""
+        made, tries.made = tries.made, []
+        for changed, error in made:
+            if self._learn(place, changed):
+                _tell(place, changed, error)
 
     def _lasting(self, place: Place) -> set[str]:
         with self._lock:
@@ -480,6 +487,7 @@ async def in_its_way(
     attempt: Callable[[float], AsyncGenerator[Delta, None]],
     seconds: float,
     another: Callable[[RefusedCall], bool],
+    taken: Callable[[], None],
     model: str,
 ) -> AsyncGenerator[Delta, None]:
     """Yield the deltas of an attempt, and after a refusal those of one in the provider's way.
@@ -488,6 +496,7 @@ async def in_its_way(
         attempt: Starts a try that may take so many seconds.
         seconds: How long all of them may take together.
         another: Changes what is sent after a refusal; tells whether there is anything to change.
+        taken: Called once a try is answered.
         model: The model's name, for the log.
     """
     end = time.monotonic() + seconds
@@ -497,12 +506,16 @@ async def in_its_way(
             deltas = with_unaccepted(attempt(end - time.monotonic()), model)
             async with aclosing(deltas):
                 async for delta in deltas:
-                    said = said or bool(delta.text or delta.reasoning or delta.calls)
+                    if not said and (delta.text or delta.reasoning or delta.calls):
+                        said = True
+                        taken()
                     yield delta
         except RefusedCall as error:
             if said or not another(error):
                 raise
         else:
+            if not said:
+                taken()
             return
 
 

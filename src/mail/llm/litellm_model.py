@@ -219,11 +219,15 @@ class LiteLLMModel:
         def another(error: RefusedCall) -> bool:
             return self._adaptations.another_way(_place(load_library(), request), tries, error)
 
+        def taken() -> None:
+            if tries.made:
+                self._adaptations.keep(_place(load_library(), request), tries)
+
         def one(seconds: float) -> AsyncGenerator[Delta, None]:
             return self._attempt(request, seconds, rules, tries)
 
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
-            return in_its_way(one, seconds, another, request.model)
+            return in_its_way(one, seconds, another, taken, request.model)
 
         return retrying(attempt, self._retry, deadline, self._sleep, model=request.model)
 

@@ -90,11 +90,15 @@ class OpenAIModel:
         def another(error: RefusedCall) -> bool:
             return self._adaptations.another_way(self._place(request), tries, error)
 
+        def taken() -> None:
+            if tries.made:
+                self._adaptations.keep(self._place(request), tries)
+
         def one(seconds: float) -> AsyncGenerator[Delta, None]:
             return self._attempt(request, seconds, rules, tries)
 
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
-            return in_its_way(one, seconds, another, request.model)
+            return in_its_way(one, seconds, another, taken, request.model)
 
         total = patience_of(request.settings, self._profile(request)).total
         return retrying(attempt, self._retry, total, self._sleep, model=request.model)
