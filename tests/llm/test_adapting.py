@@ -430,10 +430,7 @@ BOUND = (
         (
             ADAPTIVE,
             Named(BOUND),
-            {
-                "block_binding": "drop_block",
-                "headers": {"anthropic-beta": "thinking-binding-controls-2026-08-01"},
-            },
+            {"block_binding": "drop_block"},
         ),
         (
             replace(ADAPTIVE, block_binding="drop_block"),
@@ -443,7 +440,7 @@ BOUND = (
         (
             replace(ADAPTIVE, block_binding="drop_block"),
             Named("thinking.adaptive.block_binding: Extra inputs are not permitted"),
-            {"block_binding": "", "headers": {}},
+            {"block_binding": ""},
         ),
         (
             replace(UNKNOWN, send_back="always"),
@@ -524,6 +521,21 @@ async def test_reasoning_that_one_history_lost_is_not_lost_to_others(
     assert known.applied(place, base) == base
     assert "this time" in caplog.text
     assert not known.another_way(place, replace_used(tries, base), refused)
+
+
+def test_headers_of_one_agent_reach_neither_others_nor_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    known, place = Adaptations(), Place.of("", KEY, "m", "completions")
+    base = replace(ADAPTIVE, headers={"x-tenant-token": "of-one-agent"})
+    tries = Tries(base=base, used=base)
+    refused = RefusedCall("x", status=400, named=Named(BOUND))
+    assert known.another_way(place, tries, refused)
+    known.keep(place, tries)
+    assert known.applied(place, base).headers == base.headers
+    assert known.applied(place, ADAPTIVE).headers == {}
+    assert known.applied(place, ADAPTIVE).block_binding == "drop_block"
+    assert "of-one-agent" not in repr([vars(told) for told in caplog.records])
 
 
 def replace_used(tries: Tries, base: Profile) -> Tries:

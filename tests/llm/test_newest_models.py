@@ -167,6 +167,17 @@ async def test_a_proxy_is_not_asked_to_force_claude_either(recorded: Recorder, c
     assert BINDING in recorded.headers[-1]["anthropic-beta"]
 
 
+async def test_headers_of_ones_own_do_not_replace_the_one_that_binding_needs(
+    recorded: Recorder,
+) -> None:
+    own = {"headers": {"x-tenant": "acme", "anthropic-beta": "context-1m-2025-08-07"}}
+    body = await recorded.sent("anthropic/claude-opus-5-5", messages=THOUGHTFUL, profile=own)
+    assert body["thinking"] == BOUND
+    sent = {name.lower(): value for name, value in recorded.headers[-1].items()}
+    assert sent["x-tenant"] == "acme"
+    assert {"context-1m-2025-08-07", BINDING} <= set(sent["anthropic-beta"].split(","))
+
+
 async def test_at_azure_thoughts_are_not_said_to_be_bound(recorded: Recorder) -> None:
     body = await recorded.sent("azure_ai/claude-opus-5-5", messages=THOUGHTFUL)
     assert "block_binding" not in str(body)

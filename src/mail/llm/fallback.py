@@ -310,7 +310,7 @@ def _other_thinking(profile: Profile, named: Named, found: re.Match[str]) -> _Fi
 
 
 _LEFT_OUT: Final[Mapping[str, Mapping[str, Any]]] = {
-    "block_binding": {"block_binding": "", "headers": {}},
+    "block_binding": {"block_binding": ""},
     "cache_control": {"cache_marks": False},
     "enable_thinking": {"off_switch": {}, "on_switch": {}},
     "reasoning_content": {"send_back": "never"},
@@ -351,10 +351,9 @@ def _bound(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
     """Have thoughts dropped that are bound to what was said before and has changed since."""
     if profile.effort_via != "adaptive" or profile.block_binding:
         return None
-    return {"block_binding": "drop_block", "headers": {**profile.headers, **_BINDING_HEADER}}
+    return {"block_binding": "drop_block"}
 
 
-_BINDING_HEADER: Final = {"anthropic-beta": "thinking-binding-controls-2026-08-01"}
 _ARGUMENTS: Final = "argument"
 _NO: Final = r"(\bnot\b|n't\b|incompatible|must be|\bonly\b|unsupported|invalid|\bset to\b)"
 _CHOICE: Final = r"(tool[_ ]?choice|forced tool use)"

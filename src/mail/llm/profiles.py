@@ -92,8 +92,8 @@ class Profile:
         largest_budget: The most, or None.
         summary: Whether a summary of its reasoning may be asked for.
         block_binding: What shall happen to thinking that is bound to other messages
-            (``drop_block``); empty sends nothing.
-        headers: HTTP headers that its calls need.
+            (``drop_block``, with the header that it needs); empty sends nothing.
+        headers: Further HTTP headers of its calls.
         cache_marks: Whether parts of a request can be marked for its cache.
         stream: Whether its replies are streamed.
         silence: The least ``timeout`` in seconds that it needs, or None.

@@ -71,10 +71,7 @@ _MISTRAL_SOURCE: Final = (
 
 _BOUND_NAMES: Final = r"claude-(opus-5[.-]5|sonnet-5[.-]5|(fable|mythos)-5[.-][12])(?!\d)"
 _NEWER_CLAUDE: Final = r"claude-[a-z]+-(5[.-][1-9](?!\d)|([6-9]|[1-9]\d)(?!\d{5}))"
-_BINDING: Final = {
-    "block_binding": "drop_block",
-    "headers": {"anthropic-beta": "thinking-binding-controls-2026-08-01"},
-}
+_BINDING: Final = {"block_binding": "drop_block"}
 _CLAUDE_ALWAYS: Final = {
     **_FORCED_AUTO,
     "thinks": "always",

@@ -12,6 +12,9 @@ from mail.llm.request import Delta, ModelRequest, Wire
 __all__ = ["decoder_of", "encoded", "pieces_of"]
 
 _BAD_REQUEST: Final = 400
+_BETA: Final = "anthropic-beta"
+_BINDING: Final = "thinking-binding-controls-2026-08-01"
+"""Without this, Anthropic refuses the argument that ``block_binding`` becomes."""
 
 
 def encoded(request: ModelRequest, profile: Profile) -> dict[str, Any]:
@@ -26,9 +29,16 @@ def encoded(request: ModelRequest, profile: Profile) -> dict[str, Any]:
     arguments = merged(_ENCODERS[profile.wire](request, profile), profile.arguments)
     if profile.no_auto and request.tools and arguments.get("tool_choice", "auto") == "auto":
         arguments["tool_choice"] = "required"
-    if profile.headers:
-        arguments = merged({"extra_headers": profile.headers}, arguments)
+    if headers := _headers(profile):
+        arguments = merged({"extra_headers": headers}, arguments)
     return {name: value for name, value in arguments.items() if name not in profile.without}
+
+
+def _headers(profile: Profile) -> dict[str, str]:
+    headers = dict(profile.headers)
+    if profile.block_binding:
+        headers[_BETA] = ",".join(filter(None, (headers.get(_BETA), _BINDING)))
+    return headers
 
 
 def pieces_of(reply: Any, wire: Wire) -> Iterator[Any]:
