@@ -348,6 +348,21 @@ def test_an_agent_sets_fields_of_its_own() -> None:
         agent(forced="auto")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("longest_id", 5),  # calls whose ids are all the same
+        ("max_tokens", 0),
+        ("least_budget", 0),
+        ("silence", -1),
+        ("total", float("inf")),
+    ],
+)
+def test_a_number_that_no_call_can_have_is_refused(name: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"here '{name}'"):
+        checked_fields({name: value}, "here")
+
+
 def test_no_field_is_lost_on_the_way() -> None:
     fields = {"efforts": ["low"], "headers": {"x": "y"}, "like": "openai/gpt-5", "total": 5}
     assert checked_fields(fields, "here") == {**fields, "efforts": ("low",)}

@@ -20,7 +20,7 @@ from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from mail.llm.failures import Named, RefusedCall
-from mail.llm.profiles import Profile
+from mail.llm.profiles import SHORTEST_ID, Profile
 from mail.llm.request import CallPiece, Delta
 from mail.llm.settings import EFFORTS
 
@@ -288,7 +288,7 @@ def _over_responses(profile: Profile, named: Named, found: re.Match[str]) -> _Fi
 
 def _shorter_ids(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
     longest = int(found["longest"])
-    return {"longest_id": longest} if 9 <= longest < profile.longest_id else None
+    return {"longest_id": longest} if SHORTEST_ID <= longest < profile.longest_id else None
 
 
 def _by_level(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from functools import cache
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from mail.config.toml import find_config_file, read_config
 from mail.core.agents import ToolChoice
@@ -29,6 +29,7 @@ __all__ = [
     "LIKE",
     "PROXY_PREFIX",
     "ROWS",
+    "SHORTEST_ID",
     "UNKNOWN",
     "Forced",
     "Profile",
@@ -55,6 +56,12 @@ forces only in calls that do not ask the model to think, and switches its thinki
 
 Thinks = Literal["no", "asked", "default", "always"]
 """When a model thinks: never, if it is asked to, unless it is told not to, or always."""
+
+
+SHORTEST_ID: Final = 9
+"""The fewest characters that a ``longest_id`` may be: fewer cannot tell the calls apart."""
+_Tokens = Annotated[int, Field(ge=1)]
+_Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +126,7 @@ class Profile:
     raw_choice: bool = False
     bridge: str = ""
     call_id: Literal["any", "nine"] = "any"
-    longest_id: int = 64
+    longest_id: Annotated[int, Field(ge=SHORTEST_ID)] = 64
     signed_ids: bool = False
     null_content: bool = True
     thinks: Thinks = "no"
@@ -133,12 +140,12 @@ class Profile:
     headers: Mapping[str, str] = field(default_factory=dict)
     cache_marks: bool = False
     stream: bool = True
-    least_budget: int = 1
-    largest_budget: int | None = None
-    silence: float | None = None
-    total: float | None = None
+    least_budget: _Tokens = 1
+    largest_budget: _Tokens | None = None
+    silence: _Seconds | None = None
+    total: _Seconds | None = None
     store: bool | None = None
-    max_tokens: int | None = None
+    max_tokens: _Tokens | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     row: str = ""
