@@ -132,6 +132,14 @@ async def test_the_context_can_be_set(ollama: Ollama) -> None:
     assert context_length("ollama_chat/context-of-ones-own:1b") == 65_536
 
 
+async def test_the_context_that_one_agent_sets_is_not_that_of_others(ollama: Ollama) -> None:
+    own = {"arguments": {"num_ctx": 4096}}
+    for profile in ({}, own, {}):
+        await answer("ollama/context-of-others:1b", profile=profile)
+    sizes = [chat["options"]["num_ctx"] for chat in ollama.chats()]
+    assert sizes == [NUM_CTX, 4096, NUM_CTX]
+
+
 @pytest.mark.parametrize(
     ("able", "thinks"), [(["completion", "tools"], None), (["tools", "thinking"], True)]
 )

@@ -30,6 +30,7 @@ _THINKING: Final = "supports_reasoning"
 _TOOLS: Final = "supports_function_calling"
 _CONTEXT: Final = "max_input_tokens"
 _SET_BY_MODEL: Final = "num_ctx_in_modelfile"
+_UNASKED: Final = "num_ctx_unless_asked"
 
 
 def is_ollama(model: str) -> bool:
@@ -104,11 +105,13 @@ def _register(litellm: Any, name: str, shown: Mapping[str, Any]) -> None:
     able = shown.get("capabilities")
     able = able if isinstance(able, list) else None
     line = _NUM_CTX_LINE.search(str(shown.get("parameters") or ""))
+    size = int(line[1]) if line else min(_longest(shown) or NUM_CTX, NUM_CTX)
     entry = {
         **_free(),
         "mode": "chat",
         "source": _SOURCE,
-        _CONTEXT: int(line[1]) if line else min(_longest(shown) or NUM_CTX, NUM_CTX),
+        _CONTEXT: size,
+        _UNASKED: size,
         _SET_BY_MODEL: line is not None,
         _TOOLS: able is None or "tools" in able,
         _THINKING: able is None or "thinking" in able,
@@ -144,7 +147,7 @@ def fitted(litellm: Any, profile: Profile, model: str) -> Profile:
     known = _known(litellm, name)
     asked = profile.arguments.get("num_ctx")
     if asked is None and not known.get(_SET_BY_MODEL):
-        size = known.get(_CONTEXT) or NUM_CTX
+        size = known.get(_UNASKED) or NUM_CTX  # another agent may ask for a size of its own
         profile = replace(profile, arguments={"num_ctx": size, **profile.arguments})
     if known and isinstance(asked, int) and known[_CONTEXT] != asked:
         _remember(litellm, name, {**known, _CONTEXT: asked})
