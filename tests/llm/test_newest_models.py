@@ -178,6 +178,22 @@ async def test_headers_of_ones_own_do_not_replace_the_one_that_binding_needs(
     assert {"context-1m-2025-08-07", BINDING} <= set(sent["anthropic-beta"].split(","))
 
 
+@pytest.mark.parametrize(
+    ("like", "thinking"),
+    [
+        ("deepseek/deepseek-v4-pro", {"type": "disabled"}),
+        ("anthropic/claude-opus-5", {"type": "disabled"}),
+        ("anthropic/claude-opus-5-5", BOUND),
+    ],
+)
+async def test_a_server_like_openais_is_told_what_the_model_behind_it_needs(
+    recorded: Recorder, like: str, thinking: dict[str, Any]
+) -> None:
+    asked = {"tool_choice": NAMED, "profile": {"like": like}}
+    body = await recorded.sent("openai/our-own-model", **asked)
+    assert body["thinking"] == thinking
+
+
 async def test_at_azure_thoughts_are_not_said_to_be_bound(recorded: Recorder) -> None:
     body = await recorded.sent("azure_ai/claude-opus-5-5", messages=THOUGHTFUL)
     assert "block_binding" not in str(body)

@@ -27,10 +27,11 @@ from mail.llm.profiles import (
     PROXY_PREFIX,
     Profile,
     effort_note,
+    merged,
     overrides_for,
     profile_of,
 )
-from mail.llm.provider_env import check_surroundings, configured_address
+from mail.llm.provider_env import check_surroundings, configured_address, provider_of
 from mail.llm.recording import asking
 from mail.llm.remote import Guard, who_is_asked
 from mail.llm.request import Delta, ModelRequest, Wire
@@ -270,6 +271,9 @@ class LiteLLMModel:
         request = replace(request, model=chat_name(request.model))
         patience = patience_of(request.settings, profile)
         arguments = encoded(request, profile) | _around(request, patience)
+        if _THINKING in arguments and _loses_thinking(litellm, request.model, profile.wire):
+            inside = {_THINKING: arguments.pop(_THINKING)}
+            arguments["extra_body"] = merged(inside, arguments.get("extra_body", {}))
         headers = arguments.pop("extra_headers", {}) | _authorization(request)
         if headers:
             arguments["extra_headers"] = headers
@@ -466,6 +470,22 @@ def _check_finished(stream: Any) -> None:
     ]
     if reasons == [None, None]:
         raise ModelError("model call failed: the provider's stream ended in the middle")
+
+
+_THINKING: Final = "thinking"
+
+
+def _loses_thinking(litellm: Any, model: str, wire: Wire) -> bool:
+    """Tell whether the library drops what asks a model to think, or not to.
+
+    A server with OpenAI's API may have any model (`mail.llm.profiles.LIKE`); the library knows only
+    OpenAI's there.
+    """
+    provider = provider_of(litellm, model)
+    chats = wire == "completions" and provider in litellm.openai_compatible_providers
+    if provider != "openai" and not chats:
+        return False
+    return _THINKING not in (litellm.get_supported_openai_params(model=model) or ())
 
 
 _RAISES: Final = "_maybe_raise_for_error_event"
