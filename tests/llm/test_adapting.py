@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -541,6 +542,15 @@ def test_headers_of_one_agent_reach_neither_others_nor_the_log(
 def replace_used(tries: Tries, base: Profile) -> Tries:
     tries.used = replace(base, **tries.fields)
     return tries
+
+
+@pytest.mark.parametrize("text", ["a." * 2000, "tool_choice " * 333, "id " * 1333, "not " * 1000])
+def test_no_text_of_a_provider_holds_up_the_event_loop(text: str) -> None:
+    tries = Tries(base=UNKNOWN, used=UNKNOWN)
+    place = Place.of("", KEY, "m", "completions")
+    begun = time.thread_time()
+    Adaptations().another_way(place, tries, RefusedCall("x", status=400, named=Named(text)))
+    assert time.thread_time() - begun < 0.15
 
 
 def test_what_is_remembered_is_bounded() -> None:

@@ -359,7 +359,7 @@ _NO: Final = r"(\bnot\b|n't\b|incompatible|must be|\bonly\b|unsupported|invalid|
 _CHOICE: Final = r"(tool[_ ]?choice|forced tool use)"
 _THINKING: Final = r"\b(thinking|reasoning)\b"
 _ARGUMENT: Final = (
-    r"([\w.\[\]]+): extra inputs are not permitted"
+    r"(?<![\w.\[\]])([\w.\[\]]+): extra inputs are not permitted"
     r"|(?:unsupported|unknown|unrecognized|unexpected)(?: request)? (?:argument|parameter|field)"
     r"(?:\(s\)|s)?(?: supplied)?\W{1,4}([\w.\[\]]+)"
     r"|not support (?:the )?parameters?:? \W{0,3}([\w.]+)"
