@@ -490,6 +490,11 @@ BOUND = (
             Named("The `reasoning_content` in the thinking mode must be passed back to the API."),
             {"send_back": "always", "fill_reasoning": True},
         ),
+        (
+            UNKNOWN,
+            Named("Encrypted content is not supported with this model.", "include"),
+            {"without": ("include",)},
+        ),
         (UNKNOWN, Named("The message is not polite."), None),
         (UNKNOWN, Named("Unsupported parameter: 'max_tokens'"), None),
         (UNKNOWN, Named("temperature must be 'low'"), None),

@@ -405,6 +405,12 @@ _RULES: Final = (
         _set(null_content=False),
         "a call without text",
     ),
+    _Rule(
+        "include",
+        r"^include(?:\[\d+\])? \||encrypted content is not supported",
+        lambda profile, named, found: {"without": (*profile.without, "include")},
+        "its encrypted reasoning",
+    ),
     _Rule("binding", r"bound to a different conversation", _bound, "its earlier thinking"),
     _Rule(
         "thoughts",
