@@ -363,6 +363,14 @@ def test_a_number_that_no_call_can_have_is_refused(name: str, value: float) -> N
         checked_fields({name: value}, "here")
 
 
+def test_no_cap_is_derived_from_an_effort_that_becomes_no_budget() -> None:
+    model = "mistral/magistral-medium-latest"  # LiteLLM makes a prompt of the effort
+    request = ask(model=model, settings=LLMSettings.resolve("high"))
+    sent = encoded(request, profile_of(library(), model, "completions"))
+    assert sent["reasoning_effort"] == "high"
+    assert "max_tokens" not in sent
+
+
 def test_no_field_is_lost_on_the_way() -> None:
     fields = {"efforts": ["low"], "headers": {"x": "y"}, "like": "openai/gpt-5", "total": 5}
     assert checked_fields(fields, "here") == {**fields, "efforts": ("low",)}

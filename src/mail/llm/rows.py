@@ -453,7 +453,7 @@ _MAKERS: Final = (
         example="mistral/mistral-medium-latest",
         models="Mistral",
         provider="mistral|codestral",
-        fields=_MISTRAL,
+        fields={**_MISTRAL, "effort_via": "reasoning_effort"},
         source=_MISTRAL_SOURCE,
     ),
     Row(
