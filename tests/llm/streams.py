@@ -3,11 +3,12 @@
 import json
 import warnings
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from mail.core.call_context import NullSink, StreamSink
 from mail.llm.ask import collect
-from mail.llm.litellm_model import load_library
+from mail.llm.litellm_model import let_through, load_library
 from mail.llm.request import Delta, ModelReply, Wire
 from mail.llm.wires import decoder_of
 
@@ -64,6 +65,7 @@ def _anthropic_objects(events: Iterable[Event]) -> Iterator[Any]:
     from litellm.llms.anthropic.chat.handler import ModelResponseIterator
 
     reader = ModelResponseIterator(streaming_response=None, sync_stream=True)
+    let_through(SimpleNamespace(completion_stream=reader), "anthropic")
     for event in events:
         yield reader.chunk_parser(dict(event))
 
@@ -116,9 +118,10 @@ def anthropic_events(*blocks: Mapping[str, Any], stop: str = "tool_use") -> list
 def _spelled(block: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     kind = block["type"]
     if kind == "text":
-        return {**block, "text": ""}, [
-            {"type": "text_delta", "text": piece} for piece in halves(block["text"])
-        ]
+        said = [{"type": "text_delta", "text": piece} for piece in halves(block["text"])]
+        cited = block.get("citations") or ()
+        sources = [{"type": "citations_delta", "citation": source} for source in cited]
+        return {**block, "text": ""} | ({"citations": []} if cited else {}), [*sources, *said]
     if kind == "thinking":
         pieces = [
             {"type": "thinking_delta", "thinking": piece} for piece in halves(block["thinking"])

@@ -40,6 +40,7 @@ def signed(text: str, signature: str) -> dict[str, Any]:
         Delta(reasoning="x" * 10),
         Delta(thinking=({"type": "thinking", "thinking": "x" * 10},)),
         Delta(calls=(CallPiece(0, "a", "f", "x" * 10),)),
+        Delta(text_done=True, citations=({"cited_text": "x" * 10, "document_index": 0},)),
     ],
 )
 async def test_a_reply_without_an_end_is_broken_off(piece: Delta) -> None:

@@ -404,3 +404,70 @@ async def test_calls_of_mcp_servers_are_told_kept_and_sent_back(recorded: Record
     history = [USER, orphan, THOUGHTFUL[2]]
     body = await recorded.sent("anthropic/claude-opus-5-5", messages=history)
     assert _kinds(body) == ["tool_use"]
+
+
+# --- texts whose sources Anthropic names ---
+
+WEB = {
+    "type": "web_search_result_location",
+    "cited_text": "The sun rises at 6.",
+    "url": "https://example.org/sun",
+    "title": "The sun",
+    "encrypted_index": "sealed",
+}
+DOCUMENT = {
+    "type": "char_location",
+    "cited_text": "It sets at 8.",
+    "document_index": 0,
+    "document_title": None,
+    "start_char_index": 0,
+    "end_char_index": 13,
+}
+CITING = [
+    {"type": "text", "text": "Listen: "},
+    {"type": "text", "text": "it rises at 6", "citations": [WEB]},
+    {"type": "text", "text": " and "},
+    {"type": "text", "text": "sets at 8", "citations": [WEB, DOCUMENT]},
+    {"type": "text", "text": "."},
+]
+CITED = "Listen: it rises at 6 and sets at 8."
+
+
+async def test_citations_come_into_the_history_and_go_back(recorded: Recorder) -> None:
+    blocks = [THOUGHT, *CITING, THOUGHT, {"type": "text", "text": "Wait."}, USE]
+    recorded.events = anthropic_events(*blocks)
+    reply = await recorded.reply("anthropic/claude-opus-5-5")
+    assert reply.text == f"{CITED}Wait."
+    _, (called,) = agent_output(reply)
+    assert called.preamble == f"{CITED}\nWait."
+    entry = history_entries(reply)["completion"]
+    assert entry["content"] == blocks
+    recorded.events = ()
+    asked = {"messages": [USER, entry, THOUGHTFUL[2]]}
+    body = await recorded.sent("anthropic/claude-opus-5-5", **asked)
+    assert body["messages"][1]["content"] == blocks
+    assert "compact" not in recorded.headers[-1].get("anthropic-beta", "")
+    body = await recorded.sent("openai/gpt-5-mini", **asked)
+    assert body["messages"][2]["content"] == f"{CITED}Wait."
+    body = await recorded.sent("litellm_proxy/anthropic/claude-opus-5-5", **asked)
+    replies = [one["content"] or () for one in body["messages"] if one["role"] == "assistant"]
+    texts = [block["text"] for content in replies for block in content if "text" in block]
+    assert "".join(texts) == f"{CITED}Wait."
+    assert "sealed" not in str(recorded.bodies[2:])
+
+
+async def test_what_only_replies_say_of_a_source_is_not_sent(recorded: Recorder) -> None:
+    cited = {"type": "text", "text": "At 8.", "citations": [{**DOCUMENT, "file_id": None}]}
+    recorded.events = anthropic_events(cited, USE)
+    entry = history_entries(await recorded.reply("anthropic/claude-opus-5-5"))["completion"]
+    assert entry["content"][0] == cited
+    recorded.events = ()
+    body = await recorded.sent("anthropic/claude-opus-5-5", messages=[USER, entry, THOUGHTFUL[2]])
+    assert body["messages"][1]["content"][0] == {**cited, "citations": [DOCUMENT]}
+    assert entry["content"][0] == cited
+
+
+async def test_text_without_a_source_stays_one_block(recorded: Recorder) -> None:
+    recorded.events = anthropic_events(CITING[0], {"type": "text", "text": " \n"}, CITING[2], USE)
+    entry = history_entries(await recorded.reply("anthropic/claude-opus-5-5"))["completion"]
+    assert entry["content"] == [{"type": "text", "text": "Listen:  \n and "}, USE]

@@ -32,6 +32,27 @@ SEARCHED = [
     {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "q"}},
     {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": [FOUND]},
 ]
+CITED = {
+    "type": "text",
+    "text": "So.",
+    "citations": [
+        {
+            "type": "web_search_result_location",
+            "cited_text": "So it is.",
+            "url": "u",
+            "title": None,
+            "encrypted_index": seal("u So it is."),
+        },
+        {
+            "type": "char_location",
+            "cited_text": "So it is.",
+            "document_index": 0,
+            "document_title": None,
+            "start_char_index": 0,
+            "end_char_index": 9,
+        },
+    ],
+}
 MARK = {"cache_control": {"type": "ephemeral"}}
 REASONING = {
     "type": "reasoning",
@@ -52,6 +73,7 @@ def good(wire: WireName) -> Body:
     if wire == "anthropic":
         body |= {"max_tokens": 4096, "thinking": dict(THINKING), "tool_choice": {"type": "auto"}}
         body["messages"][1]["content"][:0] = copy.deepcopy([THOUGHT, *SEARCHED])
+        body["messages"][1]["content"].insert(3, copy.deepcopy(CITED))
     return body
 
 
@@ -171,6 +193,7 @@ def _custom(**changes: Any) -> Body:
 
 RESULT = {"type": "tool_result", "tool_use_id": "c1", "content": "x"}
 TURN = ("messages", 1, "content")
+SOURCES = (*TURN, 3, "citations")
 ANSWER = ("messages", 2, "content")
 
 
@@ -190,10 +213,10 @@ ANSWER = ("messages", 2, "content")
         (_put("messages", 0, "content", value=[]), "non-empty content"),
         (_add(*ANSWER, items=[{"type": "text", "text": ""}]), "non-whitespace text"),
         (_add(*ANSWER, items=[THOUGHT]), "'thinking' is no block of role 'user'"),
-        (_put(*TURN, 3, "index", value=0), "index: Extra inputs"),
-        (_put(*TURN, 3, "input", value="{}"), "Input should be an object"),
+        (_put(*TURN, 4, "index", value=0), "index: Extra inputs"),
+        (_put(*TURN, 4, "input", value="{}"), "Input should be an object"),
         (_put(*TURN, 1, "id", value="ws_1"), "should match pattern"),
-        (_put(*TURN, 3, "name", value="look up"), "name: String should match pattern"),
+        (_put(*TURN, 4, "name", value="look up"), "name: String should match pattern"),
         (_add(*TURN, items=[THOUGHT]), "final block in an assistant message cannot be"),
         (_put("model", value="claude-opus-4-7"), "is not supported for this model"),
         (_add(*TURN, items=[{**SEARCHED[0], "id": "c1", "type": "tool_use"}]), "must be unique"),
@@ -208,6 +231,10 @@ ANSWER = ("messages", 2, "content")
         (_drop(*TURN, 0, "signature"), "Invalid `signature`"),
         (_add(*TURN, at=0, items=[{"type": "redacted_thinking", "data": "x"}]), "Invalid `data`"),
         (_put(*TURN, 2, "content", 0, "url", value="v"), "Invalid `encrypted_content`"),
+        (_put(*SOURCES, 0, "type", value="other"), "'other' is no citation"),
+        (_put(*SOURCES, 0, "cited_text", value="No."), "Invalid `encrypted_index`"),
+        (_put(*SOURCES, 1, "file_id", value=None), "file_id: Extra inputs"),
+        (_drop(*SOURCES, 1, "end_char_index"), "end_char_index: Field required"),
         (_drop(*TURN, 0), "must start with a thinking block"),
         (
             _add("messages", items=[{"role": "assistant", "content": "so"}]),

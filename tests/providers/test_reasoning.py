@@ -7,7 +7,7 @@ import pytest
 from mail.llm.script import call, otherwise, say, think, when
 from tests.providers.swarms import MODELS, Path, lead_swarm, run
 from tests.support.provider import FakeProvider
-from tests.support.provider.steps import PauseTurn, Redacted, RunCode, Search
+from tests.support.provider.steps import Cited, Found, PauseTurn, Redacted, RunCode, Search
 
 _, OPENAI, CLAUDE = MODELS
 STREAMED = pytest.mark.parametrize("streamed", [False, True], ids=["plain", "streamed"])
@@ -116,6 +116,25 @@ async def test_edge_cases_of_attribution(provider: FakeProvider) -> None:
     assert third["reasoning"] == "Three."
     assert "reasoning" not in end
     assert "reasoning_ref" not in end
+
+
+async def test_claude_gets_what_it_cited_back(provider: FakeProvider) -> None:
+    page = Found("Python", "https://example.com/python")
+    script = [
+        when(tool_result="look_up").then(call("task_complete", finish_message="done")),
+        otherwise(
+            think("Research."),
+            Search("Python 3.13", [page]),
+            say("As far as is known, "),
+            Cited("it is new", page=page),
+            say(", as "),
+            Cited("you wrote"),
+            say("."),
+            call("look_up", word="first"),
+        ),
+    ]
+    calls = await events_of(provider, CLAUDE, script, streamed=True)
+    assert traces(calls)[1] == ("look_up", None, "As far as is known, it is new, as you wrote.")
 
 
 @pytest.mark.parametrize("midway", [False, True])

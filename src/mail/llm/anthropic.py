@@ -19,7 +19,7 @@ from mail.llm.history import (
     plain_copy,
     text_of,
 )
-from mail.llm.profiles import Profile
+from mail.llm.profiles import PROXY_PREFIX, Profile
 from mail.llm.request import (
     BuiltinCall,
     BuiltinResult,
@@ -37,6 +37,7 @@ from mail.llm.tools import tools_for
 
 __all__ = [
     "INTERLEAVED",
+    "TextBlocks",
     "assistant_message",
     "decode",
     "encode",
@@ -53,7 +54,8 @@ _THINK_UNASKED: Final = ("default", "always")
 _MCP_CALL: Final = "mcptoolu_"
 _SERVER_CALLS: Final = ("srvtoolu_", _MCP_CALL)
 _USES: Final = ("server_tool_use", "mcp_tool_use")
-_OUTSIDE: Final = ("redacted_thinking", "mcp_tool_use")
+_TEXT_BLOCK: Final = "mail_text_block"
+_NOT_TAKEN_BACK: Final = "file_id"
 _EVENT_NAMES: Final[Mapping[str, str]] = {
     "web_search": "web_search_call",
     "code_execution": "code_interpreter_call",
@@ -85,7 +87,10 @@ def encode(request: ModelRequest, profile: Profile) -> dict[str, Any]:
     else:
         asked = {}
     thinks = not off and (bool(asked) or profile.thinks in _THINK_UNASKED)
-    messages = list(_messages(exchanges, keep_thinking=thinks and profile.send_back != "never"))
+    thoughts = thinks and profile.send_back != "never"
+    # A proxy speaks chat completions, which may lead to others than Anthropic.
+    sources = not request.model.startswith(PROXY_PREFIX)
+    messages = list(_messages(exchanges, keep_thinking=thoughts, keep_sources=sources))
     messages[:0] = _system(request, messages)
     if profile.cache_marks:
         mark_for_cache(messages)
@@ -114,13 +119,16 @@ def _system(request: ModelRequest, messages: list[dict[str, Any]]) -> list[dict[
 
 
 def _messages(
-    exchanges: Sequence[Said | Replied], *, keep_thinking: bool
+    exchanges: Sequence[Said | Replied], *, keep_thinking: bool, keep_sources: bool
 ) -> Iterator[dict[str, Any]]:
     for exchange in exchanges:
         if isinstance(exchange, Said):
             yield plain_copy(exchange.message)
             continue
         blocks = _blocks(exchange, keep_thinking)
+        if not keep_sources:
+            for block in blocks:
+                block.pop("citations", None)
         paused = exchange is exchanges[-1] and not exchange.calls
         yield from _chat_messages(_finished(blocks, paused=paused))
         yield from tool_results(exchange)
@@ -171,16 +179,27 @@ def _chat_messages(blocks: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]
         if kind == "tool_use":
             calls.append(_chat_call(block))
             continue
-        if calls or kind in _OUTSIDE:
+        # Of what stands in the content, LiteLLM would drop these blocks, and citations.
+        outside = kind in ("redacted_thinking", "mcp_tool_use") or bool(block.get("citations"))
+        if calls or outside:
             yield from flush()
-        if kind == "redacted_thinking":  # inside of content both would be dropped
-            yield {"role": "assistant", "content": None, "thinking_blocks": [block]}
-        elif kind == "mcp_tool_use":  # LiteLLM passes on what stands there, whatever it is
-            whole = {"compaction_blocks": [block]}
-            yield {"role": "assistant", "content": None, "provider_specific_fields": whole}
-        else:
+        if not outside:
             content.append(block)
+        elif kind == "redacted_thinking":
+            yield {"role": "assistant", "content": None, "thinking_blocks": [block]}
+        else:  # LiteLLM passes on what stands there, whatever it is
+            whole = {"compaction_blocks": [_taken_back(block)]}
+            yield {"role": "assistant", "content": None, "provider_specific_fields": whole}
     yield from flush()
+
+
+def _taken_back(block: dict[str, Any]) -> dict[str, Any]:
+    """Return a block as the provider takes it: citations without a field that only replies have."""
+    citations = block.get("citations")
+    for citation in citations if isinstance(citations, list) else ():
+        if isinstance(citation, dict):
+            citation.pop(_NOT_TAKEN_BACK, None)
+    return block
 
 
 def _chat_call(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -196,6 +215,9 @@ def decode(chunk: Any) -> Delta:
     if extra := field_of(piece, "provider_specific_fields"):
         found = (extra.get(name) or () for name in ("web_search_results", "tool_results"))
         delta.results = tuple(block for blocks in found for block in blocks)
+        if isinstance(citations := extra.get(_TEXT_BLOCK), list):
+            delta.text_done = True
+            delta.citations = tuple(one for one in citations if isinstance(one, Mapping))
     if delta.calls:
         delta.calls = tuple(_marked(call) for call in delta.calls)
     return delta
@@ -205,6 +227,35 @@ def _marked(call: CallPiece) -> CallPiece:
     if not call.id.startswith(_SERVER_CALLS):
         return call
     return CallPiece(call.index, call.id, call.name, call.arguments, builtin=True)
+
+
+class TextBlocks:
+    """Finds the ends of text blocks in a stream, and what they cite: LiteLLM passes on no ends."""
+
+    def __init__(self) -> None:
+        self._citations: list[Mapping[str, Any]] | None = None
+
+    def read(self, event: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Take the stream's next event.
+
+        Returns:
+            If it ends a text block, what `decode` is to find in LiteLLM's piece for it.
+        """
+        kind = event.get("type")
+        if kind == "content_block_delta":
+            if self._citations is not None and "citation" in event["delta"]:
+                self._citations.append(event["delta"]["citation"])
+        elif kind == "content_block_start":
+            block = event["content_block"]
+            self._citations = list(block.get("citations") or ()) if _is_text(block) else None
+        elif kind == "content_block_stop" and self._citations is not None:
+            found, self._citations = {_TEXT_BLOCK: self._citations}, None
+            return found
+        return None
+
+
+def _is_text(block: Mapping[str, Any]) -> bool:
+    return block.get("type") == "text"
 
 
 def mcp_as_server_tool(block: Mapping[str, Any]) -> dict[str, Any]:
@@ -290,21 +341,21 @@ def _found(content: Any) -> dict[str, Any]:
 
 def assistant_message(reply: ModelReply) -> dict[str, Any]:
     """Return the history entry of a reply: its blocks in their order."""
-    blocks = [block for part in reply.parts if (block := _block(part)) is not None]
+    blocks = [block for part in reply.parts for block in _blocks_of(part)]
     return {"role": "assistant", "content": blocks or [{"type": "text", "text": "(nothing)"}]}
 
 
-def _block(part: Part) -> dict[str, Any] | None:
+def _blocks_of(part: Part) -> list[dict[str, Any]]:
     match part:
         case Thought(native=native):
-            return plain_copy(native) if native else None
-        case Speech(text=text):
-            return {"type": "text", "text": text} if text.strip() else None
+            return [plain_copy(native)] if native else []
+        case Speech(text=text, native=native):
+            plain = [{"type": "text", "text": text}] if text.strip() else []
+            return plain_copy(native) or plain
         case FunctionCall():
-            return _tool_use(part)
+            return [_tool_use(part)]
         case BuiltinCall(native=native) | BuiltinResult(native=native):
-            block: dict[str, Any] = plain_copy(native)
-            return block
+            return [plain_copy(native)]
 
 
 def _tool_use(call: FunctionCall) -> dict[str, Any]:

@@ -84,6 +84,7 @@ class _Draft:
         self._parts: list[Part | _Call] = []
         self._calls: dict[int, _Call] = {}
         self._said: list[str] = []
+        self._ends: list[tuple[int, tuple[Mapping[str, Any], ...]]] = []
         self._thought: list[str] = []
         self._signed: list[str] = []
         self._results: dict[str, Mapping[str, Any]] = {}
@@ -103,6 +104,8 @@ class _Draft:
         if delta.text:
             self._end_thought()
             self._said.append(delta.text)
+        if delta.text_done:
+            self._ends.append((len(self._said), delta.citations))
         for call in delta.calls:
             self._call(call)
         for result in delta.results:
@@ -139,12 +142,10 @@ class _Draft:
             self._parts.append(Thought(text))
 
     def _end_speech(self) -> None:
-        if not self._said:
-            return
-        text = _joined(self._said)
-        self._said.clear()
-        if text:
-            self._parts.append(Speech(text))
+        said, ends = self._said, self._ends
+        self._said, self._ends = [], []
+        if text := _joined(said):
+            self._parts.append(Speech(text, _text_blocks(said, ends)))
 
     def _call(self, piece: CallPiece) -> None:
         call = self._calls.get(piece.index)
@@ -207,6 +208,27 @@ class _Draft:
         return FunctionCall(unique_id(call.id, seen), call.name or "unnamed_tool", arguments)
 
 
+def _text_blocks(
+    said: Sequence[str], ends: Sequence[tuple[int, tuple[Mapping[str, Any], ...]]]
+) -> tuple[Mapping[str, Any], ...]:
+    """Return text as blocks with their citations; nothing if there are no citations.
+
+    Args:
+        said: The pieces of the text.
+        ends: After how many pieces each block ends, and its citations.
+    """
+    if not any(citations for _, citations in ends):
+        return ()
+    blocks: list[Mapping[str, Any]] = []
+    begin = 0
+    for end, citations in (*ends, (len(said), ())):
+        text, begin = _joined(said[begin:end]), end
+        block = {"type": "text", "text": text}
+        if text.strip():  # others are refused
+            blocks.append(block | {"citations": list(citations)} if citations else block)
+    return tuple(blocks)
+
+
 def _joined(pieces: Sequence[str]) -> str:
     """Join the pieces of a text; halves of a character that came apart become one."""
     text = "".join(pieces)
@@ -221,6 +243,8 @@ def _size(delta: Delta) -> int:
     """Return how many characters a piece of a reply adds, or a few less."""
     size = len(delta.text) + len(delta.reasoning)
     size += sum(len(piece.arguments) for piece in delta.calls)
+    for citation in delta.citations:
+        size += sum(len(value) for value in citation.values() if isinstance(value, str))
     return size + sum(len(piece.get("thinking") or "") for piece in delta.thinking)
 
 

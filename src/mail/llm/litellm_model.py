@@ -18,7 +18,7 @@ from typing import Any, Final, Self, TypeVar
 from mail.core.call_context import ModelRules, current_call
 from mail.core.usage import Usage
 from mail.errors import ModelError
-from mail.llm.anthropic import mcp_as_server_tool
+from mail.llm.anthropic import TextBlocks, mcp_as_server_tool
 from mail.llm.completions import field_of
 from mail.llm.failures import RefusedCall, ReportedError, model_error
 from mail.llm.fallback import Adaptations, Place, Tries, in_its_way, process_adaptations
@@ -549,6 +549,7 @@ def _anthropic_events(stream: Any) -> None:
     if reader is None or parse is None:  # a proxy's stream
         return
     owner = weakref.ref(reader)  # the library lets go of a connection only together with its reader
+    texts = TextBlocks()
 
     def read(chunk: Mapping[str, Any]) -> Any:
         kind = chunk.get("type")
@@ -558,7 +559,10 @@ def _anthropic_events(stream: Any) -> None:
             chunk = _known_end(chunk)
         elif kind == "content_block_start":
             chunk = _known_block(chunk)
-        return parse(owner(), chunk)
+        piece = parse(owner(), chunk)
+        if (ended := texts.read(chunk)) is not None:
+            piece.choices[0].delta.provider_specific_fields = ended
+        return piece
 
     reader.chunk_parser = read
 

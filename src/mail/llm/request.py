@@ -73,7 +73,8 @@ class CallPiece:
 class Delta:
     """A piece of a reply as it streams in.
 
-    ``reasoning_done`` ends a block of reasoning. ``thinking`` holds pieces of the provider's own
+    ``reasoning_done`` ends a block of reasoning, ``text_done`` one of text, whose sources are
+    ``citations``. ``thinking`` holds pieces of the provider's own
     thinking blocks and ``results`` what its own tools found; both must go back to it unchanged.
     ``items`` are finished output items of the Responses format by their place in the reply, as the
     library gives them.
@@ -83,6 +84,8 @@ class Delta:
     text: str = ""
     reasoning: str = ""
     reasoning_done: bool = False
+    text_done: bool = False
+    citations: tuple[Mapping[str, Any], ...] = ()
     thinking: tuple[Mapping[str, Any], ...] = ()
     calls: tuple[CallPiece, ...] = ()
     results: tuple[Mapping[str, Any], ...] = ()
@@ -103,9 +106,10 @@ class Thought:
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """Text that the model wrote."""
+    """Text that the model wrote; ``native`` are the provider's blocks of it, if they must stay."""
 
     text: str
+    native: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

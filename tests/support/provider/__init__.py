@@ -22,6 +22,7 @@ from tests.support.provider.personalities import PERSONALITIES
 from tests.support.provider.record import Seen
 from tests.support.provider.server import FakeProvider, default_script
 from tests.support.provider.steps import (
+    Cited,
     Found,
     OutOfTokens,
     PauseTurn,
@@ -34,6 +35,7 @@ from tests.support.provider.validate import problems_of
 
 __all__ = [
     "PERSONALITIES",
+    "Cited",
     "FakeProvider",
     "Fault",
     "Found",

@@ -89,6 +89,11 @@ def _unmarked(value: Any) -> Any:
     return [_unmarked(part) for part in value] if isinstance(value, list) else value
 
 
+def _source_of(citation: dict[str, Any]) -> str:
+    kept = {key: value for key, value in citation.items() if key != "file_id"}
+    return json.dumps(kept, sort_keys=True)
+
+
 def mark_of(block: dict[str, Any]) -> Mark:
     """Return what a content block must be recognised by; white space at its end is free.
 
@@ -101,7 +106,7 @@ def mark_of(block: dict[str, Any]) -> Mark:
     if kind == "redacted_thinking":
         return kind, str(block.get("data"))
     if kind == "text":
-        return kind, str(block.get("text")).rstrip()
+        return kind, str(block.get("text")).rstrip(), *map(_source_of, block.get("citations") or ())
     if "id" in block:
         given = block.get("input")
         text = json.dumps(given, sort_keys=True) if isinstance(given, dict) else "*"

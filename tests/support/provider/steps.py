@@ -14,6 +14,7 @@ from mail.llm.script import Call, Fail, Say, Think, call_text
 
 __all__ = [
     "AnyStep",
+    "Cited",
     "Found",
     "Held",
     "OutOfTokens",
@@ -54,6 +55,16 @@ class Search(ProviderStep):
 
     query: str
     results: Sequence[Found] = (Found("A page", "https://example.com/page"),)
+
+
+@dataclass(frozen=True, slots=True)
+class Cited(Say):
+    """Text that Anthropic says the source of: a page that it found, else the request's document.
+
+    Elsewhere it is just text.
+    """
+
+    page: Found | None = None
 
 
 @dataclass(frozen=True, slots=True)

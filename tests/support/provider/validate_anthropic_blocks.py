@@ -20,6 +20,18 @@ _USER = {
     "document": _SOURCE,
     "tool_result": _RESULT | {"is_error"},
 }
+_CITED = {"type", "cited_text"}
+_DOCUMENT = _CITED | {"document_index", "document_title"}
+# What is missing here, as ``file_id``, stands in replies, and is refused all the same:
+# https://github.com/langchain-ai/langchain/pull/32592
+_CITATIONS = {
+    "char_location": _DOCUMENT | {"start_char_index", "end_char_index"},
+    "page_location": _DOCUMENT | {"start_page_number", "end_page_number"},
+    "content_block_location": _DOCUMENT | {"start_block_index", "end_block_index"},
+    "web_search_result_location": _CITED | {"url", "title", "encrypted_index"},
+    "search_result_location": _CITED
+    | {"search_result_index", "source", "title", "start_block_index", "end_block_index"},
+}
 _ASSISTANT = {
     "text": {"type", "text", "cache_control", "citations"},
     "thinking": {"type", "thinking", "signature"},
@@ -79,6 +91,7 @@ def _block_problems(block: dict[str, Any]) -> Iterator[str]:
     if kind == "text":
         if not isinstance(block.get("text"), str) or not block["text"].strip():
             yield "text content blocks must contain non-whitespace text"
+        yield from _citation_problems(block.get("citations") or [])
     elif kind == "thinking":
         hidden = block.get("thinking") == "" and is_sealed(block.get("signature"))
         if not hidden and block.get("signature") != signature(str(block.get("thinking"))):
@@ -92,6 +105,22 @@ def _block_problems(block: dict[str, Any]) -> Iterator[str]:
         yield from _found_problems(block.get("content"))
     elif kind == "tool_result":
         yield from _result_problems(block.get("content"))
+
+
+def _citation_problems(citations: list[Any]) -> Iterator[str]:
+    for at, citation in enumerate(citations):
+        kind = citation.get("type") if isinstance(citation, dict) else None
+        if kind not in _CITATIONS:
+            yield f"text.citations.{at}: '{kind}' is no citation"
+            continue
+        where = f"text.citations.{at}.{kind}"
+        for key in citation.keys() - _CITATIONS[kind]:
+            yield f"{where}.{key}: Extra inputs are not permitted"
+        for key in _CITATIONS[kind] - citation.keys():
+            yield f"{where}.{key}: Field required"
+        sealed = f"{citation.get('url')} {citation.get('cited_text')}"
+        if "encrypted_index" in citation and not is_sealed(citation["encrypted_index"], sealed):
+            yield f"{where}: Invalid `encrypted_index`"
 
 
 def _use_problems(block: dict[str, Any]) -> Iterator[str]:

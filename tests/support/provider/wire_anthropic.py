@@ -9,6 +9,7 @@ from tests.support.provider.faults import Fault
 from tests.support.provider.seals import seal, signature
 from tests.support.provider.steps import (
     AnyStep,
+    Cited,
     Held,
     OutOfTokens,
     PauseTurn,
@@ -72,7 +73,8 @@ def _thought(step: Think | Redacted, *, hidden: bool) -> dict[str, Any]:
 
 def _blocks(reply: Reply, step: AnyStep, at: int) -> list[dict[str, Any]]:
     if isinstance(step, Say | Refuse):
-        return [{"type": "text", "text": step.text}] if step.text else []
+        cited = {"citations": [_source(step)]} if isinstance(step, Cited) else {}
+        return [{"type": "text", "text": step.text, **cited}] if step.text else []
     if isinstance(step, Call):
         used = {"name": step.name, "input": _input(arguments_of(step))}
         return [{"type": "tool_use", "id": reply.id("toolu", at), **used}]
@@ -84,6 +86,28 @@ def _blocks(reply: Reply, step: AnyStep, at: int) -> list[dict[str, Any]]:
     name, given, kind, content = _searched(step) if isinstance(step, Search) else _ran(step)
     use = {"type": "server_tool_use", "id": use_id, "name": name, "input": given}
     return [use, {"type": kind, "tool_use_id": use_id, "content": content}]
+
+
+def _source(step: Cited) -> dict[str, Any]:
+    """Return where a text is from."""
+    quoted = f"In full: {step.text}"
+    if step.page is None:
+        return {
+            "type": "char_location",
+            "cited_text": quoted,
+            "document_index": 0,
+            "document_title": None,
+            "start_char_index": 0,
+            "end_char_index": len(quoted),
+            "file_id": None,
+        }
+    return {
+        "type": "web_search_result_location",
+        "cited_text": quoted,
+        "url": step.page.url,
+        "title": step.page.title,
+        "encrypted_index": seal(f"{step.page.url} {quoted}"),
+    }
 
 
 def _input(text: str) -> Any:
@@ -216,11 +240,15 @@ def _event(kind: str, **data: Any) -> Event:
     return Event({"type": kind, **data}, kind, content=kind == "content_block_delta")
 
 
-def _spelled(block: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[str, str, str]]]:
+def _spelled(block: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[str, str, Any]]]:
     """Return a block as it begins, and its deltas: type, key and piece."""
     kind = block["type"]
     if kind == "text":
-        return block | {"text": ""}, [("text_delta", "text", p) for p in pieces(block["text"])]
+        said = [("text_delta", "text", piece) for piece in pieces(block["text"])]
+        if "citations" not in block:
+            return block | {"text": ""}, said
+        sources = [("citations_delta", "citation", source) for source in block["citations"]]
+        return block | {"text": "", "citations": []}, [*sources, *said]
     if kind == "thinking":
         deltas = [("thinking_delta", "thinking", piece) for piece in pieces(block["thinking"])]
         signed = ("signature_delta", "signature", block["signature"])
