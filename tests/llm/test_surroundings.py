@@ -1,11 +1,17 @@
 """Addresses and keys in the environment: what is wrong is told before anything leaves."""
 
+import importlib
+import socket
+from typing import Any
+
 import pytest
 
 from mail.core.call_context import NullSink
 from mail.errors import ModelError
 from mail.llm.ask import collect
-from mail.llm.litellm_model import LiteLLMModel
+from mail.llm.litellm_model import LiteLLMModel, load_library
+from mail.llm.profiles import profile_of
+from mail.llm.provider_env import configured_address
 from mail.llm.request import ModelReply
 from mail.llm.retry import RetryPolicy
 from mail.redaction import redact_foreign as redact
@@ -90,6 +96,7 @@ async def test_a_proxy_that_needs_no_key_takes_any_text(
         ("OPENAI_API_BASE", "openai/gpt-5-mini", False),
         ("ANTHROPIC_API_BASE", CLAUDE, False),
         ("ANTHROPIC_BASE_URL", CLAUDE, False),
+        ("MISTRAL_AZURE_API_BASE", "mistral/mistral-large-latest", False),
     ],
 )
 @pytest.mark.usefixtures("provider")
@@ -192,6 +199,18 @@ async def test_openais_key_and_address_do_not_stand_in_for_those_of_others(
     assert not calls
 
 
+async def test_mistral_is_asked_where_its_configured_address_says(
+    provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MISTRAL_API_KEY", "sk-mistral-0123456789")
+    monkeypatch.setenv("MISTRAL_API_BASE", "http://127.0.0.1:9/v1")  # of other calls than chats
+    address = f"{provider.root_of('mistral')}/v1"
+    monkeypatch.setenv("MISTRAL_AZURE_API_BASE", address)
+    assert configured_address("mistral") == address
+    await reply_of(model="mistral/mistral-large-latest")
+    assert len(provider.requests) == 1
+
+
 async def test_a_server_of_ones_own_needs_an_address_alone(
     provider: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,3 +218,21 @@ async def test_a_server_of_ones_own_needs_an_address_alone(
     await reply_of(model="hosted_vllm/Qwen/Qwen3-8B")
     [seen] = provider.requests
     assert "sk-environment" not in str(seen.headers)
+
+
+def test_hugging_face_is_not_asked_about_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def nowhere(name: str, *rest: Any, **more: Any) -> Any:
+        asked.append(name)
+        raise OSError("nothing may leave this machine")
+
+    litellm = load_library()
+    dispatch = importlib.import_module("litellm.utils").tokenizer_dispatch
+    monkeypatch.setattr(socket, "getaddrinfo", nowhere)
+    monkeypatch.setattr(dispatch, "from_pretrained", nowhere)
+    model = "huggingface/novita/an-org/a-model-not-asked-for-before"
+    assert profile_of(litellm, model, "completions").wire == "completions"
+    assert litellm.get_model_info(model)["max_tokens"] is None
+    assert litellm.token_counter(model="groq/llama-3.3-70b-versatile", text="so") > 0
+    assert asked == []

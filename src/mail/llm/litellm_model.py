@@ -124,6 +124,7 @@ def load_library() -> Any:
         _take_over_log(litellm)
         give_threads_to(*(importlib.import_module(name) for name in _IN_THREADS))
         keep_from_asking()
+        _download_nothing(litellm)
         setattr(litellm, _READY, True)
     return litellm
 
@@ -133,6 +134,20 @@ def _listen() -> None:
     httpx: Any = importlib.import_module("httpx")
     default: Any = importlib.import_module("litellm.llms.custom_httpx.aiohttp_transport")
     listen_to(default.LiteLLMAiohttpTransport, httpx.AsyncHTTPTransport)
+
+
+def _download_nothing(litellm: Any) -> None:
+    """Keep the library from asking Hugging Face about models: it would block the event loop.
+
+    It would ask for the length of a model's context, and for tokenizers to count tokens with.
+    """
+    litellm.disable_hf_tokenizer_download = True
+    utils: Any = importlib.import_module("litellm.utils")
+    utils._get_max_position_embeddings = _unknown_length  # noqa: SLF001
+
+
+def _unknown_length(model_name: str) -> None:
+    """Say that nobody knows how long a model's context is."""
 
 
 class _Relay(logging.Handler):

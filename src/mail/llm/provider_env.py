@@ -34,6 +34,7 @@ _ADDRESSES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         _OPENAI: ("OPENAI_BASE_URL", "OPENAI_API_BASE"),
         "anthropic": ("ANTHROPIC_API_BASE", "ANTHROPIC_BASE_URL"),
         "azure": ("AZURE_API_BASE",),
+        "mistral": ("MISTRAL_AZURE_API_BASE",),
     }
 )
 _ANYWHERE: Final = frozenset({"hosted_vllm", "lm_studio"})
