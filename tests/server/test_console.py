@@ -227,6 +227,8 @@ def _send(arguments: dict[str, Any]) -> str:
 def _clerk(view: ScriptView) -> Any:
     if view.new_results:
         return call("task_complete", finish_message=view.new_results[0].content)
+    if "sign" in view.body:
+        return call("sign", to="Ann", text="me")
     letter = {"to": "ann@example.org", "text": f"Dear Ann,\n{HOSTILE}\nBest", "copies": 1}
     return call("send_mail", **letter | ({"copies": MANY} if "many" in view.body else {}))
 
@@ -239,7 +241,10 @@ def office() -> MAILSwarmTemplate:
         name="clerk",
         factory=LiteLLMSupervisorFunction,
         comm_targets=[],
-        actions=[MAILAction("send_mail", "Send a mail.", schema, _send, approval=Approval())],
+        actions=[
+            MAILAction("send_mail", "Send a mail.", schema, _send, approval=Approval()),
+            MAILAction("sign", "Sign.", schema, _send, approval=Approval(approvers=["admin"])),
+        ],
         agent_params={"llm": "scripted", "model": ScriptedModel(_clerk)},
         enable_entrypoint=True,
         can_complete_tasks=True,
@@ -498,6 +503,18 @@ async def test_the_server_tells_of_approvals_as_they_come_and_go(inbox: Stage) -
     assert done.status_code == 200
     await inbox.shows("Nothing waits for you", ".list-side")
     assert inbox.page.problems == []
+
+
+async def test_a_call_says_whom_it_waits_for(inbox: Stage) -> None:
+    await _waits(inbox, "signing", "sign it")
+    await inbox.visit("#/tasks/signing")
+    await inbox.shows("sign waits for an administrator", ".open-call")
+    assert await inbox.page.run("!document.querySelector('.open-call button')")
+    await inbox.visit("#/approvals", who="admin")
+    await inbox.shows("sign waits for you", ".approval")
+    await inbox.click("Ignore i", ".approval")
+    await inbox.click("Ignore and end", ".approval")
+    await inbox.shows("Nothing waits for you", ".list-side")
 
 
 async def test_answers_that_are_wrong_or_late_are_told(inbox: Stage) -> None:

@@ -186,6 +186,8 @@ function App() {
     const api = createApi(token, () => logout("your token is not valid any more; log in again"));
     api.ownerFor = ({ owner }) =>
       owner && (owner.role !== caller.role || owner.id !== caller.id) ? `${owner.role}:${owner.id}` : undefined;
+    const names = [caller.role, `${caller.participant ? "participant" : caller.role}:${caller.id}`];
+    api.mayAnswer = (approval) => approval.approvers.some((one) => (one === "owner" ? !api.ownerFor(approval) : names.includes(one)));
     setSession({ api, caller, list: new TaskList(api) });
   };
   useEffect(() => {

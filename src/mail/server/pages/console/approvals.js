@@ -149,10 +149,14 @@ function isExact(value) {
 /** The end of a description that only repeats the call, whose arguments are shown anyway. */
 const REPEATED = /\n*\*\*[^\n]*\*\*\n\n```json\n[\s\S]*\n```\s*$/;
 
+const othersOf = ({ approvers }) =>
+  visible(approvers.map((one) => ({ owner: "the task's owner", admin: "an administrator" })[one] ?? one).join(" or ").slice(0, 200));
+
 /** One call: what is asked, and as many ways to answer it as its configuration allows. */
 export function ApprovalCard({ api, approval, onDone, keys = false, titled = true }) {
   const { config, action_request: request, kind } = approval;
-  const allowed = ANSWERS.filter(([type]) => config[ALLOWS[type]]);
+  const mine = api.mayAnswer(approval);
+  const allowed = mine ? ANSWERS.filter(([type]) => config[ALLOWS[type]]) : [];
   const open = approval.status === "open";
   const [mode, setMode] = useState(allowed.length === 1 ? allowed[0][0] : "");
   const [error, setError] = useState(null);
@@ -204,7 +208,7 @@ export function ApprovalCard({ api, approval, onDone, keys = false, titled = tru
   };
   return html`
     <div class="approval open-call" ref=${card}>
-      <h2><${Say} text=${request.action} most=${120} />${open ? " waits for you" : ""}</h2>
+      <h2><${Say} text=${request.action} most=${120} />${open ? ` waits for ${mine ? "you" : othersOf(approval)}` : ""}</h2>
       ${titled && html`<p class="hint">
         <${Say} text=${approval.agent} most=${80} /> in
         ${" "}<a href=${linkTo(approval.task_id, api.ownerFor?.(approval))}><${Say} text=${approval.task_id} most=${60} /></a>
