@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,7 +13,9 @@ from mail.llm.ask import agent_output, history_entries
 from mail.llm.ask import ask as ask_whole
 from mail.llm.litellm_model import LiteLLMModel, load_library
 from mail.llm.profiles import profile_of
+from mail.llm.request import CallPiece, Delta, ModelRequest
 from mail.llm.settings import LLMSettings
+from mail.llm.wires import encoded
 from tests.llm.recording import Recorder, recorder
 from tests.llm.streams import anthropic_events, responses_events
 from tests.llm.support import ask
@@ -117,6 +119,108 @@ async def test_entries_that_do_not_say_who_sealed_them_go_to_anyone(recorded: Re
     for model in ("openai/gpt-5-mini", "xai/grok-4.5"):
         body = await recorded.sent(model, tool_format="responses", messages=history)
         assert body["input"][1:3] == [SEALED, CALL]
+
+
+# --- reasoning over chat completions that another provider made ---
+
+SIGNED = {"type": "thinking", "thinking": "so", "signature": "seal"}
+REASONING = {"reasoning_content", "thinking_blocks"}
+READS = {"thinks": "default", "send_back": "always"}
+
+
+class _Thinks:
+    """A model that thinks, signs it if it is to, and calls a tool."""
+
+    def __init__(self, *signed: dict[str, Any]) -> None:
+        self._signed = signed
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
+        yield Delta(reasoning="so", thinking=self._signed)
+        yield Delta(calls=(CallPiece(0, "c1", "look_up", '{"word": "sun"}'),), finish="tool_calls")
+
+
+async def _thoughtful(first: str, *signed: dict[str, Any], **changes: Any) -> list[dict[str, Any]]:
+    """Return a history with a reply in which a model thought, and its result."""
+    request = ask(model=first, **changes)
+    reply = await ask_whole(_Thinks(*signed), request, NullSink(), lambda model, usage: None)
+    result = {"role": "tool", "name": "look_up", "content": "SUCCESS", "tool_call_id": "c1"}
+    return [USER, history_entries(reply)["completion"], result, USER]
+
+
+def _sent_to(model: str, history: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
+    fields = changes.pop("fields", {})
+    profile = profile_of(load_library(), model, "completions", fields)
+    assert profile.wire == "completions"
+    return encoded(ask(model=model, messages=history, **changes), profile)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [
+        ("deepseek/deepseek-v4-pro", "deepseek/deepseek-v4-flash", True),
+        ("moonshot/kimi-k3", "moonshot/kimi-k3", True),
+        ("openrouter/deepseek/deepseek-v4", "openrouter/deepseek/deepseek-v4-pro", True),
+        ("ollama/qwen3", "ollama_chat/qwen3", True),
+        ("openrouter/deepseek/deepseek-v4", "openrouter/anthropic/claude-opus-5.5", False),
+        ("deepseek/deepseek-v4-pro", "moonshot/kimi-k3", False),
+        ("moonshot/kimi-k3", "zai/glm-5.3", False),
+        ("gemini/gemini-3.1-pro-preview", "openrouter/deepseek/deepseek-v4", False),
+        ("deepseek/deepseek-v4-pro", "litellm_proxy/deepseek/deepseek-v4-pro", False),
+    ],
+)
+async def test_only_who_made_it_gets_reasoning_back(first: str, second: str, kept: bool) -> None:
+    history = await _thoughtful(first)
+    wire = _sent_to(second, history, fields=READS)
+    assert wire["messages"][2].get("reasoning_content", "").strip() == ("so" if kept else "")
+    assert wire["messages"][2]["tool_calls"][0]["id"] == "c1"
+    assert "mail_" not in str(wire)
+    assert history == await _thoughtful(first)
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        *("gemini/gemini-3.1-pro-preview", "moonshot/kimi-k3", "zai/glm-5.3"),
+        *("deepseek/deepseek-v4-pro", "openrouter/deepseek/deepseek-v4"),
+    ],
+)
+async def test_no_other_provider_gets_what_claude_signed(second: str) -> None:
+    history = await _thoughtful("bedrock/us.anthropic.claude-opus-5-5", SIGNED)
+    for marked in (True, False):
+        if not marked:  # an entry of an earlier release
+            del history[1]["mail_sealed_by"]
+        sent = _sent_to(second, history, settings=LOW)["messages"][2]
+        assert ("thinking_blocks" in sent) is not marked
+        assert (sent.get("reasoning_content", "").strip() == "") is marked
+    assert history[1].keys() > REASONING
+
+
+async def test_claude_has_not_begun_with_what_another_thought() -> None:
+    model = "bedrock/us.anthropic.claude-sonnet-4-5-20250929-v1:0"
+    for first, begun in ((model, True), ("bedrock/converse/us.anthropic.claude-x", False)):
+        history = (await _thoughtful(first, SIGNED))[:-1]
+        wire = _sent_to(model, history, settings=LOW)
+        assert ("thinking" in wire, "thinking_blocks" in wire["messages"][2]) == (begun, begun)
+
+
+async def test_a_reply_without_reasoning_says_nothing_of_its_maker(recorded: Recorder) -> None:
+    recorded.events = [{"choices": [{"delta": {"content": "hi"}, "finish_reason": "stop"}]}]
+    request = ask(model="openai/gpt-4.1")
+    reply = await ask_whole(LiteLLMModel(), request, NullSink(), lambda model, usage: None)
+    assert history_entries(reply)["completion"] == {"role": "assistant", "content": "hi"}
+
+
+async def test_a_model_is_not_taken_for_openais_because_we_had_it_streamed(
+    recorded: Recorder,
+) -> None:
+    model, library = "openai/our-streamed-model", load_library()
+    before = profile_of(library, model, "responses")
+    assert before.row == "openai-compatible"
+    assert "our-streamed-model" in str(
+        await recorded.sent(model, tool_format="responses", profile={"wire": "responses"})
+    )
+    assert model in library.model_cost
+    assert profile_of(library, model, "responses") == before
 
 
 # --- Claude ---

@@ -16,7 +16,13 @@ from mail.core.usage import Usage
 from mail.errors import AgentError, ModelError
 from mail.llm import anthropic, completions
 from mail.llm.anthropic import server_tool, with_results
-from mail.llm.history import arguments_so_far, parse_arguments_text, plain_copy, unique_id
+from mail.llm.history import (
+    arguments_so_far,
+    parse_arguments_text,
+    plain_copy,
+    reader_of,
+    unique_id,
+)
 from mail.llm.request import (
     BuiltinCall,
     BuiltinResult,
@@ -450,7 +456,8 @@ async def _one(
     reply = await collect(model.stream(request), sink, current_call().max_reply_bytes)
     if reply.usage is not None:
         report(request.model, reply.usage)
-    return replace(reply, items=marked(reply.items, request)) if reply.items else reply
+    maker = reader_of(request)
+    return replace(reply, items=marked(reply.items, maker), maker=maker)
 
 
 def _unfinished(reply: ModelReply) -> bool:

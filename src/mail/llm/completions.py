@@ -1,12 +1,20 @@
 """The chat-completions wire format as pure functions: request out, chunks in, history entry."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mail.core.agents import ToolChoice
 from mail.core.usage import Usage
-from mail.llm.history import Replied, Said, conversation, plain_copy, written_arguments
+from mail.llm.history import (
+    SEALED_BY,
+    Replied,
+    Said,
+    conversation,
+    plain_copy,
+    reader_of,
+    written_arguments,
+)
 from mail.llm.profiles import UNKNOWN, Forced, Profile, effort_arguments, merged
 from mail.llm.request import CallPiece, Delta, FunctionCall, ModelReply, ModelRequest, Thought
 from mail.llm.thinking import may_think, thinking_arguments
@@ -64,7 +72,8 @@ def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
         ``tool_choice``, ``max_tokens``, what asks for thinking or against it, and ``store``.
     """
     settings = request.settings
-    exchanges = conversation(request.messages, profile)
+    reader = reader_of(request)
+    exchanges = [_readable(one, reader) for one in conversation(request.messages, profile)]
     choice = tool_choice(request.tool_choice, request.tools)
     forced = profile.forcing(choice) if request.tools else None
     thinking = _thinking(request, exchanges, profile, forced)
@@ -83,6 +92,22 @@ def encode(request: ModelRequest, profile: Profile = UNKNOWN) -> dict[str, Any]:
         wire["tools"] = tools_for(request.tools, "completions")
         _choose(wire, choice, profile, forced)
     return wire
+
+
+def _readable(exchange: Said | Replied, reader: str) -> Said | Replied:
+    """Return an exchange without reasoning that another provider made; older replies do not say.
+
+    What others thought concerns no provider, and their signatures are refused.
+    """
+    if isinstance(exchange, Said) or exchange.wire != "completions":
+        return exchange
+    entry = exchange.entries[0]
+    maker = entry.get(SEALED_BY)
+    if maker is None:
+        return exchange
+    unread = () if maker == reader else _REASONING_FIELDS
+    kept = {k: v for k, v in entry.items() if k != SEALED_BY and k not in unread}
+    return replace(exchange, entries=(kept,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +330,8 @@ def assistant_message(reply: ModelReply) -> dict[str, Any]:
     native = [plain_copy(thought.native) for thought in thoughts if thought.native]
     if native:
         message["thinking_blocks"] = native
+    if reply.maker and not message.keys().isdisjoint(_REASONING_FIELDS):
+        message[SEALED_BY] = reply.maker
     return message
 
 

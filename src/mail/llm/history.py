@@ -20,11 +20,13 @@ from pydantic_core import from_json
 from mail.core.render import as_untrusted, has_status
 from mail.core.tools.call import INVALID_JSON_KEY
 from mail.core.tools.catalogue import is_own_text
-from mail.llm.profiles import UNKNOWN, Profile
-from mail.llm.request import FunctionCall, Wire
+from mail.llm.ollama import chat_name
+from mail.llm.profiles import PROXY_PREFIX, UNKNOWN, Profile
+from mail.llm.request import FunctionCall, ModelRequest, Wire
 
 __all__ = [
     "NO_RESULT",
+    "SEALED_BY",
     "Replied",
     "Said",
     "arguments_so_far",
@@ -32,12 +34,15 @@ __all__ = [
     "is_reply_item",
     "parse_arguments_text",
     "plain_copy",
+    "reader_of",
     "text_of",
     "unique_id",
     "written_arguments",
     "written_name",
 ]
 
+SEALED_BY: Final = "mail_sealed_by"
+"""Where the history keeps who can read an entry's reasoning (`reader_of`); it is never sent."""
 NO_RESULT = "ERROR: no result of this call was recorded"
 _CUT_OFF = "(the reply was cut off before the arguments)"
 _NO_ARGUMENTS = frozenset({"", "{}"})
@@ -46,6 +51,7 @@ _LONGEST_NAME = 64
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _SIGNATURE: Final = "__thought__"
 """Begins the signature that LiteLLM hangs on the call ids of some models (Gemini)."""
+_OPENAI: Final = "openai"
 _LETTERS: Final = string.ascii_letters + string.digits
 _HASHED_ID: Final = 37
 _NINE: Final = re.compile(r"[a-zA-Z0-9]{9}")
@@ -101,6 +107,20 @@ def text_of(message: Mapping[str, Any]) -> str:
         for part in parts
         if isinstance(part, Mapping)
     )
+
+
+def reader_of(request: ModelRequest) -> str:
+    """Return who reads the reasoning in the replies to a request.
+
+    That is its provider with the maker's name that a host has in front of the model's, or for a
+    request through a proxy what the proxy's model stands for.
+    """
+    name = chat_name(request.model.removeprefix(PROXY_PREFIX))
+    proxied = request.use_proxy or request.model.startswith(PROXY_PREFIX)
+    provider, _, _ = name.rpartition("/")
+    if not proxied:
+        return provider or _OPENAI
+    return PROXY_PREFIX + (provider or name)
 
 
 def parse_arguments_text(text: str) -> dict[str, Any]:

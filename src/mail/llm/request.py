@@ -148,7 +148,8 @@ Part = Thought | Speech | FunctionCall | BuiltinCall | BuiltinResult
 class ModelReply:
     """A whole reply: its parts in the order in which the model made them.
 
-    ``items`` are the output items of the Responses format, as they go into the history.
+    ``items`` are the output items of the Responses format, as they go into the history. ``maker``
+    is who can read its reasoning, where that is known (see `mail.llm.history.reader_of`).
     """
 
     parts: tuple[Part, ...] = ()
@@ -156,6 +157,7 @@ class ModelReply:
     wire: Wire = "completions"
     finish: str | None = None
     usage: Usage | None = None
+    maker: str = ""
 
     @property
     def text(self) -> str:

@@ -7,16 +7,18 @@ from mail.core.agents import ToolChoice
 from mail.llm.completions import field_of, usage_of
 from mail.llm.failures import ReportedError
 from mail.llm.history import (
+    SEALED_BY,
     Replied,
     Said,
     arguments_so_far,
     conversation,
     plain_copy,
+    reader_of,
     text_of,
     unique_id,
     written_arguments,
 )
-from mail.llm.profiles import PROXY_PREFIX, UNKNOWN, Profile
+from mail.llm.profiles import UNKNOWN, Profile
 from mail.llm.request import (
     BuiltinCall,
     CallPiece,
@@ -43,9 +45,6 @@ BUILTIN_ITEMS: Final = frozenset(
 )
 """Output items of tools that the provider ran itself."""
 
-_SEALED_BY: Final = "mail_sealed_by"
-"""Where the history keeps who can read an item of reasoning; it is never sent."""
-_OPENAI: Final = "openai"
 
 _LARGE_FIELDS: Final = frozenset({"result", "container_id", "id", "type"})
 
@@ -119,7 +118,7 @@ def _tool_choice(choice: ToolChoice, tools: Sequence[Mapping[str, Any]]) -> Tool
 
 def _items(request: ModelRequest, profile: Profile) -> Iterator[dict[str, Any]]:
     kept = profile.thinks != "no" and profile.send_back != "never"
-    reader = _reader(request) if kept else None
+    reader = reader_of(request) if kept else None
     for exchange in conversation(request.messages, profile):
         if isinstance(exchange, Said):
             yield plain_copy(exchange.message)
@@ -129,22 +128,12 @@ def _items(request: ModelRequest, profile: Profile) -> Iterator[dict[str, Any]]:
             yield {"type": "function_call_output", "call_id": call.id, "output": result}
 
 
-def _reader(request: ModelRequest) -> str:
-    """Return who reads what a request's model seals: its provider, or the proxy's model."""
-    name = request.model.removeprefix(PROXY_PREFIX)
-    proxied = request.use_proxy or name != request.model
-    provider, _, _ = name.rpartition("/")
-    if not proxied:
-        return provider or _OPENAI
-    return PROXY_PREFIX + (provider or name)
-
-
-def marked(items: Sequence[Mapping[str, Any]], request: ModelRequest) -> tuple[dict[str, Any], ...]:
+def marked(items: Sequence[Mapping[str, Any]], maker: str) -> tuple[dict[str, Any], ...]:
     """Return the items of a reply for the history, with a note of who sealed its reasoning.
 
     No other provider can open it, and most refuse a request that contains it.
     """
-    note = {_SEALED_BY: _reader(request)}
+    note = {SEALED_BY: maker}
     return tuple(
         {**item, **note} if item.get("type") == "reasoning" else dict(item) for item in items
     )
@@ -162,14 +151,14 @@ def _reply_items(reply: Replied, reader: str | None) -> Iterator[dict[str, Any]]
         return
     if reader is not None and _readable(reply.entries, reader):
         items = _without_tail(reply.entries)
-        yield from ({k: plain_copy(v) for k, v in i.items() if k != _SEALED_BY} for i in items)
+        yield from ({k: plain_copy(v) for k, v in i.items() if k != SEALED_BY} for i in items)
     else:
         yield from map(plain_copy, _without_reasoning(reply.entries))
 
 
 def _readable(items: Sequence[Mapping[str, Any]], reader: str) -> bool:
     """Tell whether the reasoning among items may go to a reader; older entries do not say."""
-    return all(item.get(_SEALED_BY, reader) == reader for item in items)
+    return all(item.get(SEALED_BY, reader) == reader for item in items)
 
 
 def _without_tail(items: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
