@@ -391,3 +391,49 @@ def test_a_changed_effort_is_told(model: str, effort: str | None, told: str | No
     settings = LLMSettings.resolve(effort)
     note = effort_note(settings, profile_of(library(), model, "responses"))
     assert (note is None) if told is None else told in str(note)
+
+
+@pytest.mark.parametrize(
+    ("model", "fields", "told"),
+    [
+        ("litellm_proxy/our-alias", {}, "'low' is not sent; if it does, set 'thinks'"),
+        ("litellm_proxy/our-alias", {"thinks": "asked"}, None),
+        ("litellm_proxy/openai/our-alias", {}, "'low' is not sent; if it does, set 'thinks'"),
+        ("litellm_proxy/openai/our-alias", {"thinks": "asked"}, None),
+        ("openai/our-model", {"wire": "responses"}, "'low' is not sent; if it does, set 'thinks'"),
+        ("openai/gpt-5", {"effort_via": "adaptive"}, "takes no effort"),
+    ],
+)
+def test_an_effort_that_is_not_sent_over_responses_is_told(
+    elsewhere: None, model: str, fields: dict[str, Any], told: str | None
+) -> None:
+    profile = profile_of(library(), model, "responses", fields)
+    settings = LLMSettings.resolve("low")
+    sent = encoded(ask(model=model, settings=settings), profile).get("reasoning", {})
+    assert (profile.wire, "effort" in sent) == ("responses", told is None)
+    note = effort_note(settings, profile)
+    assert (note is None) if told is None else told in str(note)
+
+
+def test_no_effort_is_lost_where_none_is_asked_for(elsewhere: None) -> None:
+    profile = profile_of(library(), "litellm_proxy/our-alias", "responses")
+    assert effort_note(LLMSettings.resolve("none"), profile) is None
+
+
+def test_an_address_for_openai_says_nothing_of_a_proxys_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = "litellm_proxy/openai/our-other-model"
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.delenv("OPENAI_API_BASE", raising=False)
+    before = profile_of(library(), model, "responses")
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")
+    assert before.wire == "responses"
+    assert profile_of(library(), model, "responses") == before
+
+
+@pytest.fixture
+def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a server that speaks like OpenAI's at its address."""
+    monkeypatch.delenv("OPENAI_API_BASE", raising=False)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1")

@@ -25,6 +25,7 @@ from mail.llm.fallback import Adaptations, Place, Tries, in_its_way, process_ada
 from mail.llm.ollama import chat_name, fitted, is_ollama, keep_from_asking, look_up
 from mail.llm.profiles import (
     PROXY_PREFIX,
+    REGISTERED,
     Profile,
     effort_note,
     merged,
@@ -387,6 +388,7 @@ def _stream_unknown(litellm: Any, model: str) -> None:
         litellm.get_model_info(model=name, custom_llm_provider=provider)
     except Exception:  # noqa: BLE001 - whatever the library raises for a model it does not know
         known = {"litellm_provider": provider, "supports_native_streaming": True}
+        known["source"] = REGISTERED
         litellm.register_model({f"{provider}/{name}": known})
 
 

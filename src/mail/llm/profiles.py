@@ -28,6 +28,7 @@ from mail.llm.settings import EFFORTS, LLMSettings
 __all__ = [
     "LIKE",
     "PROXY_PREFIX",
+    "REGISTERED",
     "ROWS",
     "SHORTEST_ID",
     "UNKNOWN",
@@ -183,6 +184,9 @@ def _adapter() -> TypeAdapter[Profile]:
     return TypeAdapter(Profile)
 
 
+REGISTERED: Final = "mail"
+"""The ``source`` of what we put ourselves into LiteLLM's tables for models that they lack."""
+
 UNKNOWN: Final = Profile()
 """The profile of a model of which nothing is known: no thinking, any choice, an effort as it is."""
 
@@ -210,7 +214,14 @@ def effort_note(settings: LLMSettings, profile: Profile) -> str | None:
     asked = settings.effort
     if asked is None:
         return None
-    if profile.effort_via == "none":
+    responses = profile.wire == "responses"
+    if responses and profile.thinks == "no":
+        if asked == "none":
+            return None
+        return (
+            f"the model is not known to think, so '{asked}' is not sent; if it does, set 'thinks'"
+        )
+    if profile.effort_via == "none" or (responses and profile.effort_via != "reasoning"):
         return f"the model takes no effort, so '{asked}' is not sent"
     counted = profile.effort_via == "thinking_budget" or profile.effort_via.endswith(_NUMBERS)
     sent = profile.nearest(asked)
@@ -356,11 +367,12 @@ class _Known:
     def look_up(cls, litellm: Any, model: str, like: str = "") -> "_Known":
         """Find a model, or the one that it is like."""
         inner = (like or model).removeprefix(PROXY_PREFIX)
+        proxied = model.startswith(PROXY_PREFIX)
         found = _asked(litellm.get_llm_provider, model=inner)
         name, provider = (str(found[0]), str(found[1])) if found else (inner, "")
-        if provider == _OPENAI and _is_elsewhere(litellm, name):
+        if provider == _OPENAI and not proxied and _is_elsewhere(litellm, name):
             provider = _COMPATIBLE
-        return cls(litellm, inner, model.startswith(PROXY_PREFIX), name, provider)
+        return cls(litellm, inner, proxied, name, provider)
 
     @property
     def is_claude(self) -> bool:
@@ -448,7 +460,8 @@ def _is_elsewhere(litellm: Any, name: str) -> bool:
     """Tell whether a model is none of OpenAI's, but of a server that speaks like OpenAI's."""
     if asks_openai():
         return False
-    known = name in litellm.model_cost or f"{_OPENAI}/{name}" in litellm.model_cost
+    entries = (litellm.model_cost.get(one) for one in (name, f"{_OPENAI}/{name}"))
+    known = any(one is not None and one.get("source") != REGISTERED for one in entries)
     return not known and _OWN_NAMES.match(name) is None
 
 
