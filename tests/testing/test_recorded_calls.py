@@ -174,6 +174,7 @@ WHERE: dict[str, RecordedCall] = {
     "a query": recorded({}, url=f"https://h.example/x?key={SECRET}&alt=sse"),
     "a URL's password": recorded({}, url=f"https://me:{SECRET.replace(' ', '-')}@h.example/x"),
     "a field's name": recorded({"tools": [{"type": "mcp", "authorization": SECRET}]}),
+    "a list under a field's name": recorded({"api_key": ["abc", SECRET]}),
     "a tool's headers": recorded({"tools": [{"type": "mcp", "headers": {"X-Gate": SECRET}}]}),
     "the header's value in the body": recorded({"input": f"it is {SECRET}"}, {"Api-Key": SECRET}),
     "its shape": recorded({"input": "use sk-" + SECRET.replace(" ", "")}),

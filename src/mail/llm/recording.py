@@ -396,7 +396,7 @@ class _Body:
         for number, (name, value) in enumerate(fields.items()):
             if self._left <= 0:
                 return shown | {"…": f"[{len(fields) - number} more]"}
-            plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+            plain = isinstance(value, str | int | float | list) and not isinstance(value, bool)
             if plain and is_secret_name(name):
                 shown[self._name(name)] = HIDDEN
             elif name.lower() in _HOLD_HEADERS and isinstance(value, dict):
