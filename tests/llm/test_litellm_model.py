@@ -282,3 +282,13 @@ async def test_a_model_that_the_library_does_not_know_streams_too(
     assert (seen.wire, seen.body["stream"], reply.wire) == ("responses", True, "responses")
     assert reply.usage is not None
     assert reply.usage.cost is None  # no price is no price of nothing
+
+
+async def test_agents_that_share_a_model_have_profiles_of_their_own(provider: FakeProvider) -> None:
+    model = LiteLLMModel(QUICK)
+    for profile in ({"forced_any": "auto"}, {}, {"arguments": {"seed": 7}}):
+        request = ask(tool_choice="required", profile=profile)
+        await collect(model.stream(request), NullSink())
+    bodies = [seen.body for seen in provider.requests]
+    assert [body["tool_choice"] for body in bodies] == ["auto", "required", "required"]
+    assert [body.get("seed") for body in bodies] == [None, None, 7]

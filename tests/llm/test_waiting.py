@@ -224,6 +224,34 @@ async def test_the_deadline_includes_the_preparation(monkeypatch: pytest.MonkeyP
     assert asyncio.get_running_loop().time() - begun < 10.0
 
 
+async def test_first_calls_are_prepared_in_the_threads_of_their_provider(
+    thinker: Thinker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on, blocked = threading.Event(), threading.Semaphore(0)
+
+    def chat_name(model: str) -> str:
+        if threading.current_thread() is not threading.main_thread() and "deepseek" in model:
+            blocked.release()
+            go_on.wait(30.0)
+        return model
+
+    monkeypatch.setattr(litellm_model, "chat_name", chat_name)
+    thinker.replies["comments"] = [(0.0, WAYS["comments"].reply("Hello."))]
+    stuck = [asyncio.create_task(answer("deepseek", WAYS["deepseek"])) for _ in range(6)]
+    try:
+        async with asyncio.timeout(10.0):
+            for _ in range(4):
+                while not blocked.acquire(blocking=False):
+                    await asyncio.sleep(0.01)
+            assert (await answer("comments", WAYS["comments"])).text == "Hello."
+        assert not go_on.is_set()
+    finally:
+        for task in stuck:
+            task.cancel()
+        go_on.set()
+        await asyncio.wait(stuck)
+
+
 async def test_a_provider_that_blocks_its_threads_blocks_nobody_elses(
     thinker: Thinker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

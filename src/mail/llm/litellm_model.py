@@ -220,7 +220,7 @@ class LiteLLMModel:
         self._retry = retry or RetryPolicy()
         self._sleep = sleep
         self._adaptations = process_adaptations() if adaptations is None else adaptations
-        self._profiles: dict[tuple[str, str], Profile] = {}
+        self._profiles: dict[tuple[str, str, str], Profile] = {}
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Ask the model; see `mail.llm.request.ChatModel.stream`."""
@@ -250,7 +250,7 @@ class LiteLLMModel:
 
     def _total(self, request: ModelRequest) -> float:
         """Return how long a call may take; the first attempt finds it out."""
-        profile = self._profiles.get((request.model, request.tool_format))
+        profile = self._profiles.get(_key(request))
         if profile is None:
             return request.settings.deadline or LONGEST
         return patience_of(request.settings, profile).total
@@ -270,7 +270,7 @@ class LiteLLMModel:
         litellm = load_library()
         in_name = bool(_authorization(request))
         check_surroundings(litellm, request.model, request.tool_format, in_name=in_name)
-        key = (request.model, request.tool_format)
+        key = _key(request)
         profile = self._profiles.get(key)
         if profile is None:
             own = overrides_for(request.model, request.profile)
@@ -306,11 +306,12 @@ class LiteLLMModel:
         Raises:
             TimeoutError: it was not ready at the end, in the loop's time.
         """
-        if (request.model, request.tool_format) in self._profiles and not tries.kinds:
+        if _key(request) in self._profiles and not tries.kinds:
             return self._prepared(request, tries)
         # The first call to a model, or in a way: importing its parts takes seconds.
         async with asyncio.timeout_at(end):
-            return await aside(partial(self._prepared, request, tries))
+            provider = _threads_for(request.model)
+            return await aside(partial(self._prepared, request, tries), provider)
 
     async def _informed(
         self, call: "_Call", request: ModelRequest, watch: Silence, tries: Tries
@@ -375,6 +376,17 @@ class _Call:
     patience: Patience
 
 
+def _key(request: ModelRequest) -> tuple[str, str, str]:
+    """Return what decides a profile: agents may share a model and set fields of their own."""
+    own = repr(request.profile) if request.profile else ""
+    return request.model, request.tool_format, own
+
+
+def _threads_for(model: str) -> str:
+    """Return whose threads do what blocks in a model's calls."""
+    return chat_name(model).partition("/")[0]
+
+
 def _stream_unknown(litellm: Any, model: str) -> None:
     """Make the library stream a model that its tables lack; it would fetch the reply whole.
 
@@ -435,7 +447,7 @@ async def _begun(call: _Call, watch: Silence) -> Any:
 async def _opened(call: _Call, watch: Silence) -> Any:
     """Begin the call and return its stream."""
     with asking(call.arguments["model"]):
-        provider = call.arguments["model"].partition("/")[0]
+        provider = _threads_for(call.arguments["model"])
         opening = watch.start(call.function(**call.arguments), provider)
     try:
         return await asyncio.shield(opening)

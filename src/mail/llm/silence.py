@@ -236,9 +236,9 @@ def _threads_of(provider: str) -> AsideThreads:
     return AsideThreads(_THREADS, "mail-models")
 
 
-async def aside(work: Callable[[], T]) -> T:
-    """Do what blocks in threads of the provider of the call under way, and of nobody else."""
-    future = _threads_of(_provider.get()).submit(partial(copy_context().run, work))
+async def aside(work: Callable[[], T], provider: str = "") -> T:
+    """Do what blocks in threads of a provider, by default of the call under way, and no other's."""
+    future = _threads_of(provider or _provider.get()).submit(partial(copy_context().run, work))
     try:
         return await asyncio.wrap_future(future)
     except asyncio.CancelledError:
