@@ -21,6 +21,7 @@ from mail.llm.resolve import model_for
 from mail.llm.retry import RetryPolicy
 from mail.llm.script import call, otherwise, say, think, when
 from mail.llm.settings import LLMSettings
+from mail.llm.wires import encoded
 from mail.stdlib.openai import OpenAIModel
 from tests.llm.refusing import Answer, RefusingProvider
 from tests.llm.support import ask
@@ -511,6 +512,32 @@ def test_what_a_refusal_names_is_changed(
     assert changed is (fields is not None)
     made = {name: value for one in known.changes("m") for name, value in one.fields.items()}
     assert made == (fields or {})
+
+
+@pytest.mark.parametrize("wire", ["responses", "anthropic"])
+@pytest.mark.parametrize(
+    "named",
+    [
+        Named("Unexpected role 'user' after role 'tool'"),
+        Named("messages[1]: missing field `content`"),
+        Named("tool_choice 'specified' it is"),
+    ],
+)
+def test_what_a_format_does_not_have_is_not_tried(wire: Any, named: Named) -> None:
+    profile = replace(UNKNOWN, wire=wire)
+    tries = Tries(base=profile, used=profile)
+    place = Place.of("", KEY, "m", "responses")
+    assert not Adaptations().another_way(place, tries, RefusedCall("x", status=400, named=named))
+
+
+@pytest.mark.parametrize("wire", ["responses", "anthropic"])
+def test_a_choice_that_is_unknown_is_left_out_in_every_format(wire: Any) -> None:
+    profile = replace(UNKNOWN, wire=wire)
+    tries = Tries(base=profile, used=profile)
+    refused = RefusedCall("x", status=400, named=Named("Unknown parameter: 'tool_choice'"))
+    assert Adaptations().another_way(Place.of("", KEY, "m", "responses"), tries, refused)
+    request = ask(tool_choice="required")
+    assert "tool_choice" not in encoded(request, replace(profile, **tries.fields))
 
 
 async def test_reasoning_that_one_history_lost_is_not_lost_to_others(

@@ -327,6 +327,7 @@ def test_operators_set_fields_in_the_configuration_file(
         ('[models."m"]\nwire = "chat"', "'wire': must be 'completions'"),
         ('[models."m"]\nrow = "x"', "has no field 'row'"),
         ('[models."m"]\nlike = 3', "'like' must be the name of a model"),
+        ('[models."m"]\nwithout = ["model"]', "'without': no call can be made without 'model'"),
         ("models = 3", "'models' must be a table"),
         ('[models]\nm = "x"', "must be a table of fields"),
     ],

@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -498,6 +499,8 @@ def test_the_library_is_loaded_by_the_first_call_only() -> None:
         ({"use_proxy": True}, "has no option 'use_proxy'"),
         ({"reasoning_effort": "huge"}, "reasoning_effort"),
         ({"timeout": 0}, "timeout"),
+        ({"model_profile": {"wier": "x"}}, "agent 'clerk': model_profile has no field 'wier'"),
+        ({"model_profile": {"wire": "anthropic"}}, "agent 'clerk': .*does not speak"),
     ],
 )
 def test_a_wrong_setting_is_a_config_error(
@@ -505,6 +508,42 @@ def test_a_wrong_setting_is_a_config_error(
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
         clerk_of(kind, **options)
+
+
+@pytest.mark.parametrize("name", ["gpt-5-mini", "openai/gpt-5-mini"])
+@pytest.mark.parametrize("listed", ["gpt-5-mini", "openai/gpt-5-mini"])
+async def test_operators_and_agents_say_what_a_model_accepts(
+    provider: FakeProvider,
+    clerk: Clerks,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    listed: str,
+) -> None:
+    (tmp_path / "mail.toml").write_text(f'[models."{listed}"]\nsummary = false\nstream = false\n')
+    monkeypatch.setenv("MAIL_CONFIG_PATH", str(tmp_path / "mail.toml"))
+    agent = clerk(OpenAIResponsesAgentFunction, model=name)
+    other = clerk(OpenAIResponsesAgentFunction, model=name, model_profile={"summary": True})
+    for asked in (agent, other):
+        await asked([user("Hi")], "auto")
+    bodies = [seen.body for seen in provider.requests]
+    assert not any(body.get("stream") for body in bodies)
+    assert [body.get("reasoning", {}).get("summary") for body in bodies] == [None, "auto"]
+
+
+async def test_a_profile_changes_the_wire_and_can_be_like_another_models(
+    provider: FakeProvider, clerk: Clerks
+) -> None:
+    over = {"wire": "responses", "thinks": "always"}
+    agent = clerk(OpenAIChatCompletionsAgentFunction, reasons=False, model_profile=over)
+    await agent([user("Hi")], "auto")
+    like = {"like": "anthropic/claude-opus-5"}
+    agent = clerk(OpenAIChatCompletionsSupervisorFunction, model="our-alias", model_profile=like)
+    await agent([user("Hi")], FORCED)
+    first, second = provider.requests
+    assert (first.wire, second.wire) == ("responses", "completions")
+    assert first.body["include"] == ["reasoning.encrypted_content"]
+    assert second.body["thinking"] == {"type": "disabled"}
 
 
 @pytest.mark.parametrize("kind", [*AGENTS, *SUPERVISORS])

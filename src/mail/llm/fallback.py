@@ -215,11 +215,13 @@ class _Rule(NamedTuple):
 def _changed(profile: Profile, named: Named, done: set[str]) -> Changed | None:
     """Return the first change that a refusal calls for and that was not tried yet."""
     text = f"{named.param} | {named.code} | {named.text}"
+    inert = frozenset[str]() if profile.wire == "completions" else _CHAT_ONLY
     for rule in _RULES:
         found = re.search(rule.pattern, text, re.IGNORECASE | re.DOTALL)
         if found is None:
             continue
         fields = rule.fields(profile, named, found) or {}
+        fields = {name: value for name, value in fields.items() if name not in inert}
         kind = f"{rule.kind} {found[0].lower()}" if rule.kind == _ARGUMENTS else rule.kind
         news = any(getattr(profile, name) != value for name, value in fields.items())
         if news and kind not in done:
@@ -231,6 +233,10 @@ def _set(**fields: Any) -> Callable[[Profile, Named, re.Match[str]], _Fields]:
     return lambda profile, named, found: fields
 
 
+_CHAT_ONLY: Final = frozenset(
+    {"bridge", "fill_reasoning", "null_content", "omit_auto", "on_switch", "raw_choice"}
+)
+"""Fields that change nothing in the other formats: learnt there, they cost a refusal in vain."""
 _TO_AUTO: Final = {"forced_any": "auto", "forced_named": "auto"}
 
 
@@ -245,6 +251,8 @@ def _thinking_off(profile: Profile, named: Named, found: re.Match[str]) -> _Fiel
 
 def _one_tool(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
     """Offer only the tool that must be called, where a model may be made to call any."""
+    if profile.wire != "completions":
+        return None
     return {"forced_named": "one"} if profile.forced_named in ("ok", "off") else None
 
 
@@ -334,7 +342,9 @@ def _without(profile: Profile, named: Named, found: re.Match[str]) -> _Fields:
         if name in _LEFT_OUT:
             return _LEFT_OUT[name]
         if name == "tool_choice":
-            return _TO_AUTO | {"omit_auto": True}
+            if profile.wire == "completions":
+                return _TO_AUTO | {"omit_auto": True}
+            return _TO_AUTO | {"without": (*profile.without, name)}
         if name in _OPTIONAL:
             return {"without": tuple(dict.fromkeys((*profile.without, name)))}
         if name in _EFFORT_NAMES:

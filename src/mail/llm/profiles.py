@@ -6,7 +6,7 @@ provider or a model.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
@@ -51,8 +51,9 @@ Forced = Literal["ok", "off", "one", "auto", "unless_thinking"]
 """How a model is made to call a tool.
 
 ``ok`` sends the choice as it is, ``off`` sends it together with what switches thinking off, ``one``
-offers only the tool in question and asks for any, ``auto`` never forces, and ``unless_thinking``
-forces only in calls that do not ask the model to think, and switches its thinking off there.
+(chat completions only; ``ok`` elsewhere) offers only the tool in question and asks for any,
+``auto`` never forces, and ``unless_thinking`` forces only in calls that do not ask the model to
+think, and switches its thinking off there.
 """
 
 Thinks = Literal["no", "asked", "default", "always"]
@@ -76,21 +77,25 @@ class Profile:
         forced_any: How "call any tool" is asked for.
         forced_named: How one certain tool is asked for.
         off_switch: Arguments that switch thinking off where it is not left to the model.
-        on_switch: Arguments that a call needs in which the model thinks.
-        omit_auto: Whether the tool choice ``auto`` is left out: some servers refuse the word.
+        on_switch: Arguments that a call needs in which the model thinks (chat completions only).
+        omit_auto: Whether the tool choice ``auto`` is left out: some servers refuse the word (chat
+            completions only).
         no_auto: Whether every call is forced, because the server reads no calls that are not.
-        raw_choice: Whether the tool choice goes around LiteLLM, which would change it.
+        raw_choice: Whether the tool choice goes around LiteLLM, which would change it (chat
+            completions only).
         bridge: Assistant text between a tool's result and a user's message, where the provider
-            wants one; empty for none.
+            wants one; empty for none (chat completions only).
         call_id: The shape of call ids: ``any``, or ``nine`` letters and digits.
         longest_id: The most characters of a call id.
         signed_ids: Whether call ids carry a signature that must come back whole (Gemini).
-        null_content: Whether the content of a message with calls may be null.
+        null_content: Whether the content of a message with calls may be null (chat completions
+            only).
         thinks: When it thinks.
         signed: Whether it signs its thinking (Claude).
         send_back: When its reasoning goes back to it: ``never``, in calls that do not switch
             ``thinking`` off, or ``always``.
-        fill_reasoning: Whether calls without reasoning go back with a blank in its place.
+        fill_reasoning: Whether calls without reasoning go back with a blank in its place (chat
+            completions only).
         efforts: The efforts that it takes, the least first; none means any.
         effort_via: How it is told: ``none``, ``reasoning_effort`` or ``reasoning`` (either
             means what the wire has for it), ``thinking_budget``, ``adaptive`` (Claude), or
@@ -109,7 +114,8 @@ class Profile:
         store: What is sent as ``store``; None sends nothing.
         max_tokens: The cap of a reply for which none is asked, where there has to be one.
         arguments: Further arguments of every call.
-        without: Names of arguments that are left out, because the provider refuses them.
+        without: Names of arguments that are left out, because the provider refuses them; what is
+            said and what may be called is no such argument.
         row: The id of the row that it comes from.
         source: Where the row's facts come from.
         checked: When they were looked up (ISO date).
@@ -245,6 +251,9 @@ def merged(arguments: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, A
 _NUMBERS: Final = ("max_tokens", "budget")
 """Ends of the paths whose value is a number of tokens."""
 
+_NEEDED: Final = frozenset({"input", "instructions", "messages", "model", "tools"})
+"""Arguments that say what is asked of whom."""
+
 LIKE: Final = "like"
 """The field that names another model, which one is like."""
 
@@ -276,6 +285,9 @@ def checked_fields(given: object, place: str) -> dict[str, Any]:
         where = ".".join(map(str, first["loc"]))
         raise ConfigError(f"{place} '{where}': {problem_text(first)}") from None
     found = {name: getattr(checked, name) for name in fields}
+    needed = next((name for name in found.get("without", ()) if name in _NEEDED), None)
+    if needed is not None:
+        raise ConfigError(f"{place} 'without': no call can be made without '{needed}'")
     return found if LIKE not in given else {LIKE: like, **found}
 
 
@@ -294,15 +306,22 @@ def configured_models() -> dict[str, dict[str, Any]]:
     }
 
 
-def overrides_for(model: str, own: Mapping[str, Any]) -> dict[str, Any]:
+def overrides_for(
+    model: str, own: Mapping[str, Any], *, also: Iterable[str] = ()
+) -> dict[str, Any]:
     """Return what the operator sets for a model, and before it what its agent sets.
+
+    Args:
+        model: Its name; a proxy's prefix may be missing in the operator's table.
+        own: What the agent sets.
+        also: Further names of the model; the first that has a table counts.
 
     Raises:
         ConfigError: see `configured_models`.
     """
     tables = configured_models()
-    named = tables.get(model) or tables.get(model.removeprefix(PROXY_PREFIX)) or {}
-    return {**named, **own}
+    names = (model, model.removeprefix(PROXY_PREFIX), *also)
+    return {**next((tables[name] for name in names if tables.get(name)), {}), **own}
 
 
 def row_of(provider: str, name: str) -> Row:

@@ -8,7 +8,7 @@ import asyncio
 import importlib
 import os
 import re
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
@@ -18,14 +18,15 @@ from mail.core.suggest import hinted
 from mail.errors import ConfigError, ModelError
 from mail.factories.action import ActionAgentFunction
 from mail.factories.base import LiteLLMAgentFunction, ReasoningEffort, ToolFormat, parameters_of
+from mail.factories.checks import of_agent
 from mail.factories.supervisor import SupervisorFunction
 from mail.llm.failures import RefusedCall, model_error
 from mail.llm.fallback import Place, Tries, in_its_way, process_adaptations
-from mail.llm.profiles import Profile, row_of
+from mail.llm.profiles import LIKE, PROXY_PREFIX, Profile, checked_fields, overrides_for, row_of
 from mail.llm.provider_env import asks_openai, configured_address
 from mail.llm.recording import asking
 from mail.llm.remote import Guard
-from mail.llm.request import Delta, ModelRequest
+from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
 from mail.llm.silence import Silence, listen_to, patience_of, too_late
 from mail.llm.wires import decoder_of, encoded, pieces_of
@@ -60,7 +61,8 @@ class OpenAIModel:
     Args:
         wire: Which API is spoken: ``completions`` or ``responses``. OpenAI's newest models call
             tools only over the latter, so there they are spoken to like that in any case.
-        reasons: Whether the model reasons, for the Responses API; None goes by its name.
+        reasons: Whether the model reasons, for the Responses API; None goes by its name. A
+            ``thinks`` of the request's profile comes before it.
         retry: What is tried again.
         sleep: Waits between attempts.
     """
@@ -185,25 +187,29 @@ class OpenAIModel:
 
     def _profile(self, request: ModelRequest) -> Profile:
         """Return what a model accepts and needs; LiteLLM's tables are not loaded for that."""
-        name = _bare(request.model).removeprefix(_TUNED)
-        fields: dict[str, Any] = dict(row_of(_OPENAI, name).fields)
+        given = dict(request.profile)
+        like = str(given.pop(LIKE, "")).removeprefix(PROXY_PREFIX)
+        name = _bare(like or request.model).removeprefix(_TUNED)
+        provider, slash, rest = name.partition("/")
+        row = row_of(provider, rest) if like and slash else row_of(_OPENAI, name)
+        fields: dict[str, Any] = dict(row.fields)
         asked = request.settings.reasoning_effort is not None
         if self._reasons is not None:
             fields["thinks"] = "asked" if self._reasons else "no"
         elif "thinks" not in fields:
             fields["thinks"] = "asked" if asked or _REASONS.match(name) else "no"
         own = asks_openai()
-        bridged = own and bool(request.tools) and not fields.get("chat_tools", True)
-        responses = self._wire == "responses" or bridged
-        return Profile(
-            **fields
-            | {
-                "wire": "responses" if responses else "completions",
-                "effort_via": "reasoning" if responses else "reasoning_effort",
-                "send_back": "always" if responses else "never",
-                "store": False if own else None,
-            }
-        )
+        chats = bool((fields | given).get("chat_tools", True))
+        bridged = own and bool(request.tools) and not chats
+        usual: Wire = "responses" if self._wire == "responses" or bridged else "completions"
+        responses = given.get("wire", usual) == "responses"
+        fields |= {
+            "wire": usual,
+            "effort_via": "reasoning" if responses else "reasoning_effort",
+            "send_back": "always" if responses else "never",
+            "store": False if own else None,
+        }
+        return Profile(**fields | given)
 
 
 class _Whole:
@@ -221,6 +227,19 @@ class _Whole:
 
 def _bare(model: str) -> str:
     return model.removeprefix(_PREFIX)
+
+
+def _profile_fields(model: str, own: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the fields of a profile that the agent sets, and behind it the operator.
+
+    Raises:
+        ConfigError: see `checked_fields`; or a format that OpenAI's library does not speak.
+    """
+    fields = checked_fields(own or {}, "model_profile")
+    fields = overrides_for(model, fields, also=(_bare(model), _PREFIX + _bare(model)))
+    if fields.get("wire") == "anthropic":
+        raise ConfigError(f"model '{model}': OpenAI's library does not speak the wire 'anthropic'")
+    return fields
 
 
 def _load() -> None:
@@ -249,6 +268,7 @@ class OpenAIOptions(TypedDict, total=False):
     deadline: float | None
     reasons: bool | None
     retry: RetryPolicy | None
+    model_profile: Mapping[str, Any] | None
     _debug_include_mail_tools: bool
 
 
@@ -280,6 +300,8 @@ class _OpenAIFunction(LiteLLMAgentFunction):
             text = f"agent '{name}' has no option '{unknown[0]}'"
             raise ConfigError(hinted(text, unknown[0], OpenAIOptions.__annotations__))
         reasons, retry = rest.pop("reasons", None), rest.pop("retry", None)
+        with of_agent(name):
+            profile = _profile_fields(model, rest.pop("model_profile", None))
         super().__init__(
             name=name,
             comm_targets=comm_targets,
@@ -292,6 +314,7 @@ class _OpenAIFunction(LiteLLMAgentFunction):
             exclude_tools=exclude_tools,
             use_proxy=False,
             model=OpenAIModel(self.wire, reasons=reasons, retry=retry),
+            model_profile=profile,
             **rest,
         )
 
