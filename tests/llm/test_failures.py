@@ -240,7 +240,7 @@ def test_what_an_error_names_is_kept(body: object, named: Named) -> None:
     error = model_error(ProviderError("noise", body=body, status_code=400))
     assert isinstance(error, RefusedCall)
     assert error.named == named
-    assert vars(error).keys() == {"status", "retry_after", "named"}
+    assert vars(error).keys() == {"status", "retry_after", "most_attempts", "named"}
 
 
 def test_what_is_kept_is_short_and_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
