@@ -243,7 +243,7 @@ async def test_first_calls_are_prepared_in_the_threads_of_their_provider(
             for _ in range(4):
                 while not blocked.acquire(blocking=False):
                     await asyncio.sleep(0.01)
-            assert (await answer("comments", WAYS["comments"])).text == "Hello."
+            assert (await answer("comments", WAYS["comments"], timeout=10.0)).text == "Hello."
         assert not go_on.is_set()
     finally:
         for task in stuck:
