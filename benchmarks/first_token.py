@@ -81,7 +81,7 @@ async def _bare(wire: Wire) -> float:
     decode = decoder_of(wire)
     first = 0.0
     async for piece in stream:
-        if not first and decode(piece).text:
+        if not first and (delta := decode(piece)) is not None and delta.text:
             first = time.perf_counter()
     return first
 

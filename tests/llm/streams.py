@@ -29,7 +29,7 @@ async def collected(*deltas: Delta, sink: StreamSink | None = None) -> ModelRepl
 async def read(wire: Wire, events: Iterable[Event], *, objects: bool = False) -> ModelReply:
     """Return the reply in a provider's events, given to the codec as mappings or as objects."""
     pieces = as_objects(wire, events) if objects else as_mappings(wire, events)
-    return await collect(stream_of(map(decoder_of(wire), pieces)), NullSink())
+    return await collect(stream_of(filter(None, map(decoder_of(wire), pieces))), NullSink())
 
 
 def as_objects(wire: Wire, events: Iterable[Event]) -> Iterator[Any]:

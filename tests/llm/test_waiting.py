@@ -8,6 +8,7 @@ import json
 import socket
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
@@ -278,6 +279,38 @@ async def test_a_provider_that_blocks_its_threads_blocks_nobody_elses(
             task.cancel()
         await asyncio.wait(stuck)
         go_on.set()
+
+
+async def test_only_what_waits_for_nobody_is_prepared_on_the_event_loop(
+    thinker: Thinker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main = importlib.import_module("litellm.main")
+    prepare = main.completion
+    loops: list[bool] = []
+
+    def completion(**given: Any) -> Any:
+        loops.append(threading.current_thread() is threading.main_thread())
+        return prepare(**given)
+
+    async def is_on_loop(word: str, *messages: dict[str, Any]) -> bool:
+        way = WAYS[word]
+        thinker.replies[word] = [(0.0, way.reply("Hello."))]
+        request = ask(word, model=way.llm, tool_format=way.tool_format)
+        request = replace(request, messages=[*messages, *request.messages])
+        assert (await collect(LiteLLMModel(ONCE).stream(request), NullSink())).text == "Hello."
+        return loops.pop()
+
+    monkeypatch.setattr(main, "completion", completion)
+    text, parts = ({"role": "user", "content": c} for c in ("So.", [{"type": "text", "text": "x"}]))
+    assert await is_on_loop("comments", text)
+    assert await is_on_loop("proxy", text)
+    assert await is_on_loop("anthropic", text)
+    assert not await is_on_loop("deepseek", text), "others may be asked for credentials"
+    assert not await is_on_loop("anthropic", parts), "images may be fetched"
+    assert not await is_on_loop("anthropic", *[text] * 100), "many take long"
+    monkeypatch.delenv("ANTHROPIC_API_KEY")
+    monkeypatch.setenv("ANTHROPIC_AUTH_TOKEN", "token")
+    assert not await is_on_loop("anthropic", text), "a token may be fetched"
 
 
 def test_connections_are_probed_while_they_are_silent() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from mail.llm.completions import field_of, mark_for_cache, read_chunk, tool_choice, tool_results
+from mail.llm.completions import mark_for_cache, read_chunk, tool_choice, tool_results
 from mail.llm.history import (
     Replied,
     Said,
@@ -212,7 +212,7 @@ def decode(chunk: Any) -> Delta:
     """Read one chunk of LiteLLM's stream, given as a mapping or an object."""
     delta, piece = read_chunk(chunk)
     delta.wire = "anthropic"
-    if extra := field_of(piece, "provider_specific_fields"):
+    if extra := piece.get("provider_specific_fields"):
         found = (extra.get(name) or () for name in ("web_search_results", "tool_results"))
         delta.results = tuple(block for blocks in found for block in blocks)
         if isinstance(citations := extra.get(_TEXT_BLOCK), list):

@@ -108,7 +108,8 @@ class _Draft:
         if delta.reasoning_done:
             self._end_thought()
         if delta.text:
-            self._end_thought()
+            if self._thought or self._signed:
+                self._end_thought()
             self._said.append(delta.text)
         if delta.text_done:
             self._ends.append((len(self._said), delta.citations))
@@ -116,7 +117,8 @@ class _Draft:
             self._call(call)
         for result in delta.results:
             self._result(result)
-        self._items.update(delta.items)
+        if delta.items:
+            self._items.update(delta.items)
         self._wire = delta.wire or self._wire
         self._finish = delta.finish or self._finish
         self._usage = delta.usage or self._usage
@@ -248,10 +250,13 @@ def _joined(pieces: Sequence[str]) -> str:
 def _size(delta: Delta) -> int:
     """Return how many characters a piece of a reply adds, or a few less."""
     size = len(delta.text) + len(delta.reasoning)
-    size += sum(len(piece.arguments) for piece in delta.calls)
+    for call in delta.calls:
+        size += len(call.arguments)
     for citation in delta.citations:
         size += sum(len(value) for value in citation.values() if isinstance(value, str))
-    return size + sum(len(piece.get("thinking") or "") for piece in delta.thinking)
+    for piece in delta.thinking:
+        size += len(piece.get("thinking") or "")
+    return size
 
 
 async def collect(

@@ -255,27 +255,38 @@ def decode(chunk: Any) -> Delta:
     return read_chunk(chunk)[0]
 
 
-def read_chunk(chunk: Any) -> tuple[Delta, Any]:
-    """Read one chunk; return with it the library's own delta, which may hold more (or None)."""
+def read_chunk(chunk: Any) -> tuple[Delta, Mapping[str, Any]]:
+    """Read one chunk; return with it the fields of the library's own delta, which may be more."""
     usage = usage_of(field_of(chunk, "usage"))
     choices = field_of(chunk, "choices")
     if not choices:
-        return Delta(usage=usage), None
-    piece = field_of(choices[0], "delta")
-    thinking = tuple(field_of(piece, "thinking_blocks") or ())
+        return Delta(usage=usage), {}
+    choice = _fields(choices[0])
+    piece = _fields(choice.get("delta"))
+    thinking = tuple(piece.get("thinking_blocks") or ())
+    calls = piece.get("tool_calls")
     delta = Delta(
-        text=field_of(piece, "content") or field_of(piece, "refusal") or "",
-        reasoning=field_of(piece, "reasoning_content") or _thought(thinking),
+        text=piece.get("content") or piece.get("refusal") or "",
+        reasoning=piece.get("reasoning_content") or _thought(thinking),
         thinking=thinking,
-        calls=tuple(_call_pieces(field_of(piece, "tool_calls") or ())),
-        finish=field_of(choices[0], "finish_reason"),
+        calls=tuple(_call_pieces(calls)) if calls else (),
+        finish=choice.get("finish_reason"),
         usage=usage,
     )
     return delta, piece
 
 
+def _fields(value: Any) -> Mapping[str, Any]:
+    """Return the fields of a mapping or an object, to look for several of them."""
+    if value is None or isinstance(value, dict):
+        return value or {}
+    fields: dict[str, Any] = vars(value)
+    extra = getattr(value, "__pydantic_extra__", None)
+    return fields | extra if extra else fields
+
+
 def _thought(blocks: Sequence[Mapping[str, Any]]) -> str:
-    return "".join(block.get("thinking") or "" for block in blocks)
+    return "".join([block.get("thinking") or "" for block in blocks])
 
 
 def _call_pieces(calls: Sequence[Any]) -> Iterator[CallPiece]:

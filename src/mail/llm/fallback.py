@@ -507,6 +507,11 @@ async def in_its_way(
 ) -> AsyncGenerator[Delta, None]:
     """Yield the deltas of an attempt, and after a refusal those of one in the provider's way.
 
+    A reply that the provider did not accept as one is a reply, too. Groq checks what a model wrote:
+    text in place of a call that was forced, or a call that it cannot read, is refused with the
+    model's words in the error. The first is the answer, and the second goes to the agent's repair
+    turn; the same request would only be paid again.
+
     Args:
         attempt: Starts a try that may take so many seconds.
         seconds: How long all of them may take together.
@@ -516,52 +521,33 @@ async def in_its_way(
     """
     end = time.monotonic() + seconds
     while True:
-        said = False
+        begun = said = False
+        written: Delta | None = None
         try:
-            deltas = with_unaccepted(attempt(end - time.monotonic()), model)
-            async with aclosing(deltas):
+            async with aclosing(attempt(end - time.monotonic())) as deltas:
                 async for delta in deltas:
+                    begun = True
                     if not said and (delta.text or delta.reasoning or delta.calls):
                         said = True
                         taken()
                     yield delta
         except RefusedCall as error:
-            if said or not another(error):
-                raise
-        else:
-            if not said:
-                taken()
-            return
-
-
-async def with_unaccepted(
-    deltas: AsyncGenerator[Delta, None], model: str = ""
-) -> AsyncGenerator[Delta, None]:
-    """Yield an attempt's deltas; a reply that the provider did not accept as one is a reply, too.
-
-    Groq checks what a model wrote: text in place of a call that was forced, or a call that it
-    cannot read, is refused with the model's words in the error. The first is the answer, and the
-    second goes to the agent's repair turn; the same request would only be paid again.
-
-    Args:
-        deltas: The attempt.
-        model: The model's name, for the log.
-    """
-    begun = False
-    try:
-        async with aclosing(deltas):
-            async for delta in deltas:
-                begun = True
-                yield delta
-    except RefusedCall as error:
-        written = _written(error.named)
-        if written is None:
-            raise
-        known = {"model": model, "reason": str(error)}
-        _log.info("the provider did not accept what the model wrote; it is a reply", extra=known)
-        if begun:
-            yield Delta(restart=True)
-        yield written
+            written = _written(error.named)
+            if written is None:
+                if said or not another(error):
+                    raise
+                continue
+            known = {"model": model, "reason": str(error)}
+            _log.info(
+                "the provider did not accept what the model wrote; it is a reply", extra=known
+            )
+        if not said:
+            taken()
+        if written is not None:
+            if begun:
+                yield Delta(restart=True)
+            yield written
+        return
 
 
 def _written(named: Named) -> Delta | None:

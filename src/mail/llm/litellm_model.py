@@ -32,12 +32,18 @@ from mail.llm.profiles import (
     overrides_for,
     profile_of,
 )
-from mail.llm.provider_env import check_surroundings, configured_address, provider_of
+from mail.llm.provider_env import (
+    check_surroundings,
+    configured_address,
+    is_ready_at_once,
+    provider_of,
+)
 from mail.llm.recording import asking
 from mail.llm.remote import Guard, who_is_asked
 from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
 from mail.llm.silence import (
+    AT_ONCE,
     LONGEST,
     Patience,
     Silence,
@@ -65,6 +71,7 @@ T = TypeVar("T")
 
 _NO_KEY: Final = "the-user-token-is-in-the-header"
 _CONNECT_SECONDS: Final = 10.0
+_FEW_MESSAGES: Final = 64
 _READY: Final = "_loaded_by_mail"
 _ENVIRONMENT: Final = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
@@ -319,7 +326,8 @@ class LiteLLMModel:
         """Return an attempt that goes by what the model's own server says of it."""
         if not is_ollama(request.model):
             return call
-        news = await watch.wait(watch.start(look_up(call.litellm, request.model)))
+        with watch.hearing():
+            news = await watch.wait(look_up(call.litellm, request.model))
         return self._prepared(request, tries) if news else call
 
     async def _attempt(
@@ -338,17 +346,16 @@ class LiteLLMModel:
                 call = await self._informed(call, request, watch, tries)
             guard.take(call.litellm, request.model, call.wire, call.arguments)
             decode = decoder_of(call.wire)
-            stream = await watch.wait(_begun(call, watch))
-            with asking(request.model), watch.hearing():  # Gemini is asked with the first piece
-                piece = await watch.wait(anext(stream, None))
+            name = call.arguments["model"]
+            with asking(name), watch.hearing(_prepared_by(request, name)):
+                stream = await watch.wait(_begun(call))
+                piece = await watch.wait(anext(stream, None))  # Gemini is asked only now
             while piece is not None:
                 guard.check()
                 delta = decode(piece)
-                if delta.usage is not None and delta.usage.cost is None:
-                    given = getattr(piece, "usage", None)
-                    price = _price(call.litellm, request.model, delta.usage, given)
-                    delta.usage = replace(delta.usage, cost=price)
-                yield delta
+                if delta is not None:
+                    delta.usage = delta.usage and _priced(call, request.model, delta.usage, piece)
+                    yield delta
                 piece = await watch.wait(anext(stream, None))
             _check_finished(stream)
         except TimeoutError as error:
@@ -435,28 +442,27 @@ def _around(request: ModelRequest, patience: Patience) -> dict[str, Any]:
     }
 
 
-async def _begun(call: _Call, watch: Silence) -> Any:
+def _prepared_by(request: ModelRequest, name: str) -> str:
+    """Return in whose threads the library prepares a call: its provider's, or none.
+
+    It fetches the images of some messages, and takes long over many.
+    """
+    provider = _threads_for(name)
+    short = len(request.messages) <= _FEW_MESSAGES and all(
+        isinstance(message.get("content"), str)
+        for message in request.messages
+        if message.get("role") in ("user", "system", "developer")
+    )
+    return AT_ONCE if short and is_ready_at_once(provider) else provider
+
+
+async def _begun(call: _Call) -> Any:
     """Begin the call and return its stream, or what looks like one."""
-    opened = await _opened(call, watch)
+    opened = await call.function(**call.arguments)
     if not call.arguments["stream"]:
         return _Whole(pieces_of(opened, call.wire))
     let_through(opened, call.wire)
     return opened
-
-
-async def _opened(call: _Call, watch: Silence) -> Any:
-    """Begin the call and return its stream."""
-    with asking(call.arguments["model"]):
-        provider = _threads_for(call.arguments["model"])
-        opening = watch.start(call.function(**call.arguments), provider)
-    try:
-        return await asyncio.shield(opening)
-    except asyncio.CancelledError:
-        opening.cancel()
-        await asyncio.wait([opening])
-        if not opening.cancelled() and opening.exception() is None:
-            await _close(opening.result())
-        raise
 
 
 async def _close(stream: Any) -> None:
@@ -465,6 +471,14 @@ async def _close(stream: Any) -> None:
         await stream.aclose()
     elif (response := getattr(stream, "response", None)) is not None:
         await response.aclose()
+
+
+def _priced(call: _Call, model: str, usage: Usage, piece: Any) -> Usage:
+    """Return what a call used with its price, as far as that is known."""
+    if usage.cost is not None:
+        return usage
+    price = _price(call.litellm, model, usage, getattr(piece, "usage", None))
+    return replace(usage, cost=price)
 
 
 def _price(litellm: Any, model: str, usage: Usage, given: Any) -> float | None:

@@ -15,6 +15,7 @@ __all__ = [
     "asks_openai",
     "check_surroundings",
     "configured_address",
+    "is_ready_at_once",
     "missing_variables",
     "model_problem",
     "model_warnings",
@@ -112,6 +113,13 @@ def configured_address(provider: str) -> str | None:
     usual = (f"{provider.upper()}_API_BASE",)
     values = (os.environ.get(name) for name in _ADDRESSES.get(provider, usual))
     return next(filter(None, values), None)
+
+
+def is_ready_at_once(provider: str) -> bool:
+    """Tell whether a provider's calls are made ready without asking anybody for credentials."""
+    if provider == "anthropic":
+        return bool(os.environ.get("ANTHROPIC_API_KEY"))  # else a token may have to be fetched
+    return provider in (_OPENAI, _PROXY) and not os.environ.get(_IDENTITY)
 
 
 def asks_openai() -> bool:

@@ -188,20 +188,26 @@ def _plain_text(message: Mapping[str, Any]) -> str:
     return "".join(str(part.get("text") or "") for part in content or ())
 
 
-def decode(event: Any) -> Delta:
+def decode(event: Any) -> Delta | None:
     """Read one event of a Responses stream, given as a mapping or an object.
+
+    Returns:
+        What it adds to the reply; None if that is nothing.
 
     Raises:
         ReportedError: the event says that the reply failed.
     """
-    kind = field_of(event, "type")
-    kind = str(getattr(kind, "value", kind))
-    if kind == "response.failed":
-        raise _reported(field_of(field_of(event, "response"), "error"))
-    if kind == "error":
-        raise _reported(field_of(event, "error") or event)
-    read = _READERS.get(kind)
-    return Delta(wire="responses") if read is None else read(event)
+    kind = field_of(event, "type")  # the library's names of them equal the texts
+    read = _READERS.get(kind) if isinstance(kind, str) else None
+    return None if read is None else read(event)
+
+
+def _failed(event: Any) -> Delta:
+    raise _reported(field_of(field_of(event, "response"), "error"))
+
+
+def _error(event: Any) -> Delta:
+    raise _reported(field_of(event, "error") or event)
 
 
 def _place(event: Any) -> int:
@@ -257,6 +263,8 @@ _READERS: Final[Mapping[str, Callable[[Any], Delta]]] = {
     "response.output_item.done": _done,
     "response.completed": _completed,
     "response.incomplete": _completed,
+    "response.failed": _failed,
+    "error": _error,
 }
 
 

@@ -7,7 +7,7 @@ transports of HTTP hand on what they received.
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
 __all__ = [
+    "AT_ONCE",
     "LONGEST",
     "Patience",
     "Silence",
@@ -38,6 +39,8 @@ Alive = Callable[[], None]
 
 _alive: ContextVar[Alive | None] = ContextVar("mail_alive", default=None)
 _provider: ContextVar[str] = ContextVar("mail_provider", default="")
+AT_ONCE: Final = "(at once)"
+"""In place of a provider: nothing that its calls need before they begin has to be waited for."""
 _HEARD: Final = "_heard_by_mail"
 _HELD_UP: Final = 0.1
 _THREADS: Final = 4
@@ -141,25 +144,19 @@ class Silence:
         finally:
             self._task = None
 
-    def start(self, call: Coroutine[Any, Any, T], provider: str = "") -> "asyncio.Task[T]":
-        """Start a call; every byte of the responses to its requests is a sign of life from now on.
-
-        That needs transports that are listened to, see `listen_to`. What blocks goes into the
-        threads of its provider, see `give_threads_to`.
-        """
-        context = copy_context()
-        context.run(_alive.set, self.alive)
-        context.run(_provider.set, provider)
-        return self._loop.create_task(call, context=context)
-
     @contextmanager
-    def hearing(self) -> Iterator[None]:
-        """Take every byte of the responses to requests within this block as a sign of life."""
-        token = _alive.set(self.alive)
+    def hearing(self, provider: str = "") -> Iterator[None]:
+        """Take every byte of the responses to requests within this block as a sign of life.
+
+        That needs transports that are listened to, see `listen_to`. What may block goes into the
+        threads of the provider, see `give_threads_to`.
+        """
+        hears, asks = _alive.set(self.alive), _provider.set(provider)
         try:
             yield
         finally:
-            _alive.reset(token)
+            _provider.reset(asks)
+            _alive.reset(hears)
 
     def alive(self) -> None:
         """Begin the wait under way anew: there was a sign of life that is not waited for."""
@@ -254,6 +251,10 @@ def _drop(future: "Future[Any]") -> None:
             made.close()
 
 
+async def _at_once(work: Callable[[], T]) -> T:
+    return work()
+
+
 class _Instead:
     """Something with a few names of its own; all others are those of what it stands for."""
 
@@ -269,16 +270,19 @@ def give_threads_to(*modules: Any) -> None:
     """Let modules that do blocking work in the event loop's threads do it in those of a provider.
 
     Some providers are asked for credentials before a call: one that does not answer would occupy
-    the threads in which everybody's files are read and names are resolved.
+    the threads in which everybody's files are read and names are resolved. What waits for nobody
+    (``AT_ONCE``) needs no thread: to hand it over takes longer than to do it.
 
     Args:
         modules: They import `asyncio` and take the loop from its ``get_event_loop``.
     """
 
     def run_in_executor(executor: Any, work: Callable[..., T], *given: Any) -> Awaitable[T]:
-        if executor is not None or not _provider.get():  # not one of our calls
+        provider = _provider.get()
+        if executor is not None or not provider:  # not one of our calls
             return asyncio.get_running_loop().run_in_executor(executor, work, *given)
-        return aside(partial(work, *given))
+        do = _at_once if provider == AT_ONCE else aside
+        return do(partial(work, *given))
 
     def get_event_loop() -> Any:
         return _Instead(asyncio.get_running_loop(), run_in_executor=run_in_executor)

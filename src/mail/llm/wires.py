@@ -63,8 +63,8 @@ def pieces_of(reply: Any, wire: Wire) -> Iterator[Any]:
     yield {"type": "response.completed", "response": reply}
 
 
-def decoder_of(wire: Wire) -> Callable[[Any], Delta]:
-    """Return what reads the pieces of a wire's stream."""
+def decoder_of(wire: Wire) -> Callable[[Any], Delta | None]:
+    """Return what reads the pieces of a wire's stream; of a piece that says nothing it is None."""
     return _DECODERS[wire]
 
 
@@ -73,7 +73,7 @@ _ENCODERS: Final[Mapping[Wire, Callable[[ModelRequest, Profile], dict[str, Any]]
     "responses": responses.encode,
     "anthropic": anthropic.encode,
 }
-_DECODERS: Final[Mapping[Wire, Callable[[Any], Delta]]] = {
+_DECODERS: Final[Mapping[Wire, Callable[[Any], Delta | None]]] = {
     "completions": completions.decode,
     "responses": responses.decode,
     "anthropic": anthropic.decode,

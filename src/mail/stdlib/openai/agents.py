@@ -125,12 +125,14 @@ class OpenAIModel:
         try:
             client = await self._open_client(rules)
             opened = self._ask(client, request, profile, patience.read)
-            stream = await watch.wait(watch.start(opened))
+            with watch.hearing():
+                stream = await watch.wait(opened)
             while (piece := await watch.wait(anext(stream, None))) is not None:
                 self._guard.check()
                 delta = decode(piece)
-                finished = finished or delta.finish is not None
-                yield delta
+                if delta is not None:
+                    finished = finished or delta.finish is not None
+                    yield delta
         except TimeoutError as error:
             raise too_late(patience.thinks) from error
         except Exception as error:  # noqa: BLE001 - the library passes on what its transport raises
