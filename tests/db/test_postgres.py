@@ -109,7 +109,8 @@ class TestLostConnections:
         broken = BrokenCommit(store, arrives=True, then=lambda: cluster.stop(signal.SIGINT))
         posting = asyncio.create_task(store.post(rows.post(events=(rows.event(),), new=True)))
         try:
-            await asyncio.to_thread(broken.done.wait, 30)
+            # Its last checkpoint may take half a minute on a busy disk.
+            await asyncio.to_thread(broken.done.wait, 90)
             with pytest.raises(StoreError):
                 await store.load_task(rows.alice, "t1")
             assert not posting.done()
@@ -185,7 +186,8 @@ class TestSilence:
         broken = BrokenCommit(store, arrives=True, then=cluster.freeze)
         posting = asyncio.create_task(store.post(rows.post("second", new=True)))
         try:
-            await asyncio.to_thread(broken.done.wait, 30)
+            # Its last checkpoint may take half a minute on a busy disk.
+            await asyncio.to_thread(broken.done.wait, 90)
             behind = [store.post(rows.post(f"t{n}", new=True)) for n in range(100)]
             results = await asyncio.gather(*behind, return_exceptions=True)
             assert not posting.done()
@@ -359,7 +361,8 @@ class TestClosing:
         broken = BrokenCommit(store, arrives=True, then=lambda: cluster.stop(signal.SIGINT))
         posting = asyncio.create_task(store.post(rows.post()))
         try:
-            await asyncio.to_thread(broken.done.wait, 30)
+            # Its last checkpoint may take half a minute on a busy disk.
+            await asyncio.to_thread(broken.done.wait, 90)
             async with asyncio.timeout(5):
                 await store.close()
                 with pytest.raises(StoreError, match="unknown"):

@@ -105,7 +105,7 @@ def _agent(
         comm_targets=list(targets),
         actions=actions,
         agent_params={
-            "llm": "openai/fake",
+            "llm": "openai/gpt-4.1-mini",
             "system": f"Your name is {name}.",
             "use_proxy": use_proxy,
         },

@@ -44,7 +44,7 @@ async def test_a_supervisors_conversation_is_accepted_step_by_step(
         name="supervisor",
         comm_targets=["weather", "math"],
         tools=[],
-        llm="openai/fake",
+        llm="openai/gpt-4.1-mini",
         system="You lead.",
         use_proxy=False,
         tool_format=tool_format,
