@@ -1,6 +1,7 @@
 """What every test starts from: an environment without settings, keys or addresses of services."""
 
 import gc
+import logging
 import os
 import signal
 from collections.abc import Generator, Iterator
@@ -65,6 +66,17 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # LiteLLM reads this one late, at the first call of a Claude model, and would fetch a file.
     monkeypatch.setenv("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
     yield
+
+
+@pytest.fixture(autouse=True)
+def heard_loggers() -> None:
+    """Let each test hear MAIL's loggers, whatever a test before has switched off."""
+    logging.disable(logging.NOTSET)
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if name.startswith("mail.") and isinstance(logger, logging.Logger):
+            logger.disabled = False
+            logger.propagate = True
+            logger.setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

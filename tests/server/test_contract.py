@@ -356,6 +356,7 @@ async def test_the_application_has_these_routes_and_no_others() -> None:
             assert audience is not None
             for method in route.methods:
                 declared[f"{method} {route.path.replace(':path', '')}"] = set(audience.roles)
+        assert declared.pop("GET /console/") == set(), "it only leads to the console"
         assert declared == {row.name: set(row.who) for row in (*rows, MCP, *MCP_SESSIONS, *ENDLESS)}
 
 

@@ -115,7 +115,8 @@ def check_memory_text(text: str) -> str:
     plain = text.replace("\r\n", "\n").replace("\r", "\n")
     problem = memory_problem(plain)
     if problem is not None:
-        raise ProtocolError(f"the text of a memory {problem}")
+        text = f"the text of a memory {problem}"
+        raise ProtocolError(text, [{"field": "value", "problem": problem}])
     return plain
 
 
