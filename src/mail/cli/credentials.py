@@ -32,6 +32,7 @@ __all__ = [
     "add_key_flags",
     "add_server_flags",
     "api_key",
+    "ask_server",
     "credentials_file",
     "forget",
     "keep",
@@ -333,3 +334,17 @@ def _checked(text: str, empty: str) -> str:
     if not (token.isascii() and token.isprintable()) or " " in token:
         raise ConfigError("a token is one word of printable ASCII characters")
     return token
+
+
+async def ask_server(arguments: argparse.Namespace, method: str, *given: Any, **more: Any) -> Any:
+    """Call a method of `MAILClient` at the server that `add_server_flags` names.
+
+    Raises:
+        ConfigError: the address or the token is missing or invalid.
+        MAILError: the server refused, or could not be asked.
+    """
+    from mail.client.client import MAILClient
+
+    key = api_key(arguments.api_key, arguments.api_key_file, arguments.url)
+    async with MAILClient(server_url(arguments.url), key) as client:
+        return await getattr(client, method)(*given, **more)

@@ -7,18 +7,21 @@ running server notices within a minute what is retried beside it.
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from mail.cli.common import DONE, one_line, print_table, whole_number
-from mail.cli.credentials import add_server_flags, api_key, server_url
-from mail.cli.stores import add_swarm_flags, opened, server_settings, tell_other_swarms
+from mail.cli.credentials import add_server_flags, ask_server
+from mail.cli.stores import (
+    add_swarm_flags,
+    opened,
+    server_settings,
+    swarm_store,
+    tell_other_swarms,
+)
 from mail.errors import ClientDecodeError
 
 if TYPE_CHECKING:
-    from mail.db.base import Store
     from mail.net.types import OutboxMail
 
 __all__ = ["configure", "run"]
@@ -62,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _list(arguments: argparse.Namespace) -> None:
     if arguments.url:
-        answer = await _ask(
+        answer = await ask_server(
             arguments,
             "get_outbox",
             arguments.peer,
@@ -83,9 +86,9 @@ async def _retry(arguments: argparse.Namespace) -> None:
 
     for number in arguments.numbers:
         if arguments.url:
-            await _ask(arguments, "retry_outbox", number)
+            await ask_server(arguments, "retry_outbox", number)
         else:
-            async with _store(arguments) as (store, swarm):
+            async with swarm_store(arguments) as (store, swarm):
                 await retry_mail(store, swarm, number, datetime.now(UTC))
         told = json.dumps({"id": number, "status": "waiting"})
         print(told if arguments.json else f"mail {number} is delivered again")
@@ -96,20 +99,12 @@ async def _discard(arguments: argparse.Namespace) -> None:
 
     for number in arguments.numbers:
         if arguments.url:
-            await _ask(arguments, "discard_outbox", number)
+            await ask_server(arguments, "discard_outbox", number)
         else:
-            async with _store(arguments) as (store, swarm):
+            async with swarm_store(arguments) as (store, swarm):
                 await discard_mail(store, swarm, number)
         told = json.dumps({"id": number, "status": "discarded"})
         print(told if arguments.json else f"mail {number} is discarded")
-
-
-async def _ask(arguments: argparse.Namespace, method: str, *given: Any, **more: Any) -> Any:
-    from mail.client.client import MAILClient
-
-    key = api_key(arguments.api_key, arguments.api_key_file, arguments.url)
-    async with MAILClient(server_url(arguments.url), key) as client:
-        return await getattr(client, method)(*given, **more)
 
 
 async def _stored(arguments: argparse.Namespace) -> "list[OutboxMail]":
@@ -124,14 +119,6 @@ async def _stored(arguments: argparse.Namespace) -> "list[OutboxMail]":
         if not rows:
             await tell_other_swarms(store, swarm, "mail")
     return [outbox_mail(owner, row) for owner, row in rows]
-
-
-@asynccontextmanager
-async def _store(arguments: argparse.Namespace) -> AsyncIterator[tuple["Store", str]]:
-    """Open the server's store, and give it with the name of the swarm."""
-    url, swarm = server_settings(arguments)
-    async with opened(url) as store:
-        yield store, arguments.swarm or swarm
 
 
 def _checked(answer: object) -> "list[OutboxMail]":

@@ -20,6 +20,7 @@ __all__ = [
     "missing_file",
     "opened",
     "server_settings",
+    "swarm_store",
     "tell_other_swarms",
 ]
 
@@ -86,6 +87,14 @@ async def opened(
         yield store
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def swarm_store(arguments: argparse.Namespace) -> AsyncIterator[tuple["Store", str]]:
+    """Open the server's store to change it, and give it with the name of the swarm."""
+    url, swarm = server_settings(arguments)
+    async with opened(url) as store:
+        yield store, arguments.swarm or swarm
 
 
 async def tell_other_swarms(store: "Store", swarm: str, what: str) -> None:

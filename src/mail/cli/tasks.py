@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from mail.cli.common import cleaned, one_line, print_table, whole_number
-from mail.cli.credentials import URL_VARIABLE, add_server_flags, api_key, server_url
+from mail.cli.credentials import URL_VARIABLE, add_server_flags, ask_server
 from mail.cli.stores import add_swarm_flags, opened, server_settings, tell_other_swarms
 from mail.config.env import setting
 from mail.errors import ClientDecodeError, ConfigError, MAILError, UnknownTask
@@ -79,7 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 async def _list(arguments: argparse.Namespace) -> None:
     if arguments.url:
-        tasks = await _ask(arguments, "get_tasks")
+        tasks = await ask_server(arguments, "get_tasks")
         records = [_checked(task) for task in tasks.values()]
         wanted = [task for task in records if arguments.state in (None, task.get("status"))]
         found = wanted[: arguments.limit]
@@ -93,7 +93,7 @@ async def _list(arguments: argparse.Namespace) -> None:
 
 async def _show(arguments: argparse.Namespace) -> None:
     if arguments.url:
-        task = _checked(await _ask(arguments, "get_task", arguments.task_id))
+        task = _checked(await ask_server(arguments, "get_task", arguments.task_id))
     else:
         task = await _stored_task(arguments)
     _print_task(arguments, task)
@@ -106,7 +106,7 @@ async def _cancel(arguments: argparse.Namespace) -> None:
             "only the server that runs a task can cancel it; pass its URL with --url, "
             "and log in there as the owner with `mail login`"
         )
-    task = await _ask(arguments, "cancel_task", arguments.task_id)
+    task = await ask_server(arguments, "cancel_task", arguments.task_id)
     if arguments.json:
         print(json.dumps(task))
     else:
@@ -118,7 +118,7 @@ async def _delete(arguments: argparse.Namespace) -> None:
         raise ConfigError("only the server that runs a task can cancel it; pass its URL with --url")
     for task_id in arguments.task_ids:
         if arguments.url:
-            await _ask(arguments, "delete_task", task_id, cancel=arguments.cancel)
+            await ask_server(arguments, "delete_task", task_id, cancel=arguments.cancel)
         else:
             await _delete_stored(arguments, task_id)
         told = json.dumps({"task_id": task_id, "deleted": True})
@@ -130,7 +130,7 @@ async def _set_aside(arguments: argparse.Namespace) -> None:
     if arguments.url:
         after: int | None = 0
         while after is not None:
-            page = await _ask(
+            page = await ask_server(
                 arguments, "get_set_aside", arguments.task_id, after=after, owner=arguments.owner
             )
             found += _checked_mail(page)
@@ -168,17 +168,9 @@ async def _decide(arguments: argparse.Namespace, method: str, status: str, text:
             "there as the owner, or as an administrator who gives --owner, with `mail login`"
         )
     for number in arguments.numbers:
-        await _ask(arguments, method, arguments.task_id, number, owner=arguments.owner)
+        await ask_server(arguments, method, arguments.task_id, number, owner=arguments.owner)
         told = json.dumps({"task_id": arguments.task_id, "id": number, "status": status})
         print(told if arguments.json else cleaned(f"mail {number} {text}"))
-
-
-async def _ask(arguments: argparse.Namespace, method: str, *given: Any, **more: Any) -> Any:
-    from mail.client.client import MAILClient
-
-    key = api_key(arguments.api_key, arguments.api_key_file, arguments.url)
-    async with MAILClient(server_url(arguments.url), key) as client:
-        return await getattr(client, method)(*given, **more)
 
 
 async def _stored_tasks(arguments: argparse.Namespace) -> list[Record]:

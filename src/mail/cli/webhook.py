@@ -6,19 +6,20 @@ It uses the server's own database; with ``--url`` it asks a server over HTTP, as
 import argparse
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from mail.cli.common import DONE, one_line, print_table, whole_number
-from mail.cli.credentials import add_server_flags, api_key, server_url
-from mail.cli.stores import add_swarm_flags, opened, server_settings, tell_other_swarms
+from mail.cli.credentials import add_server_flags, ask_server
+from mail.cli.stores import (
+    add_swarm_flags,
+    opened,
+    server_settings,
+    swarm_store,
+    tell_other_swarms,
+)
 from mail.clock import SystemClock
 from mail.db.webhooks import WebhookChange
 from mail.errors import ClientDecodeError, UnknownWebhook
-
-if TYPE_CHECKING:
-    from mail.db.base import Store
 
 __all__ = ["configure", "run"]
 
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
 async def _list(arguments: argparse.Namespace) -> None:
     if arguments.url:
         limit = min(arguments.limit, _MOST)
-        answer = await _ask(arguments, "get_webhook", after=arguments.after, limit=limit)
+        answer = await ask_server(arguments, "get_webhook", after=arguments.after, limit=limit)
         found = _checked(answer)
     else:
         found = await _stored(arguments)
@@ -74,9 +75,9 @@ async def _list(arguments: argparse.Namespace) -> None:
 async def _retry(arguments: argparse.Namespace) -> None:
     for number in arguments.numbers:
         if arguments.url:
-            await _ask(arguments, "retry_webhook", number)
+            await ask_server(arguments, "retry_webhook", number)
         else:
-            async with _store(arguments) as (store, swarm):
+            async with swarm_store(arguments) as (store, swarm):
                 if not await store.retry_webhook(swarm, number, SystemClock().now()):
                     raise UnknownWebhook(number)
         told = json.dumps({"id": number, "status": "waiting"})
@@ -86,21 +87,13 @@ async def _retry(arguments: argparse.Namespace) -> None:
 async def _discard(arguments: argparse.Namespace) -> None:
     for number in arguments.numbers:
         if arguments.url:
-            await _ask(arguments, "discard_webhook", number)
+            await ask_server(arguments, "discard_webhook", number)
         else:
-            async with _store(arguments) as (store, swarm):
+            async with swarm_store(arguments) as (store, swarm):
                 if not await store.change_webhook(swarm, WebhookChange(number, "done")):
                     raise UnknownWebhook(number)
         told = json.dumps({"id": number, "status": "discarded"})
         print(told if arguments.json else f"message {number} is discarded")
-
-
-async def _ask(arguments: argparse.Namespace, method: str, *given: Any, **more: Any) -> Any:
-    from mail.client.client import MAILClient
-
-    key = api_key(arguments.api_key, arguments.api_key_file, arguments.url)
-    async with MAILClient(server_url(arguments.url), key) as client:
-        return await getattr(client, method)(*given, **more)
 
 
 async def _stored(arguments: argparse.Namespace) -> list[Any]:
@@ -113,14 +106,6 @@ async def _stored(arguments: argparse.Namespace) -> list[Any]:
         if not rows:
             await tell_other_swarms(store, swarm, "messages")
     return [webhook_message(row) for row in rows]
-
-
-@asynccontextmanager
-async def _store(arguments: argparse.Namespace) -> AsyncIterator[tuple["Store", str]]:
-    """Open the server's store, and give it with the name of the swarm."""
-    url, swarm = server_settings(arguments)
-    async with opened(url) as store:
-        yield store, arguments.swarm or swarm
 
 
 def _checked(answer: object) -> list[Any]:

@@ -470,10 +470,8 @@ def deprecated_factory(old: str, new: str, agent: MAILAgentFunction) -> AgentFun
         return await agent(messages, tool_choice)
 
     setattr(run, "_mail_agent", agent)  # noqa: B010 - the documented handle
-    setattr(run, "set_peers", agent.set_peers)  # noqa: B010 - a function has no methods
-    setattr(run, "set_teams", agent.set_teams)  # noqa: B010 - as above
-    setattr(run, "set_participants", agent.set_participants)  # noqa: B010 - as above
-    setattr(run, "set_files", agent.set_files)  # noqa: B010 - as above
+    for name in ("set_peers", "set_teams", "set_participants", "set_files"):
+        setattr(run, name, getattr(agent, name))
     return run
 
 

@@ -1,8 +1,8 @@
 """What each model accepts and needs, as data: a table of rows, each with its source.
 
 What a row leaves open comes from LiteLLM's tables; fields that an operator or an agent sets come
-before both. Whoever builds a request reads the profile; no other module goes by the name of a
-provider or a model.
+before both. Whoever builds a request reads the profile. Beside it, names of providers stand only
+where it is about their addresses (`mail.llm.provider_env`) and about Ollama's own API.
 """
 
 import re
