@@ -73,7 +73,7 @@ def heard_loggers() -> None:
     """Let each test hear MAIL's loggers, whatever a test before has switched off."""
     logging.disable(logging.NOTSET)
     for name, logger in list(logging.root.manager.loggerDict.items()):
-        if name.startswith("mail.") and isinstance(logger, logging.Logger):
+        if name.partition(".")[0] == "mail" and isinstance(logger, logging.Logger):
             logger.disabled = False
             logger.propagate = True
             logger.setLevel(logging.NOTSET)

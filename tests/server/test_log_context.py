@@ -43,7 +43,7 @@ class Talkative(Script):
     """An agent whose model's library has something to say."""
 
     async def __call__(self, messages: list[dict[str, Any]], tool_choice: Any) -> Any:
-        logging.getLogger("LiteLLM").warning("a word of the library's")
+        logging.getLogger("aiohttp").warning("a word of the library's")
         await asyncio.to_thread(logging.getLogger("asyncpg").warning, "a word from a thread")
         return await super().__call__(messages, tool_choice)
 
@@ -73,7 +73,7 @@ async def test_every_line_of_a_request_and_its_turns_tells_whose_they_are(
         ("alice", "a1"),
     ]
     assert len({r["request_id"] for r in access}) == 4
-    for library in ("LiteLLM", "asyncpg"):
+    for library in ("aiohttp", "asyncpg"):
         said = lines(log, logger=library)
         assert [r["request_id"] for r in said] == [r["request_id"] for r in access]
         assert [r["task_id"] for r in said] == [r["task_id"] for r in access]
