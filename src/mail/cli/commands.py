@@ -17,7 +17,6 @@ from mail.cli import (
     login,
     mcp,
     models,
-    outbox,
     ping,
     register,
     server,
@@ -26,9 +25,9 @@ from mail.cli import (
     token,
     ui,
     watch,
-    webhook,
 )
 from mail.cli.common import DONE, FAILED, INTERRUPTED, USAGE, cleaned
+from mail.cli.undelivered import OUTBOX, WEBHOOK
 from mail.core.suggest import did_you_mean, hinted
 from mail.errors import ConfigError, MAILError, ProtocolError
 from mail.version import get_protocol_version, get_version
@@ -78,13 +77,16 @@ COMMANDS: Final = (
     Command("watch", "show what a task does, and follow it", watch.configure, watch.run),
     Command("email", "bring new emails to the email assistant", email.configure, email.run),
     Command(
-        "outbox", "list mail for other swarms, and send it again", outbox.configure, outbox.run
+        "outbox",
+        "list mail for other swarms, and send it again",
+        OUTBOX.configure,
+        OUTBOX.run,
     ),
     Command(
         "webhook",
         "list what the webhook has not taken, and send it again",
-        webhook.configure,
-        webhook.run,
+        WEBHOOK.configure,
+        WEBHOOK.run,
     ),
     Command(
         "swarms",
