@@ -13,7 +13,6 @@ from mail.cli.commands import main
 from mail.client import MAILClient
 from mail.config import ClientConfig
 from mail.config.server import FederationConfig
-from mail.db.base import OutboxChange, Owner
 from mail.db.memory import MemoryStore
 from mail.db.urls import open_store
 from mail.errors import ClientHTTPError
@@ -44,11 +43,27 @@ async def node(tmp_path: Path) -> AsyncIterator[Node]:
         yield node
 
 
-async def ask(node: Node) -> None:
+@pytest.fixture
+async def refused(tmp_path: Path) -> AsyncIterator[tuple[Node, int]]:
+    """A harbour, and the number of mail that it has given up, for an agent that takes none."""
+    async with parted(tmp_path) as node:
+        await ask(node, "cellar")
+        [(_, row)] = await node.store.list_outbox(HARBOUR)
+        waiting = await node.client("root").delete(f"/outbox/{row.id}")
+        assert waiting.status_code == 409 and "still to be delivered" in waiting.json()["detail"]
+        async with started(weather(), [HARBOUR]) as away:
+            await register(node, away)
+            await register(away, node)
+            await node.client("root").post(f"/outbox/{row.id}/retry")
+            await until(lambda: answered(node))
+        yield node, row.id
+
+
+async def ask(node: Node, agent: str = "wind") -> None:
     """Begin a task whose mail cannot be delivered."""
     answer: Any = await node.client().post(
         "/message",
-        json={"body": "ask wind@weather: 14:00?", "task_id": "lost"},
+        json={"body": f"ask {agent}@weather: 14:00?", "task_id": "lost"},
         headers={"Prefer": "respond-async"},
     )
     assert answer.status_code == 202, answer.text
@@ -98,37 +113,28 @@ async def test_mail_is_delivered_when_the_peer_is_back(node: Node) -> None:
     assert (await node.client("root").post("/outbox/x/retry")).status_code == 400
 
 
-async def test_only_mail_that_was_given_up_is_discarded(node: Node) -> None:
+async def test_only_mail_that_was_given_up_is_discarded(refused: tuple[Node, int]) -> None:
+    node, number = refused
     root = node.client("root")
     [(_, row)] = await node.store.list_outbox(HARBOUR)
-    refused = await root.delete(f"/outbox/{row.id}")
-    assert refused.status_code == 409 and "still to be delivered" in refused.json()["detail"]
-    await node.store.change_outbox([OutboxChange(row.id, "dead")])
-    gone = await root.delete(f"/outbox/{row.id}")
+    assert (row.id, row.state) == (number, "dead")
+    gone = await root.delete(f"/outbox/{number}")
     assert (gone.status_code, gone.content) == (204, b"")
     assert await node.store.list_outbox(HARBOUR) == []
-    assert (await root.delete(f"/outbox/{row.id}")).status_code == 404
+    assert (await root.delete(f"/outbox/{number}")).status_code == 404
 
 
-async def test_a_request_is_not_retried_for_a_task_that_has_ended(node: Node) -> None:
-    root = node.client("root")
-    [(owner, row)] = await node.store.list_outbox(HARBOUR)
-    await node.store.change_outbox([OutboxChange(row.id, "dead")])
-    await node.client().post("/tasks/lost/cancel")
-    await until(lambda: over(node, owner))
-    refused = await root.post(f"/outbox/{row.id}/retry")
-    assert refused.status_code == 409
-    assert "is cancelled" in refused.json()["detail"]
-
-
-async def over(node: Node, owner: Owner) -> bool:
-    """Tell whether the task has ended."""
-    task = await node.store.load_task(owner, "lost")
-    return task is not None and task.state == "cancelled"
+async def test_a_request_is_not_retried_for_a_task_that_has_ended(
+    refused: tuple[Node, int],
+) -> None:
+    node, number = refused
+    answer = await node.client("root").post(f"/outbox/{number}/retry")
+    assert answer.status_code == 409
+    assert "is completed" in answer.json()["detail"]
 
 
 async def answered(node: Node) -> bool:
-    """Tell whether the task has ended with the answer."""
+    """Tell whether the task has ended."""
     task = await node.task("lost")
     return bool(task["completed"])
 

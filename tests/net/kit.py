@@ -188,10 +188,15 @@ class WaitingMail:
     async def list_outbox(
         self, swarm: str, *, peer: str | None = None, after: int = 0, limit: int = 100
     ) -> list[tuple[Owner, OutboxRow]]:
-        raise NotImplementedError
+        self._check()
+        return [(INES, self.rows[one]) for one in sorted(self.rows) if one > after][:limit]
 
     async def retry_outbox(self, swarm: str, number: int) -> bool:
-        raise NotImplementedError
+        now = CLOCK.now()
+        self.rows[number] = self.rows[number]._replace(
+            state="waiting", attempts=0, next_at="", last_error="", told=False, created_at=now
+        )
+        return True
 
     async def find_inbox(self, swarm: str, peer: str, message_id: str) -> str | None:
         raise NotImplementedError

@@ -566,6 +566,37 @@ async def test_old_mail_gets_a_last_attempt(tmp_path: Path) -> None:
     assert store.outcomes() == ["delivered"]
 
 
+@pytest.mark.parametrize(
+    ("status", "age"), [(503, 0), (503, 3), (422, 0)], ids=["waits", "too old", "refused"]
+)
+async def test_a_retry_outlives_the_attempt_that_is_under_way(
+    tmp_path: Path, status: int, age: int
+) -> None:
+    """What an attempt that began before comes to neither puts the mail off nor gives it up."""
+
+    class Mended(LoopbackPeer):
+        def _answered(self, asked: Any) -> tuple[int, dict[str, Any]]:
+            if asked.method == "POST" and len(posted(self)) == 1:
+                return status, {"detail": "no"}
+            return super()._answered(asked)
+
+    settings = SendingSettings(first_pause=1e6, longest_pause=1e6)
+    store = WaitingMail()
+    old = (datetime.now(UTC) - timedelta(days=age, seconds=1)).isoformat()
+    async with (
+        Mended(name="beta") as peer,
+        sending(tmp_path, store, peer, settings=settings) as sender,
+    ):
+        peer.delay = 0.2
+        mail = store.add("beta", created_at=old, told=True)
+        sender.wake(["beta"])
+        await until(lambda: len(posted(peer)) == 1)
+        assert await store.retry_outbox("alpha", mail.id)
+        await until_sent(store)
+    assert store.outcomes() == ["delivered"]
+    assert len(posted(peer)) == 2
+
+
 async def test_requests_without_an_answer_are_closed_after_a_time(tmp_path: Path) -> None:
     """Also those of an earlier process; one that cannot be closed now does not keep others back."""
     store = WaitingMail()

@@ -73,6 +73,11 @@ class _OwnMail:
     async def change_outbox(self, changes: Sequence[OutboxChange]) -> None:
         await self._store.change_outbox(changes)
 
+    async def list_outbox(
+        self, swarm: str, *, after: int = 0, limit: int = 100
+    ) -> list[tuple[Owner, OutboxRow]]:
+        return await self._store.list_outbox(swarm, after=after, limit=limit)
+
     async def load_task(self, owner: Owner, task_id: str) -> TaskRow | None:
         return await self._store.load_task(owner, task_id)
 

@@ -134,6 +134,11 @@ class OutboxStore(Protocol):
     async def change_outbox(self, changes: Sequence[OutboxChange]) -> None:
         """Commit what came of attempts that concern nobody but the outbox."""
 
+    async def list_outbox(
+        self, swarm: str, *, after: int = 0, limit: int = 100
+    ) -> list[tuple[Owner, OutboxRow]]:
+        """Return a page of a swarm's mail for peers in order of the numbers, in any state."""
+
     async def load_task(self, owner: Owner, task_id: str) -> TaskRow | None:
         """Return a task, or None."""
 
@@ -408,6 +413,8 @@ class OutboxSender:
             row = await self._told_if_slow(flight, attempt)
             runner = await attempt
         except RoutingError as error:
+            if await self._is_retried(row):
+                return  # what made this attempt fail may be mended: it is made once more at once
             tried = row._replace(attempts=row.attempts + 1, last_error=str(error))
             if _concerns_the_mail(error):
                 _answers(peer)
@@ -423,6 +430,15 @@ class OutboxSender:
         _log.debug("mail delivered to swarm %r in %.3f s", row.peer, time.monotonic() - began)
         tried = row._replace(attempts=row.attempts + 1, last_error="", next_at="")
         await self._settled(flight, tried, DeliveryOutcome("delivered", runner=runner))
+
+    async def _is_retried(self, row: OutboxRow) -> bool:
+        """Tell whether somebody has asked for another attempt since one began."""
+        try:
+            found = await self._store.list_outbox(self._swarm, after=row.id - 1, limit=1)
+        except Exception as error:  # noqa: BLE001 - what came of the attempt counts all the same
+            _log.warning("mail for other swarms cannot be read: %s", redact(str(error)))
+            return False
+        return any(one.id == row.id and one.created_at != row.created_at for _, one in found)
 
     async def _told_if_slow(self, flight: _Flight, attempt: "asyncio.Future[str]") -> OutboxRow:
         """Wait a while for the end of an attempt; then say that the mail waits, if that is new.
