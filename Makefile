@@ -14,6 +14,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := src tests scripts benchmarks spec
 
+# Some containers set it: then each worker, and each of the hundreds of processes that tests start,
+# would compile MAIL and the tests anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The theme would print advice about its successor with every build.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
