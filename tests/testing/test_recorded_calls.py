@@ -175,6 +175,10 @@ WHERE: dict[str, RecordedCall] = {
     "a URL's password": recorded({}, url=f"https://me:{SECRET.replace(' ', '-')}@h.example/x"),
     "a field's name": recorded({"tools": [{"type": "mcp", "authorization": SECRET}]}),
     "a list under a field's name": recorded({"api_key": ["abc", SECRET]}),
+    "an object under a field's name": recorded({"credentials": {"user": [{"is": SECRET}]}}),
+    "a default of a declared field": recorded(
+        {"properties": {"a": {"default": {"token": {"a": SECRET}}}}}
+    ),
     "a tool's headers": recorded({"tools": [{"type": "mcp", "headers": {"X-Gate": SECRET}}]}),
     "the header's value in the body": recorded({"input": f"it is {SECRET}"}, {"Api-Key": SECRET}),
     "its shape": recorded({"input": "use sk-" + SECRET.replace(" ", "")}),
@@ -189,6 +193,17 @@ def test_no_secret_gets_out_of_a_request(where: str) -> None:
     told = made.text() + json.dumps(made.to_dict()) + repr(made)
     for shape in (SECRET, SECRET.replace(" ", "-"), SECRET.replace(" ", ""), "correct", "staple"):
         assert shape not in told
+
+
+def test_what_a_tool_declares_under_a_secrets_name_is_shown() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"token": {"type": "string"}, "key": {"$ref": "#/$defs/key"}},
+        "$defs": {"key": {"type": "object", "properties": {"secret": {"const": "x"}}}},
+        "required": ["token"],
+    }
+    body = {"tools": [{"type": "function", "name": "sign_in", "parameters": schema}]}
+    assert recorded(body).body == body
 
 
 async def streamed(*lines: str, headers: dict[str, str] | None = None) -> RecordedCall:

@@ -51,6 +51,8 @@ _HARMLESS_HEADERS: Final = re.compile(
 """Headers whose values are shown; any other may hold a secret."""
 _HARMLESS_QUERY: Final = frozenset({"alt", "api-version", "beta"})
 _HOLD_HEADERS: Final = frozenset({"headers", "extra_headers"})
+_DECLARE: Final = frozenset({"properties", "$defs", "definitions"})
+"""Fields of a JSON schema whose own fields are names that somebody chose, each with a schema."""
 
 _asked: ContextVar[str | None] = ContextVar("mail_model_asked", default=None)
 
@@ -372,6 +374,12 @@ class _Body:
             return "… [nested deeper]"
         return self._items(value, depth) if isinstance(value, list) else self._fields(value, depth)
 
+    def _hides(self, name: str, value: Any, *, declared: bool) -> bool:
+        """Tell whether what is under a name is a secret; a schema under it is none."""
+        if value is None or isinstance(value, bool) or (declared and isinstance(value, dict)):
+            return False
+        return is_secret_name(name)
+
     def _text(self, text: str) -> str:
         shown = _clean(text, self._secrets, max(0, min(_LONGEST_TEXT, self._left)))
         self._left -= len(shown.encode(errors="replace"))
@@ -391,16 +399,19 @@ class _Body:
             shown.append(self.shown(item, depth + 1))
         return shown
 
-    def _fields(self, fields: dict[str, Any], depth: int) -> dict[str, Any]:
+    def _fields(
+        self, fields: dict[str, Any], depth: int, *, declared: bool = False
+    ) -> dict[str, Any]:
         shown: dict[str, Any] = {}
         for number, (name, value) in enumerate(fields.items()):
             if self._left <= 0:
                 return shown | {"…": f"[{len(fields) - number} more]"}
-            plain = isinstance(value, str | int | float | list) and not isinstance(value, bool)
-            if plain and is_secret_name(name):
+            if self._hides(name, value, declared=declared):
                 shown[self._name(name)] = HIDDEN
             elif name.lower() in _HOLD_HEADERS and isinstance(value, dict):
                 shown[name] = {self._name(key): HIDDEN for key in list(value)[:_MOST_HEADERS]}
+            elif name in _DECLARE and isinstance(value, dict) and depth + 1 < _DEEPEST:
+                shown[name] = self._fields(value, depth + 1, declared=True)
             else:
                 shown[self._name(name)] = self.shown(value, depth + 1)
         return shown
