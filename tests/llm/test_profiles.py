@@ -364,6 +364,51 @@ def test_a_number_that_no_call_can_have_is_refused(name: str, value: float) -> N
         checked_fields({name: value}, "here")
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        (
+            {"efforts": ["low", "hihg"]},
+            "'efforts': 'hihg' is no effort; they are none, minimal, lo",
+        ),
+        (
+            {"effort_via": "reasoning.effort"},
+            "'effort_via': 'reasoning.effort' is none of none, re",
+        ),
+        ({"effort_via": "extra_body"}, "'extra_body' is none of .* extra_body: and a dotted path"),
+        ({"effort_via": "extra_body:a..b"}, "and a dotted path"),
+        ({"effort_via": "header:a"}, "and a dotted path"),
+        ({"arguments": {"temperature": "0.3"}}, "'arguments.temperature': must be a number"),
+        ({"arguments": {"top_p": 2}}, "'arguments.top_p': must be at most 1"),
+        ({"arguments": {"num_ctx": 0}}, "'arguments.num_ctx': must be at least 1"),
+        ({"arguments": {"num_ctx": 65536.5}}, "'arguments.num_ctx': must be an integer"),
+        ({"arguments": {"extra_body": "x"}}, "'arguments.extra_body': must be an object"),
+        ({"arguments": {"extra_headers": {"X-A": 1}}}, "'arguments.extra_headers.X-A': must be a"),
+        ({"arguments": {"messages": []}}, "'arguments.messages': MAIL sets this argument"),
+        ({"arguments": {"stream": False}}, "'arguments.stream': MAIL sets this argument"),
+        ({"arguments": {"since": date(2026, 1, 1)}}, "'arguments.since': JSON has no such value"),
+        ({"arguments": {"x": [float("nan")]}}, "'arguments.x': JSON has no such value"),
+        ({"off_switch": {"thinking": "off"}}, "'off_switch.thinking': must be an object"),
+    ],
+)
+def test_values_that_no_request_can_have_are_refused(fields: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=f"^here.*{told}"):
+        checked_fields(fields, "here")
+
+
+def test_values_of_a_providers_own_are_taken() -> None:
+    fields = {
+        "efforts": ("none", "default"),
+        "effort_via": "extra_body:chat_template_kwargs.thinking_budget",
+        "arguments": {"temperature": 1, "stop": ["\n"], "keep_alive": "5m", "top_k": 40},
+        "off_switch": {"extra_body": {"think": False}, "thinking": {"type": "disabled"}},
+    }
+    assert checked_fields(fields, "here") == fields
+    for row in ROWS:
+        given = {name: value for name, value in row.fields.items() if name != "wire"}
+        assert checked_fields(given, row.id).keys() == given.keys()
+
+
 def test_no_cap_is_derived_from_an_effort_that_becomes_no_budget() -> None:
     model = "mistral/magistral-medium-latest"  # LiteLLM makes a prompt of the effort
     request = ask(model=model, settings=LLMSettings.resolve("high"))
@@ -402,7 +447,9 @@ def test_a_changed_effort_is_told(model: str, effort: str | None, told: str | No
         ("litellm_proxy/openai/our-alias", {}, "'low' is not sent; if it does, set 'thinks'"),
         ("litellm_proxy/openai/our-alias", {"thinks": "asked"}, None),
         ("openai/our-model", {"wire": "responses"}, "'low' is not sent; if it does, set 'thinks'"),
-        ("openai/gpt-5", {"effort_via": "adaptive"}, "takes no effort"),
+        ("openai/gpt-5", {"effort_via": "adaptive"}, "set it to 'reasoning'"),
+        ("openai/gpt-5", {"effort_via": "none"}, "takes no effort"),
+        ("openai/gpt-5", {"effort_via": "reasoning_effort"}, None),
     ],
 )
 def test_an_effort_that_is_not_sent_over_responses_is_told(

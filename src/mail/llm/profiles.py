@@ -5,6 +5,7 @@ before both. Whoever builds a request reads the profile. Beside it, names of pro
 where it is about their addresses (`mail.llm.provider_env`) and about Ollama's own API.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
@@ -12,9 +13,10 @@ from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from mail.config.toml import find_config_file, read_config
 from mail.core.agents import ToolChoice
@@ -26,6 +28,7 @@ from mail.llm.rows import ROWS, Row
 from mail.llm.settings import EFFORTS, LLMSettings
 
 __all__ = [
+    "IN_WORDS",
     "LIKE",
     "PROXY_PREFIX",
     "REGISTERED",
@@ -44,6 +47,8 @@ __all__ = [
     "profile_of",
     "row_of",
 ]
+
+T = TypeVar("T")
 
 PROXY_PREFIX: Final = "litellm_proxy/"
 
@@ -227,8 +232,13 @@ def effort_note(settings: LLMSettings, profile: Profile) -> str | None:
         return (
             f"the model is not known to think, so '{asked}' is not sent; if it does, set 'thinks'"
         )
-    if profile.effort_via == "none" or (responses and profile.effort_via != "reasoning"):
-        return f"the model takes no effort, so '{asked}' is not sent"
+    ways = ("none", *_WAYS[profile.wire])
+    if profile.effort_via.partition(":")[0] not in ways[1:]:
+        why, hint = "the model takes no effort", ""
+        if profile.effort_via not in ways:
+            why = f"the format {profile.wire} has no 'effort_via' '{profile.effort_via}'"
+            hint = f"; set it to '{ways[1]}'"
+        return f"{why}, so '{asked}' is not sent{hint}"
     counted = profile.effort_via == "thinking_budget" or profile.effort_via.endswith(_NUMBERS)
     sent = profile.nearest(asked)
     if counted or sent == asked or (asked == "none" and profile.thinks in ("no", "asked")):
@@ -248,11 +258,63 @@ def merged(arguments: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, A
     return both
 
 
+IN_WORDS: Final = ("reasoning", "reasoning_effort")
+"""The ways to tell an effort that mean what the format has for it."""
+_EXTRA_BODY: Final = "extra_body"
+_WAYS: Final[Mapping[Wire, tuple[str, ...]]] = {
+    "completions": (*IN_WORDS, "thinking_budget", "adaptive", _EXTRA_BODY),
+    "responses": IN_WORDS,
+    "anthropic": ("adaptive", "thinking_budget"),
+}
+"""The ways to tell an effort that each format has."""
+
 _NUMBERS: Final = ("max_tokens", "budget")
 """Ends of the paths whose value is a number of tokens."""
 
 _NEEDED: Final = frozenset({"input", "instructions", "messages", "model", "tools"})
 """Arguments that say what is asked of whom."""
+
+
+class _Arguments(TypedDict, total=False):
+    """Arguments of calls whose types are the same everywhere; providers have more of their own."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc] # pydantic's own field
+
+    extra_body: dict[str, Any]
+    extra_headers: dict[str, str]
+    frequency_penalty: float
+    logit_bias: dict[str, float]
+    max_completion_tokens: _Tokens
+    max_output_tokens: _Tokens
+    max_tokens: _Tokens
+    metadata: dict[str, Any]
+    min_p: float
+    num_ctx: _Tokens
+    num_predict: int
+    parallel_tool_calls: bool
+    presence_penalty: float
+    reasoning: dict[str, Any]
+    reasoning_effort: str
+    repeat_penalty: float
+    seed: int
+    service_tier: str
+    temperature: Annotated[float, Field(ge=0)]
+    thinking: dict[str, Any]
+    top_k: int
+    top_p: Annotated[float, Field(ge=0, le=1)]
+    user: str
+
+
+_OWN: Final = _NEEDED | {"stream"}
+"""Arguments that come from no table: what streams is the field ``stream``."""
+_PATH: Final = re.compile(rf"{_EXTRA_BODY}:[\w-]+(\.[\w-]+)*")
+_EFFORTS: Final = (*EFFORTS, "default")
+
+
+@cache
+def _argument_types() -> TypeAdapter[_Arguments]:
+    return TypeAdapter(_Arguments)
+
 
 LIKE: Final = "like"
 """The field that names another model, which one is like."""
@@ -278,17 +340,51 @@ def checked_fields(given: object, place: str) -> dict[str, Any]:
         if name not in _SETTABLE:
             text = f"{place} has no field '{name}'; the fields are {', '.join(_SETTABLE)}"
             raise ConfigError(text)
-    try:
-        checked = _adapter().validate_python(fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{place} '{where}': {problem_text(first)}") from None
+    checked = _valid(_adapter(), fields, place)
     found = {name: getattr(checked, name) for name in fields}
+    _check_arguments(found, place)
+    _check_efforts(found, place)
     needed = next((name for name in found.get("without", ()) if name in _NEEDED), None)
     if needed is not None:
         raise ConfigError(f"{place} 'without': no call can be made without '{needed}'")
     return found if LIKE not in given else {LIKE: like, **found}
+
+
+def _valid(adapter: TypeAdapter[T], value: object, place: str, within: str = "") -> T:
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(filter(None, (within, *map(str, first["loc"]))))
+        raise ConfigError(f"{place} '{where}': {problem_text(first)}") from None
+
+
+def _check_efforts(fields: Mapping[str, Any], place: str) -> None:
+    """Refuse efforts, and ways to tell them, that do not exist."""
+    for effort in fields.get("efforts", ()):
+        if effort not in _EFFORTS:
+            known = ", ".join(_EFFORTS)
+            raise ConfigError(f"{place} 'efforts': '{effort}' is no effort; they are {known}")
+    via = fields.get("effort_via", "none")
+    named = via in ("none", *_WAYS["completions"]) and via != _EXTRA_BODY
+    if not named and _PATH.fullmatch(via) is None:
+        known = ", ".join(("none", *_WAYS["completions"][:-1]))
+        text = f"'{via}' is none of {known}, {_EXTRA_BODY}: and a dotted path"
+        raise ConfigError(f"{place} 'effort_via': {text}")
+
+
+def _check_arguments(fields: Mapping[str, Any], place: str) -> None:
+    """Refuse arguments that no request can have; providers have some of their own, so any name."""
+    for field_name in ("arguments", "off_switch", "on_switch"):
+        for name, value in fields.get(field_name, {}).items():
+            where = f"{place} '{field_name}.{name}'"
+            if name in _OWN:
+                raise ConfigError(f"{where}: MAIL sets this argument of every call itself")
+            try:
+                json.dumps(value, allow_nan=False)
+            except (TypeError, ValueError):
+                raise ConfigError(f"{where}: JSON has no such value") from None
+        _valid(_argument_types(), fields.get(field_name, {}), place, field_name)
 
 
 def configured_models() -> dict[str, dict[str, Any]]:

@@ -18,7 +18,7 @@ from mail.llm.history import (
     unique_id,
     written_arguments,
 )
-from mail.llm.profiles import UNKNOWN, Profile
+from mail.llm.profiles import IN_WORDS, UNKNOWN, Profile
 from mail.llm.request import (
     BuiltinCall,
     CallPiece,
@@ -99,7 +99,7 @@ def _asked(effort: str | None, profile: Profile) -> dict[str, Any]:
     if profile.thinks == "no":
         return {}
     asked = {"summary": "auto"} if profile.summary else {}
-    if effort is not None and profile.effort_via == "reasoning":
+    if effort is not None and profile.effort_via in IN_WORDS:
         asked["effort"] = profile.nearest(effort)
     return asked
 
