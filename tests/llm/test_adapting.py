@@ -14,7 +14,7 @@ from mail.core.call_context import NullSink
 from mail.errors import ModelError
 from mail.llm.ask import collect
 from mail.llm.failures import Named, RefusedCall
-from mail.llm.fallback import Adaptations, Place, Tries
+from mail.llm.fallback import REMEMBERED, Adaptations, Place, Tries
 from mail.llm.litellm_model import LiteLLMModel, close_clients
 from mail.llm.profiles import UNKNOWN, Profile
 from mail.llm.resolve import model_for
@@ -87,6 +87,33 @@ async def unlisted(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Unlisted]:
             monkeypatch.setenv(name, KEY)
         yield Unlisted(running, monkeypatch)
         await close_clients()
+
+
+class Clock:
+    """Tells the time that it is set to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_what_was_learnt_is_forgotten_after_an_hour(unlisted: Unlisted) -> None:
+    clock = Clock()
+    unlisted.known = Adaptations(clock)
+    unlisted.be("zai")
+    for now, refused in ((0.0, 1), (REMEMBERED - 1, 1), (REMEMBERED + 1, 2), (REMEMBERED * 2, 2)):
+        clock.now = now
+        assert (await unlisted.reply("openai/glm-ours")).text == "Done."
+        assert unlisted.statuses.count(400) == refused
+        assert len(unlisted.known.changes("openai/glm-ours")) == 1
+    unlisted.be("")  # the provider is mended
+    clock.now = REMEMBERED * 4
+    unlisted.provider.requests.clear()
+    assert (await unlisted.reply("openai/glm-ours")).text == "Done."
+    assert unlisted.known.changes("openai/glm-ours") == () and not unlisted.known
+    assert (unlisted.statuses, unlisted.last.body["tool_choice"]) == ([200], "required")
 
 
 ROWS: list[tuple[str, str, dict[str, Any], int, dict[str, Any]]] = [

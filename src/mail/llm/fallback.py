@@ -2,8 +2,9 @@
 
 A refusal that names something we can change alters the model's profile. That is no retry: the
 request was not one that could heal, and the changed one goes out at once. What was changed is
-remembered for the address, the key and the model, so that a process is refused once, but only if
-the model took the changed request: errors quote what they are about, which others may have written.
+remembered for the address, the key and the model for an hour, so that a process is refused once in
+that time, but only if the model took the changed request: errors quote what they are about, which
+others may have written.
 """
 
 import hashlib
@@ -24,13 +25,23 @@ from mail.llm.profiles import SHORTEST_ID, Profile
 from mail.llm.request import CallPiece, Delta
 from mail.llm.settings import EFFORTS
 
-__all__ = ["Adaptations", "Changed", "Place", "Tries", "in_its_way", "process_adaptations"]
+__all__ = [
+    "REMEMBERED",
+    "Adaptations",
+    "Changed",
+    "Place",
+    "Tries",
+    "in_its_way",
+    "process_adaptations",
+]
 
 _log = logging.getLogger(__name__)
 
 _REFUSALS: Final = frozenset({400, 404, 422, 501})
 _MOST_TRIES: Final = 6
 _MOST_PLACES: Final = 1024
+REMEMBERED: Final = 3600.0
+"""Seconds for which a change is remembered: a provider that is mended is asked as usual again."""
 
 
 class Place(NamedTuple):
@@ -85,10 +96,15 @@ class Tries:
 
 
 class Adaptations:
-    """What models turned out to accept, for all agents of a process. Threads may share it."""
+    """What models turned out to accept, for all agents of a process. Threads may share it.
 
-    def __init__(self) -> None:
-        self._known: OrderedDict[Place, dict[str, Changed]] = OrderedDict()
+    Args:
+        clock: Tells the time in seconds; what was learnt is forgotten after `REMEMBERED`.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._known: OrderedDict[Place, dict[str, tuple[Changed, float]]] = OrderedDict()
         self._lock = Lock()
 
     def __bool__(self) -> bool:
@@ -97,14 +113,26 @@ class Adaptations:
     def changes(self, model: str) -> tuple[Changed, ...]:
         """Return what was changed for a model, wherever it is."""
         with self._lock:
-            found = [known for place, known in self._known.items() if place.model == model]
-        return tuple(changed for known in found for changed in known.values())
+            places = [place for place in self._known if place.model == model]
+            return tuple(changed for place in places for changed in self._at(place).values())
+
+    def _at(self, place: Place) -> dict[str, Changed]:
+        """Return what is known of a place, and forget what is too old; for holders of the lock."""
+        known = self._known.get(place)
+        if known is None:
+            return {}
+        now = self._clock()
+        for kind in [kind for kind, (_, until) in known.items() if until <= now]:
+            del known[kind]
+        if not known:
+            del self._known[place]
+        return {kind: changed for kind, (changed, _) in known.items()}
 
     def applied(self, place: Place, profile: Profile) -> Profile:
         """Return a profile with what was learnt of the model since."""
         with self._lock:
-            known = self._known.get(place)
-            if known is None:
+            known = self._at(place)
+            if not known:
                 return profile
             self._known.move_to_end(place)
             fields: dict[str, Any] = {}
@@ -157,15 +185,15 @@ class Adaptations:
 
     def _lasting(self, place: Place) -> set[str]:
         with self._lock:
-            known = self._known.get(place, {})
+            known = self._at(place)
             return {kind for kind, changed in known.items() if changed.lasting}
 
     def _learn(self, place: Place, changed: Changed) -> bool:
         """Remember a change; tell whether it is new."""
         with self._lock:
+            new = changed.kind not in self._at(place)
             known = self._known.setdefault(place, {})
-            new = changed.kind not in known
-            known[changed.kind] = changed
+            known[changed.kind] = changed, self._clock() + REMEMBERED
             self._known.move_to_end(place)
             while len(self._known) > _MOST_PLACES:
                 self._known.popitem(last=False)
