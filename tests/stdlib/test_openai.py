@@ -12,15 +12,18 @@ import pytest
 from pydantic import BaseModel
 
 from mail import MAILAction, MAILAgentTemplate, MAILSwarm, MAILSwarmTemplate
-from mail.core.call_context import CallContext, enter_call
+from mail.core.call_context import CallContext, NullSink, enter_call
 from mail.core.render import PRIMER
 from mail.core.tools.call import AgentToolCall
 from mail.errors import ConfigError, ModelError
+from mail.llm.ask import collect
+from mail.llm.request import ModelRequest
 from mail.llm.retry import RetryPolicy
 from mail.llm.script import call, call_text, otherwise, say, think, when
 from mail.stdlib.openai import (
     OpenAIChatCompletionsAgentFunction,
     OpenAIChatCompletionsSupervisorFunction,
+    OpenAIModel,
     OpenAIResponsesAgentFunction,
     OpenAIResponsesSupervisorFunction,
 )
@@ -529,6 +532,31 @@ async def test_operators_and_agents_say_what_a_model_accepts(
     bodies = [seen.body for seen in provider.requests]
     assert not any(body.get("stream") for body in bodies)
     assert [body.get("reasoning", {}).get("summary") for body in bodies] == [None, "auto"]
+
+
+async def test_a_model_without_an_agent_goes_by_what_the_operator_says(
+    provider: FakeProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = tmp_path / "mail.toml"
+    monkeypatch.setenv("MAIL_CONFIG_PATH", str(config))
+    request = ModelRequest(model="gpt-5-mini", messages=[user("Hi")])
+
+    async def reply() -> None:
+        model = OpenAIModel("completions", retry=QUICK)
+        await collect(model.stream(request), NullSink())
+        await model.aclose()
+
+    config.write_text('[models."openai/gpt-5-mini"]\nwire = "responses"\nsummary = false\n')
+    await reply()
+    [seen] = provider.requests
+    assert seen.wire == "responses"
+    assert "reasoning" not in seen.body
+    for text in ('wire = "anthropic"', 'wier = "x"'):
+        config.write_text(f'[models."gpt-5-mini"]\n{text}\n')
+        with pytest.raises(ModelError, match=r"model call failed: .*(anthropic|wier)") as caught:
+            await reply()
+        assert caught.value.status == 400
+    assert len(provider.requests) == 1
 
 
 async def test_a_profile_changes_the_wire_and_can_be_like_another_models(

@@ -28,7 +28,7 @@ from mail.llm.recording import asking
 from mail.llm.remote import Guard
 from mail.llm.request import Delta, ModelRequest, Wire
 from mail.llm.retry import RetryPolicy, Sleep, retrying
-from mail.llm.silence import Silence, listen_to, patience_of, too_late
+from mail.llm.silence import LONGEST, Silence, listen_to, patience_of, too_late
 from mail.llm.wires import decoder_of, encoded, pieces_of
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ __all__ = [
 
 _PREFIX: Final = "openai/"
 _CONNECT_SECONDS: Final = 10.0
+_BAD_REQUEST: Final = 400
 _OPENAI: Final = "openai"
 _TUNED: Final = "ft:"
 _REASONS = re.compile(r"(?:o\d|gpt-[5-9](?!.*-chat)|codex|computer-use)")
@@ -56,7 +57,8 @@ class OpenAIModel:
     """A model of OpenAI's, or of a server that speaks like it, always streamed.
 
     The key is taken from ``OPENAI_API_KEY`` and the address from ``OPENAI_BASE_URL`` when the first
-    call is made; the client made then is kept until `aclose`.
+    call is made; the client made then is kept until `aclose`. The first call to a model reads its
+    ``[models."NAME"]`` table in ``mail.toml``.
 
     Args:
         wire: Which API is spoken: ``completions`` or ``responses``. OpenAI's newest models call
@@ -83,6 +85,7 @@ class OpenAIModel:
         self._guard = Guard(None)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._adaptations = process_adaptations()
+        self._given: dict[tuple[str, str], Mapping[str, Any]] = {}
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[Delta, None]:
         """Ask the model; see `mail.llm.request.ChatModel.stream`."""
@@ -102,8 +105,13 @@ class OpenAIModel:
         def attempt(seconds: float) -> AsyncGenerator[Delta, None]:
             return in_its_way(one, seconds, another, taken, request.model)
 
-        total = patience_of(request.settings, self._profile(request)).total
-        return retrying(attempt, self._retry, total, self._sleep, model=request.model)
+        def deadline() -> float:
+            given = self._given.get(_key(request))
+            if given is None:
+                return request.settings.deadline or LONGEST
+            return patience_of(request.settings, self._profile(request, given)).total
+
+        return retrying(attempt, self._retry, deadline, self._sleep, model=request.model)
 
     async def aclose(self) -> None:
         """Close the client and its connections; a later call makes a new one."""
@@ -115,10 +123,12 @@ class OpenAIModel:
         self, request: ModelRequest, seconds: float, rules: ModelRules | None, tries: Tries
     ) -> AsyncGenerator[Delta, None]:
         loop = asyncio.get_running_loop()
+        started = loop.time()
         place = partial(self._place, request)
-        profile = self._adaptations.begin(place, tries, self._profile(request))
+        base = self._profile(request, await self._fields(request))
+        profile = self._adaptations.begin(place, tries, base)
         patience = patience_of(request.settings, profile)
-        watch = Silence(patience.silence, loop.time() + seconds)
+        watch = Silence(patience.silence, started + min(seconds, patience.total))
         decode = decoder_of(profile.wire)
         finished = False
         stream: Any = None
@@ -145,6 +155,21 @@ class OpenAIModel:
                 await stream.close()
         if not finished:
             raise ModelError("model call failed: the provider's stream ended in the middle")
+
+    async def _fields(self, request: ModelRequest) -> Mapping[str, Any]:
+        """Return the fields of a profile that are set by the request or in ``mail.toml``.
+
+        Raises:
+            ModelError: they make no sense.
+        """
+        key = _key(request)
+        if key not in self._given:
+            read = partial(_profile_fields, request.model, request.profile)
+            try:
+                self._given[key] = await asyncio.to_thread(read)
+            except ConfigError as error:
+                raise ModelError(f"model call failed: {error}", status=_BAD_REQUEST) from None
+        return self._given[key]
 
     async def _open_client(self, rules: ModelRules | None) -> "openai.AsyncOpenAI":
         """Return the client of the running loop; connections of another loop are of no use."""
@@ -187,9 +212,9 @@ class OpenAIModel:
         key = os.environ.get("OPENAI_API_KEY", "")
         return Place.of(configured_address(_OPENAI) or "", key, request.model, self._wire)
 
-    def _profile(self, request: ModelRequest) -> Profile:
+    def _profile(self, request: ModelRequest, fields_given: Mapping[str, Any]) -> Profile:
         """Return what a model accepts and needs; LiteLLM's tables are not loaded for that."""
-        given = dict(request.profile)
+        given = dict(fields_given)
         like = str(given.pop(LIKE, "")).removeprefix(PROXY_PREFIX)
         name = _bare(like or request.model).removeprefix(_TUNED)
         provider, slash, rest = name.partition("/")
@@ -225,6 +250,11 @@ class _Whole:
 
     async def close(self) -> None:
         """Do nothing: all of it has arrived."""
+
+
+def _key(request: ModelRequest) -> tuple[str, str]:
+    """Return what decides which fields of a profile are set."""
+    return request.model, repr(request.profile)
 
 
 def _bare(model: str) -> str:
