@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,7 @@ from tests.llm.support import ask
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
 ONCE = RetryPolicy(attempts=1)
 ABLE = {"capabilities": ["completion", "tools", "thinking"], "model_info": {}}
@@ -116,11 +118,13 @@ async def test_the_context_is_set_and_known(
     ollama.shown = ABLE | shown
     llm = f"ollama_chat/context-{length}-{sent}-{len(shown)}:1b"
     compressor = Compressor()
-    assert await compressor._length(llm) is None  # nothing is asked before the first call
+    assert (
+        await compressor._length(ask(model=llm)) is None
+    )  # nothing is asked before the first call
     assert ollama.asked == []
     await answer(llm)
     assert ollama.chats()[0].get("options", {}).get("num_ctx") == sent
-    assert await compressor._length(llm) == length
+    assert await compressor._length(ask(model=llm)) == length
     assert context_length(llm.replace("ollama_chat/", "ollama/")) == length
 
 
@@ -129,7 +133,8 @@ async def test_the_context_can_be_set(ollama: Ollama) -> None:
     own = {"arguments": {"num_ctx": 65_536}}
     await answer("ollama/context-of-ones-own:1b", profile=own)
     assert ollama.chats()[0]["options"]["num_ctx"] == 65_536
-    assert context_length("ollama_chat/context-of-ones-own:1b") == 65_536
+    request = ask(model="ollama_chat/context-of-ones-own:1b", profile=own)
+    assert await Compressor()._length(request) == 65_536
 
 
 async def test_the_context_that_one_agent_sets_is_not_that_of_others(ollama: Ollama) -> None:
@@ -138,6 +143,36 @@ async def test_the_context_that_one_agent_sets_is_not_that_of_others(ollama: Oll
         await answer("ollama/context-of-others:1b", profile=profile)
     sizes = [chat["options"]["num_ctx"] for chat in ollama.chats()]
     assert sizes == [NUM_CTX, 4096, NUM_CTX]
+    compressor = Compressor()  # summaries go by the same
+    requests = [ask(model="ollama/context-of-others:1b", profile=one) for one in ({}, own, {})]
+    assert [await compressor._length(one) for one in requests] == sizes
+
+
+@pytest.mark.parametrize("listed", ["ollama", "ollama_chat"])
+async def test_operators_set_the_context_under_either_name(
+    ollama: Ollama, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str
+) -> None:
+    table = f'[models."{listed}/set-by-{listed}:1b"]\narguments = {{ num_ctx = 6000 }}\n'
+    (tmp_path / "mail.toml").write_text(table)
+    monkeypatch.setenv("MAIL_CONFIG_PATH", str(tmp_path / "mail.toml"))
+    for prefix in ("ollama", "ollama_chat"):
+        await answer(llm := f"{prefix}/set-by-{listed}:1b")
+        assert ollama.chats()[-1]["options"]["num_ctx"] == 6000
+        assert await Compressor()._length(ask(model=llm)) == 6000
+
+
+async def test_what_one_server_says_of_a_model_is_not_what_another_does(
+    ollama: Ollama, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, compressor = ask(model="ollama/at-two-places:1b"), Compressor()
+    for size in (8192, 4096):
+        ollama.shown = ABLE | {"model_info": {"llama.context_length": size}}
+        assert await compressor._length(request) is None
+        await answer(request.model)
+        assert ollama.chats()[-1]["options"]["num_ctx"] == size
+        assert await compressor._length(request) == size
+        other = os.environ["OLLAMA_API_BASE"].replace("127.0.0.1", "localhost")
+        monkeypatch.setenv("OLLAMA_API_BASE", other)
 
 
 @pytest.mark.parametrize(

@@ -137,10 +137,11 @@ def _show(arguments: argparse.Namespace) -> int:
 
 def _profile(model: str, tool_format: "ToolFormat") -> dict[str, Any]:
     from mail.llm.litellm_model import load_library
+    from mail.llm.ollama import names_of
     from mail.llm.profiles import overrides_for, profile_of
 
     with stdout_to_stderr():
-        given = overrides_for(model, {})
+        given = overrides_for(model, {}, also=names_of(model))
         return _fields(profile_of(load_library(), model, tool_format, given))
 
 
@@ -207,13 +208,14 @@ def _checked(arguments: argparse.Namespace) -> int:
 
 def _row(litellm: Any, subject: _Subject) -> "Finding":
     """Tell what MAIL goes by."""
+    from mail.llm.ollama import names_of
     from mail.llm.profiles import PROXY_PREFIX, overrides_for, profile_of
     from mail.testing.model_check import Finding
 
     use = subject.use
     name = f"{PROXY_PREFIX}{use.model.removeprefix(PROXY_PREFIX)}" if use.use_proxy else use.model
     own = {} if subject.llm else getattr(subject.function, "model_profile", {})
-    given = overrides_for(name, own)
+    given = overrides_for(name, own, also=names_of(name))
     profile = profile_of(litellm, name, use.tool_format, given)
     text = f"row {profile.row} of 'mail models', wire format {profile.wire}"
     also = f"; set by you: {', '.join(given)}" if given else ""

@@ -10,17 +10,19 @@ import hashlib
 import logging
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from pydantic_core import to_json
 
 from mail.core.call_context import NullSink, current_call
-from mail.errors import AgentError, ModelError
+from mail.errors import AgentError, ConfigError, ModelError
 from mail.llm.ask import ask
 from mail.llm.history import NO_RESULT, Replied, Said, conversation, is_reply_item, text_of
+from mail.llm.ollama import OLLAMA, context_set, is_ollama, known_context
 from mail.llm.profiles import PROXY_PREFIX
+from mail.llm.provider_env import configured_address
 from mail.llm.request import ChatModel, ModelRequest
 from mail.llm.resolve import SCRIPTED_PREFIX
 
@@ -55,6 +57,8 @@ def context_length(model: str) -> int | None:
     if not name or name.startswith(SCRIPTED_PREFIX):
         return None
     litellm = _litellm()
+    if is_ollama(model):  # the tables say what it could read, its server what it does
+        return known_context(litellm, model)
     parts = name.split("/")
     for start in range(len(parts)):
         try:
@@ -249,7 +253,7 @@ class Compressor:
         self._length_of = length_of
         self._count = count
         self._remembered = remembered
-        self._lengths: dict[str, int] = {}
+        self._lengths: dict[tuple[str, ...], int] = {}
         self._frame = ("", "", 0)
         self._records: OrderedDict[tuple[str, str], _Record] = OrderedDict()
 
@@ -267,7 +271,7 @@ class Compressor:
             ratio: The share of the model's context that a call may fill; 0 is no limit.
             key: The task and the agent whose history it is.
         """
-        length = await self._length(request.model) if ratio > 0 else None
+        length = await self._length(request) if ratio > 0 else None
         if not length:
             return request
         messages = list(request.messages)
@@ -283,15 +287,23 @@ class Compressor:
         async with self._record(key) as record:
             return await self._fitted(job, record, key)
 
-    async def _length(self, model: str) -> int | None:
-        if model not in self._lengths:
+    async def _length(self, request: ModelRequest) -> int | None:
+        model = request.model
+        address = configured_address(OLLAMA) if is_ollama(model) else None
+        key = (model, repr(request.profile), address or "")
+        if key not in self._lengths:
             if len(self._lengths) >= _KNOWN_LENGTHS:
                 self._lengths.clear()
-            length = await asyncio.to_thread(self._length_of, model)
+            length = await asyncio.to_thread(self._length_for, model, request.profile)
             if length is None:  # the first call may find it out
                 return None
-            self._lengths[model] = length
-        return self._lengths[model]
+            self._lengths[key] = length
+        return self._lengths[key]
+
+    def _length_for(self, model: str, own: Mapping[str, Any]) -> int | None:
+        with suppress(ConfigError):  # the call itself says so
+            return context_set(model, own) or self._length_of(model)
+        return None
 
     @asynccontextmanager
     async def _record(self, key: tuple[str, str]) -> AsyncIterator[_Record]:

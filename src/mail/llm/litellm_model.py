@@ -22,7 +22,7 @@ from mail.llm.anthropic import TextBlocks, mcp_as_server_tool
 from mail.llm.completions import field_of
 from mail.llm.failures import RefusedCall, ReportedError, model_error
 from mail.llm.fallback import Adaptations, Place, Tries, in_its_way, process_adaptations
-from mail.llm.ollama import chat_name, fitted, is_ollama, keep_from_asking, look_up
+from mail.llm.ollama import chat_name, fitted, is_ollama, keep_from_asking, look_up, names_of
 from mail.llm.profiles import (
     PROXY_PREFIX,
     REGISTERED,
@@ -280,7 +280,7 @@ class LiteLLMModel:
         key = _key(request)
         profile = self._profiles.get(key)
         if profile is None:
-            own = overrides_for(request.model, request.profile)
+            own = overrides_for(request.model, request.profile, also=names_of(request.model))
             profile = profile_of(litellm, chat_name(request.model), request.tool_format, own)
             if note := effort_note(request.settings, profile):
                 _log.warning("%s: %s", request.model, note)

@@ -12,9 +12,20 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from mail.llm.profiles import Profile
+from mail.llm.profiles import Profile, overrides_for
 
-__all__ = ["NUM_CTX", "chat_name", "fitted", "is_ollama", "keep_from_asking", "look_up"]
+__all__ = [
+    "NUM_CTX",
+    "OLLAMA",
+    "chat_name",
+    "context_set",
+    "fitted",
+    "is_ollama",
+    "keep_from_asking",
+    "known_context",
+    "look_up",
+    "names_of",
+]
 
 NUM_CTX: Final = 32_768
 """The context in tokens that is asked for if nobody says how large it shall be: the server's own
@@ -22,7 +33,9 @@ default is 4,096 on most machines, and it cuts what is longer without a word."""
 
 _log = logging.getLogger(__name__)
 
-_GENERATE: Final = "ollama/"
+OLLAMA: Final = "ollama"
+"""LiteLLM's name of the provider, which its addresses have."""
+_GENERATE: Final = f"{OLLAMA}/"
 _CHAT: Final = "ollama_chat/"
 _SOURCE: Final = "/api/show"
 _NUM_CTX_LINE: Final = re.compile(r"^num_ctx\s+(\d+)\s*$", re.MULTILINE)
@@ -30,7 +43,7 @@ _THINKING: Final = "supports_reasoning"
 _TOOLS: Final = "supports_function_calling"
 _CONTEXT: Final = "max_input_tokens"
 _SET_BY_MODEL: Final = "num_ctx_in_modelfile"
-_UNASKED: Final = "num_ctx_unless_asked"
+_SAID_AT: Final = "said_at"
 
 
 def is_ollama(model: str) -> bool:
@@ -44,6 +57,14 @@ def chat_name(model: str) -> str:
     Under ``ollama/`` it would paste the tools into the prompt of an older API.
     """
     return _CHAT + model.removeprefix(_GENERATE) if model.startswith(_GENERATE) else model
+
+
+def names_of(model: str) -> tuple[str, ...]:
+    """Return both names of an Ollama model: operators may set its fields under either."""
+    if not is_ollama(model):
+        return ()
+    bare = model.removeprefix(_GENERATE).removeprefix(_CHAT)
+    return f"{_CHAT}{bare}", f"{_GENERATE}{bare}"
 
 
 def keep_from_asking() -> None:
@@ -69,7 +90,7 @@ def _free() -> dict[str, Any]:
 
 
 async def look_up(litellm: Any, model: str) -> bool:
-    """Ask the server about a model, unless it was asked before in this process.
+    """Ask the server about a model, unless this one told before in this process.
 
     A server that cannot tell is no error: the call itself will say what is wrong.
 
@@ -80,7 +101,7 @@ async def look_up(litellm: Any, model: str) -> bool:
     if _known(litellm, name):
         return False
     common: Any = importlib.import_module("litellm.llms.ollama.common_utils")
-    base = common.OllamaModelInfo.get_server_api_base(litellm.api_base)
+    base = _address(litellm)
     key = litellm.ollama_key or common.OllamaModelInfo.get_api_key()
     try:
         answer = await litellm.module_level_aclient.post(
@@ -94,13 +115,18 @@ async def look_up(litellm: Any, model: str) -> bool:
         return False
     if not isinstance(shown, Mapping):
         return False
-    _register(litellm, name, shown)
+    _register(litellm, name, shown, base)
     if name != model:
         _log.info("Ollama models are called through its chat API", extra={"model": model})
     return True
 
 
-def _register(litellm: Any, name: str, shown: Mapping[str, Any]) -> None:
+def _address(litellm: Any) -> str:
+    common: Any = importlib.import_module("litellm.llms.ollama.common_utils")
+    return str(common.OllamaModelInfo.get_server_api_base(litellm.api_base))
+
+
+def _register(litellm: Any, name: str, shown: Mapping[str, Any], base: str) -> None:
     """Put what a server says of a model into LiteLLM's tables, under both of its names."""
     able = shown.get("capabilities")
     able = able if isinstance(able, list) else None
@@ -110,16 +136,12 @@ def _register(litellm: Any, name: str, shown: Mapping[str, Any]) -> None:
         **_free(),
         "mode": "chat",
         "source": _SOURCE,
+        _SAID_AT: base,
         _CONTEXT: size,
-        _UNASKED: size,
         _SET_BY_MODEL: line is not None,
         _TOOLS: able is None or "tools" in able,
         _THINKING: able is None or "thinking" in able,
     }
-    _remember(litellm, name, entry)
-
-
-def _remember(litellm: Any, name: str, entry: Mapping[str, Any]) -> None:
     bare = name.removeprefix(_CHAT)
     for prefix in (_CHAT, _GENERATE):
         provider = prefix.rstrip("/")
@@ -136,21 +158,36 @@ def _longest(shown: Mapping[str, Any]) -> int | None:
 
 
 def _known(litellm: Any, name: str) -> Mapping[str, Any]:
-    """Return what a server said of a model; nothing if it was not asked."""
+    """Return what the server of today said of a model; nothing if it was not asked."""
     entry = litellm.model_cost.get(name)
-    return entry if isinstance(entry, Mapping) and entry.get("source") == _SOURCE else {}
+    if not isinstance(entry, Mapping) or entry.get("source") != _SOURCE:
+        return {}
+    return entry if entry.get(_SAID_AT) == _address(litellm) else {}
+
+
+def known_context(litellm: Any, model: str) -> int | None:
+    """Return how many tokens a model reads for who sets nothing, if its server told."""
+    return _known(litellm, chat_name(model)).get(_CONTEXT)
+
+
+def context_set(model: str, own: Mapping[str, Any]) -> int | None:
+    """Return how many tokens an Ollama model is to read, if its agent or the operator says it.
+
+    Raises:
+        ConfigError: see `mail.llm.profiles.configured_models`.
+    """
+    if not is_ollama(model):
+        return None
+    size = overrides_for(model, own, also=names_of(model)).get("arguments", {}).get("num_ctx")
+    return size if isinstance(size, int) else None
 
 
 def fitted(litellm: Any, profile: Profile, model: str) -> Profile:
     """Return the profile of an Ollama model as its server says what the model can do."""
-    name = chat_name(model)
-    known = _known(litellm, name)
-    asked = profile.arguments.get("num_ctx")
-    if asked is None and not known.get(_SET_BY_MODEL):
-        size = known.get(_UNASKED) or NUM_CTX  # another agent may ask for a size of its own
+    known = _known(litellm, chat_name(model))
+    if "num_ctx" not in profile.arguments and not known.get(_SET_BY_MODEL):
+        size = known.get(_CONTEXT) or NUM_CTX
         profile = replace(profile, arguments={"num_ctx": size, **profile.arguments})
-    if known and isinstance(asked, int) and known[_CONTEXT] != asked:
-        _remember(litellm, name, {**known, _CONTEXT: asked})
     if not known.get(_THINKING, True):  # refused by the server
         profile = replace(profile, thinks="no", effort_via="none")
     return profile if known.get(_TOOLS, True) else replace(profile, tools=False)
