@@ -16,6 +16,7 @@ from mail.core.render import (
     result_as_returned,
     shown_subject,
     subject_as_sent,
+    xml_text,
 )
 from tests.support.messages import envelopes, json_values, relaxed, texts
 
@@ -224,3 +225,10 @@ def test_any_mapping_is_well_formed(content) -> None:
 @given(st.text())
 def test_the_text_of_a_value_comes_back(text) -> None:
     assert (ET.fromstring(build_body_xml({"a": text})).findtext("a") or "") == shown(text)
+
+
+@pytest.mark.parametrize("around", ["", "a" * 200, "é" * 200])
+def test_texts_of_any_length_and_script_are_written_alike(around: str) -> None:
+    for code in (*range(0x100), 0x2028, 0xD800, 0xFFFE, 0xFFFF, 0x1F41F):
+        for text in (chr(code), f"{chr(code)}<&>\r"):
+            assert xml_text(around + text) == around + xml_text(text)

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pydantic_core import to_json
+
 __all__ = ["PIECE", "Listed", "Spelled", "joined", "json_line", "json_pieces", "sliced"]
 
 PIECE: Final = 32 * 1024
@@ -71,7 +73,7 @@ def _tokens(value: Any) -> Iterator[str]:
         yield '"'
         for part in value.parts:
             for slice_ in sliced(part):
-                yield json_line(slice_)[1:-1]
+                yield _spelled(slice_)
         yield '"'
     elif isinstance(value, Listed):
         yield "["
@@ -87,6 +89,12 @@ def _tokens(value: Any) -> Iterator[str]:
         yield "}"
     else:
         yield json_line(value)
+
+
+def _spelled(text: str) -> str:
+    if text.isascii() and "\x7f" not in text:  # both write it in the same way, this one faster
+        return to_json(text).decode()[1:-1]
+    return json_line(text)[1:-1]
 
 
 def _unbroken(text: str) -> str:

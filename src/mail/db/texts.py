@@ -18,7 +18,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic_core import from_json, to_json
 
 from mail.core.render import xml_text
 from mail.db.base import (
@@ -76,6 +76,22 @@ def _is_plain(text: str) -> bool:
 _MODES: Final[Mapping[str, Callable[[str], str]]] = MappingProxyType(
     {"p": _plain, "x": xml_text, "j": _in_json, "a": _in_ascii_json}
 )
+
+
+def _is_marked(text: str) -> bool:
+    """Tell whether a text has one of our marks; fast, because few texts have even its first sign.
+
+    It may be a large one, and there are many such looks.
+    """
+    return _MARK[0] in text and _MARK in text
+
+
+def _in_utf8(text: str) -> bytes | None:
+    """Return a text in UTF-8; None if it has unpaired surrogates, which no store takes."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return None
 
 
 def text_size(text: str) -> int:
@@ -139,7 +155,7 @@ class Records(NamedTuple):
 
 def _whole(record: str, texts: Mapping[str, str], *, raw: bool) -> str:
     text = record if raw else record[1:]
-    return _PLACE.sub(partial(_put_back, texts, raw), text) if _MARK in text else text
+    return _PLACE.sub(partial(_put_back, texts, raw), text) if _is_marked(text) else text
 
 
 def _put_back(texts: Mapping[str, str], raw: bool, found: re.Match[str]) -> str:
@@ -152,9 +168,9 @@ def _put_back(texts: Mapping[str, str], raw: bool, found: re.Match[str]) -> str:
 class _Text:
     """A text that records may repeat, and how it is written in them; ``modes`` are all ways."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, utf8: bytes) -> None:
         self.text = text
-        self.hash = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        self.hash = hashlib.sha256(utf8).hexdigest()[:32]
         self.modes = "pxj" if _is_plain(text) else "pxja"
         self._forms: dict[tuple[str, bool], str] = {}
 
@@ -163,7 +179,7 @@ class _Text:
         key = mode, raw
         if key not in self._forms:
             text = _MODES[mode](self.text)
-            if _MARK in text:  # XML leaves out what it cannot hold, and what remains may be one
+            if _is_marked(text):  # XML leaves out what it cannot hold, and what remains may be one
                 text = ""
             self._forms[key] = text if raw else _in_json(text)
         return self._forms[key]
@@ -179,15 +195,13 @@ class _Packer:
     def know(self, text: str) -> list[_Text]:
         """Look for a text in the records to come; return it, in parts where it has our marks."""
         found = []
-        for part in text.split(_MARK):
-            if len(part) > SHORTEST:
-                try:
-                    _in_json(part)
-                except PydanticSerializationError:  # no store takes unpaired surrogates
-                    continue
-                known = _Text(part)
-                if known.hash in self.known or len(self.known) < _MOST_TEXTS:
-                    found.append(self.known.setdefault(known.hash, known))
+        for part in text.split(_MARK) if _is_marked(text) else (text,):
+            utf8 = _in_utf8(part) if len(part) > SHORTEST else None
+            if utf8 is None:
+                continue
+            known = _Text(part, utf8)
+            if known.hash in self.known or len(self.known) < _MOST_TEXTS:
+                found.append(self.known.setdefault(known.hash, known))
         return found
 
     def json(self, record: str) -> str:
@@ -198,11 +212,11 @@ class _Packer:
 
     def changed(self, record: str, *, raw: bool = False) -> str:
         """Return a record with references, whatever its length."""
-        text = record.replace(_MARK, _LITERAL)
+        text = record.replace(_MARK, _LITERAL) if _is_marked(record) else record
         for known in list(self.known.values()):
             text = self._refer(text, known, raw=raw)
         if len(text) > LARGE:
-            for part in _PLACE.split(text) if raw else _long_strings(text):
+            for part in _parts(text) if raw else _long_strings(text):
                 for known in self.know(part or ""):
                     text = self._refer(text, known, raw=raw)
                 if len(text) <= LARGE:
@@ -265,11 +279,21 @@ def _between_signs(record: str, at: int) -> bool:
     return last + (6 if record[last + 1] == "u" else 2) <= at
 
 
+def _parts(text: str) -> list[str]:
+    """Return what stands between the places in a text."""
+    return _PLACE.split(text) if _is_marked(text) else [text]
+
+
 def _long_strings(record: str) -> list[str]:
     """Return the long strings in a JSON record; for JSON within it, those it is made of."""
+    return _innermost(_outer_strings(record))
+
+
+def _innermost(strings: Iterable[str]) -> list[str]:
+    """Return long strings, and for JSON among them those that it is made of."""
     found: list[str] = []
-    for text in _outer_strings(record):
-        found += _inner_strings(text) or filter(None, _PLACE.split(text))
+    for text in strings:
+        found += _inner_strings(text) or filter(None, _parts(text))
     return found
 
 
@@ -281,14 +305,23 @@ def _inner_strings(text: str) -> list[str]:
     strings = _outer_strings(text) if text[0] in "{[" else []
     if len(strings) > _MOST_PARTS:
         return []
-    written = _in_ascii_json if text.isascii() else _in_json
-    if len(text) - sum(len(written(inner)) for inner in strings) > _LITTLE * len(text):
+    if _rest(text, strings) > _LITTLE * len(text):
         return []
-    return _long_strings(text)
+    return _innermost(strings)
+
+
+def _rest(text: str, strings: Sequence[str]) -> int:
+    """Return how many characters of JSON are not in its long strings, or that there are few."""
+    least = sum(map(len, strings))  # no string is shorter in JSON
+    if len(text) - least <= _LITTLE * len(text):
+        return 0
+    written = _in_ascii_json if text.isascii() else _in_json
+    return len(text) - sum(len(written(inner)) for inner in strings)
 
 
 def _outer_strings(record: str) -> list[str]:
-    if record.count('"') - record.count('\\"') > _MOST_STRINGS:
+    quotes = record.count('"')
+    if quotes > _MOST_STRINGS and quotes - record.count('\\"') > _MOST_STRINGS:
         return []
     try:
         value = from_json(record)

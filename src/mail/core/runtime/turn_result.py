@@ -282,6 +282,11 @@ class TurnResult:
     _written: list[str] = field(default_factory=list)
 
     @property
+    def size(self) -> int:
+        """How many characters the entries have as JSON."""
+        return sum(map(len, self._written))
+
+    @property
     def history(self) -> str:
         """The entries as a JSON list, or no text when there are none."""
         parts = ["["]

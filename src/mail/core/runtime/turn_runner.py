@@ -308,6 +308,8 @@ _LONGEST_RETRY = 120.0
 _MAX_DELAYS = 8
 _STORE_PAUSE = 1.0
 _BEFORE_END = 0.05
+_LARGE = 64 * 1024
+_FOR_OTHERS = 0.001
 
 
 @dataclass(slots=True, eq=False)
@@ -372,6 +374,7 @@ class TurnRunner:
                 return
             await self._failed(turn, _reason(turn, error))
             return
+        await _let_others_on(turn_result.size)
         await self.committer.commit(turn, turn_result)
 
     async def _carry_out(self, turn: Turn, journal: Mapping[str, JournalRow]) -> None:
@@ -419,6 +422,7 @@ class TurnRunner:
         """Return the agent's reply; None when it was not asked, or nobody wants its reply."""
         known = journal.get(REPLY_KEY)
         incoming = self._incoming(turn)
+        await _let_others_on(len(turn.shown))
         turn_result.remember(*incoming)
         if known is not None:
             turn.phase = Phase.ACTING
@@ -469,7 +473,9 @@ class TurnRunner:
             raise MAILError(problem) from error
         except StoreError as error:  # not the engine's own
             raise AgentError(f"agent '{turn.agent}' failed: {error}") from error
-        return _checked(turn.agent, output, self.context.settings)
+        reply = _checked(turn.agent, output, self.context.settings)
+        await _let_others_on(sum(map(len, reply.written)))
+        return reply
 
     def _surroundings(self, turn: Turn) -> CallContext:
         settings, step = self.context.settings, turn.manual
@@ -542,6 +548,16 @@ class TurnRunner:
         else:
             turn_result.failure = reason
         await self.committer.commit(turn, turn_result)
+
+
+async def _let_others_on(size: int) -> None:
+    """Give the event loop away for a moment when so much text is on its way through a turn.
+
+    What is done with a text of 1 MB takes the loop several milliseconds before the agent's call and
+    after it; whoever asks for little meanwhile is served in between.
+    """
+    if size > _LARGE:
+        await asyncio.sleep(_FOR_OTHERS)
 
 
 def _reason(turn: Turn, error: Exception) -> str:
