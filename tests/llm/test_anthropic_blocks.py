@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from mail.core.tools.call import INVALID_JSON_KEY
 from mail.core.usage import Usage
-from mail.llm.anthropic import assistant_message, decode, encode, server_tool, with_results
+from mail.llm.anthropic import (
+    TextBlocks,
+    assistant_message,
+    decode,
+    encode,
+    server_tool,
+    with_results,
+)
 from mail.llm.ask import agent_output
 from mail.llm.request import BuiltinCall, BuiltinResult, FunctionCall, ModelReply, Speech, Thought
 from tests.llm.blocks import (
@@ -111,6 +118,23 @@ async def test_usage_and_the_reason_for_the_end_are_read() -> None:
     reply = await read("anthropic", anthropic_events(SAID, stop="max_tokens"), objects=True)
     assert reply.finish == "length"
     assert reply.usage == Usage(prompt_tokens=10, completion_tokens=7, total_tokens=17)
+
+
+def test_ends_of_texts_are_told_only_where_they_matter() -> None:
+    cited = {**SAID, "citations": [{"cited_text": "so", "url": "https://a.example"}]}
+
+    def told(*blocks: dict[str, Any]) -> list[tuple[str, list[Any]]]:
+        texts = TextBlocks()
+        read_events = ((event["type"], texts.read(event)) for event in anthropic_events(*blocks))
+        return [(kind, *found.values()) for kind, found in read_events if found is not None]
+
+    assert told(THOUGHT, SAID, USE) == [], "each would cost a piece more"
+    assert told(SAID, USE, SAID) == []
+    assert told(SAID, cited, SAID) == [
+        ("content_block_start", []),
+        ("content_block_stop", cited["citations"]),
+    ]
+    assert told(cited, cited) == [("content_block_stop", cited["citations"])] * 2
 
 
 @pytest.mark.parametrize("objects", [False, True])
