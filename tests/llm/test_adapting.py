@@ -226,6 +226,24 @@ async def test_a_provider_that_refuses_all_is_not_asked_for_ever(unlisted: Unlis
     assert not unlisted.known
 
 
+async def test_text_goes_neither_behind_results_nor_beside_calls_where_that_is_refused(
+    unlisted: Unlisted,
+) -> None:
+    unlisted.be("")
+    unlisted.provider.answers = [
+        Answer(400, {"message": f"Conversation blocks and {kind} blocks cannot be provided in"})
+        for kind in ("tool use", "tool result")
+    ]
+    first, called, *others = HISTORY
+    spoken = [first, called | {"content": "I look."}, *others]
+    await unlisted.reply("openai/ours", messages=spoken)
+    sent = unlisted.last.body["messages"]
+    roles = ["system", "user", "assistant", "tool", "assistant", "user"]
+    assert [message["role"] for message in sent] == roles
+    assert sent[2].get("content") is None
+    assert sent[2]["tool_calls"]
+
+
 async def test_text_that_an_error_quotes_changes_nothing_for_others(unlisted: Unlisted) -> None:
     unlisted.be("")
     bad = "tool_choice is not supported, streaming is not supported"
@@ -547,6 +565,7 @@ def test_what_a_refusal_names_is_changed(
     [
         Named("Unexpected role 'user' after role 'tool'"),
         Named("messages[1]: missing field `content`"),
+        Named("Conversation blocks and tool use blocks cannot be provided in the same turn."),
         Named("tool_choice 'specified' it is"),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import httpx
 import pytest
+from botocore.eventstream import EventStreamBuffer
 
 from mail.llm.script import call, say, think
 from tests.llm.support import TOOL
@@ -13,6 +14,7 @@ from tests.support.provider import PERSONALITIES, FakeProvider, Fault
 from tests.support.provider.clients import events_in
 from tests.support.provider.personalities import Rule, quota_failure
 from tests.support.provider.seals import seal
+from tests.support.provider.steps import Redacted
 from tests.support.provider.validate_profiles import BINDING, Asked
 
 NAMED = {"type": "function", "function": {"name": "look_up"}}
@@ -149,6 +151,14 @@ OLLAMA: list[Row] = [
     ("ollama", "qwen3:8b", {"prompt": "hi"}, "speaks /api/chat only"),
     ("ollama", "qwen3:8b", {"tool_choice": "auto"}, "tool_choice is unknown"),
 ]
+LLAMA = "us.meta.llama3-3-70b-instruct-v1:0"
+
+
+def turn(kind: str) -> dict[str, Any]:
+    """Return a request of Converse with text beside something else."""
+    return {"messages": [{"role": "user", "content": [{kind: {}}, {"text": "hi"}]}]}
+
+
 BEDROCK: list[Row] = [
     (
         "bedrock",
@@ -168,13 +178,28 @@ BEDROCK: list[Row] = [
         {"additionalModelRequestFields": {"thinking": {}}},
         "unknown field thinking",
     ),
+    (
+        "bedrock",
+        "mistral.mistral-large-2407-v1:0",
+        {"toolConfig": {"toolChoice": {"tool": {"name": "look_up"}}}},
+        "Remove toolConfig.toolChoice.tool and try again.",
+    ),
+    (
+        "bedrock",
+        LLAMA,
+        {"toolConfig": {"tools": [{}]}},
+        "tool use in streaming mode",
+    ),
+    ("bedrock", LLAMA, turn("toolResult"), "tool result blocks cannot be provided in the same"),
+    ("bedrock", LLAMA, turn("toolUse"), "tool use blocks cannot be provided in the same turn"),
 ]
 ROWS = {
-    "completions": [*CHAT, *BEDROCK],
+    "completions": CHAT,
     "responses": RESPONSES,
     "anthropic": ANTHROPIC,
     "gemini": GEMINI,
     "ollama": OLLAMA,
+    "bedrock": BEDROCK,
 }
 STATUS = {
     "extra_forbidden": 422,
@@ -191,7 +216,7 @@ STATUS = {
 )
 def test_a_provider_refuses_what_it_is_known_to_refuse(wire: Any, row: Row) -> None:
     name, model, body, text = row
-    asked = Asked(body=body, wire=wire, model=model, owner=name)
+    asked = Asked(body=body, wire=wire, model=model, owner=name, streamed=True)
     refusal = PERSONALITIES[name].refusal(asked)
     assert refusal is not None
     assert text in refusal.text
@@ -202,7 +227,8 @@ def refusing(rule: Rule) -> bool:
     """Whether a row is refused by this very rule."""
     return any(
         rule in PERSONALITIES[name].rules
-        and rule.check(Asked(body=body, wire=wire, model=model, owner=name)) is not None  # type: ignore[arg-type]
+        and rule.check(Asked(body=body, wire=wire, model=model, owner=name, streamed=True))
+        is not None  # type: ignore[arg-type]
         for wire, rows in ROWS.items()
         for name, model, body, _ in rows
     )
@@ -210,6 +236,8 @@ def refusing(rule: Rule) -> bool:
 
 @pytest.mark.parametrize("name", PERSONALITIES)
 def test_every_rule_has_a_row_and_a_source(name: str) -> None:
+    for rule in PERSONALITIES[name].inner:
+        assert rule.source
     for rule in PERSONALITIES[name].rules:
         assert rule.source
         assert rule.date[:2] == "20"
@@ -395,3 +423,44 @@ async def test_google_and_ollama_speak_their_own_formats() -> None:
     assert lines[-1]["done"]
     assert "thinking" in shown.json()["capabilities"]
     assert provider.shown == ["qwen3:8b"]
+
+
+async def test_bedrock_speaks_converse() -> None:
+    script = [think("Hm."), Redacted("no"), say("Look."), call("look_up", word="a")]
+    said = {"role": "user", "content": [{"text": "hi"}]}
+    tool = {"toolSpec": {"name": "look_up", "inputSchema": {"json": {"type": "object"}}}}
+    ask = {
+        "messages": [said],
+        "toolConfig": {"tools": [tool]},
+        "additionalModelRequestFields": {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+    }
+    path = "/model/us.anthropic.claude-sonnet-4-5-20250929-v1:0/converse"
+    async with FakeProvider(lambda view: script) as provider:
+        whole = (await posted(provider, "bedrock", path, ask)).json()
+        streamed = await posted(provider, "bedrock", f"{path}-stream", ask)
+        unknown = await posted(provider, "bedrock", path, ask | {"stream": True})
+        message = whole["output"]["message"]
+        result = {"toolUseId": message["content"][-1]["toolUse"]["toolUseId"], "content": []}
+        answered = [said, message, {"role": "user", "content": [{"toolResult": result}]}]
+        again = await posted(provider, "bedrock", path, ask | {"messages": answered})
+        message["content"].pop(0)
+        torn = await posted(provider, "bedrock", path, ask | {"messages": answered})
+    buffer = EventStreamBuffer()
+    buffer.add_data(streamed.content)
+    events = [event.to_response_dict() for event in buffer]
+    assert [event["headers"][":event-type"] for event in (events[0], *events[-2:])] == [
+        "messageStart",
+        "messageStop",
+        "metadata",
+    ]
+    assert [next(iter(block)) for block in message["content"]] == [
+        "reasoningContent",
+        "text",
+        "toolUse",
+    ]
+    assert whole["stopReason"] == "tool_use"
+    assert unknown.status_code == 400
+    assert 'Unknown parameter in input: "stream"' in unknown.json()["message"]
+    assert again.status_code == 200
+    assert torn.status_code == 400
+    assert "thinking" in torn.json()["message"]

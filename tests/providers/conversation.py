@@ -32,7 +32,7 @@ TASK = "t"
 SECRET = "First three words."
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_FOUND_BY = ("_API_KEY", "_API_BASE", "_BASE_URL")
+_FOUND_BY = ("_API_KEY", "_API_BASE", "_BASE_URL", "_BEDROCK", "_RUNTIME_ENDPOINT", "_REGION_NAME")
 _QUICK = RetryPolicy(base=0.001, cap=0.01)
 _LONG = "word " * 6000
 _ROOM = 14_000
@@ -348,6 +348,8 @@ def thoughts(seen: Seen) -> Iterator[str]:
         for block in content if isinstance(content, list) else ():
             if block.get("type") in ("thinking", "redacted_thinking"):
                 yield str(block.get("signature") or block.get("data"))
+            if "reasoningContent" in block:
+                yield str(block["reasoningContent"])
         for part in message.get("parts") or ():
             if part.get("thoughtSignature") or part.get("thought_signature"):
                 yield str(part.get("thoughtSignature") or part.get("thought_signature"))

@@ -22,6 +22,7 @@ from tests.support.provider import PERSONALITIES, FakeProvider, Seen
 
 KILLED = {"openai-responses", "openai-chat", "claude-fixed"}
 LOW = {"reasoning_effort": "low"}
+_US = "bedrock/us"
 
 CASES = [
     Case(
@@ -82,6 +83,25 @@ CASES = [
     Case("vllm", "vllm", "hosted_vllm/openai/gpt-oss-120b", kept=False),
     Case("vllm-bare", "vllm-bare", "hosted_vllm/qwen/qwen3-32b", kept=False),
     Case("ollama", "ollama", "ollama_chat/qwen3:8b", kept=False, forced=False),
+    Case("bedrock-bound", "bedrock", f"{_US}.anthropic.claude-opus-5-5", forced=False),
+    Case("bedrock-adaptive", "bedrock", f"{_US}.anthropic.claude-opus-4-8", params=LOW),
+    Case(
+        "bedrock-budget",
+        "bedrock",
+        f"{_US}.anthropic.claude-sonnet-4-5-20250929-v1:0",
+        params=LOW,
+        other=f"{_US}.amazon.nova-2-lite-v1:0",
+        other_at="bedrock",
+    ),
+    Case("bedrock-mistral", "bedrock", "bedrock/mistral.mistral-large-2407-v1:0", kept=False),
+    Case(
+        "bedrock-llama",
+        "bedrock",
+        f"{_US}.meta.llama3-3-70b-instruct-v1:0",
+        kept=False,
+        forced=False,
+        streams=False,
+    ),
     Case(
         "proxy", "proxy", "anthropic/claude-opus-5-5", "completions", use_proxy=True, forced=False
     ),
@@ -105,6 +125,8 @@ async def provider(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[FakeProvide
             key = prefix.removesuffix("_AZURE")
             if key not in ("OLLAMA", "AWS_BEDROCK_RUNTIME_ENDPOINT"):
                 monkeypatch.setenv(f"{key}_API_KEY", "sk-environment-key-0123456789")
+        monkeypatch.setenv("AWS_BEARER_TOKEN_BEDROCK", "sk-environment-key-0123456789")
+        monkeypatch.setenv("AWS_REGION_NAME", "us-east-1")
         yield running
         await close_clients()
 

@@ -1,9 +1,10 @@
 """A conversation through LiteLLM's own proxy, a process from its package, to strict providers.
 
-The proxy's package is large and wants versions of its own, so it has an environment of its own::
+The proxy's package is large and wants versions of its own, so it has an environment of its own,
+with the release of LiteLLM that `constraints.txt` names::
 
     python -m venv build/litellm-proxy
-    build/litellm-proxy/bin/pip install "litellm[proxy]"
+    build/litellm-proxy/bin/pip install "litellm[proxy]==1.106.2"
 
 ``LITELLM_PROXY_COMMAND`` names another one. Without any, this is skipped; what a proxy is known to
 refuse is tested in any case, against our own (``proxy`` in `tests.providers.test_personalities`).

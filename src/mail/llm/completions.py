@@ -212,8 +212,11 @@ def _assistant(reply: Replied, profile: Profile, keep_reasoning: bool) -> dict[s
     if not message.get("tool_calls"):
         message.pop("tool_calls", None)  # an empty list is refused
         message["content"] = message.get("content") or _NOTHING
-    elif message.get("content") is None and not profile.null_content:
-        message["content"] = ""
+    else:
+        if profile.lone_calls:
+            message["content"] = None
+        if message.get("content") is None and not profile.null_content:
+            message["content"] = ""
     return message
 
 

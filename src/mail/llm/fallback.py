@@ -262,7 +262,15 @@ def _set(**fields: Any) -> Callable[[Profile, Named, re.Match[str]], _Fields]:
 
 
 _CHAT_ONLY: Final = frozenset(
-    {"bridge", "fill_reasoning", "null_content", "omit_auto", "on_switch", "raw_choice"}
+    {
+        "bridge",
+        "fill_reasoning",
+        "lone_calls",
+        "null_content",
+        "omit_auto",
+        "on_switch",
+        "raw_choice",
+    }
 )
 """Fields that change nothing in the other formats: learnt there, they cost a refusal in vain."""
 _TO_AUTO: Final = {"forced_any": "auto", "forced_named": "auto"}
@@ -414,7 +422,8 @@ _RULES: Final = (
     ),
     _Rule(
         "stream",
-        r"^stream \||verified to stream|'stream' does not support|streaming is not supported",
+        r"^stream \||verified to stream|'stream' does not support|streaming is not supported"
+        r"|tool use in streaming mode",
         _set(stream=False),
         "to stream its reply",
     ),
@@ -427,9 +436,15 @@ _RULES: Final = (
     ),
     _Rule(
         "bridge",
-        r"after role 'tool'",
+        r"after role 'tool'|conversation blocks and tool result blocks",
         _set(bridge="(noted)"),
         "a user's message behind a tool's result",
+    ),
+    _Rule(
+        "lone calls",
+        r"conversation blocks and tool use blocks",
+        _set(lone_calls=True),
+        "calls with text beside them",
     ),
     _Rule(
         "thoughts back",

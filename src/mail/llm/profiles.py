@@ -95,6 +95,8 @@ class Profile:
         signed_ids: Whether call ids carry a signature that must come back whole (Gemini).
         null_content: Whether the content of a message with calls may be null (chat completions
             only).
+        lone_calls: Whether the text beside calls is left out, because the provider takes no
+            message with both (chat completions only).
         thinks: When it thinks.
         signed: Whether it signs its thinking (Claude).
         send_back: When its reasoning goes back to it: ``never``, in calls that do not switch
@@ -141,6 +143,7 @@ class Profile:
     longest_id: Annotated[int, Field(ge=SHORTEST_ID)] = 64
     signed_ids: bool = False
     null_content: bool = True
+    lone_calls: bool = False
     thinks: Thinks = "no"
     signed: bool = False
     send_back: Literal["never", "thinking", "always"] = "never"

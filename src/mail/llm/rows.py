@@ -89,6 +89,7 @@ _CLAUDE_DEFAULT: Final = {
     "send_back": "thinking",
 }
 _CLAUDE_ASKED: Final = {"effort_via": "adaptive", "efforts": _TO_MAX}
+_APART: Final = {"wire": "completions", "bridge": _BRIDGE, "lone_calls": True}
 _BEDROCK_ADAPTIVE: Final = {
     **_FORCED_OK,
     **_CLAUDE_ASKED,
@@ -298,14 +299,24 @@ _HOSTS: Final = (
         source="langchain-aws#927",
     ),
     Row(
+        id="bedrock-mistral",
+        example="bedrock/mistral.mistral-large-2407-v1:0",
+        models="Mistral",
+        provider="bedrock.*",
+        model=_MISTRAL_NAMES,
+        fields={"forced_any": "ok", "forced_named": "one", "effort_via": "none", **_APART},
+        source="docs.aws.amazon.com API_runtime_ToolChoice; langchain-aws#1118",
+    ),
+    Row(
         id="bedrock-llama",
-        tested="request",
         example="bedrock/meta.llama3-1-70b-instruct-v1:0",
         models="Llama",
         provider="bedrock.*",
         model="llama",
-        fields={**_FORCED_AUTO, "effort_via": "none", "silence": 600.0},
-        source="LiteLLM's tables (supports_tool_choice)",
+        # Where LiteLLM breaks a whole reply up into a stream, it keeps but one of its calls.
+        fields={**_FORCED_AUTO, **_APART, "effort_via": "none", "stream": False, "silence": 600.0},
+        source="LiteLLM's tables (supports_tool_choice); harness-sdk#1223, #3882; "
+        "langchain-aws#1118",
     ),
     Row(
         id="bedrock-gpt-oss",

@@ -9,7 +9,7 @@ from mail.llm.script import Fail, Script, Think, run_script
 from tests.support.provider.faults import Fault
 from tests.support.provider.issued import Issued
 from tests.support.provider.pauses import Pauses
-from tests.support.provider.personalities import PERSONALITIES, PLAIN, Personality, wrapped
+from tests.support.provider.personalities import PERSONALITIES, PLAIN, Personality
 from tests.support.provider.record import Seen
 from tests.support.provider.steps import (
     AnyStep,
@@ -24,6 +24,7 @@ from tests.support.provider.validate import problems_of
 from tests.support.provider.validate_profiles import Asked, Refusal
 from tests.support.provider.wire import Reply, Wire
 from tests.support.provider.wire_anthropic import ANTHROPIC, blocks_of
+from tests.support.provider.wire_bedrock import BEDROCK, hosted_request, unfit
 from tests.support.provider.wire_completions import COMPLETIONS
 from tests.support.provider.wire_native import GEMINI, OLLAMA, signatures_of
 from tests.support.provider.wire_proxy import PROXY, inner_request, is_claude
@@ -37,6 +38,7 @@ _WIRES = {
     "anthropic": ANTHROPIC,
     "gemini": GEMINI,
     "ollama": OLLAMA,
+    "bedrock": BEDROCK,
 }
 
 
@@ -105,16 +107,19 @@ class Answers:
                 fault.status, fault.message, fault.retry_after, fault.code, body=fault.body
             )
         personality = self.personality_of(seen)
-        self._check(personality, seen)
+        if seen.wire == "bedrock" and (problem := unfit(seen)):
+            raise Refused(400, problem)
+        _refuse(personality.refusal(self._asked(personality, seen)))
         asked = self._sent_on(seen)
-        if asked is not seen and personality.proxied:
-            self._check(PERSONALITIES["anthropic"], asked, behind=True)
+        if asked is not seen:
+            _refuse(personality.refused_behind(self._asked(personality, asked)))
         problems = problems_of(
             asked.body,
             wire=asked.wire,
             headers=asked.headers,
             issued=self._issued,
             dialect=personality.dialect,
+            hosted=seen.wire == "bedrock",
         )
         if problems:
             raise Refused(400, "; ".join(problems))
@@ -146,14 +151,12 @@ class Answers:
             headers=seen.headers,
             issued=self._issued,
             owner=personality.name.partition("-")[0],
+            streamed=seen.streamed,
         )
 
-    def _check(self, personality: Personality, seen: Seen, *, behind: bool = False) -> None:
-        refusal = personality.refusal(self._asked(personality, seen))
-        if refusal is not None:
-            raise Refused.of(wrapped(refusal) if behind else refusal)
-
     def _sent_on(self, seen: Seen) -> Seen:
+        if seen.wire == "bedrock":
+            return hosted_request(seen)
         if not self._proxied(seen):
             return seen
         try:
@@ -197,6 +200,11 @@ class Answers:
             for token in signatures_of(reply):
                 self._issued.note_seal(token, owner)
         return reply
+
+
+def _refuse(refusal: Refusal | None) -> None:
+    if refusal is not None:
+        raise Refused.of(refusal)
 
 
 def _thoughtful(seen: Seen) -> Seen:

@@ -1,17 +1,20 @@
 """Requests of every wire format, translated to what scripts read: a chat-style conversation."""
 
+import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from mail.llm.script_view import ScriptView
 
-__all__ = ["Conversation", "WireName", "conversation_of", "messages_of", "text_of"]
+__all__ = ["Conversation", "WireName", "claude_body", "conversation_of", "messages_of", "text_of"]
 
-WireName = Literal["completions", "responses", "anthropic", "gemini", "ollama"]
+WireName = Literal["completions", "responses", "anthropic", "gemini", "ollama", "bedrock"]
 
 _SYSTEM = ("system", "developer")
 _ANY = {"any": "required"}
+_LONGEST_REPLY = 64_000
+"""What a model may write at Bedrock if the request does not say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ def messages_of(wire: WireName, body: Mapping[str, Any]) -> list[dict[str, Any]]
 
 def conversation_of(wire: WireName, body: Mapping[str, Any]) -> Conversation:
     """Translate the body of a request; what makes no sense is left out."""
+    if wire == "bedrock":
+        wire, body = "anthropic", claude_body(body, "")
     entries = messages_of(wire, body)
     messages = entries if wire == "completions" else list(_READERS[wire](entries))
     return Conversation(
@@ -56,6 +61,71 @@ def conversation_of(wire: WireName, body: Mapping[str, Any]) -> Conversation:
         tools=[name for tool in _tools(body) if (name := _tool_name(tool))],
         choice=_google_choice(body) if wire == "gemini" else _choice(body.get("tool_choice")),
     )
+
+
+def claude_body(body: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """Return a request of Bedrock's Converse as the one of Anthropic's that it stands for.
+
+    What belongs to other models than Claude (``additionalModelRequestFields``) is left out.
+    """
+    inference = body.get("inferenceConfig") or {}
+    made: dict[str, Any] = {
+        "model": model,
+        "max_tokens": inference.get("maxTokens", _LONGEST_REPLY),
+        "messages": [
+            {"role": message.get("role"), "content": _claude_blocks(message.get("content"))}
+            for message in messages_of("bedrock", body)
+        ],
+    }
+    if body.get("system"):
+        made["system"] = _claude_blocks(body["system"])
+    config = body.get("toolConfig") or {}
+    if config.get("tools"):
+        made["tools"] = _claude_blocks(config["tools"])
+    if config.get("toolChoice"):
+        kind, given = next(iter(config["toolChoice"].items()))
+        made["tool_choice"] = {"type": kind, **given}
+    if "claude" in model:
+        extra = dict(body.get("additionalModelRequestFields") or {})
+        extra.pop("anthropic_beta", None)
+        made |= extra
+    return made
+
+
+def _claude_blocks(blocks: Any) -> list[dict[str, Any]]:
+    """Return blocks of Converse as Anthropic's; a point for the cache marks the one before it."""
+    made: list[dict[str, Any]] = []
+    for block in blocks or ():
+        kind, given = next(iter(block.items()))
+        if kind == "cachePoint" and made:
+            made[-1]["cache_control"] = {"type": "ephemeral"}
+        else:
+            made.append(_claude_block(kind, given))
+    return made
+
+
+def _claude_block(kind: str, given: Any) -> dict[str, Any]:
+    if kind == "text":
+        return {"type": "text", "text": given}
+    if kind == "toolSpec":
+        schema = given["inputSchema"]["json"]
+        described = {"description": given["description"]} if "description" in given else {}
+        return {"name": given["name"], **described, "input_schema": schema}
+    if kind == "toolUse":
+        called = {"name": given["name"], "input": given["input"]}
+        return {"type": "tool_use", "id": given["toolUseId"], **called}
+    if kind == "toolResult":
+        content = _claude_blocks(given["content"])
+        return {"type": "tool_result", "tool_use_id": given["toolUseId"], "content": content}
+    return _claude_thought(given) if kind == "reasoningContent" else {"type": kind}
+
+
+def _claude_thought(given: Mapping[str, Any]) -> dict[str, Any]:
+    if "redactedContent" in given:
+        data = base64.b64decode(given["redactedContent"]).decode()
+        return {"type": "redacted_thinking", "data": data}
+    thought = given["reasoningText"]
+    return {"type": "thinking", "thinking": thought["text"], "signature": thought.get("signature")}
 
 
 def text_of(content: Any) -> str:

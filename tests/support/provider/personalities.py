@@ -51,6 +51,8 @@ class Personality:
         address: The environment variable that holds its address for LiteLLM, and what the
             address ends in.
         proxied: Whether Claude's requests are sent on to Anthropic.
+        inner: What whoever is behind it refuses of a request that is sent on.
+        handed: How it hands such a refusal on.
     """
 
     name: str
@@ -61,11 +63,22 @@ class Personality:
     unanswered: Callable[[Asked, Sequence[AnyStep]], Refusal | None] = lambda asked, steps: None
     address: tuple[str, str] = ("", "/v1")
     proxied: bool = False
+    inner: Sequence[Rule] = ()
+    handed: Callable[[Refusal], Refusal] = lambda refusal: refusal
 
     def refusal(self, asked: Asked) -> Refusal | None:
         """Return the answer to a request that the provider refuses."""
-        found = (rule.check(asked) for rule in self.rules)
-        return next((refusal for refusal in found if refusal is not None), None)
+        return _first(self.rules, asked)
+
+    def refused_behind(self, asked: Asked) -> Refusal | None:
+        """Return the answer to a request that whoever is behind the provider refuses."""
+        refusal = _first(self.inner, asked)
+        return None if refusal is None else self.handed(refusal)
+
+
+def _first(rules: Sequence[Rule], asked: Asked) -> Refusal | None:
+    found = (rule.check(asked) for rule in rules)
+    return next((refusal for refusal in found if refusal is not None), None)
 
 
 def quota_failure(delay: str | None = "2.2s") -> dict[str, Any]:
@@ -253,8 +266,24 @@ _OLLAMA = (
 )
 _BEDROCK = (
     Rule(check.bedrock_unforced, "vercel/ai#21364, stdapi#284", "2026-09-22"),
-    Rule(check.bedrock_nova, "vercel/ai#4396", "2025-01-14"),
+    Rule(check.bedrock_choices, "vercel/ai#4396; AWS API_runtime_ToolChoice", "2025-01-14"),
     Rule(check.bedrock_oss, "langchain-aws#1278", "2026-09-11"),
+    Rule(check.bedrock_streams, "harness-sdk#3882", "2026-08-19"),
+    Rule(
+        check.bedrock_mixed,
+        "harness-sdk#1223, quarkus-langchain4j#1983, langchain-aws#1118",
+        "2026-06-22",
+    ),
+)
+_BEDROCK_CLAUDE = (
+    Rule(check.claude_enabled, "langchain-aws#1141, free-code#32", "2026-07-02"),
+    Rule(check.claude_disabled, "platform.claude.com What's new Opus 5.5", "2026-09-22"),
+    Rule(check.claude_controls, "sub2api PR 6677, litellm PR 41203", "2026-09-05"),
+    Rule(
+        check.claude_bound,
+        "docs.aws.amazon.com claude-messages-thinking-block-binding; pydantic-ai#7984",
+        "2026-09-01",
+    ),
 )
 _PROXY = (
     Rule(check.proxy_forced, "LiteLLM llms/anthropic/common_utils.py; litellm#39151", "2026-08-18"),
@@ -382,6 +411,14 @@ PERSONALITIES = _made(
         traits=Traits(comment="ping"),
         address=("LITELLM_PROXY_API_BASE", "/v1"),
         proxied=True,
+        inner=_ANTHROPIC,
+        handed=wrapped,
     ),
-    Personality(name="bedrock", rules=_BEDROCK, address=("AWS_BEDROCK_RUNTIME_ENDPOINT", "")),
+    Personality(
+        name="bedrock",
+        rules=_BEDROCK,
+        address=("AWS_BEDROCK_RUNTIME_ENDPOINT", ""),
+        inner=_BEDROCK_CLAUDE,
+        handed=check.by_bedrock,
+    ),
 )

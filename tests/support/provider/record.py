@@ -50,6 +50,8 @@ class Seen:
         """Whether the reply is to come in pieces."""
         if self.wire == "gemini":
             return ":stream" in self.path
+        if self.wire == "bedrock":
+            return self.path.endswith("-stream")
         return bool(self.body.get("stream", self.wire == "ollama"))
 
     @property

@@ -36,7 +36,8 @@ _ROUTES: dict[str, WireName] = {
 }
 _PATH = re.compile(
     r"(?:/as/(?P<name>[a-z0-9-]+))?(?:/v1|/v1beta)?"
-    r"(?P<route>/[a-z/]+|/models/(?P<model>[^:]+):(?:stream)?[gG]enerateContent)"
+    r"(?P<route>/[a-z/]+|/models/(?P<model>[^:]+):(?:stream)?[gG]enerateContent"
+    r"|/model/(?P<conversing>[^/]+)/converse(?:-stream)?)"
 )
 
 
@@ -173,6 +174,7 @@ class FakeProvider:
         if found["route"] == "/api/show":
             return self._show(_body(text))
         wire = "gemini" if found["model"] else _ROUTES.get(found["route"])
+        wire = "bedrock" if found["conversing"] else wire
         if wire is None:
             return web.Response(status=404)
         seen = Seen(
@@ -182,7 +184,7 @@ class FakeProvider:
             wire=wire,
             path=request.path,
             personality=found["name"] or self.personality,
-            named=found["model"],
+            named=found["model"] or found["conversing"],
         )
         self.requests.append(seen)
         self._log.request(seen)

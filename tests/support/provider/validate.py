@@ -23,6 +23,7 @@ def problems_of(
     headers: Mapping[str, str] | None = None,
     issued: Issued | None = None,
     dialect: Dialect = OPENAI,
+    hosted: bool = False,
 ) -> list[str]:
     """Return what is wrong with the body of a request.
 
@@ -32,12 +33,13 @@ def problems_of(
         headers: By their names in lower case; without them, headers are not checked.
         issued: What this provider wrote before, if that is known.
         dialect: How its chat completions differ from OpenAI's.
+        hosted: Whether it is Bedrock that asks Anthropic's models.
     """
     issued = issued or Issued()
     if wire == "responses":
         return validate_responses.problems_of(body, issued)
     if wire == "anthropic":
-        return validate_anthropic.problems_of(body, headers, issued)
+        return validate_anthropic.problems_of(body, headers, issued, hosted=hosted)
     if wire in ("gemini", "ollama"):
         return validate_native.problems_of(body, wire)
     return validate_completions.problems_of(body, dialect)

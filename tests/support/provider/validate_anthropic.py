@@ -52,9 +52,16 @@ _TOOL_KEYS = {
 
 
 def problems_of(
-    body: Mapping[str, Any], headers: Mapping[str, str] | None, issued: Issued
+    body: Mapping[str, Any],
+    headers: Mapping[str, str] | None,
+    issued: Issued,
+    *,
+    hosted: bool = False,
 ) -> list[str]:
-    """Return what is wrong with the body (and headers, if given) of a request."""
+    """Return what is wrong with the body (and headers, if given) of a request.
+
+    At Bedrock (``hosted``) adaptive thinking goes with forced tools (langchain-aws#1141).
+    """
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         return ["messages: at least one message is required"]
@@ -62,12 +69,13 @@ def problems_of(
     if shapes:
         return shapes  # what follows relies on messages that are well formed
     thinking = thinks(body)
+    exclusive = thinking and not (hosted and adapts(body))
     return [
         *_header_problems(headers),
         *_parameter_problems(body),
         *_system_problems(body.get("system")),
         *_tool_problems(body.get("tools")),
-        *_choice_problems(body, thinking=thinking),
+        *_choice_problems(body, thinking=exclusive),
         *_thinking_problems(body, headers),
         *_mark_problems(body),
         *pairing_problems(messages),

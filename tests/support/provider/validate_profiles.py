@@ -32,7 +32,10 @@ Efforts = Mapping[str, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A request as a rule sees it; ``owner`` is the provider that it came to."""
+    """A request as a rule sees it.
+
+    ``owner`` is the provider that it came to, ``streamed`` tells that its reply comes in pieces.
+    """
 
     body: Mapping[str, Any]
     wire: WireName = "completions"
@@ -40,6 +43,7 @@ class Asked:
     headers: Mapping[str, str] = field(default_factory=dict)
     issued: Issued = field(default_factory=Issued)
     owner: str = ""
+    streamed: bool = False
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -905,10 +909,11 @@ def bedrock_unforced(asked: Asked) -> Refusal | None:
     )
 
 
-def bedrock_nova(asked: Asked) -> Refusal | None:
-    """The first Nova models could not be forced."""
+def bedrock_choices(asked: Asked) -> Refusal | None:
+    """The first Nova models could not be forced, and Mistral only to call any tool."""
     kind = _bedrock_choice(asked)
-    if kind is None or not asked.is_model("nova-(pro|lite|micro)"):
+    able = not asked.is_model("nova-(pro|lite|micro)")
+    if kind is None or (able and not (kind == "tool" and asked.is_model("mistral"))):
         return None
     name = f"toolConfig.toolChoice.{kind}"
     return _bedrock(f"This model doesn't support the {name} field. Remove {name} and try again.")
@@ -923,6 +928,33 @@ def bedrock_oss(asked: Asked) -> Refusal | None:
         "The model returned the following errors: Failed to deserialize the JSON body into the "
         "target type: thinking: unknown field thinking, expected one of `messages`, `model`"
     )
+
+
+def bedrock_mixed(asked: Asked) -> Refusal | None:
+    """Llama and Mistral take text neither behind the results of tools nor beside calls."""
+    if not asked.is_model("llama|mistral"):
+        return None
+    for at, message in enumerate(asked.messages):
+        kinds = {kind for block in message.get("content") or () for kind in block}
+        for kind, named in (("toolResult", "tool result"), ("toolUse", "tool use")):
+            if {"text", kind} <= kinds:
+                return _bedrock(
+                    f"messages.{at}.content: Conversation blocks and {named} blocks cannot be "
+                    "provided in the same turn."
+                )
+    return None
+
+
+def bedrock_streams(asked: Asked) -> Refusal | None:
+    """Llama calls tools only in whole replies."""
+    if asked.streamed and asked.body.get("toolConfig") and asked.is_model("llama"):
+        return _bedrock("This model doesn't support tool use in streaming mode.")
+    return None
+
+
+def by_bedrock(refusal: Refusal) -> Refusal:
+    """Return a refusal of Claude's as Bedrock hands it on."""
+    return _bedrock(f"The model returned the following errors: {refusal.text}")
 
 
 def _bedrock_choice(asked: Asked) -> str | None:
