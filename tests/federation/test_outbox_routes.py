@@ -59,11 +59,11 @@ async def refused(tmp_path: Path) -> AsyncIterator[tuple[Node, int]]:
         yield node, row.id
 
 
-async def ask(node: Node, agent: str = "wind") -> None:
+async def ask(node: Node, agent: str = "wind", task_id: str = "lost") -> None:
     """Begin a task whose mail cannot be delivered."""
     answer: Any = await node.client().post(
         "/message",
-        json={"body": f"ask {agent}@weather: 14:00?", "task_id": "lost"},
+        json={"body": f"ask {agent}@weather: 14:00?", "task_id": task_id},
         headers={"Prefer": "respond-async"},
     )
     assert answer.status_code == 202, answer.text
@@ -163,6 +163,15 @@ async def test_the_client_and_its_commands_show_and_retry(
     assert f"{mail['id']}  waiting  request for weather" in listed
     again = await run(["client", *key, node.url, "outbox-retry", str(mail["id"])], capsys)
     assert again == f"mail {mail['id']} is delivered again\n"
+    await ask(node, task_id="more")
+    await until(lambda: stored(node, 2))
+    assert await asyncio.to_thread(main, ["client", *key, node.url, "outbox", "--limit", "1"]) == 0
+    assert "".join(capsys.readouterr()).endswith(f"more: --after {mail['id']}\n")
+
+
+async def stored(node: Node, count: int) -> bool:
+    """Tell whether so much mail waits."""
+    return len(await node.store.list_outbox(HARBOUR)) == count
 
 
 async def run(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

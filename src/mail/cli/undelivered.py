@@ -29,7 +29,7 @@ from mail.errors import ClientDecodeError, UnknownWebhook
 if TYPE_CHECKING:
     from mail.db.base import Store
 
-__all__ = ["OUTBOX", "WEBHOOK"]
+__all__ = ["OUTBOX", "WEBHOOK", "Undelivered"]
 
 _LONGEST: Final = 60
 _TO_THE_SECOND: Final = len("2026-01-31T12:00:00")
@@ -43,7 +43,7 @@ Change = Callable[["Store", str, int], Awaitable[None]]
 """What is done in a store to the one of a swarm that has a number."""
 
 
-class _Undelivered(ABC):
+class Undelivered(ABC):
     """A command with the same three verbs, whatever was not delivered."""
 
     name: ClassVar[str]
@@ -160,7 +160,7 @@ def _cell(record: Record, name: str) -> str:
     return one_line(text[:_TO_THE_SECOND] if name == "created_at" else text, _LONGEST)
 
 
-class _Outbox(_Undelivered):
+class _Outbox(Undelivered):
     """Mail for other swarms."""
 
     name, one, many, again, page = "outbox", "mail", "mail", "is delivered again", 1000
@@ -190,7 +190,7 @@ class _Outbox(_Undelivered):
         await discard_mail(store, swarm, number)
 
 
-class _Webhook(_Undelivered):
+class _Webhook(Undelivered):
     """Messages to the webhook."""
 
     name, one, many, again, page = "webhook", "message", "messages", "is sent again", 200

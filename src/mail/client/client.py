@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, cast
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
-from mail.client.desk import query_of, segment
+from mail.client.desk import present, query_of, segment
 from mail.client.files import FilesClient
 from mail.client.stream import IDLE_TIMEOUT, EventStream, ReplayOpener
 from mail.errors import ClientDecodeError, ClientError, ClientHTTPError
@@ -327,9 +327,8 @@ class MAILClient(FilesClient):
     async def _get_task_page(
         self, task_id: str, after: int = 0, limit: int | None = None, owner: str | None = None
     ) -> TaskRecord:
-        given = {"after": after, "limit": limit, "owner": owner}
-        query = urlencode({name: value for name, value in given.items() if value})
-        path = f"/task?{query}" if query else "/task"
+        given = {"after": after or None, "limit": limit or None, "owner": owner or None}
+        path = f"/task{query_of(given)}"
         return cast("TaskRecord", await self._request_object("GET", path, {"task_id": task_id}))
 
     async def get_task_events(
@@ -363,8 +362,8 @@ class MAILClient(FilesClient):
             task_id: The task.
             owner: For admins: whose task it is, as ``user:alice``.
         """
-        path = f"/tasks/{quote(task_id, safe='')}/cancel"
-        answer = await self._request_object("POST", path + _of(owner))
+        path = f"{_task(task_id)}/cancel{query_of({'owner': owner})}"
+        answer = await self._request_object("POST", path)
         return cast("TaskRecord", answer)
 
     async def get_set_aside(
@@ -379,7 +378,7 @@ class MAILClient(FilesClient):
             owner: For admins: whose task it is, as ``user:alice``.
         """
         query = query_of({"after": after, "limit": limit, "owner": owner})
-        path = f"/tasks/{quote(task_id, safe='')}/set-aside{query}"
+        path = f"{_task(task_id)}/set-aside{query}"
         return cast("GetSetAsideResponse", await self._request_object("GET", path))
 
     async def retry_set_aside(
@@ -394,7 +393,7 @@ class MAILClient(FilesClient):
             number: The ``id`` of the message.
             owner: For admins: whose task it is, as ``user:alice``.
         """
-        path = f"/tasks/{quote(task_id, safe='')}/set-aside/{number}/retry{_of(owner)}"
+        path = f"{_task(task_id)}/set-aside/{number}/retry{query_of({'owner': owner})}"
         return cast("PostSetAsideRetryResponse", await self._request_object("POST", path))
 
     async def discard_set_aside(
@@ -407,7 +406,7 @@ class MAILClient(FilesClient):
             number: The ``id`` of the message.
             owner: For admins: whose task it is, as ``user:alice``.
         """
-        path = f"/tasks/{quote(task_id, safe='')}/set-aside/{number}{_of(owner)}"
+        path = f"{_task(task_id)}/set-aside/{number}{query_of({'owner': owner})}"
         await self._request_nothing("DELETE", path)
 
     async def get_approvals(
@@ -491,7 +490,7 @@ class MAILClient(FilesClient):
             cancel: Cancel it first if it is running; without that a running task is 409.
         """
         query = "?cancel=true" if cancel else ""
-        await self._request_nothing("DELETE", f"/tasks/{quote(task_id, safe='')}{query}")
+        await self._request_nothing("DELETE", _task(task_id) + query)
 
     async def get_admin_tasks(
         self,
@@ -512,14 +511,13 @@ class MAILClient(FilesClient):
             cursor: The ``next_cursor`` of the previous page.
         """
         given = {"status": status, "owner": owner, "q": q, "limit": limit, "cursor": cursor}
-        query = urlencode({name: value for name, value in given.items() if value is not None})
-        answer = await self._request_object("GET", f"/admin/tasks?{query}")
+        answer = await self._request_object("GET", f"/admin/tasks{query_of(given)}")
         return cast("GetAdminTasksResponse", answer)
 
     async def get_tokens(self, *, limit: int = 100, cursor: str | None = None) -> GetTokensResponse:
         """Return a page of the access tokens (``GET /tokens``; admins only)."""
-        query = urlencode({"limit": limit} | ({} if cursor is None else {"cursor": cursor}))
-        return cast("GetTokensResponse", await self._request_object("GET", f"/tokens?{query}"))
+        path = f"/tokens{query_of({'limit': limit, 'cursor': cursor})}"
+        return cast("GetTokensResponse", await self._request_object("GET", path))
 
     async def create_token(
         self,
@@ -539,12 +537,14 @@ class MAILClient(FilesClient):
             days: When it expires; never by default.
             participant: With the role ``agent``: it is the token of a participant.
         """
-        payload: dict[str, Any] = {"role": role, "id": id, "label": label}
-        if days is not None:
-            payload["days"] = days
-        if participant:
-            payload["participant"] = True
-        answer = await self._request_object("POST", "/tokens", payload)
+        payload = {
+            "role": role,
+            "id": id,
+            "label": label,
+            "days": days,
+            "participant": participant or None,
+        }
+        answer = await self._request_object("POST", "/tokens", present(payload))
         return cast("PostTokensResponse", answer)
 
     async def revoke_token(self, prefix: str) -> TokenRecord:
@@ -584,8 +584,8 @@ class MAILClient(FilesClient):
             expected_version: The newest version that the caller knows; with another one it is 409.
         """
         body = {"value": value, "restore": restore, "expected_version": expected_version}
-        given = {field: one for field, one in body.items() if one is not None}
-        return cast("MemoryDetails", await self._request_object("PUT", _memory(name), given))
+        answer = await self._request_object("PUT", _memory(name), present(body))
+        return cast("MemoryDetails", answer)
 
     async def delete_memory(self, name: str) -> None:
         """Delete a memory with its versions and feedback (``DELETE /memories/{name}``)."""
@@ -616,14 +616,15 @@ class MAILClient(FilesClient):
             public_key: The key with which it must sign its mail: a JSON Web Key, or the thumbprint
                 of one that its server shows. All that its server shows now by default.
         """
-        payload: dict[str, Any] = {"name": name, "base_url": base_url, "volatile": volatile}
-        if auth_token is not None:
-            payload["auth_token"] = auth_token
-        if metadata is not None:
-            payload["metadata"] = metadata
-        if public_key is not None:
-            payload["public_key"] = public_key
-        answer = await self._request_object("POST", "/swarms", payload)
+        payload = {
+            "name": name,
+            "base_url": base_url,
+            "volatile": volatile,
+            "auth_token": auth_token,
+            "metadata": metadata,
+            "public_key": public_key,
+        }
+        answer = await self._request_object("POST", "/swarms", present(payload))
         return cast("PostSwarmsResponse", answer)
 
     async def unregister_swarm(self, name: str) -> DeleteSwarmResponse:
@@ -790,10 +791,8 @@ class MAILClient(FilesClient):
             after: Only mail with a greater number: the ``next_after`` of the previous page.
             limit: The size of the page.
         """
-        query = f"after={after}&limit={limit}"
-        if peer is not None:
-            query += f"&peer={quote(peer, safe='')}"
-        return cast("GetOutboxResponse", await self._request_object("GET", f"/outbox?{query}"))
+        path = f"/outbox{query_of({'peer': peer, 'after': after, 'limit': limit})}"
+        return cast("GetOutboxResponse", await self._request_object("GET", path))
 
     async def retry_outbox(self, number: int) -> PostOutboxRetryResponse:
         """Have mail for another swarm delivered again now (``POST /outbox/{number}/retry``).
@@ -825,8 +824,8 @@ class MAILClient(FilesClient):
             after: Only messages with a greater number: the ``next_after`` of the previous page.
             limit: The size of the page.
         """
-        answer = await self._request_object("GET", f"/webhook?after={after}&limit={limit}")
-        return cast("GetWebhookResponse", answer)
+        path = f"/webhook{query_of({'after': after, 'limit': limit})}"
+        return cast("GetWebhookResponse", await self._request_object("GET", path))
 
     async def retry_webhook(self, number: int) -> PostWebhookRetryResponse:
         """Have a message to the webhook sent again now (``POST /webhook/{number}/retry``).
@@ -852,7 +851,7 @@ class MAILClient(FilesClient):
     ) -> "aiohttp.ClientResponse":
         return await self._open_stream(
             "GET",
-            f"/tasks/{quote(task_id, safe='')}/events{_of(owner)}",
+            f"{_task(task_id)}/events{query_of({'owner': owner})}",
             headers={"Last-Event-ID": last_event_id} if last_event_id else None,
             idle_timeout=IDLE_TIMEOUT,
         )
@@ -908,8 +907,8 @@ class MAILClient(FilesClient):
             raise ClientDecodeError(f"expected a response in OpenAI's format: {error}") from error
 
 
-def _of(owner: str | None) -> str:
-    return "" if owner is None else f"?owner={quote(owner, safe='')}"
+def _task(task_id: str) -> str:
+    return f"/tasks/{quote(task_id, safe='')}"
 
 
 def _memory(name: str) -> str:
@@ -937,16 +936,18 @@ def _to_swarms(  # noqa: PLR0913 - the fields of a message
     ignore_stream_pings: bool | None,
 ) -> dict[str, Any]:
     """Return the body of a message between swarms, without what is not given."""
-    optional: dict[str, Any] = {
-        "subject": subject,
-        "targets": targets,
-        "msg_type": msg_type,
-        "task_id": task_id,
-        "routing_info": routing_info,
-        "ignore_stream_pings": ignore_stream_pings,
-    }
-    given = {name: value for name, value in optional.items() if value is not None}
-    return {"body": body, "user_token": user_token, **given}
+    return present(
+        {
+            "body": body,
+            "user_token": user_token,
+            "subject": subject,
+            "targets": targets,
+            "msg_type": msg_type,
+            "task_id": task_id,
+            "routing_info": routing_info,
+            "ignore_stream_pings": ignore_stream_pings,
+        }
+    )
 
 
 async def _collected(stream: EventStream) -> PostInterswarmMessageResponse:

@@ -5,10 +5,10 @@ before anything else is read.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import Depends, Header, Query
+from fastapi import Depends, Header, Path, Query
 from fastapi.openapi.models import HTTPBearer
 from fastapi.routing import APIRoute
 from fastapi.security.base import SecurityBase
@@ -45,6 +45,7 @@ __all__ = [
     "IdempotencyKey",
     "LastEventId",
     "Mailboxes",
+    "MessageNumber",
     "OwnerName",
     "Participant",
     "Peer",
@@ -55,6 +56,7 @@ __all__ = [
     "TaskOwner",
     "audience_of",
     "owner_named",
+    "page_of",
     "peer_name",
 ]
 
@@ -144,6 +146,25 @@ OwnerName = Annotated[
         "`user:alice`. Your own by default.",
     ),
 ]
+
+
+MessageNumber = Annotated[int, Path(ge=1, lt=2**63, description="The number of the message.")]
+
+Row = TypeVar("Row")
+Place = TypeVar("Place")
+
+
+def page_of(
+    rows: Sequence[Row], limit: int, place: Callable[[Row], Place]
+) -> tuple[Sequence[Row], Place | None]:
+    """Return a page of rows, and the place of its last one if more rows come behind.
+
+    Args:
+        rows: What was found; it is asked for one row more than a page has.
+        limit: The size of the page.
+        place: Tells the place of a row.
+    """
+    return rows[:limit], place(rows[limit - 1]) if len(rows) > limit else None
 
 
 def owner_named(text: str) -> Caller:

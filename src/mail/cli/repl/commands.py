@@ -12,7 +12,7 @@ from mail.cli.repl.desk import DESK
 from mail.cli.repl.memory import MEMORY
 from mail.cli.repl.screen import event_count, exit_code, show_answer, show_event, show_task
 from mail.cli.repl.session import Command, Session, add_json, calls_of
-from mail.cli.repl.undelivered import UNDELIVERED
+from mail.cli.repl.undelivered import OUTBOX_COMMANDS, SET_ASIDE_COMMANDS, WEBHOOK_COMMANDS
 from mail.errors import ConfigError
 
 __all__ = [
@@ -509,34 +509,6 @@ async def _swarm_remove(session: Session, arguments: argparse.Namespace) -> int:
     return session.tell(arguments, answer, f"swarm {answer.get('swarm_name')} removed")
 
 
-async def _outbox(session: Session, arguments: argparse.Namespace) -> int:
-    answer = await session.client.get_outbox(
-        arguments.peer, after=arguments.after, limit=arguments.limit
-    )
-    if session.wants_json(arguments):
-        session.screen.show_json(answer)
-        return DONE
-    for mail in answer["mail"]:
-        place = f"{mail['id']}  {mail['state']}  {mail['kind']} for {mail['peer']}"
-        why = f": {mail['last_error']}" if mail["last_error"] else ""
-        about = f"  task {mail['task_id']} of {mail['owner']}, {mail['attempts']} attempts{why}"
-        session.screen.say(place, (about, "dim"))
-    if not answer["mail"]:
-        session.screen.say("no mail for other swarms")
-    return DONE
-
-
-async def _outbox_retry(session: Session, arguments: argparse.Namespace) -> int:
-    answer = await session.client.retry_outbox(arguments.number)
-    return session.tell(arguments, answer, f"mail {answer.get('id')} is delivered again")
-
-
-async def _outbox_discard(session: Session, arguments: argparse.Namespace) -> int:
-    await session.client.discard_outbox(arguments.number)
-    answer = {"id": arguments.number, "status": "discarded"}
-    return session.tell(arguments, answer, f"mail {arguments.number} is discarded")
-
-
 async def _swarm_dump(session: Session, arguments: argparse.Namespace) -> int:
     answer = await session.client.dump_swarm()
     return session.tell(arguments, answer, f"swarm '{answer.get('swarm_name')}' dumped")
@@ -564,19 +536,6 @@ def _configure_discover(parser: argparse.ArgumentParser) -> None:
 
 def _configure_name(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", help="the other swarm's name")
-    add_json(parser)
-
-
-def _configure_outbox(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("-p", "--peer", metavar="SWARM", help="only mail for this swarm")
-    add("-a", "--after", metavar="N", type=int, default=0, help="only mail after number N")
-    add("-l", "--limit", metavar="N", type=int, default=100, help="at most so many (default 100)")
-    add_json(parser)
-
-
-def _configure_retry(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("number", type=int, help="the number of the mail, as `outbox` lists it")
     add_json(parser)
 
 
@@ -634,30 +593,7 @@ _SWARMS: Final = (
         _swarm_remove,
         "removing swarm",
     ),
-    Command(
-        "outbox",
-        ("ob",),
-        "list mail for other swarms that is not done with (admins)",
-        _configure_outbox,
-        _outbox,
-        "getting outbox",
-    ),
-    Command(
-        "outbox-retry",
-        ("obr",),
-        "deliver mail for another swarm again (admins)",
-        _configure_retry,
-        _outbox_retry,
-        "retrying mail",
-    ),
-    Command(
-        "outbox-discard",
-        ("obd",),
-        "remove mail for another swarm that was given up (admins)",
-        _configure_retry,
-        _outbox_discard,
-        "discarding mail",
-    ),
+    *OUTBOX_COMMANDS,
     Command(
         "swarm-dump",
         ("sd", "swarm-d"),
@@ -751,7 +687,8 @@ COMMANDS: Final[tuple[Command, ...]] = (
     *_MESSAGES,
     *_TASKS,
     *APPROVALS,
-    *UNDELIVERED,
+    *SET_ASIDE_COMMANDS,
+    *WEBHOOK_COMMANDS,
     *MEMORY,
     *DESK,
     *_SWARMS,

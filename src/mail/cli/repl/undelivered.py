@@ -1,13 +1,15 @@
-"""The commands of ``mail client`` for what did not arrive: mail set aside, and the webhook's."""
+"""The commands of ``mail client`` for what did not arrive: mail set aside, outbox, webhook."""
 
 import argparse
+from functools import partial
 from typing import Final
 
 from mail.cli.common import DONE, one_line
 from mail.cli.repl.session import Command, Session, add_json
 from mail.cli.repl.talk import whole_id
+from mail.cli.undelivered import OUTBOX, WEBHOOK, Undelivered
 
-__all__ = ["UNDELIVERED"]
+__all__ = ["OUTBOX_COMMANDS", "SET_ASIDE_COMMANDS", "WEBHOOK_COMMANDS"]
 
 _WIDEST: Final = 200
 
@@ -48,37 +50,6 @@ async def _set_aside_discard(session: Session, arguments: argparse.Namespace) ->
     return session.tell(arguments, answer, f"mail {number} is discarded")
 
 
-async def _webhook(session: Session, arguments: argparse.Namespace) -> int:
-    page = await session.client.get_webhook(after=arguments.after, limit=arguments.limit)
-    if session.wants_json(arguments):
-        session.screen.show_json(page)
-        return DONE
-    url, told = page["url"], ", ".join(page["events"])
-    said = f"{one_line(url, _WIDEST)} is told of {told}" if url else "there is no webhook"
-    session.screen.note((said, "dim"))
-    for message in page["messages"]:
-        place = f"{message['id']}  {message['state']}  {one_line(message['event'])}"
-        why = f": {one_line(message['last_error'], _WIDEST)}" if message["last_error"] else ""
-        of = f"task {one_line(message['task_id'])} of {one_line(message['owner'])}"
-        session.screen.say(place, (f"  {of}, {message['attempts']} attempts{why}", "dim"))
-    if not page["messages"]:
-        session.screen.say("nothing waits for the webhook")
-    if page["next_after"] is not None:
-        session.screen.note((f"more: --after {page['next_after']}", "dim"))
-    return DONE
-
-
-async def _webhook_retry(session: Session, arguments: argparse.Namespace) -> int:
-    answer = await session.client.retry_webhook(arguments.number)
-    return session.tell(arguments, answer, f"message {answer['id']} is sent again")
-
-
-async def _webhook_discard(session: Session, arguments: argparse.Namespace) -> int:
-    await session.client.discard_webhook(arguments.number)
-    answer = {"id": arguments.number, "status": "discarded"}
-    return session.tell(arguments, answer, f"message {arguments.number} is discarded")
-
-
 def _configure_aside(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("task_id", metavar="TASK", help="its id, or the beginning of it")
@@ -99,19 +70,7 @@ def _add_owner(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def _configure_webhook(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    add("-a", "--after", metavar="N", type=int, default=0, help="only messages after number N")
-    add("-l", "--limit", metavar="N", type=int, default=100, help="at most so many (default 100)")
-    add_json(parser)
-
-
-def _configure_message(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("number", metavar="N", type=int, help="its number, as `webhook` lists it")
-    add_json(parser)
-
-
-UNDELIVERED: Final = (
+SET_ASIDE_COMMANDS: Final = (
     Command(
         "set-aside",
         ("sas",),
@@ -139,12 +98,95 @@ UNDELIVERED: Final = (
         "discarding mail",
         slash=True,
     ),
+)
+
+
+async def _waiting(
+    what: Undelivered, kind: str, nothing: str, session: Session, arguments: argparse.Namespace
+) -> int:
+    """List what waits: of which kind each is, with fields of its record, or that nothing does."""
+    given = {name: getattr(arguments, name) for name in (*what.filters, "after", "limit")}
+    page = await getattr(session.client, f"get_{what.name}")(**given)
+    if session.wants_json(arguments):
+        session.screen.show_json(page)
+        return DONE
+    if what is WEBHOOK:
+        url, told = page["url"], ", ".join(page["events"])
+        said = f"{one_line(url, _WIDEST)} is told of {told}" if url else "there is no webhook"
+        session.screen.note((said, "dim"))
+    for each in page[what.many]:
+        place = f"{each['id']}  {each['state']}  {one_line(kind.format_map(each))}"
+        why = f": {one_line(each['last_error'], _WIDEST)}" if each["last_error"] else ""
+        of = f"task {one_line(each['task_id'])} of {one_line(each['owner'])}"
+        session.screen.say(place, (f"  {of}, {each['attempts']} attempts{why}", "dim"))
+    if not page[what.many]:
+        session.screen.say(nothing)
+    if page["next_after"] is not None:
+        session.screen.note((f"more: --after {page['next_after']}", "dim"))
+    return DONE
+
+
+async def _retry(what: Undelivered, session: Session, arguments: argparse.Namespace) -> int:
+    answer = await getattr(session.client, f"retry_{what.name}")(arguments.number)
+    return session.tell(arguments, answer, f"{what.one} {answer['id']} {what.again}")
+
+
+async def _discard(what: Undelivered, session: Session, arguments: argparse.Namespace) -> int:
+    await getattr(session.client, f"discard_{what.name}")(arguments.number)
+    answer = {"id": arguments.number, "status": "discarded"}
+    return session.tell(arguments, answer, f"{what.one} {arguments.number} is discarded")
+
+
+def _configure_list(what: Undelivered, parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    for name, (value, told) in what.filters.items():
+        add(f"-{name[0]}", f"--{name}", metavar=value, help=told)
+    after, limit = f"only {what.many} after number N", "at most so many (default 100)"
+    add("-a", "--after", metavar="N", type=int, default=0, help=after)
+    add("-l", "--limit", metavar="N", type=int, default=100, help=limit)
+    add_json(parser)
+
+
+def _configure_one(what: Undelivered, parser: argparse.ArgumentParser) -> None:
+    told = f"its number, as `{what.name}` lists it"
+    parser.add_argument("number", metavar="N", type=int, help=told)
+    add_json(parser)
+
+
+OUTBOX_COMMANDS: Final = (
+    Command(
+        "outbox",
+        ("ob",),
+        "list mail for other swarms that is not done with (admins)",
+        partial(_configure_list, OUTBOX),
+        partial(_waiting, OUTBOX, "{kind} for {peer}", "no mail for other swarms"),
+        "getting outbox",
+    ),
+    Command(
+        "outbox-retry",
+        ("obr",),
+        "deliver mail for another swarm again (admins)",
+        partial(_configure_one, OUTBOX),
+        partial(_retry, OUTBOX),
+        "retrying mail",
+    ),
+    Command(
+        "outbox-discard",
+        ("obd",),
+        "remove mail for another swarm that was given up (admins)",
+        partial(_configure_one, OUTBOX),
+        partial(_discard, OUTBOX),
+        "discarding mail",
+    ),
+)
+
+WEBHOOK_COMMANDS: Final = (
     Command(
         "webhook",
         ("wh",),
         "list what the webhook has not taken (admins)",
-        _configure_webhook,
-        _webhook,
+        partial(_configure_list, WEBHOOK),
+        partial(_waiting, WEBHOOK, "{event}", "nothing waits for the webhook"),
         "getting webhook",
         slash=True,
     ),
@@ -152,8 +194,8 @@ UNDELIVERED: Final = (
         "webhook-retry",
         ("whr",),
         "send a message to the webhook again (admins)",
-        _configure_message,
-        _webhook_retry,
+        partial(_configure_one, WEBHOOK),
+        partial(_retry, WEBHOOK),
         "retrying message",
         slash=True,
     ),
@@ -161,8 +203,8 @@ UNDELIVERED: Final = (
         "webhook-discard",
         ("whd",),
         "remove a message to the webhook (admins)",
-        _configure_message,
-        _webhook_discard,
+        partial(_configure_one, WEBHOOK),
+        partial(_discard, WEBHOOK),
         "discarding message",
         slash=True,
     ),

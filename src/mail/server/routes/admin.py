@@ -27,7 +27,15 @@ from mail.net.types import (
     TokenRecord,
 )
 from mail.server.bodies import RequestBody
-from mail.server.deps import ADMIN, Administrator, IdempotencyKey, OwnerName, State, owner_named
+from mail.server.deps import (
+    ADMIN,
+    Administrator,
+    IdempotencyKey,
+    OwnerName,
+    State,
+    owner_named,
+    page_of,
+)
 from mail.server.idempotent_response import answered_once
 from mail.server.openapi import errors
 from mail.server.piecewise import json_object, piecewise
@@ -241,11 +249,8 @@ async def get_tokens(
         if not places:
             raise ProtocolError("cursor is not the 'next_cursor' of a page")
         rows = rows[places[0] + 1 :]
-    page = rows[:limit]
-    return {
-        "tokens": [_token(state, row) for row in page],
-        "next_cursor": page[-1].token_hash if len(rows) > limit else None,
-    }
+    page, last = page_of(rows, limit, lambda row: row.token_hash)
+    return {"tokens": [_token(state, row) for row in page], "next_cursor": last}
 
 
 @authority.post("/tokens", response_model=PostTokensResponse, responses=errors(404))

@@ -37,8 +37,10 @@ from mail.server.deps import (
     BearerToken,
     IdempotencyKey,
     LastEventId,
+    MessageNumber,
     State,
     TaskOwner,
+    page_of,
 )
 from mail.server.idempotent_response import answered_once
 from mail.server.intake import read_json
@@ -309,8 +311,6 @@ async def end_in_time_of(state: ServerState) -> None:
 
 webhook = MAILRouter("webhook")
 
-_Number = Annotated[int, Path(ge=1, lt=2**63, description="The number of the message.")]
-
 
 @webhook.get("/webhook", dependencies=[Depends(ADMIN)], responses=errors(400))
 async def read_webhook(
@@ -327,13 +327,13 @@ async def read_webhook(
     """
     swarm = str(state.template.name)
     found = await state.store.list_webhooks(swarm, after, limit + 1)
-    shown = found[:limit]
+    shown, last = page_of(found, limit, lambda row: row.id)
     url = state.config.webhook.url
     return {
         "url": url and url.partition("?")[0],
         "events": [*state.config.webhook.events],
         "messages": [webhook_message(row) for row in shown],
-        "next_after": shown[-1].id if len(found) > limit else None,
+        "next_after": last,
     }
 
 
@@ -345,7 +345,7 @@ async def retry_webhook(
     request: Request,
     state: State,
     caller: Administrator,
-    number: _Number,
+    number: MessageNumber,
     key: IdempotencyKey = None,
 ) -> JSONResponse:
     """Send a message to the webhook now, also one that was given up."""
@@ -356,7 +356,7 @@ async def retry_webhook(
 
 
 @webhook.delete("/webhook/{number}", status_code=204, responses=errors(400, 404))
-async def discard_webhook(state: State, caller: Administrator, number: _Number) -> Response:
+async def discard_webhook(state: State, caller: Administrator, number: MessageNumber) -> Response:
     """Remove a message to the webhook, whatever its state."""
     await state.webhook.discard(number)
     _log.info("%s '%s' has discarded message %d to the webhook", caller.role, caller.id, number)

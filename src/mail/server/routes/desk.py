@@ -29,7 +29,7 @@ from mail.net.types import (
     PostThreadsResponse,
 )
 from mail.server.bodies import RequestBody
-from mail.server.deps import BearerToken, DeskReader, IdempotencyKey, Participant, State
+from mail.server.deps import BearerToken, DeskReader, IdempotencyKey, Participant, State, page_of
 from mail.server.idempotent_response import answered_once
 from mail.server.openapi import errors
 from mail.server.routes.interswarm import AuditedRoute
@@ -508,11 +508,8 @@ async def get_threads(
 ) -> Response:
     """List the threads that the caller is in."""
     rows = await state.desk.list_threads(caller.id, after or "", limit + 1)
-    more = len(rows) > limit
-    answer: GetThreadsResponse = {
-        "threads": [_summary(row) for row in rows[:limit]],
-        "next_after": rows[limit - 1].thread_id if more else None,
-    }
+    shown, last = page_of(rows, limit, lambda row: row.thread_id)
+    answer: GetThreadsResponse = {"threads": [*map(_summary, shown)], "next_after": last}
     return JSONResponse(answer)
 
 

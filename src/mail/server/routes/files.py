@@ -26,7 +26,7 @@ from mail.net.types import (
     PostFileTransferResponse,
 )
 from mail.server.bodies import RequestBody
-from mail.server.deps import DeskReader, IdempotencyKey, Participant, State
+from mail.server.deps import DeskReader, IdempotencyKey, Participant, State, page_of
 from mail.server.idempotent_response import answered_once
 from mail.server.middleware import CLIENT, HEAD_ONLY, WAITS, WORKS
 from mail.server.openapi import errors
@@ -164,11 +164,11 @@ async def get_files(
 ) -> Response:
     """List the files that the caller has uploaded."""
     rows = await state.files.list_own(caller.id, after or "", limit + 1)
-    more = len(rows) > limit
+    shown, last = page_of(rows, limit, lambda row: row.file_id)
     answer: GetFilesResponse = {
-        "files": [_file(row) for row in rows[:limit]],
+        "files": [*map(_file, shown)],
         "max_bytes": state.files.max_bytes,
-        "next_after": rows[limit - 1].file_id if more else None,
+        "next_after": last,
     }
     return JSONResponse(answer)
 

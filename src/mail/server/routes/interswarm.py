@@ -55,6 +55,7 @@ from mail.server.deps import (
     Peer,
     Person,
     State,
+    page_of,
     peer_name,
 )
 from mail.server.errors import as_refusal, status_of
@@ -566,8 +567,7 @@ async def read_outbox(
     found = await state.store.list_outbox(
         state.federation.swarm, peer=peer, after=after, limit=limit + 1
     )
-    shown = found[:limit]
-    last = shown[-1][1].id if len(found) > limit else None
+    shown, last = page_of(found, limit, lambda each: each[1].id)
     return {"mail": [outbox_mail(owner, row) for owner, row in shown], "next_after": last}
 
 

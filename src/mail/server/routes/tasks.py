@@ -35,6 +35,7 @@ from mail.server.deps import (
     EventsAfter,
     IdempotencyKey,
     LastEventId,
+    MessageNumber,
     OwnerName,
     State,
     TaskOwner,
@@ -66,8 +67,6 @@ PathTaskId = Annotated[
     Path(description="The task. A slash in its id may be written as it is or as `%2F`."),
 ]
 
-
-_Number = Annotated[int, Path(ge=1, lt=2**63, description="The number of the message.")]
 
 EventsLimit = Annotated[
     int,
@@ -261,7 +260,7 @@ async def retry_set_aside(  # noqa: PLR0913 - the parts of a request, all named
     caller: TaskOwner,
     token: BearerToken,
     task_id: PathTaskId,
-    number: _Number,
+    number: MessageNumber,
     owner: OwnerName = None,
     key: IdempotencyKey = None,
 ) -> JSONResponse:
@@ -287,7 +286,7 @@ async def discard_set_aside(
     caller: TaskOwner,
     token: BearerToken,
     task_id: PathTaskId,
-    number: _Number,
+    number: MessageNumber,
     owner: OwnerName = None,
 ) -> Response:
     """Give a message up that was set aside.
