@@ -88,6 +88,7 @@ class AgentGraph(Generic[A]):
     enable_db_agent_histories: bool
     teams: list[SwarmsJSONTeam]
     enable_teams: bool
+    participants: list[SwarmsJSONParticipant]
     approvals: dict[str, Approval]
     memories: dict[str, str]
 
@@ -122,6 +123,22 @@ class AgentGraph(Generic[A]):
                 although it is not both entrypoint and supervisor.
         """
         self._set_targets(targets_after(adj, self.agents, self.name))
+
+    def _validate(self) -> None:
+        check_wiring(self._wiring())
+
+    def _wiring(self) -> Wiring:
+        return Wiring(
+            name=self.name,
+            agents=self.agents,
+            actions=self.actions,
+            entrypoint=self.entrypoint,
+            enable_interswarm=self.enable_interswarm,
+            breakpoint_tools=self.breakpoint_tools,
+            exclude_tools=self.exclude_tools,
+            participants=[each["name"] for each in self.participants],
+            approvals=self.approvals,
+        )
 
     @abstractmethod
     def _set_targets(self, targets: list[list[str]]) -> None:
@@ -253,16 +270,25 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
         check_participant_names([each["name"] for each in participants], self.agent_names)
         self.participants, self._ring, self._blobs = list(participants), ring, blobs
         self.approvals = checked_approvals(approvals)
-        self._validate()
-        self._store = library_store(store, enable_db_agent_histories, name)
-        self._owns_store = self._store is not None and self._store is not store
         self.memories = checked_memories(memories or {})
-        settings = replace(settings or RuntimeSettings(), memories=self.memories)
-        if task_message_limit is not None:
-            settings = replace(settings, max_steps=task_message_limit)
+        self._validate()
+        self._wire(store, settings or RuntimeSettings())
+
+    def _wiring(self) -> Wiring:
+        has_registry = self.swarm_registry is not None or self._gateway is not None
+        return replace(super()._wiring(), user_id=self.user_id, has_registry=has_registry)
+
+    def _wire(self, store: Store | str | None, settings: RuntimeSettings) -> None:
+        """Make the runtime, and what carries its mail to other swarms where no gateway does."""
+        self._store = library_store(store, self.enable_db_agent_histories, self.name)
+        self._owns_store = self._store is not None and self._store is not store
+        settings = replace(settings, memories=self.memories)
+        if self.task_message_limit is not None:
+            settings = replace(settings, max_steps=self.task_message_limit)
         self._settings = settings
-        self._federation = self._federate() if enable_interswarm and gateway is None else None
-        self._runtime = self._make_runtime(user_role, user_id)
+        carries = self.enable_interswarm and self._gateway is None
+        self._federation = self._federate() if carries else None
+        self._runtime = self._make_runtime(self.user_role, self.user_id)
         if self._federation is not None:
             self._federation.home = self._runtime
             self.carrier = self._runtime.carrier = self._federation
@@ -275,23 +301,6 @@ class MAILSwarm(ManualStepper, MessagePoster, AgentGraph[MAILAgent], FederatedSw
     @property
     def _teams(self) -> Teams:
         return Teams.of(self.teams, enabled=self.enable_teams)
-
-    def _validate(self) -> None:
-        check_wiring(
-            Wiring(
-                name=self.name,
-                agents=self.agents,
-                actions=self.actions,
-                entrypoint=self.entrypoint,
-                enable_interswarm=self.enable_interswarm,
-                breakpoint_tools=self.breakpoint_tools,
-                exclude_tools=self.exclude_tools,
-                user_id=self.user_id,
-                has_registry=self.swarm_registry is not None or self._gateway is not None,
-                participants=[each["name"] for each in self.participants],
-                approvals=self.approvals,
-            )
-        )
 
     def _federate(self) -> LibraryFederation:
         """Prepare to carry mail between this swarm and others."""
@@ -603,21 +612,6 @@ class MAILSwarmTemplate(AgentGraph[MAILAgentTemplate]):
         self.approvals = checked_approvals(approvals)
         self.memories = checked_memories(memories or {})
         self._validate()
-
-    def _validate(self) -> None:
-        check_wiring(
-            Wiring(
-                name=self.name,
-                agents=self.agents,
-                actions=self.actions,
-                entrypoint=self.entrypoint,
-                enable_interswarm=self.enable_interswarm,
-                breakpoint_tools=self.breakpoint_tools,
-                exclude_tools=self.exclude_tools,
-                participants=[each["name"] for each in self.participants],
-                approvals=self.approvals,
-            )
-        )
 
     def _set_targets(self, targets: list[list[str]]) -> None:
         # Copies: the same agent template may be part of other swarms.
