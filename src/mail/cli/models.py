@@ -53,6 +53,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     show.add_argument("model", metavar="MODEL", help="for example openai/gpt-5-mini")
     show.set_defaults(work=_show)
     check = verbs.add_parser("check", help="have a tiny conversation with a model")
+    _configure_check(check)
+    check.set_defaults(work=_check)
+    for verb in (show, check):
+        verb.add_argument(
+            "--tool-format",
+            choices=("completions", "responses"),
+            help="without --agent: the tool format (default responses)",
+        )
+    for verb in (listing, show, check):
+        # Or the default of the verb would come before what was said in front of it.
+        verb.add_argument(
+            "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON"
+        )
+
+
+def _configure_check(check: argparse.ArgumentParser) -> None:
     check.add_argument("model", metavar="MODEL", nargs="?", help="by default the agent's model")
     check.add_argument("--agent", metavar="NAME", help="as this agent of your swarm asks it")
     check.add_argument(
@@ -75,18 +91,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="SECONDS",
         help=f"the longest that it may take (default {_SECONDS:g})",
     )
-    check.set_defaults(work=_check)
-    for verb in (show, check):
-        verb.add_argument(
-            "--tool-format",
-            choices=("completions", "responses"),
-            help="without --agent: the tool format (default responses)",
-        )
-    for verb in (listing, show, check):
-        # Or the default of the verb would come before what was said in front of it.
-        verb.add_argument(
-            "--json", action="store_true", default=argparse.SUPPRESS, help="print JSON"
-        )
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -277,25 +277,8 @@ def _builder(
     shared: Shared | None,
     blobs: BlobsOf | None,
 ) -> "Callable[..., MAILSwarm]":
-    expose, shared = config.federation.expose, shared or Shared()
-    settings = RuntimeSettings(
-        max_steps=step_limit(config, template),
-        task_token_limit=config.settings.task_token_limit,
-        task_cost_limit=config.settings.task_cost_limit,
-        task_byte_limit=config.limits.max_task_bytes or None,
-        max_result_bytes=config.limits.max_result_bytes or None,
-        max_argument_bytes=config.limits.max_argument_bytes or None,
-        max_reply_bytes=config.limits.max_reply_bytes or None,
-        dynamic_ctx_ratio=config.settings.dynamic_ctx_ratio,
-        max_concurrent_turns=config.limits.max_running_tasks or None,
-        turn_limit=shared.turns,
-        news=shared.news,
-        shutdown_grace=config.limits.shutdown_grace,
-        recent_events=_RECENT_EVENTS,
-        exposed=None if expose is None else frozenset(expose),
-        recent_tasks=0,  # for code beside the runtime; routes read the store
-    )
-    clock = SystemClock()
+    shared = shared or Shared()
+    settings, clock = _runtime_settings(config, template, shared), SystemClock()
 
     def build(
         caller: Caller, token: str, agents: "Sequence[MAILAgent] | None" = None
@@ -318,3 +301,26 @@ def _builder(
         )
 
     return build
+
+
+def _runtime_settings(
+    config: ServerConfig, template: "MAILSwarmTemplate", shared: Shared
+) -> RuntimeSettings:
+    expose = config.federation.expose
+    return RuntimeSettings(
+        max_steps=step_limit(config, template),
+        task_token_limit=config.settings.task_token_limit,
+        task_cost_limit=config.settings.task_cost_limit,
+        task_byte_limit=config.limits.max_task_bytes or None,
+        max_result_bytes=config.limits.max_result_bytes or None,
+        max_argument_bytes=config.limits.max_argument_bytes or None,
+        max_reply_bytes=config.limits.max_reply_bytes or None,
+        dynamic_ctx_ratio=config.settings.dynamic_ctx_ratio,
+        max_concurrent_turns=config.limits.max_running_tasks or None,
+        turn_limit=shared.turns,
+        news=shared.news,
+        shutdown_grace=config.limits.shutdown_grace,
+        recent_events=_RECENT_EVENTS,
+        exposed=None if expose is None else frozenset(expose),
+        recent_tasks=0,  # for code beside the runtime; routes read the store
+    )
