@@ -4,7 +4,9 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -66,6 +68,27 @@ def clean_environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # LiteLLM reads this one late, at the first call of a Claude model, and would fetch a file.
     monkeypatch.setenv("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
     yield
+
+
+@pytest.fixture(autouse=True)
+def as_found() -> Iterator[None]:
+    """Take out of the process what a test, or a command that it ran, has left there."""
+    loggers = (logging.root, logging.getLogger("mail"))
+    handlers = [list(logger.handlers) for logger in loggers]
+    signals = [(number, signal.getsignal(number)) for number in (signal.SIGINT, signal.SIGTERM)]
+    folder, path = Path.cwd(), list(sys.path)
+    if "mail.llm.fallback" in sys.modules:  # a provider may get the port of one before
+        sys.modules["mail.llm.fallback"].process_adaptations.cache_clear()
+    yield
+    for logger, found in zip(loggers, handlers, strict=True):
+        for handler in [each for each in logger.handlers if each not in found]:
+            logger.removeHandler(handler)
+            handler.close()
+    for number, handling in signals:
+        if signal.getsignal(number) is not handling:
+            signal.signal(number, handling)
+    os.chdir(folder)
+    sys.path[:] = path
 
 
 @pytest.fixture(autouse=True)

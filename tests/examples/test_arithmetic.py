@@ -161,10 +161,10 @@ def test_values_are_those_of_fractions(expression: str) -> None:
 @given(st.text(alphabet="0123456789.+-*/%()^ eE", max_size=60))
 @settings(max_examples=500, deadline=None)
 def test_any_text_gives_a_value_or_an_error_quickly(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     with contextlib.suppress(ToolError):
         show(evaluate(text))
-    assert time.perf_counter() - started < 0.5
+    assert time.process_time() - started < 0.5
 
 
 @given(st.fractions(), st.integers(0, 12))

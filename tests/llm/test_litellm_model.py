@@ -195,7 +195,7 @@ async def test_cancelling_closes_the_connection_and_silences_the_sink(
     with pytest.raises(asyncio.CancelledError):
         await call_task
     known = len(sink.texts)
-    await asyncio.wait_for(provider.ended(1), 2)
+    await asyncio.wait_for(provider.ended(1), 20)
     assert provider.requests[0].outcome == "client_gone"
     assert len(sink.texts) == known
 

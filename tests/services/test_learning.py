@@ -86,13 +86,13 @@ class TestCheckOfUpdates:
     def test_hostile_texts_take_no_time(self) -> None:
         many = "\n".join(f"{number:x}" for number in range(3300))
         other = "\n".join(f"{number:x}" for number in range(3300, 6000))
-        began = time.monotonic()
+        began = time.process_time()
         assert update_problem(many, other) is not None
         assert update_problem(many, many.replace("1", "x").replace("2", "y")) is not None
         assert update_problem("", other) is not None
         row = answer(task_text="<" + " " * 8000, change="</" + "\n" * 8000, type="response")
         assert "<task>" in feedback_messages(row)[0]["content"]
-        assert time.monotonic() - began < 5
+        assert time.process_time() - began < 5
 
     def test_two_lines_cannot_both_become_one(self) -> None:
         before = "Be brief to Bob.\nBe brief to Ann.\n" + BEFORE
@@ -333,9 +333,9 @@ class TestMemories:
     async def test_prompts_are_made_in_no_time_of_hostile_texts(self) -> None:
         memories = self.memories()
         await memories.write("a", "<" + " " * 16_000 + "/")
-        began = time.monotonic()
+        began = time.process_time()
         await filled_prompt("{memory:a}" * 10 + "{memory:" * 10_000, memories.text)
-        assert time.monotonic() - began < 5
+        assert time.process_time() - began < 5
 
     async def test_writers_at_the_same_time_all_have_their_version(self) -> None:
         memories = self.memories()

@@ -93,11 +93,13 @@ def make_server() -> MCPServer:
 
 @pytest.fixture(params=[False, True], ids=["events", "json"])
 async def url(
-    request: pytest.FixtureRequest, configure: Callable[[str], None]
+    request: pytest.FixtureRequest,
+    configure: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[str]:
     """A served MCP server, which answers with event streams or with JSON."""
     configure(ALLOWED)
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)
+    monkeypatch.setattr(logging.getLogger("mcp"), "level", logging.CRITICAL)
     app = make_server().streamable_http_app(json_response=request.param)
     async with serving(app) as client:
         yield f"{str(client.base_url).rstrip('/')}/mcp"

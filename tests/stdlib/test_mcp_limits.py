@@ -61,13 +61,13 @@ async def delete(request: web.Request) -> web.Response:
 
 
 @pytest.fixture
-async def app() -> AsyncIterator[web.Application]:
+async def app(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[web.Application]:
     app = web.Application()
     app[BEHAVIOUR] = {"pages": 1, "goodbye": "never", "deletes": 0}
     app[OVER] = asyncio.Event()
     app.router.add_post("/mcp", post)
     app.router.add_delete("/mcp", delete)
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)
+    monkeypatch.setattr(logging.getLogger("mcp"), "level", logging.CRITICAL)
     return app
 
 

@@ -141,7 +141,7 @@ async def hostile(
     configure(f'[stdlib.http]\nallow = ["127.0.0.1"]\nmax_bytes = {MOST}\n')
     monkeypatch.setattr(connection, "_GOODBYE", 0.1)
     monkeypatch.setenv("HOSTILE_TOKEN", "token-of-the-swarm")
-    logging.getLogger("mcp").setLevel(logging.CRITICAL)
+    monkeypatch.setattr(logging.getLogger("mcp"), "level", logging.CRITICAL)
     server = Hostile()
     app = web.Application()
     app.router.add_post("/mcp", server.post)
