@@ -29,7 +29,7 @@ _PORT = re.compile(r"--port (\d+)")
 _USUAL_PORT = "8000"
 PROMPT = "mail> "
 _CTRL_C = "\x03"
-PATIENCE = 40.0
+PATIENCE = 90.0
 """Seconds for one block."""
 
 

@@ -192,18 +192,22 @@ async def test_an_action_reads_after_a_crash_what_it_has_noted(store, nth, when,
 
 
 async def test_mail_that_kills_the_process_again_and_again_is_put_aside(store) -> None:
-    settings = RuntimeSettings(max_attempts=3)
+    settings, asked = RuntimeSettings(max_attempts=3), asyncio.Event()
 
     async def deadly(messages, choice):
+        asked.set()
         raise Died
 
     for _ in range(4):
+        asked.clear()
         runtime = runtime_of({"supervisor": supervisor(deadly, ())}, store=store, settings=settings)
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
         await runtime.start()
         if await runtime.read_task("task-1") is None:
             await runtime.submit(user_message())
-        await asyncio.sleep(0.02)
+        async with asyncio.timeout(10):
+            while not asked.is_set() and not (await runtime.read_task("task-1")).completed:
+                await asyncio.sleep(0.005)
     survivor = runtime_of({"supervisor": supervisor(deadly, ())}, store=store, settings=settings)
     await survivor.start()
     events = [event async for event in survivor.replay("task-1")]

@@ -251,7 +251,10 @@ async def test_an_action_of_a_half_paused_process_is_not_run_twice(store) -> Non
     await first.open_run(RunRequest(message=user_message()))
     while (task := first.get_task_by_id("task-1")) is None or task.status is TaskState.RUNNING:
         await asyncio.sleep(0.001)
-    await asyncio.sleep(0.02)  # until the pause is stored
+    while (
+        row := await store.load_task(first._context.owner, "task-1")
+    ) is None or row.state != "paused":
+        await asyncio.sleep(0.001)
     first._scheduler.driving = False
     for turn in asyncio.all_tasks() - {asyncio.current_task()}:
         turn.cancel()
