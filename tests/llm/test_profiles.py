@@ -124,6 +124,28 @@ def test_who_cannot_be_forced_while_thinking_is_forced_without(
     assert not found.items() >= off.items()
 
 
+@pytest.mark.parametrize(
+    "model", ["deepseek/deepseek-v4-pro", "moonshotai/kimi-k2.6", "qwen/qwen3.7-plus"]
+)
+def test_models_behind_openrouter_are_forced_without_thinking(model: str) -> None:
+    off = {"effort": "none"}
+    for choice, sent in (("required", "required"), (NAMED, CHOSEN)):
+        found = body(f"openrouter/{model}", choice)
+        assert (found["tool_choice"], found["reasoning"]) == (sent, off)
+    found = body(f"openrouter/{model}", "required", "high")
+    assert (found.get("tool_choice", "auto"), found["reasoning"]) == ("auto", {"effort": "high"})
+    assert kept(found) == "hm"
+
+
+@pytest.mark.parametrize(
+    "model", ["qwen/qwen3-coder-plus", "qwen/qwen3.5-coder", "deepseek/deepseek-chat", "m/m2"]
+)
+def test_other_models_behind_openrouter_are_forced_as_asked(model: str) -> None:
+    found = body(f"openrouter/{model}", "required")
+    assert found["tool_choice"] == "required"
+    assert "reasoning" not in found
+
+
 @pytest.mark.parametrize("prefix", ["", "litellm_proxy/"])
 def test_deepseek_thinks_with_its_own_reasoning_and_an_effort(prefix: str) -> None:
     found = body(f"{prefix}deepseek/deepseek-v4-pro", "auto", "medium")

@@ -107,6 +107,18 @@ CHAT: list[Row] = [
         '"thinking.type.disabled" is not supported',
     ),
     ("openrouter", "z-ai/glm-5", {"tool_choice": "required"}, "Tool choice must be auto"),
+    (
+        "openrouter",
+        "qwen/qwen3.7-plus",
+        {"tool_choice": "required"},
+        "not support this tool_choice",
+    ),
+    (
+        "openrouter",
+        "moonshotai/kimi-k2.6",
+        {"messages": [USER, *PAIR]},
+        "reasoning_content is miss",
+    ),
     ("vllm-bare", "m", {"tool_choice": "auto", "tools": [TOOL]}, "--enable-auto-tool-choice"),
     ("proxy", "claude-opus-5-5", {"tool_choice": "required"}, "does not support forced tool use"),
     ("proxy", "gpt-4o", {"reasoning_effort": "low"}, "does not support parameters: ['reasoning"),

@@ -131,7 +131,16 @@ _ROUTED_EFFORT: Final = {
     "forced_any": "ok",
     "forced_named": "ok",
 }
+_ROUTED_HYBRID: Final = {
+    **_ROUTED,
+    **_FORCED_SILENT,
+    "thinks": "default",
+    "off_switch": {"extra_body": {"reasoning": {"effort": "none"}}},
+    "effort_via": "extra_body:reasoning.effort",
+    "silence": 300.0,
+}
 _ROUTER_DOCS: Final = "https://openrouter.ai/docs/api-reference"
+_ROUTER_THINKING: Final = "https://openrouter.ai/docs/use-cases/reasoning-tokens"
 
 _EFFORT_ONLY: Final = {**_FORCED_OK, "wire": "completions", "effort_via": "reasoning_effort"}
 
@@ -254,8 +263,63 @@ _HOSTS: Final = (
         source=f"{_ROUTER_DOCS}/responses",
     ),
     Row(
+        id="openrouter-deepseek",
+        example="openrouter/deepseek/deepseek-v4-pro",
+        models="DeepSeek V4",
+        provider="openrouter",
+        model="^deepseek/deepseek-(v4|flash)",
+        fields={
+            **_ROUTED_HYBRID,
+            **_LONG,
+            "fill_reasoning": True,
+            "omit_auto": True,
+            "null_content": False,
+        },
+        source=f"{_ROUTER_THINKING}; opencode#25086; osaurus#1940; xagent#1532; DeepSeek-V3#1376",
+    ),
+    Row(
+        id="openrouter-kimi",
+        example="openrouter/moonshotai/kimi-k2.6",
+        models="Kimi K2.5 and K2.6",
+        provider="openrouter",
+        model=r"^moonshotai/kimi-k2[.-][56]",
+        fields={
+            **_ROUTED_HYBRID,
+            "fill_reasoning": True,
+            "null_content": False,
+        },
+        source=f"{_ROUTER_THINKING}; pi#987; pi#5309; opencode#29690; oh-my-pi#1077",
+    ),
+    Row(
+        id="openrouter-kimi-always",
+        tested="request",
+        example="openrouter/moonshotai/kimi-k2.7-code",
+        models="Kimi K2.7",
+        provider="openrouter",
+        model=r"^moonshotai/kimi-k2[.-]7",
+        fields={
+            **_ROUTED,
+            **_FORCED_AUTO,
+            "thinks": "always",
+            "effort_via": "none",
+            "fill_reasoning": True,
+            "null_content": False,
+            "silence": 300.0,
+        },
+        source="oh-my-pi#3852; pi#5309; flocks#620",
+    ),
+    Row(
+        id="openrouter-qwen",
+        example="openrouter/qwen/qwen3.7-plus",
+        models="Qwen 3.5 and later",
+        provider="openrouter",
+        model=r"^qwen/qwen(3\.[5-9]|[4-9])(?!.*(coder|instruct|thinking))",
+        fields=_ROUTED_HYBRID,
+        source=f"{_ROUTER_THINKING}; oh-my-pi#886; eino#994",
+    ),
+    Row(
         id="openrouter",
-        example="openrouter/deepseek/deepseek-v4",
+        example="openrouter/minimax/minimax-m2.5",
         models="all others",
         provider="openrouter",
         fields={**_ROUTED, **_ROUTED_EFFORT},

@@ -253,6 +253,11 @@ _ROUTER = (
     Rule(check.router_unforced, "ouroboros#716, oh-my-pi#12939, vercel/ai#21364", "2026-09-23"),
     Rule(check.router_continued, "hermes-agent#43012, #43436", "2026-06-10"),
     Rule(check.router_zai, "hindsight#4246", "2026-09-09"),
+    Rule(
+        check.router_hybrid,
+        "pi#987, pi#5309, opencode#29690, osaurus PR 1940, DeepSeek-V3#1376, oh-my-pi#886",
+        "2026-07-08",
+    ),
 )
 _OLLAMA = (
     Rule(check.ollama_generate, "the library's own path for ollama/, without tools", "2026-11-23"),

@@ -841,6 +841,28 @@ def router_zai(asked: Asked) -> Refusal | None:
     return Refusal(status=400, body={"error": error | {"metadata": {"provider_name": "Z.AI"}}})
 
 
+_ROUTED_HYBRIDS = r"^(deepseek/deepseek-v4|moonshotai/kimi-k2\.[56]|qwen/qwen3\.[5-9])"
+
+
+def router_hybrid(asked: Asked) -> Refusal | None:
+    """The makers' rules for models that think unless told not to, behind the router."""
+    if not asked.is_model(_ROUTED_HYBRIDS) or effort_of(asked) == "none":
+        return None
+    words = ""
+    if is_forced(asked):
+        words = "Thinking mode does not support this tool_choice"
+    elif not asked.is_model("^qwen/") and any(
+        not message.get("reasoning_content") for _, message in _calling(asked)
+    ):
+        words = (
+            "thinking is enabled but reasoning_content is missing in assistant tool call message"
+        )
+    if not words:
+        return None
+    error = {"message": words, "code": 400, "metadata": {"provider_name": "Maker"}}
+    return Refusal(status=400, body={"error": error})
+
+
 def vllm_harmony(asked: Asked) -> Refusal | None:
     """gpt-oss cannot be forced over Responses."""
     choice = asked.body.get("tool_choice")
