@@ -313,6 +313,13 @@ def test_the_table_and_a_profile(models: Callable[..., Told]) -> None:
     assert json.loads(told)["bridge"] and json.loads(told)["row"] == "mistral"
 
 
+@pytest.mark.parametrize("model", ["nosuch/model", "gpt-99"])
+def test_a_model_of_no_provider_has_no_profile(model: str, models: Callable[..., Told]) -> None:
+    code, told = models("show", model)
+    assert (code, told.count("\n")) == (2, 1)
+    assert f"model '{model}'" in told and "write provider/model" in told
+
+
 def test_the_time_is_limited(provider: FakeProvider, models: Callable[..., Told]) -> None:
     provider.faults.append(Fault(silence=30.0))
     code, told = models("check", "openai/gpt-5-mini", "--timeout", "0.3")

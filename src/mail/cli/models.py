@@ -143,10 +143,15 @@ def _profile(model: str, tool_format: "ToolFormat") -> dict[str, Any]:
     from mail.llm.litellm_model import load_library
     from mail.llm.ollama import names_of
     from mail.llm.profiles import overrides_for, profile_of
+    from mail.llm.provider_env import name_problem
 
     with stdout_to_stderr():
         given = overrides_for(model, {}, also=names_of(model))
-        return _fields(profile_of(load_library(), model, tool_format, given))
+        litellm = load_library()
+        problem = name_problem(litellm, model)
+        if problem and not given:
+            raise ConfigError(f"model '{model}': {problem}")
+        return _fields(profile_of(litellm, model, tool_format, given))
 
 
 def _fields(record: Any) -> dict[str, Any]:
@@ -167,7 +172,9 @@ def _said(value: Any) -> str:
         return ", ".join(map(str, value)) or "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "-" if value in ("", None, {}) else str(value)
+    if value in ("", None, {}):
+        return "-"
+    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 @dataclass(frozen=True, slots=True)

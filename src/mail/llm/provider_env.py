@@ -19,6 +19,7 @@ __all__ = [
     "missing_variables",
     "model_problem",
     "model_warnings",
+    "name_problem",
     "provider_of",
 ]
 
@@ -168,13 +169,20 @@ def model_problem(litellm: Any, use: ModelUse, *, in_name: bool) -> str | None:
         check_surroundings(litellm, model, use.tool_format, in_name=in_name)
     except ModelError as error:
         return str(error).removeprefix(_FAILED)
+    if (problem := name_problem(litellm, model)) is not None:
+        return problem
+    # Of what the library lists, only keys are needed in every set-up.
+    missing = [name for name in _unset(litellm, model) if name.endswith(_KEY_SUFFIX)]
+    return f"{' or '.join(missing)} is not set" if missing else None
+
+
+def name_problem(litellm: Any, model: str) -> str | None:
+    """Return why a model's name leads to no provider, or None."""
     try:
         litellm.get_llm_provider(model=model)
     except litellm.BadRequestError:
         return "LiteLLM has no such provider; write provider/model, such as openai/gpt-5-mini"
-    # Of what the library lists, only keys are needed in every set-up.
-    missing = [name for name in _unset(litellm, model) if name.endswith(_KEY_SUFFIX)]
-    return f"{' or '.join(missing)} is not set" if missing else None
+    return None
 
 
 def missing_variables(litellm: Any, use: ModelUse) -> list[str]:
